@@ -1,0 +1,399 @@
+//! One bucket of a decision: its policy, its state, and what is asked of it.
+//!
+//! A store opens an account for each bucket it has locked, lets [`decide`](crate::decide) work on
+//! them, and writes the states back. All kinds of policy meet here and nowhere else.
+
+use core::time::Duration;
+
+use crate::bucket::Bucket;
+use crate::counter::{Concurrency, Quota, settled};
+use crate::decision::{Outcome, Retry};
+use crate::exact::Exact;
+use crate::limit::{Change, Limit, Revision};
+use crate::policy::Policy;
+use crate::receipt::Stamp;
+use crate::time::{Now, Time, WallTime, Windows};
+
+/// What a store keeps for one key under one limit, besides a hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// Nothing spent: the same as no entry.
+    #[default]
+    Fresh,
+    /// The arrival time of a token bucket.
+    Bucket(Exact),
+    /// What was used of a calendar quota in the window that ends at `ends` (Unix seconds).
+    Quota {
+        /// End of the window.
+        ends: u32,
+        /// Used in it.
+        used: u64,
+    },
+    /// What was used of an allowance.
+    Allowance {
+        /// Used so far.
+        used: u64,
+    },
+    /// Slots taken under a concurrency limit.
+    Concurrency {
+        /// Taken now.
+        taken: u64,
+    },
+}
+
+impl State {
+    /// Whether the state is the same as no entry at `now`.
+    #[must_use]
+    pub fn is_fresh(&self, now: Now) -> bool {
+        match *self {
+            Self::Fresh => true,
+            Self::Bucket(tat) => tat <= Exact::whole(now.time.as_nanos()),
+            Self::Quota { ends, used } => used == 0 || now.wall >= WallTime::from_secs(ends),
+            Self::Allowance { used } => used == 0,
+            Self::Concurrency { taken } => taken == 0,
+        }
+    }
+
+    /// The state under the present policy of `limit`, of a bucket that was last written under
+    /// `generation`. Conversion happens when a bucket is next touched; until then it refills as
+    /// before.
+    #[must_use]
+    pub fn carried(self, limit: &Limit, generation: u32, now: Time) -> Self {
+        if generation == limit.generation() {
+            return self;
+        }
+        let Some(revisions) = limit.since(generation) else {
+            return self.of_unknown_policy(limit.policy(), now);
+        };
+        let mut state = self;
+        let mut before: Option<&Revision> = None;
+        for revision in revisions {
+            if let Some(before) = before {
+                state = state.across(before, revision, now);
+            }
+            before = Some(revision);
+        }
+        state
+    }
+
+    fn across(self, old: &Revision, new: &Revision, now: Time) -> Self {
+        match (self, old.policy(), new.policy()) {
+            _ if new.change() == Change::Reset => Self::Fresh,
+            (Self::Bucket(tat), Policy::Bucket(old), Policy::Bucket(bucket)) => {
+                let tat = if new.change() == Change::Proportional {
+                    bucket.keep_share(old, tat, now)
+                } else {
+                    bucket.keep_tokens(old, tat, now)
+                };
+                if tat == Exact::ZERO { Self::Fresh } else { Self::Bucket(tat) }
+            }
+            (_, _, policy) => self.if_of(policy),
+        }
+    }
+
+    /// Never in the caller's favour: a bucket whose parameters are forgotten is empty.
+    fn of_unknown_policy(self, policy: &Policy, now: Time) -> Self {
+        match (self, policy) {
+            (Self::Bucket(_), Policy::Bucket(bucket)) => Self::Bucket(bucket.empty(now)),
+            _ => self.if_of(policy),
+        }
+    }
+
+    /// A limit that changed its kind starts anew.
+    fn if_of(self, policy: &Policy) -> Self {
+        match (self, policy) {
+            (Self::Bucket(_), Policy::Bucket(_))
+            | (Self::Quota { .. }, Policy::Quota(_))
+            | (Self::Allowance { .. }, Policy::Allowance(_))
+            | (Self::Concurrency { .. }, Policy::Concurrency(_)) => self,
+            _ => Self::Fresh,
+        }
+    }
+}
+
+/// Whether and when a cost fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// From this instant on.
+    At(Time),
+    /// Not at an instant that could be booked.
+    Blocked(Retry),
+}
+
+/// What a settlement did to one account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// The debt reached its bound; the rest is forgiven.
+    pub saturated: bool,
+    /// A refund had no effect at all.
+    pub dropped: bool,
+}
+
+/// One bucket of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    policy: &'a Policy,
+    state: State,
+    held_until: Time,
+    cost: u64,
+    /// End of the calendar window that counts, in Unix seconds.
+    window: u32,
+    /// When enough slots will have run out by themselves.
+    slots_free_in: Option<Duration>,
+}
+
+impl<'a> Account<'a> {
+    /// The account of a bucket in this state, held until `held_until` (zero: not held).
+    #[must_use]
+    #[inline]
+    pub fn new(policy: &'a Policy, state: State, held_until: Time, cost: u64) -> Self {
+        Self { policy, state, held_until, cost, window: 0, slots_free_in: None }
+    }
+
+    /// With the calendar window that holds the store's wall time. `false` if none of them does.
+    ///
+    /// A state of a later window counts on while the clock has stepped back into an earlier one.
+    #[must_use]
+    pub fn open_window(&mut self, windows: &Windows, now: Now) -> bool {
+        let Some(present) = windows.end_of(now.wall) else { return false };
+        self.window = present;
+        if let State::Quota { ends, .. } = self.state {
+            if ends > present && windows.knows_end(ends) {
+                self.window = ends;
+            } else if ends != present {
+                self.state = State::Fresh;
+            }
+        }
+        true
+    }
+
+    /// With the time after which enough slots will have run out for the cost.
+    #[must_use]
+    pub fn slots_free_in(mut self, span: Option<Duration>) -> Self {
+        self.slots_free_in = span;
+        self
+    }
+
+    /// The state to write back.
+    #[must_use]
+    #[inline]
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The policy that decides.
+    #[must_use]
+    pub const fn policy(&self) -> &'a Policy {
+        self.policy
+    }
+
+    /// The cost asked for.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    #[inline]
+    pub(crate) fn fit(&self, now: Now) -> Fit {
+        if self.cost == 0 {
+            return Fit::At(now.time);
+        }
+        match self.policy {
+            Policy::Bucket(bucket) => {
+                match bucket.earliest(self.effective(bucket, now), self.cost, now.time) {
+                    Some(time) => Fit::At(time),
+                    None => Fit::Blocked(Retry::Never),
+                }
+            }
+            policy => self.fit_counted(policy, now),
+        }
+    }
+
+    fn fit_counted(&self, policy: &Policy, now: Now) -> Fit {
+        let left = policy.capacity().saturating_sub(self.used());
+        let wait = if self.cost > policy.capacity() {
+            Some(Retry::Never)
+        } else if self.cost > left {
+            Some(match policy {
+                Policy::Quota(_) => Retry::After(self.window_left(now)),
+                Policy::Concurrency(_) => self.slots_free_in.map_or(Retry::OnRelease, Retry::After),
+                Policy::Bucket(_) | Policy::Allowance(_) => Retry::Never,
+            })
+        } else {
+            None
+        };
+        let hold =
+            (self.held_until > now.time).then(|| Retry::After(self.held_until.since(now.time)));
+        match wait.max(hold) {
+            Some(retry) => Fit::Blocked(retry),
+            None => Fit::At(now.time),
+        }
+    }
+
+    /// Whether a reservation may start at `start`: not in a later calendar window.
+    pub(crate) fn covers(&self, start: Time, now: Now) -> bool {
+        self.cost == 0
+            || !matches!(self.policy, Policy::Quota(_))
+            || start.since(now.time) < self.window_left(now)
+            || start == now.time
+    }
+
+    /// Spends the cost as of `start`.
+    #[inline]
+    pub(crate) fn spend(&mut self, start: Time, now: Now) {
+        if self.cost == 0 {
+            return;
+        }
+        let used = self.used().saturating_add(self.cost);
+        self.state = match self.policy {
+            Policy::Bucket(bucket) => {
+                State::Bucket(bucket.spend(self.effective(bucket, now), self.cost, start))
+            }
+            Policy::Quota(_) => State::Quota { ends: self.window, used },
+            Policy::Allowance(_) => State::Allowance { used },
+            Policy::Concurrency(_) => State::Concurrency { taken: used },
+        };
+    }
+
+    /// Corrects an earlier spend by `delta`. `spend` is its stamp and the start of its receipt;
+    /// `generation` is the present one.
+    ///
+    /// Slots are not settled: they are released, which is the store's affair.
+    pub fn settle(
+        &mut self,
+        delta: i64,
+        spend: Option<(&Stamp, Time)>,
+        generation: u32,
+        now: Now,
+    ) -> Settled {
+        match *self.policy {
+            Policy::Bucket(bucket) => self.settle_bucket(&bucket, delta, spend, generation, now),
+            Policy::Quota(quota) => self.settle_quota(quota, delta, spend),
+            Policy::Allowance(allowance) => {
+                let amount = allowance.amount();
+                let (used, saturated) = settled(self.used(), delta, amount.saturating_mul(2));
+                self.state = State::Allowance { used };
+                Settled { saturated, dropped: false }
+            }
+            Policy::Concurrency(_) => Settled { saturated: delta > 0, dropped: false },
+        }
+    }
+
+    fn settle_bucket(
+        &mut self,
+        bucket: &Bucket,
+        delta: i64,
+        spend: Option<(&Stamp, Time)>,
+        generation: u32,
+        now: Now,
+    ) -> Settled {
+        let tokens = delta.unsigned_abs();
+        let tat = self.tat();
+        if delta >= 0 {
+            let (tat, saturated) = bucket.charge(tat, tokens, now.time);
+            if delta > 0 {
+                self.state = State::Bucket(tat);
+            }
+            return Settled { saturated, dropped: false };
+        }
+        let built_on = match spend {
+            Some((stamp, start)) if start > now.time => match stamp.state {
+                State::Bucket(then) if stamp.generation == generation => bucket.built_on(tat, then),
+                // The stamp of another generation cannot be compared: give nothing back.
+                _ => Exact::MAX,
+            },
+            _ => Exact::ZERO,
+        };
+        let dropped = bucket.span(tokens) <= built_on;
+        if !dropped && tat != Exact::ZERO {
+            self.state = State::Bucket(bucket.refund(tat, tokens, built_on, now.time));
+        }
+        Settled { saturated: false, dropped }
+    }
+
+    fn settle_quota(&mut self, quota: Quota, delta: i64, spend: Option<(&Stamp, Time)>) -> Settled {
+        let earlier = spend.is_some_and(|(stamp, _)| match stamp.state {
+            State::Quota { ends, .. } => ends != self.window,
+            _ => true,
+        });
+        if delta < 0 && earlier {
+            return Settled { saturated: false, dropped: true };
+        }
+        let most = quota.amount().saturating_add(quota.max_debt());
+        let (used, saturated) = settled(self.used(), delta, most);
+        self.state = State::Quota { ends: self.window, used };
+        Settled { saturated, dropped: false }
+    }
+
+    /// How the account stands at `now`, with the wait for its cost.
+    #[must_use]
+    #[inline]
+    pub fn outcome(&self, now: Now, retry: Option<Retry>) -> Outcome {
+        match self.policy {
+            Policy::Bucket(bucket) => {
+                let effective = self.effective(bucket, now);
+                Outcome::new(
+                    bucket.capacity(),
+                    bucket.remaining(effective, now.time),
+                    Some(bucket.reset(effective, now.time)),
+                    retry,
+                )
+            }
+            policy => {
+                let left = policy.capacity().saturating_sub(self.used());
+                let remaining = if self.held_until > now.time { 0 } else { left };
+                let reset = match policy {
+                    Policy::Quota(_) => Some(self.window_left(now)),
+                    _ => None,
+                };
+                Outcome::new(policy.capacity(), remaining, reset, retry)
+            }
+        }
+    }
+
+    /// The wait for the cost alone; `None` if it fits now.
+    #[must_use]
+    #[inline]
+    pub fn retry(&self, now: Now) -> Option<Retry> {
+        match self.fit(now) {
+            Fit::At(time) if time <= now.time => None,
+            Fit::At(time) => Some(Retry::After(time.since(now.time))),
+            Fit::Blocked(retry) => Some(retry),
+        }
+    }
+
+    /// The concurrency policy, if it is one.
+    #[must_use]
+    pub const fn concurrency(&self) -> Option<&'a Concurrency> {
+        match self.policy {
+            Policy::Concurrency(concurrency) => Some(concurrency),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn tat(&self) -> Exact {
+        match self.state {
+            State::Bucket(tat) => tat,
+            _ => Exact::ZERO,
+        }
+    }
+
+    #[inline]
+    fn effective(&self, bucket: &Bucket, now: Now) -> Exact {
+        bucket.effective(self.tat(), self.held_until, now.time)
+    }
+
+    fn used(&self) -> u64 {
+        match self.state {
+            State::Quota { used, .. } | State::Allowance { used } => used,
+            State::Concurrency { taken } => taken,
+            State::Fresh | State::Bucket(_) => 0,
+        }
+    }
+
+    fn window_left(&self, now: Now) -> Duration {
+        WallTime::from_secs(self.window).since(now.wall)
+    }
+}

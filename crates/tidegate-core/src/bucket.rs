@@ -1,0 +1,332 @@
+//! The token bucket in exact arithmetic.
+//!
+//! A bucket is one number, the theoretical arrival time (TAT): the instant at which it will be
+//! full again. A bucket whose TAT has passed is the same as no bucket. Beside it stands at most
+//! one other number, the instant until which the bucket is held closed.
+
+use core::time::Duration;
+
+use crate::exact::Exact;
+use crate::policy::PolicyError;
+use crate::rate::Rate;
+use crate::time::{MAX_SPAN, Time, nanos};
+
+/// A token bucket policy: capacity, rate, how far into debt, how far ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    rate: Rate,
+    capacity: u64,
+    max_debt: u64,
+    horizon: u64,
+    /// Time that one token takes.
+    one: Exact,
+    /// Time from empty to full.
+    full: Exact,
+    /// Time from the deepest debt to full.
+    deepest: Exact,
+    /// The furthest that an arrival time can honestly lie ahead.
+    ceiling: Exact,
+}
+
+impl Bucket {
+    pub(crate) fn new(
+        rate: Rate,
+        capacity: u64,
+        max_debt: Option<u64>,
+        horizon: Duration,
+    ) -> Result<Self, PolicyError> {
+        if capacity < 1 {
+            return Err(PolicyError::Capacity);
+        }
+        let max_debt = max_debt.unwrap_or(capacity);
+        let span = |tokens: u128| {
+            Exact::from_units(tokens.saturating_mul(rate.period().into()), rate.tokens())
+        };
+        let deepest = span(u128::from(capacity) + u128::from(max_debt));
+        let horizon = nanos(horizon);
+        let ceiling = deepest.plus(Exact::whole(horizon), rate.tokens());
+        if ceiling.ceil() > nanos(MAX_SPAN) {
+            return Err(PolicyError::TooLong);
+        }
+        let (one, full) = (span(1), span(capacity.into()));
+        Ok(Self { rate, capacity, max_debt, horizon, one, full, deepest, ceiling })
+    }
+
+    /// How many tokens come in what time.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Tokens in a full bucket: the burst.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Tokens that a later settlement may charge below zero.
+    #[must_use]
+    pub const fn max_debt(&self) -> u64 {
+        self.max_debt
+    }
+
+    /// How far ahead a reservation may start.
+    #[must_use]
+    pub const fn horizon(&self) -> Duration {
+        Duration::from_nanos(self.horizon)
+    }
+
+    /// Time from empty to full.
+    #[must_use]
+    pub const fn time_to_full(&self) -> Exact {
+        self.full
+    }
+
+    /// The time that `tokens` take to come: `tokens * P / N`, exactly.
+    ///
+    /// Anything beyond capacity and debt gives a span beyond every clamp.
+    #[must_use]
+    #[inline]
+    pub fn span(&self, tokens: u64) -> Exact {
+        if tokens == 1 {
+            return self.one;
+        }
+        if self.one.part == 0 {
+            return Exact { ns: self.one.ns.saturating_mul(tokens), part: 0 };
+        }
+        let units = u128::from(tokens).saturating_mul(self.rate.period().into());
+        Exact::from_units(units, self.rate.tokens())
+    }
+
+    /// The arrival time that counts at `now`: the stored one, brought back where a clock that
+    /// stepped back left it absurdly far ahead, and pushed on by a hold.
+    ///
+    /// After a hold the bucket reopens empty and refills from there.
+    #[must_use]
+    #[inline]
+    pub fn effective(&self, tat: Exact, held_until: Time, now: Time) -> Exact {
+        let n = self.rate.tokens();
+        let mut tat = tat;
+        if tat.ns > now.as_nanos() {
+            tat = tat.min(at(now).plus(self.ceiling, n));
+        }
+        if held_until > Time::ZERO {
+            tat = tat.max(at(held_until).plus(self.full, n));
+        }
+        tat
+    }
+
+    /// The first whole nanosecond, not before `now`, at which `cost` tokens fit; `None` if they
+    /// never do.
+    #[must_use]
+    #[inline]
+    pub fn earliest(&self, effective: Exact, cost: u64, now: Time) -> Option<Time> {
+        if cost > self.capacity {
+            return None;
+        }
+        let n = self.rate.tokens();
+        let after = effective.max(at(now)).plus(self.span(cost), n);
+        Some(Time::from_nanos(after.minus(self.full, n).ceil()).max(now))
+    }
+
+    /// The arrival time after spending `cost` tokens at `start`.
+    #[must_use]
+    #[inline]
+    pub fn spend(&self, effective: Exact, cost: u64, start: Time) -> Exact {
+        effective.max(at(start)).plus(self.span(cost), self.rate.tokens())
+    }
+
+    /// Whole tokens there are at `now`.
+    #[must_use]
+    #[inline]
+    pub fn remaining(&self, effective: Exact, now: Time) -> u64 {
+        let n = self.rate.tokens();
+        let gap = effective.minus(at(now), n);
+        if gap == Exact::ZERO {
+            return self.capacity;
+        }
+        let there = self.full.minus(gap, n);
+        match there.ns.checked_mul(n.into()).and_then(|units| units.checked_add(there.part.into()))
+        {
+            Some(units) => units / self.rate.period(),
+            None => u64::try_from(there.units(n) / u128::from(self.rate.period()))
+                .unwrap_or(self.capacity),
+        }
+    }
+
+    /// How long until the bucket is full, rounded up to a nanosecond.
+    #[must_use]
+    #[inline]
+    pub fn reset(&self, effective: Exact, now: Time) -> Duration {
+        Duration::from_nanos(effective.minus(at(now), self.rate.tokens()).ceil())
+    }
+
+    /// Charges `tokens` more, into debt if need be. The second value tells whether the debt
+    /// reached its bound and the rest was forgiven.
+    #[must_use]
+    pub fn charge(&self, tat: Exact, tokens: u64, now: Time) -> (Exact, bool) {
+        let n = self.rate.tokens();
+        let tat = self.effective(tat, Time::ZERO, now).max(at(now));
+        let wanted = tat.plus(self.span(tokens), n);
+        let bound = at(now).plus(self.deepest, n);
+        // A reservation may have moved the arrival time past the bound: it stays there.
+        if wanted > bound { (tat.max(bound), true) } else { (wanted, false) }
+    }
+
+    /// Gives `tokens` back, less what `built_on` says others have already built on. A bucket
+    /// never holds more than its capacity.
+    #[must_use]
+    pub fn refund(&self, tat: Exact, tokens: u64, built_on: Exact, now: Time) -> Exact {
+        let n = self.rate.tokens();
+        let tat = self.effective(tat, Time::ZERO, now);
+        if tat <= at(now) {
+            return tat;
+        }
+        tat.minus(self.span(tokens).minus(built_on, n), n).max(at(now))
+    }
+
+    /// What was charged to a bucket since a reservation left it at `stamp`.
+    #[must_use]
+    pub fn built_on(&self, tat: Exact, stamp: Exact) -> Exact {
+        tat.minus(stamp, self.rate.tokens())
+    }
+
+    /// The arrival time of a bucket with no token in it.
+    #[must_use]
+    pub fn empty(&self, now: Time) -> Exact {
+        at(now).plus(self.full, self.rate.tokens())
+    }
+
+    /// The arrival time under this policy of a bucket that stood at `tat` under `old`, with the
+    /// same tokens in it, cut to the new capacity and rounded down.
+    #[must_use]
+    pub fn keep_tokens(&self, old: &Self, tat: Exact, now: Time) -> Exact {
+        let missing = old.missing_units(tat, now);
+        if missing == 0 {
+            return Exact::ZERO;
+        }
+        let (old_period, period) = (u128::from(old.rate.period()), u128::from(self.rate.period()));
+        let (whole, rest) = (missing / old_period, missing % old_period);
+        let rest = (rest * period).div_ceil(old_period);
+        // Tokens stay, so what is missing changes with the capacity.
+        let grown = whole.saturating_add(self.capacity.into());
+        let Some(whole) = grown.checked_sub(old.capacity.into()) else {
+            // More than a whole token above the new capacity: the rest cannot outweigh it.
+            return Exact::ZERO;
+        };
+        let deepest = u128::from(self.capacity) + u128::from(self.max_debt);
+        let units = whole.min(deepest).saturating_mul(period).saturating_add(rest);
+        self.behind(units, now)
+    }
+
+    /// The arrival time under this policy of a bucket that stood at `tat` under `old`, filled to
+    /// the same part of its capacity, rounded down to a whole nanosecond of refill.
+    #[must_use]
+    pub fn keep_share(&self, old: &Self, tat: Exact, now: Time) -> Exact {
+        let gap = old.effective(tat, Time::ZERO, now).minus(at(now), old.rate.tokens()).ceil();
+        let old_full = u128::from(old.full.ns.max(1));
+        let ns = (u128::from(gap) * u128::from(self.full.ceil())).div_ceil(old_full);
+        self.behind(ns.saturating_mul(self.rate.tokens().into()), now)
+    }
+
+    /// The arrival time `units` of 1/N ns after `now`, not beyond the deepest debt.
+    fn behind(&self, units: u128, now: Time) -> Exact {
+        if units == 0 {
+            return Exact::ZERO;
+        }
+        let n = self.rate.tokens();
+        at(now).plus(Exact::from_units(units, n).min(self.deepest), n)
+    }
+
+    /// What is missing to full, in units of `1/N` ns.
+    fn missing_units(&self, tat: Exact, now: Time) -> u128 {
+        let n = self.rate.tokens();
+        self.effective(tat, Time::ZERO, now).minus(at(now), n).units(n)
+    }
+}
+
+#[inline]
+fn at(time: Time) -> Exact {
+    Exact::whole(time.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn bucket(rate: &str, capacity: u64) -> Bucket {
+        Bucket::new(rate.parse().unwrap(), capacity, None, Duration::ZERO).unwrap()
+    }
+
+    fn admitted(rate: &str, capacity: u64, step: u64, total: u64) -> u64 {
+        let bucket = bucket(rate, capacity);
+        let (mut tat, mut count) = (Exact::ZERO, 0);
+        for now in (0..=total).step_by(usize::try_from(step).unwrap()) {
+            let now = Time::from_nanos(now);
+            let effective = bucket.effective(tat, Time::ZERO, now);
+            if bucket.earliest(effective, 1, now) == Some(now) {
+                tat = bucket.spend(effective, 1, now);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// A limiter that floors the refill and forgets the rest starves: 10 of 110, 510 of 710.
+    #[test]
+    fn no_fraction_is_lost_at_any_polling_rate() {
+        assert_eq!(admitted("1/s", 10, SECOND / 10, 100 * SECOND), 110);
+        assert_eq!(admitted("1/s", 10, 7 * SECOND / 10, 700 * SECOND), 710);
+        assert_eq!(admitted("1/s", 10, 9 * SECOND / 10, 900 * SECOND), 910);
+        for (rate, tenths) in
+            [("1.5/s", 1_500), ("1.999/s", 1_999), ("0.7/s", 700), ("50.5/s", 50_500)]
+        {
+            let exact = 100 + tenths / 10;
+            for step in [SECOND / 1_000, SECOND / 997, 3 * SECOND / 1_000] {
+                let count = admitted(rate, 100, step, 100 * SECOND);
+                assert!(exact - count <= 1, "{rate} polled every {step} ns: {count} of {exact}");
+            }
+        }
+    }
+
+    #[test]
+    fn ten_years_bring_no_drift() {
+        let bucket = bucket("7/min", 1);
+        let mut tat = Exact::ZERO;
+        let minutes = 10 * 365 * 24 * 60;
+        for _ in 0..minutes * 7 {
+            tat = bucket.spend(tat, 1, Time::ZERO);
+        }
+        assert_eq!(tat, Exact::whole(minutes * 60 * SECOND));
+    }
+
+    #[test]
+    fn a_hold_reopens_empty_and_paced() {
+        let bucket = bucket("1/s", 10);
+        let until = Time::from_nanos(5 * SECOND);
+        let level = |secs: u64| {
+            let now = Time::from_nanos(secs * SECOND);
+            bucket.remaining(bucket.effective(Exact::ZERO, until, now), now)
+        };
+        assert_eq!([level(0), level(5), level(6), level(14), level(15)], [0, 0, 1, 9, 10]);
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_locks_nobody_out_for_long() {
+        let bucket = bucket("1/s", 10);
+        let tat = Exact::whole(1_000_000 * SECOND);
+        let effective = bucket.effective(tat, Time::ZERO, Time::ZERO);
+        assert_eq!(effective, Exact::whole(20 * SECOND));
+    }
+
+    #[test]
+    fn spans_beyond_a_hundred_years_are_refused() {
+        let rate: Rate = "1/10day".parse().unwrap();
+        assert!(Bucket::new(rate, 1_000, None, Duration::ZERO).is_ok());
+        assert_eq!(Bucket::new(rate, 2_000, None, Duration::ZERO), Err(PolicyError::TooLong));
+        let fast: Rate = "4000000000/s".parse().unwrap();
+        assert_eq!(Bucket::new(fast, u64::MAX, None, Duration::ZERO), Err(PolicyError::TooLong));
+    }
+}

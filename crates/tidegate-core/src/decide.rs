@@ -1,0 +1,157 @@
+//! The decision itself: pure, once, for every store.
+//!
+//! A store gathers the accounts of a list under its own locks, merged so that no bucket occurs
+//! twice, and calls these. Nothing here blocks, allocates for short lists, or reads a clock.
+
+use core::time::Duration;
+
+use crate::account::Account;
+use crate::charge::{ChargeError, check_len};
+use crate::decision::Outcomes;
+use crate::time::{Now, Time};
+
+pub use crate::account::Settled;
+
+/// Checks the length of a list of charges, corrections or targets.
+///
+/// # Errors
+/// When it is empty or longer than [`MAX_CHARGES`](crate::MAX_CHARGES).
+pub fn check_list(len: usize) -> Result<(), ChargeError> {
+    check_len(len)
+}
+
+/// The instant at which every account can be charged, if it is at most `horizon` away.
+///
+/// With a horizon of zero this decides a take. Policies may allow less than `horizon`.
+#[must_use]
+#[inline]
+pub fn start(accounts: &[Account<'_>], horizon: Duration, now: Now) -> Option<Time> {
+    let mut start = now.time;
+    let mut horizon = horizon;
+    for account in accounts {
+        match account.fit(now) {
+            crate::account::Fit::At(time) => start = start.max(time),
+            crate::account::Fit::Blocked(_) => return None,
+        }
+        if account.cost() > 0 {
+            horizon = horizon.min(account.policy().horizon());
+        }
+    }
+    let in_reach = start.since(now.time) <= horizon;
+    let allowed = in_reach && accounts.iter().all(|account| account.covers(start, now));
+    allowed.then_some(start)
+}
+
+/// Charges every account as of `start`.
+#[inline]
+pub fn spend(accounts: &mut [Account<'_>], start: Time, now: Now) {
+    for account in accounts {
+        account.spend(start, now);
+    }
+}
+
+/// The outcomes of a list that was not spent: how each account stands and what it waits for.
+///
+/// `order` gives for each charge the index of its account.
+#[must_use]
+pub fn refused(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+    order.map(|index| accounts[index].outcome(now, accounts[index].retry(now))).collect()
+}
+
+/// The outcomes of a list that was spent.
+///
+/// `order` gives for each charge the index of its account.
+#[must_use]
+#[inline]
+pub fn granted(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+    order.map(|index| accounts[index].outcome(now, None)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::State;
+    use crate::decision::Retry;
+    use crate::exact::Exact;
+    use crate::policy::Policy;
+    use crate::time::{WallTime, Windows};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(secs: u64) -> Now {
+        Now { time: Time::from_nanos(secs * SECOND), wall: WallTime::from_nanos(secs * SECOND) }
+    }
+
+    fn bucket() -> Policy {
+        Policy::per_second(1).capacity(10).build().unwrap()
+    }
+
+    #[test]
+    fn a_reservation_starts_when_the_last_bucket_is_ready() {
+        let (fast, slow) = (bucket(), Policy::per_minute(1).capacity(1).build().unwrap());
+        let busy = State::Bucket(Exact::whole(60 * SECOND));
+        let mut accounts = [
+            Account::new(&fast, State::Fresh, Time::ZERO, 4),
+            Account::new(&slow, busy, Time::ZERO, 1),
+        ];
+        assert_eq!(start(&accounts, Duration::from_secs(59), at(0)), None);
+        let begins = start(&accounts, Duration::from_secs(60), at(0)).unwrap();
+        assert_eq!(begins, at(60).time);
+        spend(&mut accounts, begins, at(0));
+        assert_eq!(accounts[0].state(), State::Bucket(Exact::whole(64 * SECOND)));
+        assert_eq!(accounts[1].state(), State::Bucket(Exact::whole(120 * SECOND)));
+    }
+
+    #[test]
+    fn a_reservation_never_books_a_later_calendar_window() {
+        let (daily, slow) =
+            (Policy::quota(10).unwrap(), Policy::per_minute(1).capacity(1).build().unwrap());
+        let windows = Windows::new([0, 100, 200, 300]).unwrap();
+        let busy = State::Bucket(Exact::whole(200 * SECOND));
+        let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
+        assert!(quota.open_window(&windows, at(150)));
+        let accounts = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(start(&accounts, Duration::from_secs(600), at(150)), None);
+        let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
+        assert!(quota.open_window(&windows, at(50)));
+        let busy = State::Bucket(Exact::whole(90 * SECOND));
+        let accounts = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(start(&accounts, Duration::from_secs(600), at(50)), Some(at(90).time));
+    }
+
+    #[test]
+    fn a_quota_counts_by_window_and_survives_a_small_step_back() {
+        let daily = Policy::quota(10).unwrap();
+        let windows = Windows::new([0, 100, 200, 300]).unwrap();
+        let left = |state, secs| {
+            let mut account = Account::new(&daily, state, Time::ZERO, 1);
+            assert!(account.open_window(&windows, at(secs)));
+            account.outcome(at(secs), None).remaining
+        };
+        let used = State::Quota { ends: 200, used: 7 };
+        assert_eq!([left(used, 150), left(used, 200), left(used, 99)], [3, 10, 3]);
+        assert_eq!(left(State::Quota { ends: 9_000, used: 7 }, 150), 10);
+    }
+
+    #[test]
+    fn counted_kinds_say_how_long_to_wait() {
+        let windows = Windows::new([0, 100, 200, 300]).unwrap();
+        let daily = Policy::quota(10).unwrap();
+        let retry = |cost, hold| {
+            let state = State::Quota { ends: 200, used: 7 };
+            let mut account = Account::new(&daily, state, Time::from_nanos(hold * SECOND), cost);
+            assert!(account.open_window(&windows, at(150)));
+            account.retry(at(150))
+        };
+        assert_eq!(retry(3, 0), None);
+        assert_eq!(retry(4, 0), Some(Retry::After(Duration::from_secs(50))));
+        assert_eq!(retry(11, 0), Some(Retry::Never));
+        assert_eq!(retry(3, 160), Some(Retry::After(Duration::from_secs(10))));
+        let calls = Policy::concurrency(2, None).unwrap();
+        let taken = Account::new(&calls, State::Concurrency { taken: 2 }, Time::ZERO, 1);
+        assert_eq!(taken.retry(at(0)), Some(Retry::OnRelease));
+        let total = Policy::allowance(5).unwrap();
+        let spent = Account::new(&total, State::Allowance { used: 5 }, Time::ZERO, 1);
+        assert_eq!(spent.retry(at(0)), Some(Retry::Never));
+    }
+}

@@ -1,0 +1,220 @@
+//! Receipts: what was charged where, for settle, release and cancel to take back.
+//!
+//! A receipt is opaque to its holder and carries a format number when it leaves the process.
+
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use crate::account::State;
+use crate::charge::MAX_CHARGES;
+use crate::exact::Exact;
+use crate::time::Time;
+
+/// The format that [`Receipt::to_bytes`] writes.
+const FORMAT: u8 = 1;
+
+/// Why a receipt is refused. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiptError {
+    /// Not the bytes of a receipt.
+    #[error("not a receipt")]
+    Malformed,
+    /// A format that this version does not know.
+    #[error("receipt format {0} is unknown; this version reads format {FORMAT}")]
+    Format(u8),
+    /// From another store, or from before a restart.
+    #[error("the receipt was issued by another store or before a restart")]
+    Issuer,
+    /// For other buckets than the ones named with it.
+    #[error("the receipt is for other limits or keys than the ones named")]
+    Mismatch,
+}
+
+/// Which bucket was really charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// The bucket of the key itself.
+    Own,
+    /// A shared bucket, because the store was full.
+    Shared,
+    /// A slot under a concurrency limit, by its number.
+    Slot(u64),
+}
+
+/// How one charge left its bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The store's own hash of limit and key.
+    pub bucket: u64,
+    /// Which bucket was charged.
+    pub place: Place,
+    /// The generation of the policy that decided.
+    pub generation: u32,
+    /// The state right after the charge.
+    pub state: State,
+}
+
+/// What a grant charged. Opaque; hand it back to the store that gave it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    issuer: u64,
+    start: Time,
+    stamps: SmallVec<[Stamp; 1]>,
+}
+
+impl Receipt {
+    /// A receipt of the store `issuer` for charges that count from `start`; stores make them.
+    #[must_use]
+    pub fn new(issuer: u64, start: Time, stamps: impl IntoIterator<Item = Stamp>) -> Self {
+        Self { issuer, start, stamps: stamps.into_iter().collect() }
+    }
+
+    /// The number of the store that gave it.
+    #[must_use]
+    pub const fn issuer(&self) -> u64 {
+        self.issuer
+    }
+
+    /// The instant as of which the charges count.
+    #[must_use]
+    pub const fn start(&self) -> Time {
+        self.start
+    }
+
+    /// One per charge.
+    #[must_use]
+    pub fn stamps(&self) -> &[Stamp] {
+        &self.stamps
+    }
+
+    /// The receipt as bytes, for a wire.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(18 + self.stamps.len() * 34);
+        bytes.push(FORMAT);
+        bytes.extend(self.issuer.to_le_bytes());
+        bytes.extend(self.start.as_nanos().to_le_bytes());
+        for stamp in &self.stamps {
+            let (place, slot) = match stamp.place {
+                Place::Own => (0, 0),
+                Place::Shared => (1, 0),
+                Place::Slot(slot) => (2, slot),
+            };
+            let (kind, word, part) = match stamp.state {
+                State::Fresh => (0, 0, 0),
+                State::Bucket(tat) => (1, tat.ns, tat.part),
+                State::Quota { ends, used } => (2, used, ends),
+                State::Allowance { used } => (3, used, 0),
+                State::Concurrency { taken } => (4, taken, 0),
+            };
+            bytes.extend([place, kind]);
+            bytes.extend(stamp.bucket.to_le_bytes());
+            bytes.extend(slot.to_le_bytes());
+            bytes.extend(stamp.generation.to_le_bytes());
+            bytes.extend(word.to_le_bytes());
+            bytes.extend(part.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// The receipt that [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// When the format is unknown or the bytes are not a receipt.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReceiptError> {
+        let (&format, rest) = bytes.split_first().ok_or(ReceiptError::Malformed)?;
+        if format != FORMAT {
+            return Err(ReceiptError::Format(format));
+        }
+        let mut reader = Reader(rest);
+        let (issuer, start) = (reader.u64()?, Time::from_nanos(reader.u64()?));
+        let mut stamps = SmallVec::new();
+        while !reader.0.is_empty() {
+            if stamps.len() == MAX_CHARGES {
+                return Err(ReceiptError::Malformed);
+            }
+            let [place, kind] = reader.take()?;
+            let (bucket, slot, generation) = (reader.u64()?, reader.u64()?, reader.u32()?);
+            let (word, part) = (reader.u64()?, reader.u32()?);
+            let place = match place {
+                0 => Place::Own,
+                1 => Place::Shared,
+                2 => Place::Slot(slot),
+                _ => return Err(ReceiptError::Malformed),
+            };
+            let state = match kind {
+                0 => State::Fresh,
+                1 => State::Bucket(Exact { ns: word, part }),
+                2 => State::Quota { ends: part, used: word },
+                3 => State::Allowance { used: word },
+                4 => State::Concurrency { taken: word },
+                _ => return Err(ReceiptError::Malformed),
+            };
+            stamps.push(Stamp { bucket, place, generation, state });
+        }
+        if stamps.is_empty() {
+            return Err(ReceiptError::Malformed);
+        }
+        Ok(Self { issuer, start, stamps })
+    }
+}
+
+/// Takes fixed-size numbers off the front of a slice.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ReceiptError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(ReceiptError::Malformed)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+
+    fn u64(&mut self) -> Result<u64, ReceiptError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, ReceiptError> {
+        self.take().map(u32::from_le_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receipts_survive_the_wire_and_strangers_do_not() {
+        let stamps = [
+            Stamp {
+                bucket: 7,
+                place: Place::Own,
+                generation: 3,
+                state: State::Bucket(Exact { ns: 9, part: 2 }),
+            },
+            Stamp {
+                bucket: 8,
+                place: Place::Slot(5),
+                generation: 0,
+                state: State::Concurrency { taken: 1 },
+            },
+            Stamp {
+                bucket: 9,
+                place: Place::Shared,
+                generation: 1,
+                state: State::Quota { ends: 4, used: 6 },
+            },
+        ];
+        let receipt = Receipt::new(42, Time::from_nanos(1), stamps);
+        let bytes = receipt.to_bytes();
+        assert_eq!(Receipt::from_bytes(&bytes), Ok(receipt));
+        assert_eq!(Receipt::from_bytes(&bytes[..bytes.len() - 1]), Err(ReceiptError::Malformed));
+        assert_eq!(Receipt::from_bytes(&[]), Err(ReceiptError::Malformed));
+        assert_eq!(Receipt::from_bytes(&bytes[..17]), Err(ReceiptError::Malformed));
+        let mut newer = bytes;
+        newer[0] = 2;
+        assert_eq!(Receipt::from_bytes(&newer), Err(ReceiptError::Format(2)));
+    }
+}
