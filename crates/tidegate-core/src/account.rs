@@ -175,6 +175,11 @@ impl<'a> Account<'a> {
         self
     }
 
+    /// With this many slots taken.
+    pub fn set_taken(&mut self, taken: u64) {
+        self.state = State::Concurrency { taken };
+    }
+
     /// The state to write back.
     #[must_use]
     #[inline]

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::charge::{Charge, ChargeError, Correction, Target};
 use crate::decision::{Decision, Settlement};
 use crate::receipt::{Receipt, ReceiptError};
+use crate::time::WallTime;
 
 /// One answer per operation.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;
@@ -127,6 +128,12 @@ pub trait Store: Send + Sync + fmt::Debug {
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a>;
+
+    /// The store's wall time, if it can tell without asking a server. Callers compute the
+    /// windows of calendar quotas from it; the default lets them use their own.
+    fn wall_time(&self) -> Option<WallTime> {
+        None
+    }
 }
 
 /// Answers under way: already there, or a future to wait for.

@@ -1,0 +1,48 @@
+//! One rate-limiting engine for both directions of a call.
+//!
+//! A [`Limiter`] is a policy and the store its buckets live in:
+//!
+//! ```
+//! use tidegate::{KeyBuf, Limiter, Policy};
+//!
+//! let limiter = Limiter::new(Policy::per_second(100).capacity(200).build()?);
+//! let key = KeyBuf::from_parts(["rl", "public", "anon", "PING"]);
+//! let decision = limiter.take(&key).now();
+//! assert!(decision.is_allowed());
+//! assert_eq!(decision.remaining(), 199);
+//! # Ok::<(), tidegate::PolicyError>(())
+//! ```
+//!
+//! - `take`, `peek`, `reserve`, `settle`, `hold` and `reset` are described at [`Limiter`]; several
+//!   limits are decided together, all-or-nothing, by an [`Engine`].
+//! - A [`Request`] is carried out at once by [`now`](Request::now) on the in-process store, and by
+//!   `.await` on any store. There is one set of verbs for both.
+//! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
+//! - Tests drive a [`clock::ManualClock`].
+
+mod engine;
+mod limiter;
+mod request;
+#[cfg(feature = "calendar")]
+mod schedule;
+
+pub mod clock {
+    //! Clocks for the in-process store: the system's, and one for tests.
+    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
+}
+
+#[cfg(feature = "calendar")]
+pub use engine::CalendarError;
+pub use engine::Engine;
+pub use limiter::Limiter;
+pub use request::{FromAnswer, Request};
+#[cfg(feature = "calendar")]
+pub use schedule::{Every, Schedule, ScheduleError};
+pub use tidegate_core::{
+    Answer, Answers, Change, Charge, ChargeError, Correction, Decimal, DecimalError, Decision,
+    Denial, Grant, Key, KeyBuf, KeyError, Limit, LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN,
+    Operation, Outcome, Outcomes, Policy, PolicyBuilder, PolicyError, Rate, RateError, Receipt,
+    ReceiptError, Retry, Settlement, Store, StoreError, Submission, Target, Time, WallTime,
+    Windows,
+};
+pub use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Stats};

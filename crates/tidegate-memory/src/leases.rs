@@ -1,0 +1,173 @@
+//! Slots taken under concurrency limits: one lease per acquisition, released or run out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::{Concurrency, Time};
+
+/// One acquisition.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: u64,
+    slots: u64,
+    /// `None` keeps it until it is released.
+    ends: Option<Time>,
+}
+
+/// The leases of one shard, by bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Leases {
+    buckets: BTreeMap<u64, Vec<Lease>>,
+    total: usize,
+    last_id: u64,
+}
+
+impl Leases {
+    /// Bytes that one lease takes, the share of its map entry included.
+    pub(crate) const BYTES: usize = 96;
+
+    /// How many leases there are.
+    pub(crate) fn len(&self) -> usize {
+        self.total
+    }
+
+    /// Slots of a bucket that are taken at `now`.
+    pub(crate) fn taken(&mut self, bucket: u64, now: Time) -> u64 {
+        self.expire(bucket, now);
+        let leases = self.buckets.get(&bucket);
+        leases.map_or(0, |leases| leases.iter().map(|lease| lease.slots).sum())
+    }
+
+    /// How long until `wanted` of the `policy`'s slots have run out by themselves.
+    pub(crate) fn free_in(
+        &self,
+        bucket: u64,
+        wanted: u64,
+        policy: &Concurrency,
+        now: Time,
+    ) -> Option<Duration> {
+        let leases = self.buckets.get(&bucket)?;
+        let mut taken: u64 = leases.iter().map(|lease| lease.slots).sum();
+        let mut ends: Vec<_> = leases.iter().filter_map(|l| Some((l.ends?, l.slots))).collect();
+        ends.sort_unstable();
+        ends.into_iter().find_map(|(end, slots)| {
+            taken -= slots;
+            (taken.saturating_add(wanted) <= policy.slots()).then(|| end.since(now))
+        })
+    }
+
+    /// Takes slots and returns the number of the lease.
+    pub(crate) fn acquire(
+        &mut self,
+        bucket: u64,
+        slots: u64,
+        lease: Option<Duration>,
+        now: Time,
+    ) -> u64 {
+        self.last_id += 1;
+        self.total += 1;
+        let ends = lease.map(|lease| now.after(lease));
+        self.buckets.entry(bucket).or_default().push(Lease { id: self.last_id, slots, ends });
+        self.last_id
+    }
+
+    /// Gives up to `slots` slots of a lease back; says how many were still held.
+    pub(crate) fn release(&mut self, bucket: u64, id: u64, slots: u64, now: Time) -> u64 {
+        self.expire(bucket, now);
+        let Some(leases) = self.buckets.get_mut(&bucket) else { return 0 };
+        let Some(index) = leases.iter().position(|lease| lease.id == id) else { return 0 };
+        let given = leases[index].slots.min(slots);
+        leases[index].slots -= given;
+        if leases[index].slots == 0 {
+            leases.swap_remove(index);
+            self.total -= 1;
+        }
+        if leases.is_empty() {
+            self.buckets.remove(&bucket);
+        }
+        given
+    }
+
+    /// Starts a lease anew; says how many slots it still holds.
+    pub(crate) fn renew(
+        &mut self,
+        bucket: u64,
+        id: u64,
+        lease: Option<Duration>,
+        now: Time,
+    ) -> u64 {
+        self.expire(bucket, now);
+        let leases = self.buckets.get_mut(&bucket).into_iter().flatten();
+        let Some(found) = leases.into_iter().find(|lease| lease.id == id) else { return 0 };
+        found.ends = lease.map(|lease| now.after(lease));
+        found.slots
+    }
+
+    /// Forgets a bucket; says whether it had any lease.
+    pub(crate) fn forget(&mut self, bucket: u64) -> bool {
+        let leases = self.buckets.remove(&bucket).unwrap_or_default();
+        self.total -= leases.len();
+        !leases.is_empty()
+    }
+
+    /// Forgets what has run out everywhere.
+    pub(crate) fn expire_all(&mut self, now: Time) {
+        self.buckets.retain(|_, leases| {
+            leases.retain(|lease| lease.ends.is_none_or(|end| end > now));
+            !leases.is_empty()
+        });
+        self.total = self.buckets.values().map(Vec::len).sum();
+    }
+
+    fn expire(&mut self, bucket: u64, now: Time) {
+        let Some(leases) = self.buckets.get_mut(&bucket) else { return };
+        let before = leases.len();
+        leases.retain(|lease| lease.ends.is_none_or(|end| end > now));
+        self.total -= before - leases.len();
+        if leases.is_empty() {
+            self.buckets.remove(&bucket);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use tidegate_core::Policy;
+
+    use super::*;
+
+    fn at(secs: u64) -> Time {
+        Time::from_nanos(secs * 1_000_000_000)
+    }
+
+    #[test]
+    fn leases_run_out_unless_renewed() {
+        let mut leases = Leases::default();
+        let lease = Some(Duration::from_secs(10));
+        let first = leases.acquire(1, 2, lease, at(0));
+        let second = leases.acquire(1, 1, lease, at(5));
+        let kept = leases.acquire(1, 1, None, at(5));
+        assert_eq!(leases.taken(1, at(9)), 4);
+        assert_eq!(leases.renew(1, second, lease, at(9)), 1);
+        assert_eq!(leases.taken(1, at(10)), 2);
+        assert_eq!(leases.renew(1, first, lease, at(11)), 0);
+        assert_eq!(leases.release(1, kept, 9, at(12)), 1);
+        assert_eq!(leases.release(1, kept, 9, at(12)), 0);
+        assert_eq!((leases.taken(1, at(18)), leases.taken(1, at(19))), (1, 0));
+        assert_eq!(leases.len(), 0);
+    }
+
+    #[test]
+    fn the_hint_is_when_enough_leases_have_run_out() {
+        let Policy::Concurrency(policy) = Policy::concurrency(4, None).unwrap() else {
+            unreachable!()
+        };
+        let mut leases = Leases::default();
+        leases.acquire(1, 2, Some(Duration::from_secs(30)), at(0));
+        leases.acquire(1, 1, Some(Duration::from_secs(10)), at(0));
+        leases.acquire(1, 1, None, at(0));
+        assert_eq!(leases.free_in(1, 1, &policy, at(0)), Some(Duration::from_secs(10)));
+        assert_eq!(leases.free_in(1, 2, &policy, at(5)), Some(Duration::from_secs(25)));
+        assert_eq!(leases.free_in(1, 4, &policy, at(0)), None);
+    }
+}

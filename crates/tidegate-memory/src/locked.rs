@@ -1,0 +1,261 @@
+//! What one operation has locked, and how it finds and writes its buckets there.
+//!
+//! Locks are taken in one order, so lists cannot deadlock: shards by their number, then the
+//! shared buckets, then the newest limits. The clock is read before them; a stale reading makes
+//! a decision stricter, never laxer.
+
+use std::sync::PoisonError;
+
+use smallvec::SmallVec;
+use tidegate_core::decide::Settled;
+use tidegate_core::{
+    Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, StoreError, Time,
+};
+
+use crate::builder::Overflow;
+use crate::overflow::{Sets, bucket};
+use crate::seats::{Seat, Seats};
+use crate::shard::Shard;
+use crate::store::MemoryStore;
+use crate::sync::{MutexGuard, lock};
+
+/// The locks of one operation.
+pub(crate) struct Locked<'s> {
+    store: &'s MemoryStore,
+    shards: SmallVec<[LockedShard<'s>; 1]>,
+    shared: Option<MutexGuard<'s, Sets>>,
+}
+
+struct LockedShard<'s> {
+    number: usize,
+    /// New keys of this list that may have to be put in.
+    newcomers: usize,
+    guard: MutexGuard<'s, Shard>,
+}
+
+impl<'s> Locked<'s> {
+    /// Locks the shards of every seat, in their order.
+    #[inline]
+    pub(crate) fn new(store: &'s MemoryStore, seats: &mut Seats<'_>) -> Self {
+        let mut numbers: SmallVec<[usize; 2]> =
+            seats.as_slice().iter().map(|seat| store.shard_of(seat.hash)).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let shards = numbers.iter().map(|&number| {
+            let guard = lock(&store.shards[number].0);
+            LockedShard { number, newcomers: 0, guard }
+        });
+        let locked = Self { store, shards: shards.collect(), shared: None };
+        for seat in seats.as_mut_slice() {
+            let number = store.shard_of(seat.hash);
+            let place = locked.shards.iter().position(|shard| shard.number == number);
+            seat.guard = place.unwrap_or(0);
+        }
+        locked
+    }
+
+    /// The shard of a seat.
+    #[inline]
+    pub(crate) fn shard(&mut self, seat: &Seat<'_>) -> &mut Shard {
+        &mut self.shards[seat.guard].guard
+    }
+
+    /// Finds the state of every seat, where it lives, and the limit that decides.
+    #[inline]
+    pub(crate) fn open(
+        &mut self,
+        seats: &mut Seats<'_>,
+        receipt: Option<&Receipt>,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        for index in 0..seats.as_slice().len() {
+            let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+            let seat = &mut seats.as_mut_slice()[index];
+            seat.held_until = self.shard(seat).held_until(seat.hash);
+            if let Policy::Concurrency(_) = seat.limit().policy() {
+                self.open_slots(seat, now.time)?;
+                continue;
+            }
+            let own = self.shard(seat).table.get(seat.hash);
+            let own = own.map(|slot| (slot.state(), slot.generation()));
+            let found = match (stamp.map(|stamp| stamp.place), own) {
+                (Some(Place::Shared), _) => self.open_shared(seat, now),
+                (_, Some(own)) => Some(own),
+                (_, None) => self.open_newcomer(seat, now),
+            };
+            match found {
+                Some((state, generation)) => self.adopt(seat, state, generation, now.time),
+                None => seat.shut_out = true,
+            }
+            if seat.place == Place::Shared {
+                join_neighbour(seats, index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Says when slots will have run out by themselves, if there are too few.
+    #[inline]
+    pub(crate) fn hint_at_leases(&mut self, account: &mut Account<'_>, seat: &Seat<'_>, now: Time) {
+        if let Some(policy) = account.concurrency() {
+            let leases = &self.shard(seat).leases;
+            *account = account.slots_free_in(leases.free_in(seat.hash, seat.cost(), policy, now));
+        }
+    }
+
+    /// Replaces the outcomes of keys for which there is no room at all.
+    pub(crate) fn mark_shut_out(&mut self, outcomes: &mut Outcomes, seats: &Seats<'_>, now: Time) {
+        for (outcome, index) in outcomes.iter_mut().zip(seats.order()) {
+            let seat = &seats.as_slice()[index];
+            if seat.shut_out {
+                let retry = Retry::After(self.shard(seat).room_in(now));
+                *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
+            }
+        }
+    }
+
+    /// Writes the state of a seat to where it lives.
+    #[inline]
+    pub(crate) fn write(&mut self, seat: &mut Seat<'_>, now: Now) {
+        let generation = seat.limit().generation();
+        match seat.place {
+            Place::Shared => {
+                let (hash, state) = (seat.hash, seat.state);
+                self.shared().write(seat.limit(), hash, state);
+            }
+            Place::Own => match *seat.limit().policy() {
+                Policy::Concurrency(policy) if seat.amount > 0 => {
+                    let (hash, slots) = (seat.hash, seat.cost());
+                    let leases = &mut self.shard(seat).leases;
+                    seat.place = Place::Slot(leases.acquire(hash, slots, policy.lease(), now.time));
+                }
+                Policy::Concurrency(_) => {}
+                _ => {
+                    let (hash, state) = (seat.hash, seat.state);
+                    self.shard(seat).write(hash, state, generation, now);
+                    if generation > 0 {
+                        self.remember(seat);
+                    }
+                }
+            },
+            _ => {}
+        }
+    }
+
+    /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
+    pub(crate) fn give_slots_back(
+        &mut self,
+        seat: &Seat<'_>,
+        stamp: Option<&Stamp>,
+        now: Time,
+    ) -> Settled {
+        let slots = seat.delta().unsigned_abs();
+        match stamp.map(|stamp| stamp.place) {
+            Some(Place::Slot(id)) if seat.amount < 0 => {
+                let given = self.shard(seat).leases.release(seat.hash, id, slots, now);
+                Settled { saturated: false, dropped: given == 0 }
+            }
+            _ => Settled { saturated: seat.amount > 0, dropped: seat.amount < 0 },
+        }
+    }
+
+    /// Slots of a seat that are taken.
+    pub(crate) fn taken(&mut self, seat: &Seat<'_>, now: Time) -> u64 {
+        self.shard(seat).leases.taken(seat.hash, now)
+    }
+
+    pub(crate) fn count_saturated(&mut self, times: usize) {
+        self.shards[0].guard.counts.saturated += times as u64;
+    }
+
+    fn open_slots(&mut self, seat: &mut Seat<'_>, now: Time) -> Result<(), StoreError> {
+        let most = self.store.sizes.max_leases;
+        let leases = &mut self.shard(seat).leases;
+        if leases.len() >= most {
+            leases.expire_all(now);
+        }
+        if leases.len() >= most && seat.amount > 0 {
+            return Err(StoreError::Full);
+        }
+        seat.state = State::Concurrency { taken: leases.taken(seat.hash, now) };
+        Ok(())
+    }
+
+    /// A key that is not in the table: new, or back after its bucket was full.
+    fn open_newcomer(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
+        let store = self.store;
+        let shard = &mut self.shards[seat.guard];
+        shard.newcomers += 1;
+        let max_slots = store.sizes.max_slots;
+        if shard.guard.make_room(shard.newcomers, max_slots, now.time, &store.clock) {
+            // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
+            // by the end of a flood.
+            let owed = match store.shared.in_use() {
+                true => self.shared().look(seat.limit(), seat.hash),
+                false => None,
+            };
+            let owed = owed.filter(|(state, _)| !state.is_fresh(now));
+            return Some(owed.unwrap_or((State::Fresh, seat.limit().generation())));
+        }
+        shard.newcomers -= 1;
+        shard.guard.counts.overflowed += 1;
+        match store.overflow {
+            Overflow::Shared => self.open_shared(seat, now),
+            Overflow::Deny => None,
+        }
+    }
+
+    /// The shared bucket of a key that has no room of its own.
+    fn open_shared(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
+        seat.place = Place::Shared;
+        let store = self.store;
+        let found = store.shared.open(self.shared(), seat.limit(), seat.hash, now);
+        if found.is_none() {
+            seat.place = Place::Own;
+        }
+        found
+    }
+
+    /// Brings a stored state under the policy that decides: the newer one of caller and store.
+    #[inline]
+    fn adopt(&mut self, seat: &mut Seat<'_>, state: State, generation: u32, now: Time) {
+        if generation > seat.limit().generation() {
+            let newest = self.store.newest.read().unwrap_or_else(PoisonError::into_inner);
+            seat.newer = newest.get(&seat.limit().tag()).cloned();
+        }
+        seat.state = state.carried(seat.limit(), generation, now);
+    }
+
+    /// Keeps a revised limit for callers that still hold an older one.
+    fn remember(&self, seat: &Seat<'_>) {
+        let (tag, generation) = (seat.limit().tag(), seat.limit().generation());
+        let known = |limit: &tidegate_core::Limit| limit.generation() >= generation;
+        let newest = self.store.newest.read().unwrap_or_else(PoisonError::into_inner);
+        let up_to_date = newest.get(&tag).is_some_and(known);
+        drop(newest);
+        if !up_to_date {
+            let mut newest = self.store.newest.write().unwrap_or_else(PoisonError::into_inner);
+            if !newest.get(&tag).is_some_and(known) {
+                newest.insert(tag, seat.limit().clone());
+            }
+        }
+    }
+
+    fn shared(&mut self) -> &mut Sets {
+        let store = self.store;
+        self.shared.get_or_insert_with(|| store.shared.lock())
+    }
+}
+
+/// Lets a seat on a shared bucket join an earlier seat on the same one.
+fn join_neighbour(seats: &mut Seats<'_>, index: usize) {
+    let (before, seat) = seats.as_slice().split_at(index);
+    let same = |other: &Seat<'_>| {
+        other.place == Place::Shared
+            && other.target.limit == seat[0].target.limit
+            && bucket(other.hash) == bucket(seat[0].hash)
+    };
+    if let Some(earlier) = before.iter().position(same) {
+        seats.join(index, earlier);
+    }
+}

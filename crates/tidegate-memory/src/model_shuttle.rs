@@ -1,0 +1,134 @@
+//! Random schedules of several threads on the whole table, by shuttle: growth, eviction, lists,
+//! refunds and overflow under contention.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+use tidegate_core::{Answer, Charge, Correction, Key, Limit, Operation, Policy};
+
+use crate::MemoryStore;
+use crate::clock::ManualClock;
+
+const SCHEDULES: usize = 2_000;
+const THREADS: usize = 3;
+
+fn limit(name: &str, capacity: u64) -> Limit {
+    Limit::named(name, Policy::per_second(1).capacity(capacity).build().unwrap()).unwrap()
+}
+
+fn allowed(store: &MemoryStore, charges: &[Charge<'_>]) -> bool {
+    match store.execute(&Operation::Take(charges)).unwrap() {
+        Answer::Decision(decision) => decision.is_allowed(),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+#[test]
+fn lists_spend_whole_or_not_at_all() {
+    shuttle::check_random(
+        || {
+            let (client, organization) = (limit("client", 3), limit("organization", 5));
+            let store =
+                Arc::new(MemoryStore::builder().clock(ManualClock::new()).seed(7).build().unwrap());
+            let workers: Vec<_> = (0..THREADS)
+                .map(|worker| {
+                    let (store, client, organization) =
+                        (store.clone(), client.clone(), organization.clone());
+                    thread::spawn(move || {
+                        let key = format!("client-{worker}");
+                        let charges = [
+                            Charge::new(&organization, "acme", 1),
+                            Charge::new(&client, key.as_str(), 1),
+                        ];
+                        (0..4).filter(|_| allowed(&store, &charges)).count()
+                    })
+                })
+                .collect();
+            let total: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+            assert_eq!(total, 5, "the organization's tokens, all of them and no more");
+            let spent_by_clients: u64 = (0..THREADS)
+                .map(|worker| {
+                    let key = format!("client-{worker}");
+                    3 - store.take_one(&client, Key::new(&key), 0).remaining()
+                })
+                .sum();
+            assert_eq!(spent_by_clients, 5, "a denied list spends nothing anywhere");
+        },
+        SCHEDULES,
+    );
+}
+
+#[test]
+fn growth_and_eviction_lose_no_debt() {
+    shuttle::check_random(
+        || {
+            let clock = ManualClock::new();
+            let store = Arc::new(
+                MemoryStore::builder()
+                    .max_memory(1 << 20)
+                    .clock(clock.clone())
+                    .seed(7)
+                    .build()
+                    .unwrap(),
+            );
+            let (offender, other) = (limit("offender", 1), limit("other", 1));
+            assert!(store.take_one(&offender, Key::new("x"), 1).is_allowed());
+            let workers: Vec<_> = (0..THREADS)
+                .map(|worker| {
+                    let (store, other, clock) = (store.clone(), other.clone(), clock.clone());
+                    thread::spawn(move || {
+                        for number in 0..20 {
+                            let key = format!("{worker}-{number}");
+                            let _ = store.take_one(&other, Key::new(&key), 1);
+                            if thread_rng().gen_bool(0.1) {
+                                clock.advance(Duration::from_millis(1));
+                                store.cleanup_stale(Duration::ZERO);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert!(!store.take_one(&offender, Key::new("x"), 1).is_allowed());
+        },
+        SCHEDULES / 10,
+    );
+}
+
+#[test]
+fn refunds_and_takes_conserve_tokens() {
+    shuttle::check_random(
+        || {
+            let calls = limit("calls", 4);
+            let store =
+                Arc::new(MemoryStore::builder().clock(ManualClock::new()).seed(7).build().unwrap());
+            let workers: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    let (store, calls) = (store.clone(), calls.clone());
+                    thread::spawn(move || {
+                        let mut kept = 0;
+                        for round in 0..3 {
+                            if allowed(&store, &[Charge::new(&calls, "k", 2)]) {
+                                let delta = if round == 1 { -2 } else { -1 };
+                                let correction = [Correction::new(&calls, "k", delta)];
+                                let settle =
+                                    Operation::Settle { corrections: &correction, receipt: None };
+                                store.execute(&settle).unwrap();
+                                kept += 2 + delta;
+                            }
+                        }
+                        kept
+                    })
+                })
+                .collect();
+            let kept: i64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+            let left = store.take_one(&calls, Key::new("k"), 0).remaining();
+            assert_eq!(i64::try_from(left).unwrap(), 4 - kept);
+        },
+        SCHEDULES,
+    );
+}

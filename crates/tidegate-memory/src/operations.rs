@@ -1,0 +1,211 @@
+//! The operations of the contract. Each takes its locks once and decides under all of them.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::decide::Settled;
+use tidegate_core::{
+    Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
+    ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
+};
+
+use crate::locked::Locked;
+use crate::seats::{Seat, Seats};
+use crate::store::MemoryStore;
+use crate::sync::lock;
+
+/// Whether a decision spends, and when at the latest.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    Take,
+    Peek,
+    Reserve(Duration),
+}
+
+/// What to do with the leases of a receipt.
+#[derive(Clone, Copy)]
+pub(crate) enum LeaseAct {
+    Release,
+    Renew,
+}
+
+impl MemoryStore {
+    pub(crate) fn decide(
+        &self,
+        charges: &[Charge<'_>],
+        mode: Mode,
+    ) -> Result<Decision, StoreError> {
+        decide::check_list(charges.len())?;
+        let entries = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
+        let mut seats = Seats::new(entries, |target| self.hash(target));
+        let now = self.now(&seats);
+        let mut locked = Locked::new(self, &mut seats);
+        locked.open(&mut seats, None, now)?;
+        let mut accounts = seats.accounts(now)?;
+        for (account, seat) in accounts.iter_mut().zip(seats.as_slice()) {
+            locked.hint_at_leases(account, seat, now.time);
+        }
+        let horizon = match mode {
+            Mode::Take | Mode::Peek => Duration::ZERO,
+            Mode::Reserve(horizon) => horizon,
+        };
+        let open = seats.as_slice().iter().all(|seat| !seat.shut_out);
+        let start = if open { decide::start(&accounts, horizon, now) } else { None };
+        let Some(start) = start else {
+            let mut outcomes = decide::refused(&accounts, seats.order(), now);
+            locked.mark_shut_out(&mut outcomes, &seats, now.time);
+            return Ok(Decision::Denied(Denial::new(outcomes)));
+        };
+        decide::spend(&mut accounts, start, now);
+        let outcomes = decide::granted(&accounts, seats.order(), now);
+        if let Mode::Peek = mode {
+            let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
+            return Ok(Decision::Allowed(grant));
+        }
+        let states: SmallVec<[State; 1]> = accounts.into_iter().map(|a| a.state()).collect();
+        write_back(&mut seats, &states, &mut locked, now);
+        let stamps = seats.order().map(|index| stamp(&seats.as_slice()[index]));
+        let receipt = Receipt::new(self.issuer, start, stamps);
+        Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
+    }
+
+    pub(crate) fn settle(
+        &self,
+        corrections: &[Correction<'_>],
+        receipt: Option<&Receipt>,
+    ) -> Result<Settlement, StoreError> {
+        decide::check_list(corrections.len())?;
+        let targets = || corrections.iter().map(|correction| correction.target);
+        if let Some(receipt) = receipt {
+            self.check(receipt, targets())?;
+        }
+        let amounts = corrections.iter().map(|correction| i128::from(correction.delta));
+        let mut seats = Seats::new(targets().zip(amounts), |target| self.hash(target));
+        let now = self.now(&seats);
+        let mut locked = Locked::new(self, &mut seats);
+        locked.open(&mut seats, receipt, now)?;
+        let mut accounts = seats.accounts(now)?;
+        let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
+        for (index, (account, seat)) in accounts.iter_mut().zip(seats.as_slice()).enumerate() {
+            let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+            let spend = stamp.zip(receipt.map(Receipt::start));
+            results.push(if account.concurrency().is_some() {
+                let settled = locked.give_slots_back(seat, stamp, now.time);
+                account.set_taken(locked.taken(seat, now.time));
+                settled
+            } else if seat.shut_out {
+                Settled { saturated: seat.amount > 0, dropped: seat.amount < 0 }
+            } else {
+                account.settle(seat.delta(), spend, seat.limit().generation(), now)
+            });
+        }
+        let outcomes = decide::granted(&accounts, seats.order(), now);
+        let states: SmallVec<[State; 1]> = accounts.into_iter().map(|a| a.state()).collect();
+        write_back(&mut seats, &states, &mut locked, now);
+        let saturated = results.iter().filter(|settled| settled.saturated).count();
+        let dropped = results.iter().filter(|settled| settled.dropped).count();
+        locked.count_saturated(saturated);
+        Ok(Settlement::new(outcomes, saturated, dropped))
+    }
+
+    /// Releases or renews every lease of a receipt.
+    pub(crate) fn each_lease(
+        &self,
+        targets: &[Target<'_>],
+        receipt: &Receipt,
+        act: LeaseAct,
+    ) -> Result<u64, StoreError> {
+        decide::check_list(targets.len())?;
+        self.check(receipt, targets.iter().copied())?;
+        let mut seats = Seats::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
+        let now = self.clock.now();
+        let mut locked = Locked::new(self, &mut seats);
+        let mut slots = 0;
+        for (index, seat) in seats.as_slice().iter().enumerate() {
+            let place = seats.stamp_of(index, receipt).map(|stamp| stamp.place);
+            if let (Some(Place::Slot(id)), Policy::Concurrency(policy)) =
+                (place, seat.limit().policy())
+            {
+                let leases = &mut locked.shard(seat).leases;
+                slots += match act {
+                    LeaseAct::Release => leases.release(seat.hash, id, u64::MAX, now),
+                    LeaseAct::Renew => leases.renew(seat.hash, id, policy.lease(), now),
+                };
+            }
+        }
+        Ok(slots)
+    }
+
+    pub(crate) fn hold(&self, target: &Target<'_>, span: Duration) -> Result<Duration, StoreError> {
+        let hash = self.hash(target);
+        let now = self.clock.now();
+        let refill = match target.limit.policy() {
+            Policy::Bucket(bucket) => Duration::from_nanos(bucket.time_to_full().ceil()),
+            _ => Duration::ZERO,
+        };
+        let mut shard = lock(&self.shards[self.shard_of(hash)].0);
+        let until = now.after(span.min(MAX_SPAN));
+        let held = shard.hold(hash, until, refill, self.sizes.max_holds, now);
+        held.map(|until| until.since(now)).ok_or(StoreError::Full)
+    }
+
+    pub(crate) fn reset(&self, target: &Target<'_>) -> bool {
+        let hash = self.hash(target);
+        lock(&self.shards[self.shard_of(hash)].0).forget(hash)
+    }
+
+    /// Refuses a receipt of another store, or for other buckets than these.
+    fn check<'a>(
+        &self,
+        receipt: &Receipt,
+        targets: impl ExactSizeIterator<Item = Target<'a>>,
+    ) -> Result<(), ReceiptError> {
+        if receipt.issuer() != self.issuer {
+            return Err(ReceiptError::Issuer);
+        }
+        if receipt.stamps().len() != targets.len() {
+            return Err(ReceiptError::Mismatch);
+        }
+        let mut pairs = receipt.stamps().iter().zip(targets);
+        if pairs.all(|(stamp, target)| stamp.bucket == self.hash(&target)) {
+            Ok(())
+        } else {
+            Err(ReceiptError::Mismatch)
+        }
+    }
+
+    #[inline]
+    fn now(&self, seats: &Seats<'_>) -> Now {
+        let wall = if seats.need_wall() { self.clock.wall() } else { WallTime::default() };
+        Now { time: self.clock.now(), wall }
+    }
+
+    #[inline]
+    fn hash(&self, target: &Target<'_>) -> u64 {
+        self.hasher.bucket(target.limit, target.key)
+    }
+
+    /// The high bits choose the shard, the low ones the place in its table.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below shards")]
+    pub(crate) fn shard_of(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize
+    }
+}
+
+/// Writes the states that a decision left to where their seats live.
+#[inline]
+fn write_back(seats: &mut Seats<'_>, states: &[State], locked: &mut Locked<'_>, now: Now) {
+    for (seat, state) in seats.as_mut_slice().iter_mut().zip(states) {
+        if seat.amount != 0 {
+            seat.state = *state;
+            locked.write(seat, now);
+        }
+    }
+}
+
+#[inline]
+fn stamp(seat: &Seat<'_>) -> Stamp {
+    let generation = seat.limit().generation();
+    Stamp { bucket: seat.hash, place: seat.place, generation, state: seat.state }
+}

@@ -1,0 +1,121 @@
+//! Shared buckets for the keys that no longer fit.
+//!
+//! When a shard is full of indebted keys, a new key is decided on one of 4,096 buckets of its
+//! limit, chosen by its hash, under the limit's own policy. A flood of new keys then neither
+//! grows memory nor frees an offender; a bystander shares a bucket with a few of the flood.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_core::{Limit, Now, State};
+
+use crate::sync::{Mutex, MutexGuard, lock};
+use crate::table::{Slot, Table};
+
+/// How many buckets the overflow of one limit has.
+const BUCKETS: usize = 4_096;
+
+/// The shared buckets of every limit that has overflowed.
+#[derive(Debug)]
+pub(crate) struct SharedBuckets {
+    sets: Mutex<Sets>,
+    /// How many sets there are. Read without the lock: a key that was decided on a shared
+    /// bucket published it under the lock of its own shard.
+    active: AtomicUsize,
+}
+
+/// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
+/// keys of different shards share it.
+#[derive(Debug)]
+pub(crate) struct Sets {
+    by_limit: BTreeMap<u64, Box<[Slot]>>,
+    most: usize,
+}
+
+impl SharedBuckets {
+    /// Bytes that the overflow of one limit takes.
+    pub(crate) const SET_BYTES: usize = BUCKETS * Table::SLOT_BYTES;
+
+    pub(crate) fn new(most: usize) -> Self {
+        let sets = Sets { by_limit: BTreeMap::new(), most };
+        Self { sets: Mutex::new(sets), active: AtomicUsize::new(0) }
+    }
+
+    /// Locks the sets. Always after the locks of the shards.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Sets> {
+        lock(&self.sets)
+    }
+
+    /// Whether any limit has overflowed.
+    #[inline]
+    pub(crate) fn in_use(&self) -> bool {
+        self.active.load(Ordering::Relaxed) > 0
+    }
+
+    /// The state and generation of the shared bucket of a key, opening the set of its limit if
+    /// need be. `None` if there is no memory left for it.
+    pub(crate) fn open(
+        &self,
+        sets: &mut Sets,
+        limit: &Limit,
+        hash: u64,
+        now: Now,
+    ) -> Option<(State, u32)> {
+        if !sets.by_limit.contains_key(&limit.tag()) {
+            if sets.by_limit.len() >= sets.most {
+                sets.drop_fresh(now);
+            }
+            if sets.by_limit.len() >= sets.most {
+                return None;
+            }
+            let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
+            sets.by_limit.insert(limit.tag(), set);
+            self.active.store(sets.by_limit.len(), Ordering::Relaxed);
+        }
+        sets.look(limit, hash)
+    }
+
+    /// Gives back the sets in which every bucket is full again.
+    pub(crate) fn clean(&self, now: Now) {
+        let mut sets = self.lock();
+        sets.drop_fresh(now);
+        self.active.store(sets.by_limit.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.lock().by_limit.clear();
+        self.active.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().by_limit.len() * Self::SET_BYTES
+    }
+}
+
+/// The hash of a shared bucket in its slot: any but zero, since many keys share it.
+const OCCUPIED: u64 = 1;
+
+impl Sets {
+    /// The state and generation of the shared bucket of a key, if its limit has any.
+    pub(crate) fn look(&self, limit: &Limit, hash: u64) -> Option<(State, u32)> {
+        let slot = &self.by_limit.get(&limit.tag())?[bucket(hash)];
+        Some((slot.state(), slot.generation()))
+    }
+
+    /// Writes the shared bucket of a key.
+    pub(crate) fn write(&mut self, limit: &Limit, hash: u64, state: State) {
+        if let Some(set) = self.by_limit.get_mut(&limit.tag()) {
+            set[bucket(hash)] = Slot::new(OCCUPIED, state, limit.generation()).unwrap_or_default();
+        }
+    }
+
+    fn drop_fresh(&mut self, now: Now) {
+        self.by_limit.retain(|_, set| set.iter().any(|slot| !slot.state().is_fresh(now)));
+    }
+}
+
+/// Which of the buckets a key shares.
+pub(crate) const fn bucket(hash: u64) -> usize {
+    // Not the low bits alone: those choose the place in the table.
+    (hash >> 20) as usize % BUCKETS
+}

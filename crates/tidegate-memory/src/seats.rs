@@ -1,0 +1,145 @@
+//! The buckets of one list, each once, with what is asked of it and where it really lives.
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Account, ChargeError, Limit, Now, Place, Policy, Receipt, Stamp, State, Target, Time,
+};
+
+/// One bucket of a list.
+#[derive(Debug)]
+pub(crate) struct Seat<'a> {
+    pub(crate) hash: u64,
+    pub(crate) target: Target<'a>,
+    /// Cost of a charge or delta of a correction; equal buckets are summed.
+    pub(crate) amount: i128,
+    /// Index of the locked shard.
+    pub(crate) guard: usize,
+    pub(crate) place: Place,
+    pub(crate) state: State,
+    pub(crate) held_until: Time,
+    /// There is no room for the key and its limit has no shared buckets.
+    pub(crate) shut_out: bool,
+    /// The limit that the store knows, when the caller's is older.
+    pub(crate) newer: Option<Limit>,
+}
+
+impl Seat<'_> {
+    /// The limit that decides.
+    #[inline]
+    pub(crate) fn limit(&self) -> &Limit {
+        self.newer.as_ref().unwrap_or(self.target.limit)
+    }
+
+    /// The cost of a charge.
+    #[inline]
+    pub(crate) fn cost(&self) -> u64 {
+        u64::try_from(self.amount).unwrap_or(u64::MAX)
+    }
+
+    /// The delta of a correction.
+    pub(crate) fn delta(&self) -> i64 {
+        i64::try_from(self.amount).unwrap_or(if self.amount < 0 { i64::MIN } else { i64::MAX })
+    }
+}
+
+/// The seats of a list, and for each entry of the list its seat.
+#[derive(Debug)]
+pub(crate) struct Seats<'a> {
+    list: SmallVec<[Seat<'a>; 1]>,
+    order: SmallVec<[u8; 8]>,
+}
+
+impl<'a> Seats<'a> {
+    /// Seats for these targets and amounts; `hash` tells which are the same bucket.
+    #[inline]
+    pub(crate) fn new(
+        entries: impl Iterator<Item = (Target<'a>, i128)>,
+        hash: impl Fn(&Target<'a>) -> u64,
+    ) -> Self {
+        let mut seats = Self { list: SmallVec::new(), order: SmallVec::new() };
+        for (target, amount) in entries {
+            let hash = hash(&target);
+            let known = seats.list.iter().position(|seat| seat.hash == hash);
+            let index = known.unwrap_or_else(|| {
+                seats.list.push(Seat {
+                    hash,
+                    target,
+                    amount: 0,
+                    guard: 0,
+                    place: Place::Own,
+                    state: State::Fresh,
+                    held_until: Time::ZERO,
+                    shut_out: false,
+                    newer: None,
+                });
+                seats.list.len() - 1
+            });
+            seats.list[index].amount += amount;
+            seats.order.push(index_byte(index));
+        }
+        seats
+    }
+
+    /// Lets a seat that turned out to be the same shared bucket as an earlier one join it.
+    pub(crate) fn join(&mut self, index: usize, earlier: usize) {
+        let amount = std::mem::take(&mut self.list[index].amount);
+        self.list[earlier].amount += amount;
+        for seat in &mut self.order {
+            if usize::from(*seat) == index {
+                *seat = index_byte(earlier);
+            }
+        }
+    }
+
+    /// The stamp that a receipt holds for a seat: that of its first entry.
+    pub(crate) fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
+        let entry = self.order().position(|seat| seat == index)?;
+        receipt.stamps().get(entry)
+    }
+
+    /// For each entry of the list, the index of its seat.
+    #[inline]
+    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + '_ {
+        self.order.iter().map(|&index| usize::from(index))
+    }
+
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[Seat<'a>] {
+        &self.list
+    }
+
+    #[inline]
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [Seat<'a>] {
+        &mut self.list
+    }
+
+    /// Whether a calendar quota is among them, so that the wall clock is needed.
+    #[inline]
+    pub(crate) fn need_wall(&self) -> bool {
+        self.list.iter().any(|seat| matches!(seat.limit().policy(), Policy::Quota(_)))
+    }
+
+    /// The accounts to decide on, in the order of the seats.
+    #[inline]
+    pub(crate) fn accounts(&self, now: Now) -> Result<SmallVec<[Account<'_>; 1]>, ChargeError> {
+        let mut accounts = SmallVec::with_capacity(self.list.len());
+        for (index, seat) in self.list.iter().enumerate() {
+            let policy = seat.limit().policy();
+            let mut account = Account::new(policy, seat.state, seat.held_until, seat.cost());
+            if let Policy::Quota(_) = policy {
+                let windows = seat.target.windows.ok_or(ChargeError::NoWindows(index))?;
+                if !account.open_window(&windows, now) {
+                    return Err(ChargeError::OtherWindows(index));
+                }
+            }
+            accounts.push(account);
+        }
+        Ok(accounts)
+    }
+}
+
+/// A list has at most 16 entries.
+#[expect(clippy::cast_possible_truncation)]
+const fn index_byte(index: usize) -> u8 {
+    index as u8
+}

@@ -1,0 +1,283 @@
+//! One shard: a part of the table, with the holds and leases of its keys, under one lock.
+//!
+//! Growth and eviction happen here, on the request path and nowhere else. Before a table grows,
+//! what is full again is swept out; at its largest size that is the only way to make room.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::{Exact, Now, State, Time, WallTime};
+
+use crate::clock::Source;
+use crate::leases::Leases;
+use crate::table::{Slot, Table};
+
+/// The smallest table of a shard that has any key.
+const FIRST_SLOTS: usize = 16;
+/// A full shard whose sweep freed little is not swept again before this has passed, so that a
+/// flood of new keys cannot buy a sweep with every request.
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+/// The end of time: nothing to wait for.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
+/// A key that is closed.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    until: Time,
+    /// When the bucket would be full again: the hold has no effect any more.
+    lapses: Time,
+}
+
+/// What happened in a shard since it was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) inserted: u64,
+    pub(crate) evicted: u64,
+    pub(crate) overflowed: u64,
+    pub(crate) saturated: u64,
+}
+
+/// One part of the store.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) table: Table,
+    pub(crate) leases: Leases,
+    pub(crate) counts: Counts,
+    holds: BTreeMap<u64, Hold>,
+    /// No slot becomes full before this.
+    earliest: Time,
+    /// No sweep of a full shard before this.
+    sweep_after: Time,
+}
+
+impl Shard {
+    /// Bytes that one hold takes in its map.
+    pub(crate) const HOLD_BYTES: usize = 48;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            table: Table::default(),
+            leases: Leases::default(),
+            counts: Counts::default(),
+            holds: BTreeMap::new(),
+            earliest: Time::ZERO,
+            sweep_after: Time::ZERO,
+        }
+    }
+
+    /// Until when a key is held; zero if it is not.
+    #[inline]
+    pub(crate) fn held_until(&self, hash: u64) -> Time {
+        if self.holds.is_empty() {
+            return Time::ZERO;
+        }
+        self.holds.get(&hash).map_or(Time::ZERO, |hold| hold.until)
+    }
+
+    /// Holds a key, not shorter than it is held already. `None` if there are `most` already.
+    pub(crate) fn hold(
+        &mut self,
+        hash: u64,
+        until: Time,
+        refill: Duration,
+        most: usize,
+        now: Time,
+    ) -> Option<Time> {
+        if self.holds.len() >= most {
+            self.holds.retain(|_, hold| hold.lapses > now);
+        }
+        if self.holds.len() >= most && !self.holds.contains_key(&hash) {
+            return None;
+        }
+        let hold = self.holds.entry(hash).or_insert(Hold { until, lapses: Time::ZERO });
+        hold.until = hold.until.max(until);
+        hold.lapses = hold.until.after(refill);
+        Some(hold.until)
+    }
+
+    pub(crate) fn holds(&self) -> usize {
+        self.holds.len()
+    }
+
+    /// Makes sure that `more` new keys fit into at most `max_slots` slots.
+    pub(crate) fn make_room(
+        &mut self,
+        more: usize,
+        max_slots: usize,
+        now: Time,
+        clock: &Source,
+    ) -> bool {
+        let fits = |table: &Table| table.len() + more <= Table::load(table.slots());
+        if fits(&self.table) {
+            return true;
+        }
+        let full_size = self.table.slots() >= max_slots;
+        // The second test lets a clock that stepped back sweep again.
+        let paused = now < self.sweep_after && self.sweep_after <= now.after(SWEEP_PAUSE);
+        if full_size && (now < self.earliest || paused) {
+            return false;
+        }
+        let load = Table::load(self.table.slots());
+        let freed = self.sweep(Duration::ZERO, now, clock);
+        if full_size {
+            let little = freed * 16 < load;
+            self.sweep_after = if little { now.after(SWEEP_PAUSE) } else { now };
+            return fits(&self.table);
+        }
+        // Unless a quarter of the table is free now, the next sweep would come too soon.
+        while self.table.slots() < max_slots
+            && (self.table.len() + more) * 4 > Table::load(self.table.slots()) * 3
+        {
+            self.table.resize((self.table.slots() * 2).clamp(FIRST_SLOTS, max_slots));
+        }
+        fits(&self.table)
+    }
+
+    /// How long until a slot of this shard may become free.
+    pub(crate) fn room_in(&self, now: Time) -> Duration {
+        self.earliest.max(self.sweep_after).since(now).max(SWEEP_PAUSE)
+    }
+
+    /// Evicts what has been full for `idle` and remembers when the next one will be.
+    fn sweep(&mut self, idle: Duration, now: Time, clock: &Source) -> usize {
+        let mut wall = None;
+        let mut earliest = NEVER;
+        let freed = self.table.sweep(|slot| {
+            let fresh_at = match slot.state() {
+                State::Bucket(tat) => Time::from_nanos(tat.ceil()),
+                State::Quota { ends, used } if used > 0 => {
+                    let wall = *wall.get_or_insert_with(|| clock.wall());
+                    in_store_time(ends, now, wall)
+                }
+                State::Allowance { used } if used > 0 => NEVER,
+                _ => Time::ZERO,
+            };
+            let stale = fresh_at < NEVER && fresh_at.after(idle) <= now;
+            if !stale {
+                earliest = earliest.min(fresh_at);
+            }
+            stale
+        });
+        self.earliest = earliest;
+        self.counts.evicted += freed as u64;
+        freed
+    }
+
+    /// Writes the state of a key. The caller has made room for it if it is new.
+    #[inline]
+    pub(crate) fn write(&mut self, hash: u64, state: State, generation: u32, now: Now) {
+        if state.is_fresh(now) {
+            self.table.remove(hash);
+            return;
+        }
+        self.earliest = self.earliest.min(match state {
+            State::Bucket(Exact { ns, .. }) => Time::from_nanos(ns),
+            State::Allowance { .. } => NEVER,
+            // The end of a calendar window is in wall time: let the next sweep find out.
+            _ => now.time,
+        });
+        if let Some(slot) = Slot::new(hash, state, generation) {
+            let before = self.table.len();
+            self.table.put(slot);
+            self.counts.inserted += (self.table.len() - before) as u64;
+        }
+    }
+
+    /// Forgets a key; says whether there was anything to forget.
+    pub(crate) fn forget(&mut self, hash: u64) -> bool {
+        let slot = self.table.remove(hash);
+        let hold = self.holds.remove(&hash).is_some();
+        let lease = self.leases.forget(hash);
+        slot | hold | lease
+    }
+
+    /// Removes what has been full for `idle` and gives memory back.
+    pub(crate) fn clean(&mut self, idle: Duration, now: Time, clock: &Source) -> usize {
+        let freed = self.sweep(idle, now, clock);
+        self.holds.retain(|_, hold| hold.lapses.after(idle) > now);
+        self.leases.expire_all(now);
+        let mut slots = if self.table.len() == 0 { 0 } else { FIRST_SLOTS };
+        while Table::load(slots) < self.table.len() {
+            slots *= 2;
+        }
+        if slots < self.table.slots() {
+            self.table.resize(slots);
+        }
+        freed
+    }
+}
+
+/// The instant of the store's clock at which a calendar window ends.
+fn in_store_time(ends: u32, now: Time, wall: WallTime) -> Time {
+    let ends = WallTime::from_secs(ends);
+    if ends <= wall {
+        let ago = u64::try_from(wall.since(ends).as_nanos()).unwrap_or(u64::MAX);
+        Time::from_nanos(now.as_nanos().saturating_sub(ago))
+    } else {
+        now.after(ends.since(wall))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    const MAX_SLOTS: usize = 64;
+    const MAX_KEYS: usize = Table::load(MAX_SLOTS);
+
+    fn shard_full_until(secs: u64) -> (Shard, Source) {
+        let (mut shard, clock) = (Shard::new(), Source::System(SystemClock::new()));
+        for hash in 1..=MAX_KEYS as u64 {
+            assert!(shard.make_room(1, MAX_SLOTS, Time::ZERO, &clock));
+            shard.write(hash, State::Bucket(tat(secs)), 0, Now::default());
+        }
+        (shard, clock)
+    }
+
+    fn tat(secs: u64) -> Exact {
+        Exact::whole(secs * 1_000_000_000)
+    }
+
+    fn at(secs: u64) -> Time {
+        Time::from_nanos(secs * 1_000_000_000)
+    }
+
+    #[test]
+    fn indebted_keys_are_kept_and_full_ones_make_room() {
+        let (mut shard, clock) = shard_full_until(10);
+        assert!(!shard.make_room(1, MAX_SLOTS, at(9), &clock));
+        assert_eq!(shard.table.len(), MAX_KEYS);
+        assert!(shard.room_in(at(9)) <= Duration::from_secs(1));
+        assert!(shard.make_room(1, MAX_SLOTS, at(10), &clock));
+        assert_eq!(shard.table.len(), 0);
+    }
+
+    #[test]
+    fn a_refund_is_noticed_by_the_next_sweep() {
+        let (mut shard, clock) = shard_full_until(1_000);
+        assert!(!shard.make_room(1, MAX_SLOTS, at(9), &clock));
+        shard.write(5, State::Bucket(tat(20)), 0, Now::at(at(10)));
+        assert!(!shard.make_room(1, MAX_SLOTS, at(19), &clock));
+        assert!(shard.make_room(1, MAX_SLOTS, at(20), &clock));
+        assert_eq!(shard.table.len(), MAX_KEYS - 1);
+    }
+
+    #[test]
+    fn a_clock_that_stepped_back_does_not_stop_the_sweeps() {
+        let (mut shard, clock) = shard_full_until(10);
+        shard.sweep_after = at(1_000_000);
+        assert!(shard.make_room(1, MAX_SLOTS, at(11), &clock));
+    }
+
+    #[test]
+    fn cleaning_gives_memory_back() {
+        let (mut shard, clock) = shard_full_until(10);
+        let kept = 7;
+        shard.write(kept, State::Bucket(tat(60)), 0, Now::default());
+        assert_eq!(shard.clean(Duration::from_secs(5), at(14), &clock), 0);
+        assert_eq!(shard.clean(Duration::from_secs(5), at(15), &clock), MAX_KEYS - 1);
+        assert_eq!((shard.table.len(), shard.table.slots()), (1, FIRST_SLOTS));
+        assert!(shard.table.get(kept).is_some());
+    }
+}

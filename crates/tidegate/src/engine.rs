@@ -1,0 +1,206 @@
+//! An engine: a store, and lists of charges decided on it all-or-nothing.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{
+    Charge, Correction, Decision, Limit, Operation, Policy, Receipt, Settlement, Store, Target,
+    WallTime,
+};
+use tidegate_memory::MemoryStore;
+use tidegate_memory::clock::wall_now;
+
+use crate::limiter::Limiter;
+use crate::request::{Call, Request};
+
+/// Why a calendar limiter cannot be made.
+#[cfg(feature = "calendar")]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalendarError {
+    /// The name is not usable.
+    #[error(transparent)]
+    Name(#[from] tidegate_core::LimitError),
+    /// The amount is zero.
+    #[error(transparent)]
+    Amount(#[from] tidegate_core::PolicyError),
+}
+
+/// A store to decide on. Cheap to clone; clones share the buckets.
+///
+/// The verbs here take lists. A list is spent whole or not at all, and a denial names the
+/// binding limit and the longest wait:
+///
+/// ```
+/// use tidegate::{Engine, Policy};
+/// let engine = Engine::new();
+/// let client = engine.limiter("client", Policy::per_second(50).capacity(2).build()?)?;
+/// let organization = engine.limiter("organization", Policy::per_second(500).build()?)?;
+///
+/// let charges = [client.charge("alice", 3), organization.charge("acme", 3)];
+/// let decision = engine.take(&charges).now();
+/// assert!(!decision.is_allowed());
+/// assert_eq!(charges[decision.binding()].target.limit.name(), "client");
+/// assert_eq!(organization.peek("acme").cost(0).now().remaining(), 500);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine<S: ?Sized = MemoryStore> {
+    store: Arc<S>,
+}
+
+impl Engine {
+    /// An engine on an in-process store of at most 64 MiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::on(Arc::new(MemoryStore::new()))
+    }
+}
+
+impl Default for Engine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S: Store + ?Sized> Engine<S> {
+    /// An engine on this store; `Engine<dyn Store>` is one on any store.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Engine, MemoryStore, Store};
+    /// let store = MemoryStore::builder().max_memory(8 << 20).build()?;
+    /// let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    /// # Ok::<(), tidegate::MemoryError>(())
+    /// ```
+    #[must_use]
+    pub const fn on(store: Arc<S>) -> Self {
+        Self { store }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// A limiter on this store, under a name. Limiters of one name share their buckets.
+    ///
+    /// # Errors
+    /// When the name is not `[a-z][a-z0-9_.-]*`.
+    pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter<S>, crate::LimitError> {
+        Limit::named(name, policy).map(|limit| Limiter::on(self.clone(), limit))
+    }
+
+    /// A limiter on this store without a name: limiters of equal policy share their buckets.
+    #[must_use]
+    pub fn inline(&self, policy: Policy) -> Limiter<S> {
+        Limiter::on(self.clone(), Limit::inline(policy))
+    }
+
+    /// A limiter of `amount` in every window of a schedule, under a name.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Every, Schedule};
+    /// let daily = Schedule::new(Every::Day, "America/Los_Angeles")?;
+    /// let limiter = Engine::new().calendar("daily", 10_000, daily)?;
+    /// assert_eq!(limiter.take("alice").now().remaining(), 9_999);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the amount is zero or the name is not `[a-z][a-z0-9_.-]*`.
+    #[cfg(feature = "calendar")]
+    pub fn calendar(
+        &self,
+        name: &str,
+        amount: u64,
+        schedule: crate::Schedule,
+    ) -> Result<Limiter<S>, CalendarError> {
+        let limit = Limit::named(name, Policy::quota(amount)?)?;
+        Ok(Limiter::on(self.clone(), limit).scheduled(schedule))
+    }
+
+    /// The wall time to compute calendar windows from: the store's if it can tell, else the
+    /// machine's.
+    #[must_use]
+    pub fn wall_time(&self) -> WallTime {
+        self.store.wall_time().unwrap_or_else(wall_now)
+    }
+
+    /// Spends every charge now, or denies and spends nothing.
+    pub fn take<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
+        self.request(Operation::Take(charges))
+    }
+
+    /// Says what [`take`](Self::take) would say; spends nothing. Advisory: others may be faster.
+    pub fn peek<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
+        self.request(Operation::Peek(charges))
+    }
+
+    /// Spends every charge now or at a stated time, not later than `max_wait` from now.
+    ///
+    /// The caller goes ahead after [`Grant::wait`](crate::Grant::wait). To cancel before that,
+    /// [`settle`](Self::settle) the negative costs with the receipt.
+    pub fn reserve<'a>(
+        &'a self,
+        charges: &'a [Charge<'a>],
+        max_wait: Duration,
+    ) -> Request<'a, S, Decision> {
+        self.request(Operation::Reserve { charges, horizon: max_wait })
+    }
+
+    /// Corrects an earlier spend: positive deltas charge more, into debt if need be, negative
+    /// ones give back. The receipt names the buckets that were really charged.
+    pub fn settle<'a>(
+        &'a self,
+        corrections: &'a [Correction<'a>],
+        receipt: Option<&'a Receipt>,
+    ) -> Request<'a, S, Settlement> {
+        self.request(Operation::Settle { corrections, receipt })
+    }
+
+    /// Gives back the concurrency slots of a receipt. Answers how many were still held.
+    pub fn release<'a>(
+        &'a self,
+        targets: &'a [Target<'a>],
+        receipt: &'a Receipt,
+    ) -> Request<'a, S, u64> {
+        self.request(Operation::Release { targets, receipt })
+    }
+
+    /// Starts the leases of a receipt's slots anew. Answers how many were still held.
+    pub fn renew<'a>(
+        &'a self,
+        targets: &'a [Target<'a>],
+        receipt: &'a Receipt,
+    ) -> Request<'a, S, u64> {
+        self.request(Operation::Renew { targets, receipt })
+    }
+
+    /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
+    pub fn hold<'a>(&'a self, target: Target<'a>, span: Duration) -> Request<'a, S, Duration> {
+        self.request(Operation::Hold { target, span })
+    }
+
+    /// Forgets a key. Answers whether there was anything to forget.
+    pub fn reset<'a>(&'a self, target: Target<'a>) -> Request<'a, S, bool> {
+        self.request(Operation::Reset { target })
+    }
+
+    fn request<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, S, T> {
+        Request::new(self.store(), Call::Ready(operation))
+    }
+}
+
+impl<S: ?Sized> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone() }
+    }
+}
+
+impl<S: Store + ?Sized> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("store", &&*self.store).finish()
+    }
+}

@@ -1,0 +1,165 @@
+//! Calendar windows: days, weeks, months and years of a time zone.
+//!
+//! Zone rules live here and not in the core. A schedule turns a wall time into the previous,
+//! current and next window; the store then picks by its own clock.
+
+use std::str::FromStr;
+
+use jiff::civil::{Date, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan, Zoned};
+use tidegate_core::{WallTime, Windows};
+
+/// Why a schedule cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScheduleError {
+    /// Not `day`, `week`, `month` or `year`.
+    #[error("{0:?} is not a calendar window: day, week, month or year")]
+    Every(String),
+    /// Not the name of a time zone.
+    #[error("{0:?} is not a time zone such as UTC or America/Los_Angeles")]
+    Zone(String),
+}
+
+/// How long a calendar window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Every {
+    /// From midnight to midnight.
+    Day,
+    /// From Monday to Monday.
+    Week,
+    /// From the first to the first.
+    Month,
+    /// From 1 January to 1 January.
+    Year,
+}
+
+impl FromStr for Every {
+    type Err = ScheduleError;
+
+    fn from_str(text: &str) -> Result<Self, ScheduleError> {
+        match text {
+            "day" => Ok(Self::Day),
+            "week" => Ok(Self::Week),
+            "month" => Ok(Self::Month),
+            "year" => Ok(Self::Year),
+            other => Err(ScheduleError::Every(other.to_owned())),
+        }
+    }
+}
+
+/// The windows of a calendar quota.
+///
+/// ```
+/// use tidegate::{Engine, Every, Policy, Schedule, WallTime};
+/// let daily = Schedule::new(Every::Day, "Europe/Lisbon")?;
+/// let windows = daily.windows(WallTime::from_secs(1_800_000_000));
+/// # let _ = windows;
+/// # Ok::<(), tidegate::ScheduleError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    every: Every,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    /// Windows of this length in this time zone, by its IANA name.
+    ///
+    /// # Errors
+    /// When the zone is not known.
+    pub fn new(every: Every, zone: &str) -> Result<Self, ScheduleError> {
+        let zone = TimeZone::get(zone).map_err(|_| ScheduleError::Zone(zone.to_owned()))?;
+        Ok(Self { every, zone })
+    }
+
+    /// The previous, current and next window around a wall time.
+    ///
+    /// A day that a change of the clocks makes longer or shorter is one window all the same.
+    #[must_use]
+    pub fn windows(&self, wall: WallTime) -> Windows {
+        let nanos = i128::from(wall.as_nanos());
+        let now = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
+        let start = self.start_of(now.to_zoned(self.zone.clone()).date());
+        let bounds = [-1, 0, 1, 2].map(|steps| self.bound(start, steps));
+        // Only a time at the very end of the representable calendar gives equal bounds.
+        Windows::new(bounds).unwrap_or_else(|| {
+            let end = u32::MAX;
+            Windows::new([end - 3, end - 2, end - 1, end]).unwrap_or_else(|| unreachable!())
+        })
+    }
+
+    fn start_of(&self, date: Date) -> Date {
+        match self.every {
+            Every::Day => date,
+            Every::Week => {
+                let back = date.weekday().since(Weekday::Monday);
+                date.saturating_sub(i64::from(back).days())
+            }
+            Every::Month => date.first_of_month(),
+            Every::Year => date.first_of_year(),
+        }
+    }
+
+    /// The first instant, in Unix seconds, of the window `steps` after the one at `start`.
+    fn bound(&self, start: Date, steps: i64) -> u32 {
+        let span = match self.every {
+            Every::Day => steps.days(),
+            Every::Week => steps.weeks(),
+            Every::Month => steps.months(),
+            Every::Year => steps.years(),
+        };
+        let date = start.saturating_add(span);
+        // Midnight, or the first instant of a day without one.
+        let begins = date.to_zoned(self.zone.clone()).map(|day| start_of_day(&day));
+        let secs = begins.map_or(i64::from(u32::MAX), |day| day.timestamp().as_second());
+        u32::try_from(secs.max(0)).unwrap_or(u32::MAX)
+    }
+}
+
+fn start_of_day(day: &Zoned) -> Zoned {
+    day.start_of_day().unwrap_or_else(|_| day.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wall(text: &str) -> WallTime {
+        let second = text.parse::<Timestamp>().unwrap().as_second();
+        WallTime::from_secs(u32::try_from(second).unwrap())
+    }
+
+    fn end(every: Every, zone: &str, at: &str) -> String {
+        let windows = Schedule::new(every, zone).unwrap().windows(wall(at));
+        let end = windows.end_of(wall(at)).unwrap();
+        Timestamp::from_second(end.into()).unwrap().to_string()
+    }
+
+    #[test]
+    fn windows_follow_the_zone() {
+        assert_eq!(end(Every::Day, "UTC", "2026-11-16T23:59:59Z"), "2026-11-17T00:00:00Z");
+        assert_eq!(end(Every::Day, "UTC", "2026-11-17T00:00:00Z"), "2026-11-18T00:00:00Z");
+        let zone = "America/Los_Angeles";
+        assert_eq!(end(Every::Day, zone, "2026-11-16T07:59:59Z"), "2026-11-16T08:00:00Z");
+        assert_eq!(end(Every::Week, "UTC", "2026-11-16T00:00:00Z"), "2026-11-23T00:00:00Z");
+        assert_eq!(end(Every::Month, "UTC", "2026-12-31T12:00:00Z"), "2027-01-01T00:00:00Z");
+        assert_eq!(end(Every::Year, "UTC", "2028-02-29T12:00:00Z"), "2029-01-01T00:00:00Z");
+    }
+
+    /// Clocks go forward on 8 March 2026 in Los Angeles: that day has 23 hours.
+    #[test]
+    fn a_day_of_23_hours_is_one_window() {
+        let zone = "America/Los_Angeles";
+        assert_eq!(end(Every::Day, zone, "2026-03-08T08:00:00Z"), "2026-03-09T07:00:00Z");
+        assert_eq!(end(Every::Day, zone, "2026-03-09T06:59:59Z"), "2026-03-09T07:00:00Z");
+    }
+
+    #[test]
+    fn unknown_zones_and_windows_are_refused() {
+        assert!(matches!(Schedule::new(Every::Day, "Mars/Olympus"), Err(ScheduleError::Zone(_))));
+        assert!(matches!("fortnight".parse::<Every>(), Err(ScheduleError::Every(_))));
+    }
+}
