@@ -130,7 +130,8 @@ impl Leases {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use tidegate_core::Policy;
 

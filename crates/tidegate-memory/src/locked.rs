@@ -122,6 +122,7 @@ impl<'s> Locked<'s> {
             Place::Shared => {
                 let (hash, state) = (seat.hash, seat.state);
                 self.shared().write(seat.limit(), hash, state);
+                self.shard(seat).note_shared(state, now);
             }
             Place::Own => match *seat.limit().policy() {
                 Policy::Concurrency(policy) if seat.amount > 0 => {
@@ -190,9 +191,10 @@ impl<'s> Locked<'s> {
         if shard.guard.make_room(shard.newcomers, max_slots, now.time, &store.clock) {
             // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
             // by the end of a flood.
-            let owed = match store.shared.in_use() {
-                true => self.shared().look(seat.limit(), seat.hash),
-                false => None,
+            let owed = if shard.guard.may_owe(now.time) {
+                self.shared().look(seat.limit(), seat.hash)
+            } else {
+                None
             };
             let owed = owed.filter(|(state, _)| !state.is_fresh(now));
             return Some(owed.unwrap_or((State::Fresh, seat.limit().generation())));
@@ -208,8 +210,7 @@ impl<'s> Locked<'s> {
     /// The shared bucket of a key that has no room of its own.
     fn open_shared(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
         seat.place = Place::Shared;
-        let store = self.store;
-        let found = store.shared.open(self.shared(), seat.limit(), seat.hash, now);
+        let found = self.shared().open(seat.limit(), seat.hash, now);
         if found.is_none() {
             seat.place = Place::Own;
         }

@@ -5,7 +5,6 @@
 //! grows memory nor frees an offender; a bystander shares a bucket with a few of the flood.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::{Limit, Now, State};
 
@@ -19,9 +18,6 @@ const BUCKETS: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct SharedBuckets {
     sets: Mutex<Sets>,
-    /// How many sets there are. Read without the lock: a key that was decided on a shared
-    /// bucket published it under the lock of its own shard.
-    active: AtomicUsize,
 }
 
 /// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
@@ -38,7 +34,7 @@ impl SharedBuckets {
 
     pub(crate) fn new(most: usize) -> Self {
         let sets = Sets { by_limit: BTreeMap::new(), most };
-        Self { sets: Mutex::new(sets), active: AtomicUsize::new(0) }
+        Self { sets: Mutex::new(sets) }
     }
 
     /// Locks the sets. Always after the locks of the shards.
@@ -46,45 +42,13 @@ impl SharedBuckets {
         lock(&self.sets)
     }
 
-    /// Whether any limit has overflowed.
-    #[inline]
-    pub(crate) fn in_use(&self) -> bool {
-        self.active.load(Ordering::Relaxed) > 0
-    }
-
-    /// The state and generation of the shared bucket of a key, opening the set of its limit if
-    /// need be. `None` if there is no memory left for it.
-    pub(crate) fn open(
-        &self,
-        sets: &mut Sets,
-        limit: &Limit,
-        hash: u64,
-        now: Now,
-    ) -> Option<(State, u32)> {
-        if !sets.by_limit.contains_key(&limit.tag()) {
-            if sets.by_limit.len() >= sets.most {
-                sets.drop_fresh(now);
-            }
-            if sets.by_limit.len() >= sets.most {
-                return None;
-            }
-            let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
-            sets.by_limit.insert(limit.tag(), set);
-            self.active.store(sets.by_limit.len(), Ordering::Relaxed);
-        }
-        sets.look(limit, hash)
-    }
-
     /// Gives back the sets in which every bucket is full again.
     pub(crate) fn clean(&self, now: Now) {
-        let mut sets = self.lock();
-        sets.drop_fresh(now);
-        self.active.store(sets.by_limit.len(), Ordering::Relaxed);
+        self.lock().drop_fresh(now);
     }
 
     pub(crate) fn clear(&self) {
         self.lock().by_limit.clear();
-        self.active.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -96,6 +60,22 @@ impl SharedBuckets {
 const OCCUPIED: u64 = 1;
 
 impl Sets {
+    /// The state and generation of the shared bucket of a key, opening the set of its limit if
+    /// need be. `None` if there is no memory left for it.
+    pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<(State, u32)> {
+        if !self.by_limit.contains_key(&limit.tag()) {
+            if self.by_limit.len() >= self.most {
+                self.drop_fresh(now);
+            }
+            if self.by_limit.len() >= self.most {
+                return None;
+            }
+            let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
+            self.by_limit.insert(limit.tag(), set);
+        }
+        self.look(limit, hash)
+    }
+
     /// The state and generation of the shared bucket of a key, if its limit has any.
     pub(crate) fn look(&self, limit: &Limit, hash: u64) -> Option<(State, u32)> {
         let slot = &self.by_limit.get(&limit.tag())?[bucket(hash)];

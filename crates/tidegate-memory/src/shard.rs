@@ -48,6 +48,8 @@ pub(crate) struct Shard {
     earliest: Time,
     /// No sweep of a full shard before this.
     sweep_after: Time,
+    /// Until then a key of this shard may owe something to a shared bucket.
+    owing_until: Time,
 }
 
 impl Shard {
@@ -62,7 +64,18 @@ impl Shard {
             holds: BTreeMap::new(),
             earliest: Time::ZERO,
             sweep_after: Time::ZERO,
+            owing_until: Time::ZERO,
         }
+    }
+
+    /// The state of a key that is in the table under this generation, in a shard without holds.
+    #[inline]
+    pub(crate) fn plain_state(&self, hash: u64, generation: u32) -> Option<State> {
+        if !self.holds.is_empty() {
+            return None;
+        }
+        let slot = self.table.get(hash)?;
+        (slot.generation() == generation).then(|| slot.state())
     }
 
     /// Until when a key is held; zero if it is not.
@@ -133,6 +146,18 @@ impl Shard {
         fits(&self.table)
     }
 
+    /// Notes that a key of this shard was charged on a shared bucket, which is now in `state`.
+    pub(crate) fn note_shared(&mut self, state: State, now: Now) {
+        let fresh_at = fresh_at(state, now.time, || now.wall);
+        self.owing_until = self.owing_until.max(fresh_at);
+    }
+
+    /// Whether a key of this shard may owe something to a shared bucket.
+    #[inline]
+    pub(crate) fn may_owe(&self, now: Time) -> bool {
+        now < self.owing_until
+    }
+
     /// How long until a slot of this shard may become free.
     pub(crate) fn room_in(&self, now: Time) -> Duration {
         self.earliest.max(self.sweep_after).since(now).max(SWEEP_PAUSE)
@@ -143,15 +168,8 @@ impl Shard {
         let mut wall = None;
         let mut earliest = NEVER;
         let freed = self.table.sweep(|slot| {
-            let fresh_at = match slot.state() {
-                State::Bucket(tat) => Time::from_nanos(tat.ceil()),
-                State::Quota { ends, used } if used > 0 => {
-                    let wall = *wall.get_or_insert_with(|| clock.wall());
-                    in_store_time(ends, now, wall)
-                }
-                State::Allowance { used } if used > 0 => NEVER,
-                _ => Time::ZERO,
-            };
+            let fresh_at =
+                fresh_at(slot.state(), now, || *wall.get_or_insert_with(|| clock.wall()));
             let stale = fresh_at < NEVER && fresh_at.after(idle) <= now;
             if !stale {
                 earliest = earliest.min(fresh_at);
@@ -207,6 +225,16 @@ impl Shard {
     }
 }
 
+/// When a state is the same as no entry.
+fn fresh_at(state: State, now: Time, wall: impl FnOnce() -> WallTime) -> Time {
+    match state {
+        State::Bucket(tat) => Time::from_nanos(tat.ceil()),
+        State::Quota { ends, used } if used > 0 => in_store_time(ends, now, wall()),
+        State::Allowance { used } if used > 0 => NEVER,
+        _ => Time::ZERO,
+    }
+}
+
 /// The instant of the store's clock at which a calendar window ends.
 fn in_store_time(ends: u32, now: Time, wall: WallTime) -> Time {
     let ends = WallTime::from_secs(ends);
@@ -218,7 +246,8 @@ fn in_store_time(ends: u32, now: Time, wall: WallTime) -> Time {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use super::*;
     use crate::clock::SystemClock;

@@ -172,7 +172,8 @@ impl Table {
     }
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
 mod tests {
     use std::collections::BTreeMap;
 

@@ -1,0 +1,179 @@
+//! A flood of keys neither grows memory nor frees an offender.
+
+use std::time::Duration;
+
+use tidegate_core::{Answer, Charge, Correction, Key, Limit, Operation, Policy, Retry, Time};
+use tidegate_memory::clock::ManualClock;
+use tidegate_memory::{MemoryStore, Overflow};
+
+/// Room for about a million keys.
+const MEMORY: usize = 43 << 20;
+/// Room for some ten thousand keys, and for the shared buckets of two limits.
+const SMALL: usize = 2 << 20;
+
+fn store(memory: usize, overflow: Overflow) -> (MemoryStore, ManualClock) {
+    let clock = ManualClock::new();
+    let builder = MemoryStore::builder().max_memory(memory).overflow(overflow);
+    (builder.clock(clock.clone()).build().unwrap(), clock)
+}
+
+fn hourly() -> Limit {
+    let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(1).build().unwrap();
+    Limit::named("hourly", policy).unwrap()
+}
+
+fn take(store: &MemoryStore, limit: &Limit, number: u64) -> bool {
+    let key = format!("user:{number:019}");
+    store.take_one(limit, Key::new(&key), 1).is_allowed()
+}
+
+/// Resident memory of this process in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}
+
+/// The flood runs in a process of its own, so that its resident memory is its own.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "tells the inner run of this very test")]
+fn ten_million_one_shot_keys_stay_under_the_cap_and_free_nobody() {
+    const ALONE: &str = "TIDEGATE_TEST_FLOOD_ALONE";
+    if std::env::var(ALONE).is_ok() {
+        return flood();
+    }
+    let name = "bounded::ten_million_one_shot_keys_stay_under_the_cap_and_free_nobody";
+    let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{report}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(report.contains("1 passed"), "the inner run did not run the flood: {report}");
+}
+
+fn flood() {
+    let before = resident();
+    let (store, clock) = store(MEMORY, Overflow::Shared);
+    let limit = hourly();
+    let offenders = 0..1_000;
+    for offender in offenders.clone() {
+        assert!(take(&store, &limit, offender));
+    }
+    for number in 1_000..10_000_000 {
+        let _ = take(&store, &limit, number);
+    }
+    for offender in offenders {
+        assert!(!take(&store, &limit, offender), "offender {offender} was freed by the flood");
+    }
+    let stats = store.stats();
+    assert!((950_000..=stats.max_keys).contains(&stats.keys), "{stats:?}");
+    assert!(stats.overflowed > 8_900_000, "{stats:?}");
+    assert!(stats.memory_bytes <= MEMORY, "{stats:?}");
+    let grown = resident().saturating_sub(before);
+    assert!(grown <= MEMORY + (8 << 20), "resident memory grew by {grown} bytes");
+
+    clock.advance(Duration::from_secs(3_600));
+    assert!(take(&store, &limit, 77), "an hour later the debt is paid");
+    store.cleanup_stale(Duration::ZERO);
+    let stats = store.stats();
+    assert_eq!(stats.keys, 1, "{stats:?}");
+    assert!(stats.memory_bytes < 1 << 20, "memory is given back: {stats:?}");
+}
+
+#[test]
+fn full_buckets_make_room_without_loss() {
+    let (store, clock) = store(1 << 20, Overflow::Deny);
+    let limit = Limit::named("brisk", Policy::per_second(1).capacity(1).build().unwrap()).unwrap();
+    let max = store.stats().max_keys as u64;
+    for number in 0..max * 20 {
+        assert!(take(&store, &limit, number), "key {number}");
+        if number % (max / 4) == 0 {
+            clock.advance(Duration::from_secs(1));
+        }
+    }
+    let stats = store.stats();
+    assert_eq!(stats.overflowed, 0);
+    assert_eq!(stats.inserted - stats.evicted, stats.keys as u64);
+}
+
+#[test]
+fn overflowing_keys_share_the_limit_and_keep_their_debt_when_there_is_room_again() {
+    let (store, clock) = store(SMALL, Overflow::Shared);
+    let (filler, limit) = (hourly(), Limit::named("late", hourly().policy().to_owned()).unwrap());
+    let max = store.stats().max_keys as u64;
+    for number in 0..max * 2 {
+        let _ = take(&store, &filler, number);
+    }
+    assert!(take(&store, &limit, 1), "a fresh shared bucket");
+    assert!(!take(&store, &limit, 1), "which is now empty");
+    let granted = (0..100_000).filter(|&number| take(&store, &limit, number)).count();
+    assert!(granted <= 4_096, "{granted} grants from 4,096 shared buckets of one token");
+
+    // Resetting keys of the filler makes room; the debt comes along into the table.
+    clock.set(Time::from_nanos(1_000_000_000));
+    for number in 0..max * 2 {
+        let key = format!("user:{number:019}");
+        let target = tidegate_core::Target::new(&filler, key.as_str());
+        store.execute(&Operation::Reset { target }).unwrap();
+    }
+    assert!(!take(&store, &limit, 1), "the end of the flood frees nobody");
+    clock.advance(Duration::from_secs(3_600));
+    assert!(take(&store, &limit, 1));
+}
+
+#[test]
+fn a_receipt_names_the_shared_bucket_that_was_charged() {
+    let (store, _clock) = store(SMALL, Overflow::Shared);
+    let (filler, limit) = (hourly(), Limit::named("late", hourly().policy().to_owned()).unwrap());
+    for number in 0..store.stats().max_keys as u64 * 2 {
+        let _ = take(&store, &filler, number);
+    }
+    let charges = [Charge::new(&limit, "late", 1)];
+    let Ok(Answer::Decision(decision)) = store.execute(&Operation::Take(&charges)) else {
+        panic!("no decision");
+    };
+    let receipt = decision.granted().unwrap().receipt;
+    assert!(!store.take_one(&limit, Key::new("late"), 1).is_allowed());
+    let corrections = [Correction::new(&limit, "late", -1)];
+    let settle = Operation::Settle { corrections: &corrections, receipt: Some(&receipt) };
+    store.execute(&settle).unwrap();
+    assert!(store.take_one(&limit, Key::new("late"), 1).is_allowed());
+}
+
+#[test]
+fn two_keys_of_a_list_on_one_shared_bucket_are_charged_together() {
+    let (store, _clock) = store(SMALL, Overflow::Shared);
+    let filler = hourly();
+    let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(3).build().unwrap();
+    let limit = Limit::named("late", policy).unwrap();
+    for number in 0..store.stats().max_keys as u64 * 2 {
+        let _ = take(&store, &filler, number);
+    }
+    // Among enough keys some pair shares a bucket: its list of 2 + 2 must not fit into 3.
+    let keys: Vec<String> = (0..400).map(|number| format!("pair:{number}")).collect();
+    let mut denied = 0;
+    for first in &keys {
+        for second in keys.iter().filter(|second| *second != first) {
+            let charges =
+                [Charge::new(&limit, first.as_str(), 2), Charge::new(&limit, second.as_str(), 2)];
+            let Ok(Answer::Decision(decision)) = store.execute(&Operation::Peek(&charges)) else {
+                panic!("no decision");
+            };
+            denied += usize::from(!decision.is_allowed());
+        }
+    }
+    assert!(denied > 0, "no pair of 400 keys met in 4,096 buckets");
+}
+
+#[test]
+fn without_shared_buckets_a_newcomer_is_denied_with_a_hint() {
+    let (store, _clock) = store(1 << 20, Overflow::Deny);
+    let limit = hourly();
+    let max = store.stats().max_keys as u64;
+    let granted = (0..max * 2).filter(|&number| take(&store, &limit, number)).count() as u64;
+    assert!((max * 9 / 10..=max).contains(&granted), "{granted} of {max}");
+    let denied = (max * 2..).map(|number| format!("late:{number}")).find_map(|key| {
+        let decision = store.take_one(&limit, Key::new(&key), 1);
+        (!decision.is_allowed()).then_some(decision)
+    });
+    let Some(Retry::After(hint)) = denied.unwrap().retry() else { panic!("no hint") };
+    assert!(hint <= Duration::from_secs(3_600) && hint >= Duration::from_millis(1));
+}

@@ -1,0 +1,85 @@
+//! A fault in one call is that call's: later ones go on.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{
+    Answer, Charge, Key, Limit, Operation, Policy, StoreError, Target, Time, WallTime,
+};
+use tidegate_memory::MemoryStore;
+use tidegate_memory::clock::{Clock, ManualClock};
+
+/// A clock that can be broken from outside.
+#[derive(Clone, Debug, Default)]
+struct FlakyClock(Arc<AtomicBool>);
+
+impl Clock for FlakyClock {
+    fn now(&self) -> Time {
+        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
+        Time::from_nanos(1)
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::default()
+    }
+}
+
+fn limit(policy: Policy) -> Limit {
+    Limit::named("a", policy).unwrap()
+}
+
+#[test]
+fn a_panic_reaches_its_caller_and_nobody_else() {
+    let clock = FlakyClock::default();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let limit = limit(Policy::per_second(1).capacity(2).build().unwrap());
+    clock.0.store(true, Ordering::SeqCst);
+    let call = catch_unwind(AssertUnwindSafe(|| store.take_one(&limit, Key::new("x"), 1)));
+    assert!(call.is_err());
+    clock.0.store(false, Ordering::SeqCst);
+    assert_eq!(store.take_one(&limit, Key::new("x"), 1).remaining(), 1);
+}
+
+#[test]
+fn the_number_of_holds_and_leases_is_bounded() {
+    let store =
+        MemoryStore::builder().max_memory(1 << 20).clock(ManualClock::new()).build().unwrap();
+    let limit = limit(Policy::per_second(1).build().unwrap());
+    let hold = |number: u64| {
+        let key = number.to_string();
+        let target = Target::new(&limit, key.as_str());
+        store.execute(&Operation::Hold { target, span: Duration::from_secs(60) })
+    };
+    let refused = (0..100_000).map(hold).find(Result::is_err);
+    assert!(matches!(refused, Some(Err(StoreError::Full))));
+
+    let slots = Limit::named("slots", Policy::concurrency(u64::MAX, None).unwrap()).unwrap();
+    let charges = [Charge::new(&slots, "x", 1)];
+    let refused =
+        (0..100_000).map(|_| store.execute(&Operation::Take(&charges))).find(Result::is_err);
+    assert!(matches!(refused, Some(Err(StoreError::Full))));
+    assert!(store.stats().memory_bytes <= 1 << 20, "{:?}", store.stats());
+}
+
+#[test]
+fn cleaning_keeps_what_is_owed() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let limit = limit(Policy::per_second(1).capacity(10).build().unwrap());
+    let _ = store.take_one(&limit, Key::new("idle"), 1);
+    let _ = store.take_one(&limit, Key::new("owes"), 10);
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(store.cleanup_stale(Duration::from_secs(60)), 0, "full for four seconds only");
+    assert_eq!(store.cleanup_stale(Duration::from_secs(4)), 1);
+    assert_eq!(store.take_one(&limit, Key::new("owes"), 0).remaining(), 5);
+    store.clear();
+    assert!(store.is_empty());
+    assert_eq!(store.take_one(&limit, Key::new("owes"), 0).remaining(), 10);
+    let Ok(Answer::Reset(false)) =
+        store.execute(&Operation::Reset { target: Target::new(&limit, "owes") })
+    else {
+        panic!("nothing was there to forget");
+    };
+}

@@ -1,0 +1,7 @@
+//! The in-process store against the contract, against floods and under threads.
+
+#![cfg(not(any(loom, shuttle)))]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+
+mod bounded;
+mod faults;
