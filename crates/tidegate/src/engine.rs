@@ -13,6 +13,7 @@ use tidegate_memory::clock::wall_now;
 
 use crate::limiter::Limiter;
 use crate::request::{Call, Request};
+use crate::terms::Terms;
 
 /// Why a calendar limiter cannot be made.
 #[cfg(feature = "calendar")]
@@ -38,7 +39,8 @@ pub enum CalendarError {
 /// let client = engine.limiter("client", Policy::per_second(50).capacity(2).build()?)?;
 /// let organization = engine.limiter("organization", Policy::per_second(500).build()?)?;
 ///
-/// let charges = [client.charge("alice", 3), organization.charge("acme", 3)];
+/// let terms = (client.snapshot(), organization.snapshot());
+/// let charges = [terms.0.charge("alice", 3), terms.1.charge("acme", 3)];
 /// let decision = engine.take(&charges).now();
 /// assert!(!decision.is_allowed());
 /// assert_eq!(charges[decision.binding()].target.limit.name(), "client");
@@ -89,13 +91,13 @@ impl<S: Store + ?Sized> Engine<S> {
     /// # Errors
     /// When the name is not `[a-z][a-z0-9_.-]*`.
     pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter<S>, crate::LimitError> {
-        Limit::named(name, policy).map(|limit| Limiter::on(self.clone(), limit))
+        Limit::named(name, policy).map(|limit| Limiter::on(self.clone(), Terms::new(limit)))
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.
     #[must_use]
     pub fn inline(&self, policy: Policy) -> Limiter<S> {
-        Limiter::on(self.clone(), Limit::inline(policy))
+        Limiter::on(self.clone(), Terms::new(Limit::inline(policy)))
     }
 
     /// A limiter of `amount` in every window of a schedule, under a name.
@@ -118,7 +120,7 @@ impl<S: Store + ?Sized> Engine<S> {
         schedule: crate::Schedule,
     ) -> Result<Limiter<S>, CalendarError> {
         let limit = Limit::named(name, Policy::quota(amount)?)?;
-        Ok(Limiter::on(self.clone(), limit).scheduled(schedule))
+        Ok(Limiter::on(self.clone(), Terms::scheduled(limit, schedule)))
     }
 
     /// The wall time to compute calendar windows from: the store's if it can tell, else the
@@ -189,7 +191,7 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     fn request<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, S, T> {
-        Request::new(self.store(), Call::Ready(operation))
+        Request::new(self.store(), Call::List(operation))
     }
 }
 

@@ -25,6 +25,7 @@ mod limiter;
 mod request;
 #[cfg(feature = "calendar")]
 mod schedule;
+mod terms;
 
 pub mod clock {
     //! Clocks for the in-process store: the system's, and one for tests.
@@ -38,6 +39,7 @@ pub use limiter::Limiter;
 pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
+pub use terms::Snapshot;
 pub use tidegate_core::{
     Answer, Answers, Change, Charge, ChargeError, Correction, Decimal, DecimalError, Decision,
     Denial, Grant, Key, KeyBuf, KeyError, Limit, LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN,

@@ -1,18 +1,17 @@
 //! A limiter: one policy on one store, and the verbs for a single key.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Change, Charge, Correction, Decision, Key, Limit, LimitError, Operation, Policy, Receipt,
-    Settlement, Store, Target,
+    Change, Decision, Key, Limit, LimitError, Policy, Receipt, Settlement, Store, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
 use crate::engine::Engine;
-use crate::request::{Call, Request};
-#[cfg(feature = "calendar")]
-use crate::schedule::Schedule;
+use crate::request::{Call, Request, Verb};
+use crate::terms::{Snapshot, Terms};
 
 /// One policy on one store. Cheap to clone; clones share the buckets.
 ///
@@ -44,10 +43,7 @@ use crate::schedule::Schedule;
 /// ```
 pub struct Limiter<S: ?Sized = MemoryStore> {
     engine: Engine<S>,
-    limit: Limit,
-    /// The windows of a calendar quota.
-    #[cfg(feature = "calendar")]
-    schedule: Option<Schedule>,
+    terms: Arc<Terms>,
 }
 
 impl Limiter {
@@ -61,18 +57,8 @@ impl Limiter {
 }
 
 impl<S: Store + ?Sized> Limiter<S> {
-    pub(crate) const fn on(engine: Engine<S>, limit: Limit) -> Self {
-        #[cfg(feature = "calendar")]
-        return Self { engine, limit, schedule: None };
-        #[cfg(not(feature = "calendar"))]
-        Self { engine, limit }
-    }
-
-    /// With the windows of a calendar quota.
-    #[cfg(feature = "calendar")]
-    pub(crate) fn scheduled(mut self, schedule: Schedule) -> Self {
-        self.schedule = Some(schedule);
-        self
+    pub(crate) fn on(engine: Engine<S>, terms: Terms) -> Self {
+        Self { engine, terms: Arc::new(terms) }
     }
 
     /// The engine, for lists that join several limiters.
@@ -81,59 +67,51 @@ impl<S: Store + ?Sized> Limiter<S> {
         &self.engine
     }
 
-    /// The limit: name, policy and generation.
+    /// The limit now: name, policy and generation.
     #[must_use]
-    pub const fn limit(&self) -> &Limit {
-        &self.limit
+    pub fn limit(&self) -> Limit {
+        self.terms.limit()
     }
 
-    /// The policy.
+    /// The policy now.
     #[must_use]
-    pub fn policy(&self) -> &Policy {
-        self.limit.policy()
+    pub fn policy(&self) -> Policy {
+        *self.terms.limit().policy()
     }
 
-    /// The same limiter with another policy. Existing buckets are converted as `change` says
-    /// when they are next touched; a full bucket stays full.
+    /// Puts another policy in place, for every clone of this limiter and from the next decision
+    /// on. Existing buckets are converted as `change` says when they are next touched; a full
+    /// bucket stays full.
     ///
     /// ```
     /// use tidegate::{Change, Engine, Policy};
-    /// let old = Engine::new().limiter("api", Policy::per_minute(1).capacity(10).build()?)?;
-    /// let _ = old.take("alice").cost(4).now();
-    /// let new = old.reconfigured(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
-    /// assert_eq!(new.take("alice").cost(0).now().remaining(), 5);
+    /// let limiter = Engine::new().limiter("api", Policy::per_minute(1).capacity(10).build()?)?;
+    /// let _ = limiter.take("alice").cost(4).now();
+    /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
+    /// assert_eq!(limiter.take("alice").cost(0).now().remaining(), 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When the limiter has no name: then its policy is its identity.
-    pub fn reconfigured(&self, policy: Policy, change: Change) -> Result<Self, LimitError> {
-        Ok(Self { limit: self.limit.revise(policy, change)?, ..self.clone() })
+    pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+        self.terms.revise(policy, change)
     }
 
-    /// A charge on this limiter, for a list decided by an [`Engine`].
-    pub fn charge<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Charge<'a> {
-        Charge { target: self.target(key), cost }
-    }
-
-    /// A bucket of this limiter.
-    pub fn target<'a>(&'a self, key: impl Into<Key<'a>>) -> Target<'a> {
-        let target = Target::new(&self.limit, key);
-        #[cfg(feature = "calendar")]
-        if let Some(schedule) = &self.schedule {
-            return target.with_windows(schedule.windows(self.engine.wall_time()));
-        }
-        target
+    /// The terms of this moment, for a list of charges over several limiters.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.terms.snapshot(self.wall())
     }
 
     /// Spends one token now, or [another cost](Request::cost); or denies and spends nothing.
     pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
-        self.request(Call::Take(self.charge(key, 1)))
+        self.request(key, Verb::Take(1))
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing.
     pub fn peek<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
-        self.request(Call::Peek(self.charge(key, 1)))
+        self.request(key, Verb::Peek(1))
     }
 
     /// Spends one token, or [another cost](Request::cost), now or at a stated time not later
@@ -154,7 +132,7 @@ impl<S: Store + ?Sized> Limiter<S> {
         key: impl Into<Key<'a>>,
         max_wait: Duration,
     ) -> Request<'a, S, Decision> {
-        self.request(Call::Reserve(self.charge(key, 1), max_wait))
+        self.request(key, Verb::Reserve(1, max_wait))
     }
 
     /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
@@ -165,40 +143,43 @@ impl<S: Store + ?Sized> Limiter<S> {
         delta: i64,
         receipt: Option<&'a Receipt>,
     ) -> Request<'a, S, Settlement> {
-        self.request(Call::Settle(Correction { target: self.target(key), delta }, receipt))
+        self.request(key, Verb::Settle(delta, receipt))
     }
 
     /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
     pub fn hold<'a>(&'a self, key: impl Into<Key<'a>>, span: Duration) -> Request<'a, S, Duration> {
-        self.request(Call::Ready(Operation::Hold { target: self.target(key), span }))
+        self.request(key, Verb::Hold(span))
     }
 
     /// Forgets a key. Answers whether there was anything to forget.
     pub fn reset<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, bool> {
-        self.request(Call::Ready(Operation::Reset { target: self.target(key) }))
+        self.request(key, Verb::Reset)
     }
 
-    fn request<'a, T>(&'a self, call: Call<'a>) -> Request<'a, S, T> {
+    #[inline]
+    fn request<'a, T>(&'a self, key: impl Into<Key<'a>>, verb: Verb<'a>) -> Request<'a, S, T> {
+        let call = Call::One { terms: &self.terms, key: key.into(), wall: self.wall(), verb };
         Request::new(self.engine.store(), call)
+    }
+
+    /// The wall time, if anybody will look at it.
+    #[inline]
+    fn wall(&self) -> WallTime {
+        if self.terms.on_calendar() { self.engine.wall_time() } else { WallTime::default() }
     }
 }
 
 impl<S: ?Sized> Clone for Limiter<S> {
     fn clone(&self) -> Self {
-        Self {
-            engine: self.engine.clone(),
-            limit: self.limit.clone(),
-            #[cfg(feature = "calendar")]
-            schedule: self.schedule.clone(),
-        }
+        Self { engine: self.engine.clone(), terms: self.terms.clone() }
     }
 }
 
 impl<S: Store + ?Sized> fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
-            .field("limit", &self.limit.name())
-            .field("policy", self.limit.policy())
+            .field("limit", &self.limit().name())
+            .field("policy", &self.policy())
             .field("engine", &self.engine)
             .finish()
     }

@@ -4,9 +4,15 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::time::Duration;
 
-use tidegate_core::{Answer, Answers, Decision, Operation, Settlement, Store, StoreError};
+use tidegate_core::{
+    Answer, Answers, Charge, Correction, Decision, Key, Operation, Receipt, Settlement, Store,
+    StoreError, WallTime,
+};
 use tidegate_memory::MemoryStore;
+
+use crate::terms::{Snapshot, Terms};
 
 /// What a verb of [`Limiter`](crate::Limiter) or [`Engine`](crate::Engine) asks of a store.
 ///
@@ -30,30 +36,76 @@ pub struct Request<'a, S: ?Sized, T> {
     answer: PhantomData<fn() -> T>,
 }
 
-/// An operation that owns the single charge, correction or target it may consist of.
+/// What to do, described so that a limiter's policy is read when it is carried out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call<'a> {
-    Ready(Operation<'a>),
-    Take(tidegate_core::Charge<'a>),
-    Peek(tidegate_core::Charge<'a>),
-    Reserve(tidegate_core::Charge<'a>, std::time::Duration),
-    Settle(tidegate_core::Correction<'a>, Option<&'a tidegate_core::Receipt>),
+    /// A list, with policies that the caller holds.
+    List(Operation<'a>),
+    /// One key of a limiter, under the policy of the moment.
+    One { terms: &'a Terms, key: Key<'a>, wall: WallTime, verb: Verb<'a> },
 }
 
-impl Call<'_> {
-    fn operation(&self) -> Operation<'_> {
-        let one = std::slice::from_ref;
+/// The verbs for a single key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb<'a> {
+    Take(u64),
+    Peek(u64),
+    Reserve(u64, Duration),
+    Settle(i64, Option<&'a Receipt>),
+    Hold(Duration),
+    Reset,
+}
+
+impl<'a> Call<'a> {
+    /// The policy to go by, read now.
+    fn snapshot(&self) -> Option<Snapshot> {
         match self {
-            Self::Ready(operation) => *operation,
-            Self::Take(charge) => Operation::Take(one(charge)),
-            Self::Peek(charge) => Operation::Peek(one(charge)),
-            Self::Reserve(charge, horizon) => {
-                Operation::Reserve { charges: one(charge), horizon: *horizon }
+            Self::List(_) => None,
+            Self::One { terms, wall, .. } => Some(terms.snapshot(*wall)),
+        }
+    }
+
+    /// The operation under a policy that was read before.
+    fn under<'s>(self, snapshot: Option<&'s Snapshot>) -> Parts<'s>
+    where
+        'a: 's,
+    {
+        let (key, verb, snapshot) = match (self, snapshot) {
+            (Self::One { key, verb, .. }, Some(snapshot)) => (key, verb, snapshot),
+            (Self::List(operation), _) => return Parts::Whole(operation),
+            (Self::One { .. }, None) => return Parts::Whole(Operation::Take(&[])),
+        };
+        let target = snapshot.target(key);
+        match verb {
+            Verb::Take(cost) => Parts::Take([Charge { target, cost }]),
+            Verb::Peek(cost) => Parts::Peek([Charge { target, cost }]),
+            Verb::Reserve(cost, horizon) => Parts::Reserve([Charge { target, cost }], horizon),
+            Verb::Settle(delta, receipt) => Parts::Settle([Correction { target, delta }], receipt),
+            Verb::Hold(span) => Parts::Whole(Operation::Hold { target, span }),
+            Verb::Reset => Parts::Whole(Operation::Reset { target }),
+        }
+    }
+}
+
+/// An operation together with the list of one that it borrows.
+enum Parts<'s> {
+    Whole(Operation<'s>),
+    Take([Charge<'s>; 1]),
+    Peek([Charge<'s>; 1]),
+    Reserve([Charge<'s>; 1], Duration),
+    Settle([Correction<'s>; 1], Option<&'s Receipt>),
+}
+
+impl Parts<'_> {
+    fn operation(&self) -> Operation<'_> {
+        match self {
+            Self::Whole(operation) => *operation,
+            Self::Take(charges) => Operation::Take(charges),
+            Self::Peek(charges) => Operation::Peek(charges),
+            Self::Reserve(charges, horizon) => Operation::Reserve { charges, horizon: *horizon },
+            Self::Settle(corrections, receipt) => {
+                Operation::Settle { corrections, receipt: *receipt }
             }
-            Self::Settle(correction, receipt) => Operation::Settle {
-                corrections: std::slice::from_ref(correction),
-                receipt: *receipt,
-            },
         }
     }
 }
@@ -69,11 +121,12 @@ impl<S: ?Sized> Request<'_, S, Decision> {
     ///
     /// It has no effect on a list, whose charges have their own costs.
     pub fn cost(mut self, tokens: u64) -> Self {
-        match &mut self.call {
-            Call::Take(charge) | Call::Peek(charge) | Call::Reserve(charge, _) => {
-                charge.cost = tokens;
-            }
-            Call::Ready(_) | Call::Settle(..) => {}
+        if let Call::One {
+            verb: Verb::Take(cost) | Verb::Peek(cost) | Verb::Reserve(cost, _),
+            ..
+        } = &mut self.call
+        {
+            *cost = tokens;
         }
         self
     }
@@ -101,7 +154,9 @@ impl<T: FromAnswer> Request<'_, MemoryStore, T> {
     /// # Errors
     /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
     pub fn try_now(self) -> Result<T, StoreError> {
-        self.store.execute(&self.call.operation()).and_then(T::from_answer)
+        let snapshot = self.call.snapshot();
+        let parts = self.call.under(snapshot.as_ref());
+        self.store.execute(&parts.operation()).and_then(T::from_answer)
     }
 }
 
@@ -116,8 +171,10 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let Self { store, call, .. } = self;
         Box::pin(async move {
+            let snapshot = call.snapshot();
+            let parts = call.under(snapshot.as_ref());
             let mut answers = Answers::new();
-            store.submit(&[call.operation()], &mut answers).await;
+            store.submit(&[parts.operation()], &mut answers).await;
             let missing = || StoreError::Unavailable("the store gave no answer".into());
             answers.pop().unwrap_or_else(|| Err(missing())).and_then(T::from_answer)
         })
@@ -157,7 +214,7 @@ macro_rules! from_answer {
 from_answer! {
     Decision => Decision,
     Settlement => Settled,
-    std::time::Duration => Held,
+    Duration => Held,
     bool => Reset,
     u64 => Slots,
 }

@@ -4,4 +4,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod bounded;
+mod contract;
 mod faults;

@@ -1,0 +1,41 @@
+//! Calendar quotas, by the wall clock and the zone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::clock::ManualClock;
+use tidegate::{Engine, Every, MemoryStore, Retry, Schedule, WallTime};
+
+#[test]
+fn a_daily_quota_starts_anew_at_midnight_of_its_zone() {
+    let clock = ManualClock::new();
+    // 2026-11-16 07:00 UTC: an hour before midnight in Los Angeles.
+    clock.set_wall(WallTime::from_secs(1_794_812_400));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let schedule = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let daily = engine.calendar("daily", 3, schedule).unwrap();
+
+    assert_eq!(daily.take("x").cost(3).now().remaining(), 0);
+    let denied = daily.take("x").now();
+    assert_eq!(denied.retry(), Some(Retry::After(Duration::from_secs(3_600))));
+    clock.advance(Duration::from_secs(3_599));
+    assert!(!daily.take("x").now().is_allowed());
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(daily.take("x").now().remaining(), 2);
+    assert_eq!(daily.settle("x", -1, None).try_now().unwrap().outcomes[0].remaining, 3);
+}
+
+#[test]
+fn a_refund_for_yesterday_is_dropped() {
+    let clock = ManualClock::new();
+    clock.set_wall(WallTime::from_secs(1_794_812_400));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let daily = engine.calendar("daily", 3, Schedule::new(Every::Day, "UTC").unwrap()).unwrap();
+    let grant = daily.take("x").cost(2).now().granted().unwrap();
+    clock.advance(Duration::from_secs(86_400));
+    let _ = daily.take("x").cost(3).now();
+    let settled = daily.settle("x", -2, Some(&grant.receipt)).try_now().unwrap();
+    assert_eq!((settled.dropped, settled.outcomes[0].remaining), (1, 0));
+}

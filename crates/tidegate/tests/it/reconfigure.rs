@@ -1,0 +1,102 @@
+//! Policies change under live traffic: whole, at once, and without gifts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tidegate::clock::ManualClock;
+use tidegate::{Change, Engine, LimitError, Limiter, MemoryStore, Policy};
+
+fn limiter(capacity: u64) -> (Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    (engine.limiter("api", policy(1, capacity)).unwrap(), clock)
+}
+
+fn policy(rate: u64, capacity: u64) -> Policy {
+    Policy::per_second(rate).capacity(capacity).build().unwrap()
+}
+
+fn left(limiter: &Limiter) -> u64 {
+    limiter.take("x").cost(0).now().remaining()
+}
+
+/// Tokens stay; the rate is the new one; a raised capacity gives nothing at once and a lowered
+/// one is cut at the next check.
+#[test]
+fn buckets_keep_their_tokens_and_converge() {
+    let (limiter, clock) = limiter(100);
+    let _ = limiter.take("x").cost(40).now();
+    limiter.reconfigure(policy(10, 1_000), Change::KeepTokens).unwrap();
+    assert_eq!(left(&limiter), 60);
+    let _ = limiter.take("x").now();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(left(&limiter), 69, "refilled at the new rate");
+    limiter.reconfigure(policy(10, 20), Change::KeepTokens).unwrap();
+    assert_eq!(left(&limiter), 20);
+    assert_eq!(limiter.take("fresh").cost(0).now().remaining(), 20);
+}
+
+#[test]
+fn the_other_modes_do_what_they_say() {
+    let (limiter, _clock) = limiter(100);
+    let _ = limiter.take("x").cost(40).now();
+    limiter.reconfigure(policy(1, 50), Change::Proportional).unwrap();
+    assert_eq!(left(&limiter), 30);
+    limiter.reconfigure(policy(1, 70), Change::Reset).unwrap();
+    assert_eq!(left(&limiter), 70);
+}
+
+#[test]
+fn every_clone_sees_a_change_and_inline_policies_have_none() {
+    let (limiter, _clock) = limiter(10);
+    let clone = limiter.clone();
+    limiter.reconfigure(policy(1, 3), Change::KeepTokens).unwrap();
+    assert_eq!((clone.policy().capacity(), clone.limit().generation()), (3, 1));
+    let inline = Limiter::new(policy(1, 3));
+    assert_eq!(inline.reconfigure(policy(1, 4), Change::Reset), Err(LimitError::Inline));
+}
+
+/// Readers under a storm of changes see one whole policy or the other, never a mix.
+#[test]
+fn no_reader_sees_half_a_change() {
+    let (limiter, _clock) = limiter(10);
+    limiter.reconfigure(policy(10, 10), Change::KeepTokens).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (limiter, done) = (limiter.clone(), done.clone());
+            std::thread::spawn(move || {
+                let mut seen = [0_u64; 2];
+                while !done.load(Ordering::Relaxed) || seen.contains(&0) {
+                    let Policy::Bucket(bucket) = limiter.policy() else { unreachable!() };
+                    let pair = (bucket.rate(), bucket.capacity());
+                    let slow = pair == (tidegate::Rate::per_second(10).unwrap(), 10);
+                    let fast = pair == (tidegate::Rate::per_second(7).unwrap(), 700);
+                    assert!(slow || fast, "a mixed policy: {pair:?}");
+                    seen[usize::from(fast)] += 1;
+                    let _ = limiter.take("x").now();
+                }
+            })
+        })
+        .collect();
+    for round in 0..5_000 {
+        let next = if round % 2 == 0 { policy(7, 700) } else { policy(10, 10) };
+        limiter.reconfigure(next, Change::KeepTokens).unwrap();
+        if round % 100 == 0 {
+            std::thread::yield_now();
+        }
+    }
+    done.store(true, Ordering::Relaxed);
+    // A reader that saw only one of the two so far needs the other once more.
+    while readers.iter().any(|reader| !reader.is_finished()) {
+        for next in [policy(7, 700), policy(10, 10)] {
+            limiter.reconfigure(next, Change::KeepTokens).unwrap();
+            std::thread::yield_now();
+        }
+    }
+    for reader in readers {
+        reader.join().unwrap();
+    }
+}
