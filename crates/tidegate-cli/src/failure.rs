@@ -1,0 +1,41 @@
+//! Why the program ends early, and with which exit code.
+
+use std::io;
+use std::process::ExitCode;
+
+use tidegate_config::ConfigError;
+use tidegate_server::StartError;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{0}\n{verdict}", verdict = count(.0))]
+    Config(#[from] ConfigError),
+    #[error("TIDEGATE_LOG: {0}")]
+    Log(#[from] tracing_subscriber::filter::ParseError),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error("the program cannot run here: {0}")]
+    Runtime(io::Error),
+    #[error("standard output cannot be written: {0}")]
+    Output(io::Error),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Config(_) | Self::Log(_) => ExitCode::from(2),
+            Self::Start(_) | Self::Runtime(_) | Self::Output(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn count(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid(faults) if faults.len() > 1 => {
+            format!("the configuration is not used: {} mistakes", faults.len())
+        }
+        ConfigError::Invalid(_) => "the configuration is not used: 1 mistake".to_owned(),
+        _ => "the configuration cannot be read".to_owned(),
+    }
+}

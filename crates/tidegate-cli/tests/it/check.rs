@@ -1,0 +1,57 @@
+//! `check`, `--help`, `--version`, and how the command line is refused.
+
+use std::fs;
+
+use crate::program::run;
+
+#[test]
+fn a_good_file_is_ok() {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("good.toml"), "[limits.client]\nrate = \"50/s\"\n").unwrap();
+    let ended = run(here.path(), &["check", "good.toml"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
+}
+
+#[test]
+fn a_bad_file_is_told_in_full() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "[limits.client]\ncapacity = 0\nrate = \"50/s\"\n[stor]\n";
+    fs::write(here.path().join("bad.toml"), text).unwrap();
+    let expected = "bad.toml:2:12: limits.client.capacity = 0: Rate limit capacity must be >= 1\n\
+                    bad.toml:4:2: stor: is not a known key; did you mean `store`?\n\
+                    the configuration is not used: 2 mistakes\n";
+    for args in [&["check", "bad.toml"][..], &["serve", "--config", "bad.toml"]] {
+        let ended = run(here.path(), args);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        assert_eq!(ended.stderr, expected);
+    }
+    let ended = run(here.path(), &["check", "missing.toml"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.stderr.starts_with("missing.toml: No such file"), "{ended:?}");
+}
+
+#[test]
+fn wrong_use_is_exit_code_two() {
+    let here = tempfile::tempdir().unwrap();
+    for args in [&[][..], &["srve"], &["serve", "--port", "1"], &["check"]] {
+        assert_eq!(run(here.path(), args).code, Some(2), "{args:?}");
+    }
+    let ended = run(here.path(), &["serve", "--http", "8080", "--store", "redis://h"]);
+    assert_eq!(ended.code, Some(2));
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    assert!(lines[0].starts_with("--http: listen.http = 8080: must be an address"), "{ended:?}");
+    assert!(lines[1].starts_with("--store: store.url: this version has no redis store"));
+}
+
+#[test]
+fn help_and_version_help() {
+    let here = tempfile::tempdir().unwrap();
+    let ended = run(here.path(), &["--version"]);
+    assert_eq!(ended.stdout, format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
+    let ended = run(here.path(), &["--help"]);
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stdout.contains("tidegate serve --config tidegate.toml"), "{}", ended.stdout);
+    let ended = run(here.path(), &["serve", "--help"]);
+    assert!(ended.stdout.contains("--http <ADDR>") && ended.stdout.contains("curl"));
+    assert!(!ended.stdout.contains("--grpc"), "doors that do not open are not advertised");
+}

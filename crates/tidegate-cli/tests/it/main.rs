@@ -1,0 +1,6 @@
+//! The program from the outside: started, asked, stopped.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod check;
+mod program;
+mod serve;

@@ -1,0 +1,124 @@
+//! `serve`: its lines, its answers, its end.
+
+use std::fs;
+use std::net::TcpListener;
+
+use crate::program::{Serving, run, tidegate};
+
+#[test]
+fn it_starts_at_once_answers_and_stops_when_told() {
+    let here = tempfile::tempdir().unwrap();
+    for signal in ["TERM", "INT"] {
+        let serving =
+            Serving::start(&mut tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]));
+        assert!(serving.url.starts_with("http://127.0.0.1:"), "{}", serving.url);
+        assert!(!serving.url.ends_with(":0"));
+        let (status, body) = serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#);
+        assert_eq!(
+            (status, body.as_str()),
+            (200, r#"{"allowed":true,"remaining":99,"reset_after_ms":20}"#)
+        );
+        let (status, _) =
+            serving.post("/v1/take", r#"{"key":"alice","limit":"organization","cost":1001}"#);
+        assert_eq!(status, 429);
+        let url = serving.url.clone();
+        let ended = serving.stop(signal);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""), "{ended:?}");
+        assert!(ended.stderr.contains("the in-process store has room for "), "{ended:?}");
+        assert!(ended.stderr.contains(" keys in 64MiB\n"));
+        let curl = format!(
+            "try: curl -i -H 'content-type: application/json' -d \
+             '{{\"key\":\"alice\",\"limit\":\"client\"}}' {url}/v1/take\n"
+        );
+        assert!(ended.stderr.contains(&curl), "{ended:?}");
+    }
+}
+
+#[test]
+fn flags_win_over_the_environment_over_the_file() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "[listen]\nhttp = \"nowhere\"\n";
+    fs::write(here.path().join("tidegate.toml"), text).unwrap();
+    let ended = run(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    assert_eq!(ended.code, Some(2), "a wrong file is not hidden by a flag: {ended:?}");
+    let text = "[listen]\nhttp = \"192.0.2.1:1\"\n[store]\nmax_memory = \"8MiB\"\n\
+                [limits.api]\ncapacity = 7\nrate = \"1/s\"\n";
+    fs::write(here.path().join("tidegate.toml"), text).unwrap();
+    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    command.env("TIDEGATE_LISTEN_HTTP", "192.0.2.1:2").env("TIDEGATE_STORE_MAX_MEMORY", "4MiB");
+    let serving = Serving::start(&mut command);
+    let (status, body) = serving.post("/v1/peek", r#"{"key":"alice","limit":"api","cost":0}"#);
+    assert_eq!((status, body.contains(r#""remaining":7"#)), (200, true), "{body}");
+    let ended = serving.stop("TERM");
+    assert_eq!(ended.code, Some(0));
+    assert!(ended.stderr.contains(" keys in 4MiB\n"), "{ended:?}");
+    assert!(ended.stderr.contains("{\"key\":\"alice\",\"limit\":\"api\"}"));
+}
+
+#[test]
+fn an_address_in_use_is_a_failure_that_says_so() {
+    let here = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = run(here.path(), &["serve", "--http", &address]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+    let expected = format!("the http door cannot open on {address}: ");
+    assert!(ended.stderr.contains(&expected), "{ended:?}");
+    assert!(ended.stderr.contains("another program listens there"));
+}
+
+#[test]
+fn flags_of_parts_that_are_not_there_yet_are_accepted_and_told() {
+    let here = tempfile::tempdir().unwrap();
+    let args = [
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--grpc",
+        "127.0.0.1:0",
+        "--resp",
+        "127.0.0.1:0",
+        "--database",
+        "sqlite:x",
+        "--state-dir",
+        "state",
+        "--store",
+        "memory:",
+    ];
+    let serving = Serving::start(&mut tidegate(here.path(), &args));
+    let ended = serving.stop("TERM");
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
+    for line in [
+        "--admin: this version does not open the admin door\n",
+        "--grpc: this version does not open the gRPC door\n",
+        "--resp: this version does not open the RESP door\n",
+        "--database: this version has no database and keeps nothing on disk\n",
+        "--state-dir: this version keeps nothing on disk\n",
+    ] {
+        assert!(ended.stderr.contains(line), "{line} in {ended:?}");
+    }
+    assert!(!here.path().join("state").exists());
+}
+
+#[test]
+fn the_log_says_what_it_is_told_to_and_never_a_key() {
+    let here = tempfile::tempdir().unwrap();
+    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let serving = Serving::start(command.env("TIDEGATE_LOG", "trace"));
+    let secret = "alice@example.org";
+    for body in [
+        format!(r#"{{"key":"{secret}","limit":"client"}}"#),
+        format!(r#"{{"key":"{secret}","limit":"client","cost":-1}}"#),
+        format!(r#"{{"key":"{secret}","limit":"client","cost":500}}"#),
+    ] {
+        serving.post("/v1/take", &body);
+    }
+    let ended = serving.stop("TERM");
+    assert!(ended.stderr.contains("the http door is open"), "{ended:?}");
+    assert!(!ended.stderr.contains(secret), "{ended:?}");
+    let mut command = tidegate(here.path(), &["serve"]);
+    let output = command.env("TIDEGATE_LOG", "client=loud=no").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}

@@ -1,0 +1,97 @@
+//! Sizes of memory as people write them: `64MiB`, `512KiB`, `1GiB`, or a number of bytes.
+//!
+//! Decimal units (`MB`) are refused: nobody agrees on what they mean.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not a size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SizeError {
+    /// Not a number with one of the units.
+    #[error("must be a size such as 64MiB, 512KiB or 1GiB, or a whole number of bytes")]
+    Malformed,
+    /// More bytes than this machine can address.
+    #[error("is more than this machine can address")]
+    TooBig,
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(usize);
+
+const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+impl ByteSize {
+    /// This many bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: usize) -> Self {
+        Self(bytes)
+    }
+
+    /// The number of bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        self.0
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let (number, unit) = UNITS
+            .into_iter()
+            .find_map(|(name, bytes)| Some((text.strip_suffix(name)?, bytes)))
+            .unwrap_or((text, 1));
+        let number = number.trim();
+        if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(SizeError::Malformed);
+        }
+        let number: u64 = number.parse().map_err(|_| SizeError::TooBig)?;
+        let bytes = number.checked_mul(unit).ok_or(SizeError::TooBig)?;
+        usize::try_from(bytes).map(Self).map_err(|_| SizeError::TooBig)
+    }
+}
+
+impl fmt::Display for ByteSize {
+    /// In the largest unit that divides it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.0 as u64;
+        for (name, unit) in UNITS {
+            if bytes >= unit && bytes.is_multiple_of(unit) {
+                return write!(f, "{}{name}", bytes / unit);
+            }
+        }
+        f.write_str("0B")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_and_shown_in_binary_units() {
+        for (text, bytes) in [
+            ("64MiB", 64 << 20),
+            ("512KiB", 512 << 10),
+            ("1GiB", 1 << 30),
+            ("10 MiB", 10 << 20),
+            ("12345", 12_345),
+            ("7B", 7),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+        for text in ["", "MiB", "64MB", "-1MiB", "1.5GiB", "64mib", "0x10"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(SizeError::Malformed), "{text:?}");
+        }
+        for text in ["99999999999999999999", "99999999999GiB"] {
+            assert_eq!(text.parse::<ByteSize>(), Err(SizeError::TooBig), "{text:?}");
+        }
+        for text in ["64MiB", "1536KiB", "1000B", "2GiB", "0B"] {
+            assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
+        }
+    }
+}

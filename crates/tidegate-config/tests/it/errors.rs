@@ -1,0 +1,144 @@
+//! Errors teach: place, key, value and rule, all of them at once.
+
+use tidegate_config::{Key, Loader};
+
+use crate::complaints;
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once_and_with_its_place() {
+    let text = r#"
+[listen]
+http = "8080"
+hosts = ["a"]
+
+[store]
+url = "redis://user:secret@host:6379"
+max_memory = "64MB"
+overflow = "shred"
+on_failure = true
+expected_nodes = 0
+
+[limits.client]
+capacity = 0
+rate = "50/fortnight"
+[limits.Organization]
+capactiy = 1000
+tokens_per_second = -1
+[limits.daily]
+quota = 10_000
+evry = "day"
+zone = "Mars/Olympus"
+"#;
+    assert_eq!(
+        complaints(text),
+        [
+            "tidegate.toml:3:8: listen.http = \"8080\": must be an address and a port, such as \
+             127.0.0.1:8080; port 0 picks a free one",
+            "tidegate.toml:4:1: listen.hosts: is not a known key; known are http, admin, grpc, \
+             resp, allowed_hosts",
+            "tidegate.toml:7:7: store.url: this version has no redis store; it serves the \
+             in-process one, \"memory:\"",
+            "tidegate.toml:8:14: store.max_memory = \"64MB\": must be a size such as 64MiB, \
+             512KiB or 1GiB, or a whole number of bytes",
+            "tidegate.toml:9:12: store.overflow = \"shred\": must be one of shared, deny",
+            "tidegate.toml:10:14: store.on_failure = true: must be one of open, closed, local",
+            "tidegate.toml:11:18: store.expected_nodes = 0: must be a whole number >= 1",
+            "tidegate.toml:14:12: limits.client.capacity = 0: Rate limit capacity must be >= 1",
+            "tidegate.toml:15:8: limits.client.rate = \"50/fortnight\": a rate is written as a \
+             number and a unit, such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s",
+            "tidegate.toml:16:1: limits.Organization: \"Organization\" is not a limit name: a \
+             lower-case letter, then letters, digits, _ . or -, at most 128",
+            "tidegate.toml:17:1: limits.Organization.capactiy: is not a known key; did you mean \
+             `capacity`?",
+            "tidegate.toml:18:21: limits.Organization.tokens_per_second = -1: tokensPerSecond \
+             must be > 0",
+            "tidegate.toml:19:1: limits.daily.every: is required",
+            "tidegate.toml:21:1: limits.daily.evry: is not a known key; did you mean `every`?",
+            "tidegate.toml:22:8: limits.daily.zone = \"Mars/Olympus\": \"Mars/Olympus\" is not a time \
+             zone such as UTC or America/Los_Angeles",
+        ]
+    );
+}
+
+#[test]
+fn syntax_errors_have_a_place_and_do_not_hide_the_rest() {
+    let lines = complaints("[store]\nurl = memory:\nexpected_nodes = 0\n");
+    assert!(lines[0].starts_with("tidegate.toml:2:"), "{lines:?}");
+    let last = lines.last().unwrap();
+    assert_eq!(last, "tidegate.toml:3:18: store.expected_nodes = 0: must be a whole number >= 1");
+}
+
+#[test]
+fn a_repeated_key_is_refused() {
+    let lines = complaints("[store]\nexpected_nodes = 1\nexpected_nodes = 2\n");
+    assert_eq!(lines, ["tidegate.toml:3:1: duplicate key"]);
+}
+
+#[test]
+fn sections_that_this_version_does_not_know_are_refused() {
+    assert_eq!(
+        complaints("[limts.client]\nrate = \"1/s\"\n"),
+        ["tidegate.toml:1:2: limts: is not a known key; did you mean `limits`?"]
+    );
+    assert_eq!(
+        complaints("[envoy]\nconfig_dir = \"x\"\n"),
+        ["tidegate.toml:1:2: envoy: is not a known key; known are listen, store, limits"]
+    );
+    assert_eq!(
+        complaints("listen = 5\n"),
+        ["tidegate.toml:1:10: listen = 5: must be a table of keys and values"]
+    );
+}
+
+#[test]
+fn columns_count_characters() {
+    assert_eq!(
+        complaints("[limits.\"ä\"]\nallowance = 1\n"),
+        ["tidegate.toml:1:1: limits.\"ä\": \"ä\" is not a limit name: a lower-case letter, then \
+          letters, digits, _ . or -, at most 128"]
+    );
+    assert_eq!(
+        complaints("limits = { \"ä\" = 1 }\n"),
+        ["tidegate.toml:1:18: limits.\"ä\" = 1: must be a table of keys and values"]
+    );
+}
+
+#[test]
+fn the_environment_and_flags_are_named_as_the_place() {
+    let error = Loader::default()
+        .environment([
+            ("TIDEGATE_STORE_URL".to_owned(), "rediss://:secret@host".to_owned()),
+            ("TIDEGATE_LISTEN_HTTP".to_owned(), "8080".to_owned()),
+            ("TIDEGATE_LISTEN_ALLOWED_HOSTS".to_owned(), "a b".to_owned()),
+        ])
+        .flag(Key::ListenGrpc, "here")
+        .text("tidegate.toml", "[store]\nexpected_nodes = \"x\"\n")
+        .unwrap_err();
+    assert_eq!(
+        error.to_string().lines().collect::<Vec<_>>(),
+        [
+            "tidegate.toml:2:18: store.expected_nodes = \"x\": must be a whole number >= 1",
+            "TIDEGATE_LISTEN_HTTP: listen.http = 8080: must be an address and a port, such as \
+             127.0.0.1:8080; port 0 picks a free one",
+            "TIDEGATE_LISTEN_ALLOWED_HOSTS: listen.allowed_hosts = \"a b\": must be a host name \
+             or address, with or without a port, such as tidegate.internal",
+            "TIDEGATE_STORE_URL: store.url: this version has no rediss store; it serves the \
+             in-process one, \"memory:\"",
+            "--grpc: listen.grpc = \"here\": must be an address and a port, such as \
+             127.0.0.1:8080; port 0 picks a free one",
+        ]
+    );
+}
+
+#[test]
+fn a_store_too_small_to_work_is_refused_before_it_is_opened() {
+    assert_eq!(
+        complaints("[store]\nmax_memory = \"512KiB\"\n"),
+        ["tidegate.toml:2:14: store.max_memory = \"512KiB\": must be at least 1MiB"]
+    );
+    assert_eq!(
+        complaints("[store]\nmax_memory = -5\n"),
+        ["tidegate.toml:2:14: store.max_memory = -5: must be a size such as 64MiB, 512KiB or \
+          1GiB, or a whole number of bytes"]
+    );
+}

@@ -1,0 +1,128 @@
+//! Defaults, files, environment, flags: which wins, and who is named as the source.
+
+use std::fs;
+
+use tidegate_config::{ByteSize, ConfigError, Key, Loader, OnFailure, Plan, Source};
+
+use crate::plan;
+
+fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn limit_names(plan: &Plan) -> Vec<&str> {
+    plan.limits.by_name.keys().map(String::as_str).collect()
+}
+
+#[test]
+fn without_a_word_from_anybody_the_defaults_can_be_tried_at_once() {
+    let nowhere = tempfile::tempdir().unwrap();
+    let plan = Loader::default().working_directory(nowhere.path()).load().unwrap();
+    assert_eq!(plan.file, None);
+    assert_eq!(plan.listen.http.value.to_string(), "127.0.0.1:8080");
+    assert_eq!(plan.listen.admin.value.to_string(), "127.0.0.1:6070");
+    assert_eq!(plan.listen.grpc.value.to_string(), "127.0.0.1:8081");
+    assert_eq!(plan.listen.resp.value.to_string(), "127.0.0.1:6380");
+    assert!(plan.listen.allowed_hosts.value.is_empty());
+    assert_eq!(plan.store.max_memory.value.to_string(), "64MiB");
+    assert_eq!(plan.store.on_failure.value, OnFailure::Local);
+    assert_eq!(plan.store.expected_nodes.value.get(), 1);
+    assert_eq!(plan.store.url.source, Source::Default);
+    assert_eq!(limit_names(&plan), ["client", "organization"]);
+    let client = plan.limits.by_name["client"].limit.policy().fingerprint();
+    assert_eq!(client, "bucket 100 1/20000000ns 100 3600000000000");
+    let organization = plan.limits.by_name["organization"].limit.policy().fingerprint();
+    assert_eq!(organization, "bucket 1000 1/2000000ns 1000 3600000000000");
+}
+
+#[test]
+fn a_file_with_limits_replaces_the_default_ones() {
+    let replaced = plan("[limits.api]\nrate = \"5/s\"\n").unwrap();
+    assert_eq!((limit_names(&replaced), replaced.limits.source), (vec!["api"], Source::File));
+    let emptied = plan("[limits]\n").unwrap();
+    assert!(limit_names(&emptied).is_empty());
+    let kept = plan("[listen]\nhttp = \"127.0.0.1:9000\"\n").unwrap();
+    assert_eq!(limit_names(&kept), ["client", "organization"]);
+    assert_eq!(kept.limits.source, Source::Default);
+}
+
+#[test]
+fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
+    let text = r#"
+        [listen]
+        http = "127.0.0.1:1001"
+        admin = "127.0.0.1:1002"
+        grpc = "localhost:1003"
+        [store]
+        max_memory = 2097152
+    "#;
+    let environment = variables(&[
+        ("TIDEGATE_LISTEN_HTTP", "127.0.0.1:2001"),
+        ("TIDEGATE_LISTEN_ADMIN", "127.0.0.1:2002"),
+        ("TIDEGATE_LISTEN_ALLOWED_HOSTS", "tidegate.internal, Gate.Example.org:8443, ::1"),
+        ("TIDEGATE_STORE_EXPECTED_NODES", "3"),
+        ("TIDEGATE_STORE_ON_FAILURE", "closed"),
+        ("HOME", "/nonexistent"),
+    ]);
+    let plan = Loader::default()
+        .environment(environment)
+        .flag(Key::ListenHttp, "127.0.0.1:0")
+        .text("tidegate.toml", text)
+        .unwrap();
+    let shown = |setting: &tidegate_config::Setting<std::net::SocketAddr>| {
+        format!("{} ({})", setting.value, setting.source)
+    };
+    assert_eq!(shown(&plan.listen.http), "127.0.0.1:0 (flag)");
+    assert_eq!(shown(&plan.listen.admin), "127.0.0.1:2002 (environment)");
+    assert_eq!(shown(&plan.listen.grpc), "127.0.0.1:1003 (file)");
+    assert_eq!(shown(&plan.listen.resp), "127.0.0.1:6380 (default)");
+    assert_eq!(plan.store.max_memory.value, ByteSize::from_bytes(2 << 20));
+    assert_eq!(plan.store.expected_nodes.value.get(), 3);
+    assert_eq!(plan.store.on_failure.source, Source::Environment);
+    let hosts: Vec<_> = plan.listen.allowed_hosts.value.iter().collect();
+    assert_eq!((hosts[0].host.as_str(), hosts[0].port), ("tidegate.internal", None));
+    assert_eq!((hosts[1].host.as_str(), hosts[1].port), ("gate.example.org", Some(8443)));
+    assert_eq!((hosts[2].host.as_str(), hosts[2].port), ("[::1]", None));
+}
+
+#[test]
+fn the_file_is_looked_for_where_the_program_stands_and_then_in_the_system() {
+    let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let loader = || {
+        let home = home.path().to_str().unwrap();
+        Loader::default()
+            .working_directory(here.path())
+            .environment(variables(&[("XDG_CONFIG_HOME", home)]))
+    };
+    assert_eq!(loader().load().unwrap().file, None);
+    let system = home.path().join("tidegate").join("tidegate.toml");
+    fs::create_dir(system.parent().unwrap()).unwrap();
+    fs::write(&system, "[limits.system]\nallowance = 5\n").unwrap();
+    let plan = loader().load().unwrap();
+    assert_eq!((limit_names(&plan), plan.file.as_ref()), (vec!["system"], Some(&system)));
+    let local = here.path().join("tidegate.toml");
+    fs::write(&local, "[limits.local]\nallowance = 5\n").unwrap();
+    assert_eq!(limit_names(&loader().load().unwrap()), ["local"]);
+    assert_eq!(limit_names(&loader().file(&system).load().unwrap()), ["system"]);
+}
+
+#[test]
+fn a_file_that_was_named_must_be_there() {
+    let error = Loader::default().file("/nonexistent/tidegate.toml").load().unwrap_err();
+    assert!(matches!(error, ConfigError::Read { .. }));
+    let text = error.to_string();
+    assert!(text.starts_with("/nonexistent/tidegate.toml: No such file"), "{text}");
+}
+
+#[test]
+fn a_variable_that_is_almost_ours_is_pointed_out_and_one_of_others_is_not() {
+    let environment = variables(&[
+        ("TIDEGATE_STORE_URI", "memory:"),
+        ("TIDEGATE_SERVICE_HOST", "10.0.0.1"),
+        ("TIDEGATE_LOG", "debug"),
+        ("TIDEGATE_STORE_URL", "memory:"),
+    ]);
+    let plan = Loader::default().environment(environment).text("tidegate.toml", "").unwrap();
+    let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
+    assert_eq!(hints, ["TIDEGATE_STORE_URI is set and not read; did you mean TIDEGATE_STORE_URL?"]);
+}

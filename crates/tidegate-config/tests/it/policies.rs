@@ -1,0 +1,199 @@
+//! Policies from their keys: the same rules for a file and for the JSON of a request.
+
+use tidegate_config::{Path, PolicyPlan, Value, read_policy};
+
+use crate::{complaints, plan};
+
+/// Reads a policy as a request carries it: its fingerprint, or what is wrong with it.
+fn from_json(json: &str) -> Result<PolicyPlan, Vec<String>> {
+    let value: Value<'_> = serde_json::from_str(json).unwrap();
+    let (mut faults, root) = (Vec::new(), Path::Root);
+    let plan = read_policy(&value, Path::Key(&root, "policy"), &mut faults);
+    match plan {
+        Some(plan) if faults.is_empty() => Ok(plan),
+        _ => Err(faults.iter().map(ToString::to_string).collect()),
+    }
+}
+
+fn json_fingerprint(json: &str) -> String {
+    from_json(json).unwrap().policy.fingerprint()
+}
+
+fn toml_fingerprint(keys: &str) -> String {
+    let plan = plan(&format!("[limits.x]\n{keys}\n")).unwrap();
+    plan.limits.by_name["x"].limit.policy().fingerprint()
+}
+
+#[test]
+fn both_languages_give_the_same_policies() {
+    for (toml, json, fingerprint) in [
+        (
+            "capacity = 10\ntokens_per_second = 1",
+            r#"{"capacity":10,"tokens_per_second":1}"#,
+            "bucket 10 1/1000000000ns 10 3600000000000",
+        ),
+        ("rate = \"7/min\"", r#"{"rate":"7/min"}"#, "bucket 1 7/60000000000ns 1 3600000000000"),
+        (
+            "rate = \"50/s\"\ncapacity = 1e3\nmax_debt = 5",
+            r#"{"rate":"50/s","capacity":1000.0,"max_debt":5}"#,
+            "bucket 1000 1/20000000ns 5 3600000000000",
+        ),
+        (
+            "quota = 10_000\nevery = \"day\"",
+            r#"{"quota":10000,"every":"day"}"#,
+            "quota 10000 10000",
+        ),
+        ("allowance = 5", r#"{"allowance":5}"#, "allowance 5"),
+        (
+            "strict = \"60/min\"",
+            r#"{"strict":"60/min"}"#,
+            "bucket 1 59/60000000000ns 1 3600000000000",
+        ),
+        (
+            "strict = \"60/min\"\nburst = 20",
+            r#"{"strict":"60/min","burst":20}"#,
+            "bucket 20 1/1500000000ns 20 3600000000000",
+        ),
+    ] {
+        assert_eq!(toml_fingerprint(toml), fingerprint, "{toml}");
+        assert_eq!(json_fingerprint(json), fingerprint, "{json}");
+    }
+}
+
+#[test]
+fn a_number_means_its_shortest_decimal() {
+    for (number, rate) in [
+        ("0.1", "1/10000000000ns"),
+        ("1.5", "3/2000000000ns"),
+        ("1.999", "1999/1000000000000ns"),
+        ("0.7", "7/10000000000ns"),
+        ("50.5", "101/2000000000ns"),
+        ("1e-3", "1/1000000000000ns"),
+        ("6e8", "3/5ns"),
+    ] {
+        let expected = |text: String| text.split(' ').nth(2).map(ToOwned::to_owned);
+        let toml = toml_fingerprint(&format!("tokens_per_second = {number}"));
+        assert_eq!(expected(toml).as_deref(), Some(rate));
+        let json = json_fingerprint(&format!("{{\"tokens_per_second\":{number}}}"));
+        assert_eq!(expected(json).as_deref(), Some(rate));
+    }
+}
+
+#[test]
+fn calendars_have_names_that_tell_them_apart() {
+    let name = |json| from_json(json).unwrap().calendar.unwrap().name().to_owned();
+    assert_eq!(name(r#"{"quota":1,"every":"day"}"#), "day:UTC");
+    assert_eq!(
+        name(r#"{"quota":1,"every":"month","zone":"America/Los_Angeles"}"#),
+        "month:America/Los_Angeles"
+    );
+}
+
+#[test]
+fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
+    for capacity in ["0", "-1", "-5", "0.0", "-0.0", "-2.5"] {
+        let json = format!(r#"{{"capacity":{capacity},"tokens_per_second":1}}"#);
+        let lines = from_json(&json).unwrap_err();
+        assert!(lines[0].ends_with(": Rate limit capacity must be >= 1"), "{lines:?}");
+    }
+    for rate in ["0", "-1", "-0.5", "\"5\"", "null"] {
+        let json = format!(r#"{{"capacity":1,"tokens_per_second":{rate}}}"#);
+        let lines = from_json(&json).unwrap_err();
+        assert!(lines[0].ends_with(": tokensPerSecond must be > 0"), "{lines:?}");
+    }
+    for rate in ["nan", "inf", "-inf"] {
+        let lines = complaints(&format!("[limits.x]\ntokens_per_second = {rate}\n"));
+        assert!(lines[0].ends_with(": tokensPerSecond must be > 0"), "{lines:?}");
+    }
+    let both = from_json(r#"{"capacity":0,"tokens_per_second":0}"#).unwrap_err();
+    assert_eq!(
+        both,
+        [
+            "policy.capacity = 0: Rate limit capacity must be >= 1",
+            "policy.tokens_per_second = 0: tokensPerSecond must be > 0"
+        ]
+    );
+}
+
+#[test]
+fn kinds_do_not_mix() {
+    let kinds = "a policy is of one kind: token bucket (rate or tokens_per_second, capacity, \
+                 max_debt), calendar quota (quota, every, zone), allowance (allowance), strict \
+                 window (strict, burst)";
+    assert_eq!(
+        from_json(r#"{"capacity":5,"quota":10,"every":"day"}"#).unwrap_err(),
+        [
+            format!(
+                "policy.quota = 10: belongs to a calendar quota, but `capacity` makes this a \
+                 token bucket; {kinds}"
+            ),
+            format!(
+                "policy.every = \"day\": belongs to a calendar quota, but `capacity` makes this a \
+                 token bucket; {kinds}"
+            ),
+        ]
+    );
+    let empty = from_json("{}").unwrap_err();
+    assert!(empty[0].starts_with("policy: says nothing to enforce; a policy is one of"));
+}
+
+#[test]
+fn what_is_missing_or_doubled_is_named() {
+    for (json, complaint) in [
+        (
+            r#"{"capacity":5}"#,
+            "policy.rate: is required, such as \"50/s\" (or tokens_per_second = 50)",
+        ),
+        (
+            r#"{"rate":"1/s","tokens_per_second":1}"#,
+            "policy.tokens_per_second = 1: says the same as `rate`: give one of the two",
+        ),
+        (r#"{"rate":"1/s","rate":"2/s"}"#, "policy.rate = \"2/s\": is given twice"),
+        (r#"{"zone":"UTC","every":"day"}"#, "policy.quota: is required"),
+        (r#"{"quota":0,"every":"day"}"#, "policy.quota = 0: a calendar quota must be >= 1"),
+        (r#"{"quota":-3,"every":"day"}"#, "policy.quota = -3: a calendar quota must be >= 1"),
+        (
+            r#"{"quota":5,"every":"fortnight"}"#,
+            "policy.every = \"fortnight\": must be one of day, week, month, year",
+        ),
+        (r#"{"allowance":0}"#, "policy.allowance = 0: an allowance must be >= 1"),
+        (r#"{"allowance":1.5}"#, "policy.allowance = 1.5: must be a whole number >= 0"),
+        (r#"{"burst":5}"#, "policy.strict: is required"),
+        (
+            r#"{"strict":"1.5/s"}"#,
+            "policy.strict = \"1.5/s\": must be a whole number and a window, such as \"60/min\" \
+             or \"5/10s\"",
+        ),
+        (
+            r#"{"strict":"5/s","burst":6}"#,
+            "policy.burst = 6: the burst of a strict window must be between 1 and its number of \
+             tokens",
+        ),
+        (r#"{"rate":"1/s","max_debt":-1}"#, "policy.max_debt = -1: must be a whole number >= 0"),
+        (
+            r#"{"rate":"1/s","max_debt":1e30}"#,
+            "policy.max_debt = 1000000000000000000000000000000: must be at most \
+             18446744073709551615",
+        ),
+        (
+            r#"{"rate":"1/day","capacity":99999999}"#,
+            "policy.capacity = 99999999: the time to refill capacity and debt, plus the horizon, \
+             must be at most 100 years",
+        ),
+        (r#"{"rate":"1/s","capacity":2.5}"#, "policy.capacity = 2.5: must be a whole number >= 1"),
+        ("[]", "policy = [...]: must be a table of keys and values"),
+    ] {
+        assert_eq!(from_json(json).unwrap_err(), [complaint], "{json}");
+    }
+}
+
+#[test]
+fn a_limit_may_have_a_failure_rule_of_its_own() {
+    let plan = plan("[limits.money]\nallowance = 5\non_failure = \"closed\"\n").unwrap();
+    assert_eq!(plan.limits.by_name["money"].on_failure, Some(tidegate_config::OnFailure::Closed));
+    assert_eq!(
+        complaints("[limits.money]\nallowance = 5\non_failure = \"ajar\"\n"),
+        ["tidegate.toml:3:14: limits.money.on_failure = \"ajar\": must be one of open, closed, \
+          local"]
+    );
+}

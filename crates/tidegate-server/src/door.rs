@@ -1,0 +1,3 @@
+//! Doors: one protocol each, all on one engine.
+
+pub(crate) mod http;

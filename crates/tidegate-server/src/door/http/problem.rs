@@ -1,0 +1,164 @@
+//! Problem documents (RFC 9457): what is wrong, for programs and for people.
+//!
+//! They name fields and rules, never keys or costs that were sent.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tidegate::StoreError;
+use tidegate_config::Fault;
+
+use super::guard::MAX_BODY;
+
+/// Why a request is not answered with a decision. Nothing was spent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("{}", told(.0))]
+    Invalid(Vec<FieldError>),
+    #[error("the body is not JSON: {0}")]
+    Malformed(serde_json::Error),
+    #[error("the body ended before it was complete")]
+    Incomplete,
+    #[error("a body has at most {MAX_BODY} bytes")]
+    TooLarge,
+    #[error("the body must be JSON and say so: content-type: application/json")]
+    NotJsonType,
+    #[error(
+        "there is nothing at this path; see /v1/take, peek, reserve, settle, hold, reset and /healthz"
+    )]
+    NotFound,
+    #[error("this path does not take this method; the header `allow` says which it takes")]
+    Method,
+    #[error("a request names its host, once, in the header `host`")]
+    NoHost,
+    #[error(
+        "this door does not serve that host; add it to `allowed_hosts` under [listen] if it should"
+    )]
+    ForeignHost,
+    #[error("pages of another origin may not ask here")]
+    ForeignOrigin,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+/// A field and the rule that it breaks.
+#[derive(Debug, Serialize)]
+pub(crate) struct FieldError {
+    field: String,
+    rule: String,
+}
+
+impl From<Fault> for FieldError {
+    fn from(fault: Fault) -> Self {
+        Self { field: fault.key, rule: fault.rule.to_string() }
+    }
+}
+
+impl From<Vec<Fault>> for Problem {
+    fn from(faults: Vec<Fault>) -> Self {
+        Self::Invalid(faults.into_iter().map(FieldError::from).collect())
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Receipt(error) => Self::Invalid(vec![FieldError {
+                field: "receipt".to_owned(),
+                rule: error.to_string(),
+            }]),
+            other => Self::Store(other),
+        }
+    }
+}
+
+fn told(errors: &[FieldError]) -> String {
+    let told: Vec<_> = errors
+        .iter()
+        .map(|FieldError { field, rule }| match field.as_str() {
+            "" => format!("the body {rule}"),
+            field => format!("{field} {rule}"),
+        })
+        .collect();
+    told.join("; ")
+}
+
+/// The document itself.
+#[derive(Serialize)]
+struct Document<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [FieldError],
+}
+
+impl Problem {
+    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Invalid(_) => invalid(),
+            Self::Store(error) if error.is_callers_fault() => invalid(),
+            Self::Malformed(_) | Self::Incomplete => {
+                (StatusCode::BAD_REQUEST, "urn:tidegate:problem:malformed-body", "Malformed body")
+            }
+            Self::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "urn:tidegate:problem:body-too-large",
+                "Body too large",
+            ),
+            Self::NotJsonType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "urn:tidegate:problem:not-json",
+                "Not declared as JSON",
+            ),
+            Self::NotFound => {
+                (StatusCode::NOT_FOUND, "urn:tidegate:problem:not-found", "Not found")
+            }
+            Self::Method => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "urn:tidegate:problem:method-not-allowed",
+                "Method not allowed",
+            ),
+            Self::NoHost => (StatusCode::BAD_REQUEST, "urn:tidegate:problem:no-host", "No host"),
+            Self::ForeignHost => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "urn:tidegate:problem:foreign-host",
+                "Foreign host",
+            ),
+            Self::ForeignOrigin => {
+                (StatusCode::FORBIDDEN, "urn:tidegate:problem:foreign-origin", "Foreign origin")
+            }
+            Self::Store(_) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "urn:tidegate:problem:store",
+                "The store cannot answer",
+            ),
+        }
+    }
+}
+
+const fn invalid() -> (StatusCode, &'static str, &'static str) {
+    (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, r#type, title) = self.kind();
+        if let Self::Store(error) = &self
+            && status == StatusCode::SERVICE_UNAVAILABLE
+        {
+            tracing::warn!(%error, "the store could not answer");
+        }
+        let errors: &[FieldError] = match &self {
+            Self::Invalid(errors) => errors,
+            _ => &[],
+        };
+        let detail = self.to_string();
+        let document = Document { r#type, title, status: status.as_u16(), detail, errors };
+        // A document of texts and a number is always serialized.
+        let body = serde_json::to_vec(&document).unwrap_or_default();
+        let content_type = HeaderValue::from_static("application/problem+json");
+        (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+    }
+}

@@ -1,0 +1,123 @@
+//! Paths and verbs. Each verb reads its request, calls the engine once, and answers.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use tidegate::{Charge, Correction};
+
+use super::HttpDoor;
+use super::answer::{self, Extra};
+use super::guard::{MAX_BODY, require_json};
+use super::problem::Problem;
+use super::request::{self, List, Reader};
+
+/// The verbs of the engine.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Take,
+    Peek,
+    Reserve,
+    Settle,
+    Hold,
+    Reset,
+}
+
+/// All paths of the door, behind its guard.
+pub(crate) fn router(door: Arc<HttpDoor>) -> Router {
+    Router::new()
+        .route("/v1/take", verb(Verb::Take))
+        .route("/v1/peek", verb(Verb::Peek))
+        .route("/v1/reserve", verb(Verb::Reserve))
+        .route("/v1/settle", verb(Verb::Settle))
+        .route("/v1/hold", verb(Verb::Hold))
+        .route("/v1/reset", verb(Verb::Reset))
+        .route("/healthz", get(async || answer::healthy()))
+        .fallback(async || Problem::NotFound)
+        .method_not_allowed_fallback(async || Problem::Method)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(door.clone(), admit))
+        .with_state(door)
+}
+
+async fn admit(State(door): State<Arc<HttpDoor>>, request: Request, next: Next) -> Response {
+    match door.guard.admit(request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+fn verb(verb: Verb) -> MethodRouter<Arc<HttpDoor>> {
+    post(move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
+        door.carry_out(verb, request).await.unwrap_or_else(IntoResponse::into_response)
+    })
+}
+
+impl HttpDoor {
+    async fn carry_out(&self, verb: Verb, request: Request) -> Result<Response, Problem> {
+        require_json(request.headers())?;
+        let denials_are_ok = request::denials_are_ok(request.uri().query())?;
+        let body = Bytes::from_request(request, &()).await.map_err(|error| refused(&error))?;
+        let body = request::parse(&body)?;
+        let wall = || self.engine.wall_time();
+        let reader = Reader { served: &self.served, wall: &wall };
+        let engine = &self.engine;
+        match verb {
+            Verb::Take => {
+                let asked = reader.take(&body)?;
+                let decision = engine.take(&charges(&asked.list)).await?;
+                let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
+                Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
+            }
+            Verb::Peek => {
+                let asked = reader.peek(&body)?;
+                let decision = engine.peek(&charges(&asked.list)).await?;
+                Ok(answer::decided(&decision, &asked.list, Extra::Nothing, denials_are_ok))
+            }
+            Verb::Reserve => {
+                let asked = reader.reserve(&body)?;
+                let decision = engine.reserve(&charges(&asked.list), asked.max_wait).await?;
+                let extra = Extra::WaitAndReceipt;
+                Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
+            }
+            Verb::Settle => {
+                let asked = reader.settle(&body)?;
+                let corrections = corrections(&asked.list);
+                let settlement = engine.settle(&corrections, asked.receipt.as_ref()).await?;
+                Ok(answer::settled(&settlement, &asked.list))
+            }
+            Verb::Hold => {
+                let asked = reader.hold(&body)?;
+                Ok(answer::held(engine.hold(asked.target(), asked.amount).await?))
+            }
+            Verb::Reset => {
+                let asked = reader.reset(&body)?;
+                Ok(answer::reset(engine.reset(asked.target()).await?))
+            }
+        }
+    }
+}
+
+fn charges<'l>(list: &'l List<'_, u64>) -> Vec<Charge<'l>> {
+    list.items.iter().map(|item| Charge { target: item.target(), cost: item.amount }).collect()
+}
+
+fn corrections<'l>(list: &'l List<'_, i64>) -> Vec<Correction<'l>> {
+    let items = list.items.iter();
+    items.map(|item| Correction { target: item.target(), delta: item.amount }).collect()
+}
+
+/// A body that was not read to its end: too large, or the caller went away.
+fn refused(error: &BytesRejection) -> Problem {
+    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        Problem::TooLarge
+    } else {
+        Problem::Incomplete
+    }
+}

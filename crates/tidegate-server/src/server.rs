@@ -1,0 +1,145 @@
+//! A server: the engine, the limits it serves, and the doors that open on them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tidegate::{Engine, MemoryError, MemoryStore, Store};
+use tidegate_config::{Plan, StorePlan, StoreUrl};
+
+use crate::door::http::{Guard, HttpDoor};
+use crate::drain::{Drain, Drained, GRACE};
+use crate::listen;
+use crate::served::Served;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The store cannot be opened.
+    #[error("the in-process store cannot be opened: {0}")]
+    Store(#[from] MemoryError),
+    /// A store of a kind that this version does not have.
+    #[error("this version cannot open the configured store")]
+    UnknownStore,
+    /// An address cannot be listened on.
+    #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
+    Bind {
+        /// Which door.
+        door: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there, choose another port",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        _ => "",
+    }
+}
+
+/// A server that has not opened its doors yet.
+///
+/// ```
+/// use tidegate_config::{Key, Loader};
+/// use tidegate_server::{Drained, Server};
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("none", "")?;
+/// let running = Server::new(&plan)?.open().await?;
+/// assert_ne!(running.http().port(), 0);
+/// assert_eq!(running.shutdown().await, Drained::Complete);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "a server serves once its doors are open"]
+pub struct Server {
+    plan: Plan,
+    engine: Engine<dyn Store>,
+    max_keys: Option<usize>,
+}
+
+impl Server {
+    /// A server on the store that the plan names.
+    ///
+    /// # Errors
+    /// When the store cannot be opened.
+    pub fn new(plan: &Plan) -> Result<Self, StartError> {
+        let store = open_store(&plan.store)?;
+        let max_keys = Some(store.stats().max_keys);
+        Ok(Self { max_keys, ..Self::with_store(plan, Arc::new(store)) })
+    }
+
+    /// A server on a store that is open already, whatever the plan says of it.
+    pub fn with_store(plan: &Plan, store: Arc<dyn Store>) -> Self {
+        Self { plan: plan.clone(), engine: Engine::on(store), max_keys: None }
+    }
+
+    /// How many keys the memory of the store is enough for, if that is known.
+    #[must_use]
+    pub fn max_keys(&self) -> Option<usize> {
+        self.max_keys
+    }
+
+    /// Opens the doors.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on. No door is open then.
+    pub async fn open(self) -> Result<Running, StartError> {
+        let address = self.plan.listen.http.value;
+        let (listener, http) = listen::bind(address).await.map_err(|source| StartError::Bind {
+            door: "http",
+            address,
+            source,
+        })?;
+        let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
+        let served = Arc::new(Served::new(&self.plan.limits));
+        let door = HttpDoor { engine: self.engine, served, guard };
+        let mut drain = Drain::new();
+        let stop = drain.signal();
+        drain.watch(door.serve(listener, stop));
+        tracing::info!(%http, "the http door is open");
+        Ok(Running { http, drain })
+    }
+}
+
+fn open_store(plan: &StorePlan) -> Result<MemoryStore, StartError> {
+    match plan.url.value {
+        StoreUrl::Memory => {
+            let builder = MemoryStore::builder()
+                .max_memory(plan.max_memory.value.bytes())
+                .overflow(plan.overflow.value);
+            Ok(builder.build()?)
+        }
+        _ => Err(StartError::UnknownStore),
+    }
+}
+
+/// A server whose doors are open.
+#[derive(Debug)]
+#[must_use = "dropping a running server stops it without waiting"]
+pub struct Running {
+    http: SocketAddr,
+    drain: Drain,
+}
+
+impl Running {
+    /// Where the HTTP door is open.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Stops accepting, answers what is under way, and gives up after [`GRACE`].
+    pub async fn shutdown(self) -> Drained {
+        let drained = self.drain.drain(GRACE).await;
+        tracing::info!(?drained, "the doors are closed");
+        drained
+    }
+}

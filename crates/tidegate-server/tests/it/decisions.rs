@@ -1,0 +1,243 @@
+//! Take, peek, settle, hold and reset of single keys.
+
+use crate::Gate;
+
+#[test]
+fn take_answers_as_the_readme_says() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":1,"limit":"client"}"#;
+    let reply = gate.post("/v1/take", request);
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.body, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("retry-after"), None);
+    for _ in 0..9 {
+        assert_eq!(gate.post("/v1/take", request).status, 200);
+    }
+    let reply = gate.post("/v1/take", request);
+    assert_eq!(reply.status, 429);
+    assert_eq!(
+        reply.body,
+        r#"{"allowed":false,"by":"client","remaining":0,"retry_after_ms":1000}"#
+    );
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    gate.advance(1_000);
+    gate.expect(
+        "/v1/take",
+        request,
+        200,
+        r#"{"allowed":true,"remaining":0,"reset_after_ms":10000}"#,
+    );
+}
+
+#[test]
+fn waits_are_rounded_up_in_both_units() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
+    assert_eq!(gate.post("/v1/take", request).status, 200);
+    gate.clock.advance(std::time::Duration::from_nanos(8_500_000_001));
+    let reply = gate.post("/v1/take", request);
+    assert_eq!(reply.header("retry-after"), Some("2"));
+    assert_eq!(
+        reply.body,
+        r#"{"allowed":false,"by":"client","remaining":8,"retry_after_ms":1500}"#
+    );
+    gate.advance(1_499);
+    let reply = gate.post("/v1/take", request);
+    assert_eq!((reply.header("retry-after"), reply.text("by")), (Some("1"), "client".into()));
+    assert_eq!(reply.member("retry_after_ms"), 1);
+}
+
+#[test]
+fn the_cost_is_one_by_default_and_zero_reports_the_state() {
+    let gate = Gate::open();
+    let state = r#"{"key":"alice","limit":"client","cost":0}"#;
+    gate.expect("/v1/take", state, 200, r#"{"allowed":true,"remaining":10,"reset_after_ms":0}"#);
+    let take = r#"{"key":"alice","limit":"client"}"#;
+    gate.expect("/v1/take", take, 200, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
+    let three = r#"{"key":"alice","limit":"client","cost":3.0}"#;
+    gate.expect("/v1/take", three, 200, r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#);
+    gate.expect("/v1/take", state, 200, r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#);
+}
+
+#[test]
+fn a_cost_above_the_capacity_can_never_fit() {
+    let gate = Gate::open();
+    let reply = gate.post("/v1/take", r#"{"key":"alice","cost":11,"limit":"client"}"#);
+    assert_eq!(reply.status, 429);
+    assert_eq!(
+        reply.body,
+        r#"{"allowed":false,"by":"client","remaining":10,"retry_after_ms":null}"#
+    );
+    assert_eq!(reply.header("retry-after"), None);
+    let most = format!(r#"{{"key":"alice","cost":{},"limit":"client"}}"#, u64::MAX);
+    assert_eq!(gate.post("/v1/take", &most).status, 429);
+}
+
+#[test]
+fn peek_spends_nothing() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
+    for _ in 0..3 {
+        assert_eq!(gate.post("/v1/peek", request).status, 200);
+    }
+    assert_eq!(gate.post("/v1/take", request).status, 200);
+    let reply = gate.post("/v1/peek", request);
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("10")));
+}
+
+#[test]
+fn inline_policies_are_their_numbers_and_apart_from_named_limits() {
+    let gate = Gate::open();
+    let inline = r#"{"key":"alice","cost":10,"policy":{"capacity":10,"tokens_per_second":1}}"#;
+    assert_eq!(gate.post("/v1/take", inline).status, 200);
+    let same = r#"{"key":"alice","policy":{"rate":"60/min","capacity":10.0}}"#;
+    gate.expect(
+        "/v1/take",
+        same,
+        429,
+        r#"{"allowed":false,"by":"inline","remaining":0,"retry_after_ms":1000}"#,
+    );
+    let other = r#"{"key":"alice","policy":{"rate":"60/min","capacity":11}}"#;
+    assert_eq!(gate.post("/v1/take", other).status, 200);
+    let named = r#"{"key":"alice","limit":"client","cost":10}"#;
+    assert_eq!(gate.post("/v1/take", named).status, 200);
+}
+
+#[test]
+fn a_group_is_part_of_the_key() {
+    let gate = Gate::open();
+    let take =
+        |key: &str| gate.post("/v1/take", &format!(r#"{{{key},"cost":10,"limit":"client"}}"#));
+    assert_eq!(take(r#""key":"alice""#).status, 200);
+    assert_eq!(take(r#""key":"alice","group":"acme""#).status, 200);
+    assert_eq!(take(r#""key":"alice","group":"acme""#).status, 429);
+    assert_eq!(take(r#""key":"alice","group":"other""#).status, 200);
+}
+
+#[test]
+fn denials_can_be_answered_with_200() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":11,"limit":"client"}"#;
+    let denied = r#"{"allowed":false,"by":"client","remaining":10,"retry_after_ms":null}"#;
+    gate.expect("/v1/take?deny_status=200", request, 200, denied);
+    gate.expect("/v1/peek?deny_status=200", request, 200, denied);
+    gate.expect("/v1/take?deny_status=429", request, 429, denied);
+    let reply = gate.post("/v1/take?deny_status=503", request);
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.contains(r#"{"field":"?deny_status","rule":"must be 200 or 429"}"#));
+    let reply = gate.post("/v1/take?deny_stats=200", request);
+    assert!(reply.body.contains("did you mean `deny_status`?"), "{}", reply.body);
+}
+
+#[test]
+fn calendar_quotas_end_at_midnight() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":2,"limit":"daily"}"#;
+    gate.expect(
+        "/v1/take",
+        request,
+        200,
+        r#"{"allowed":true,"remaining":1,"reset_after_ms":3600000}"#,
+    );
+    let reply = gate.post("/v1/take", request);
+    assert_eq!(reply.header("retry-after"), Some("3600"));
+    assert_eq!(
+        reply.body,
+        r#"{"allowed":false,"by":"daily","remaining":1,"retry_after_ms":3600000}"#
+    );
+    gate.advance(3_600_000);
+    gate.expect(
+        "/v1/take",
+        request,
+        200,
+        r#"{"allowed":true,"remaining":1,"reset_after_ms":86400000}"#,
+    );
+}
+
+/// Equal numbers in two calendars once met in one bucket: switching between them forgot what had
+/// been used in either.
+#[test]
+fn inline_calendars_do_not_meet() {
+    let gate = Gate::open();
+    let take = |every: &str, zone: &str| {
+        let policy = format!(r#"{{"quota":2,"every":"{every}","zone":"{zone}"}}"#);
+        gate.post("/v1/take", &format!(r#"{{"key":"alice","cost":2,"policy":{policy}}}"#)).status
+    };
+    for (every, zone) in [("day", "UTC"), ("month", "UTC"), ("day", "Asia/Tokyo")] {
+        assert_eq!(take(every, zone), 200);
+    }
+    for (every, zone) in [("day", "UTC"), ("month", "UTC"), ("day", "Asia/Tokyo")] {
+        assert_eq!(take(every, zone), 429);
+    }
+}
+
+#[test]
+fn an_allowance_ends_with_a_reset_only() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":2,"limit":"messages"}"#;
+    gate.expect(
+        "/v1/take",
+        request,
+        200,
+        r#"{"allowed":true,"remaining":0,"reset_after_ms":null}"#,
+    );
+    let denied = r#"{"allowed":false,"by":"messages","remaining":0,"retry_after_ms":null}"#;
+    gate.expect("/v1/take", request, 429, denied);
+    let key = r#"{"key":"alice","limit":"messages"}"#;
+    gate.expect("/v1/reset", key, 200, r#"{"reset":true}"#);
+    gate.expect("/v1/reset", key, 200, r#"{"reset":false}"#);
+    assert_eq!(gate.post("/v1/take", request).status, 200);
+}
+
+#[test]
+fn a_settlement_gives_back_and_goes_into_debt() {
+    let gate = Gate::open();
+    let settle = |delta: i64| format!(r#"{{"key":"alice","limit":"client","delta":{delta}}}"#);
+    assert_eq!(gate.post("/v1/take", r#"{"key":"alice","limit":"client","cost":4}"#).status, 200);
+    gate.expect(
+        "/v1/settle",
+        &settle(-3),
+        200,
+        r#"{"remaining":9,"reset_after_ms":1000,"saturated":false,"dropped":false}"#,
+    );
+    gate.expect(
+        "/v1/settle",
+        &settle(15),
+        200,
+        r#"{"remaining":0,"reset_after_ms":16000,"saturated":false,"dropped":false}"#,
+    );
+    let take = r#"{"key":"alice","limit":"client"}"#;
+    let denied = r#"{"allowed":false,"by":"client","remaining":0,"retry_after_ms":7000}"#;
+    gate.expect("/v1/take", take, 429, denied);
+    gate.expect(
+        "/v1/settle",
+        &settle(i64::MAX),
+        200,
+        r#"{"remaining":0,"reset_after_ms":20000,"saturated":true,"dropped":false}"#,
+    );
+    gate.expect(
+        "/v1/settle",
+        &settle(i64::MIN),
+        200,
+        r#"{"remaining":10,"reset_after_ms":0,"saturated":false,"dropped":false}"#,
+    );
+}
+
+#[test]
+fn a_held_key_is_closed_and_reopens_empty() {
+    let gate = Gate::open();
+    let hold = |millis: u64| format!(r#"{{"key":"alice","limit":"client","for_ms":{millis}}}"#);
+    let take = r#"{"key":"alice","limit":"client"}"#;
+    gate.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
+    gate.expect("/v1/hold", &hold(1_000), 200, r#"{"held_ms":5000}"#);
+    let reply = gate.post("/v1/take", take);
+    assert_eq!((reply.status, reply.member("remaining")), (429, 0.into()));
+    assert_eq!(reply.member("retry_after_ms"), 6_000);
+    gate.advance(6_000);
+    gate.expect("/v1/take", take, 200, r#"{"allowed":true,"remaining":0,"reset_after_ms":10000}"#);
+    gate.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
+    gate.expect("/v1/reset", take, 200, r#"{"reset":true}"#);
+    assert_eq!(gate.post("/v1/take", take).member("remaining"), 9);
+}

@@ -1,0 +1,92 @@
+//! Opening and closing.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use tidegate_config::{Key, Loader};
+use tidegate_server::{Drained, Server, StartError};
+
+use crate::Gate;
+use crate::wire::Reply;
+
+#[test]
+fn health_is_a_get() {
+    let gate = Gate::open();
+    let reply = Reply::to(gate.address(), "GET /healthz", &["host: localhost"], b"");
+    assert_eq!((reply.status, reply.body.as_str()), (200, r#"{"status":"ok"}"#));
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+}
+
+#[test]
+fn an_address_in_use_is_told_with_the_door_and_the_address() {
+    let gate = Gate::open();
+    let address = gate.address().to_string();
+    let plan = Loader::default().flag(Key::ListenHttp, &address).text("test", "").unwrap();
+    let error = gate.runtime.block_on(Server::new(&plan).unwrap().open()).unwrap_err();
+    assert!(matches!(error, StartError::Bind { .. }));
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("the http door cannot open on {address}: ")), "{text}");
+    assert!(text.ends_with("; another program listens there, choose another port"), "{text}");
+}
+
+#[test]
+fn the_memory_of_the_plan_decides_how_many_keys_fit() {
+    let keys = |memory: &str| {
+        let text = format!("[store]\nmax_memory = \"{memory}\"\n");
+        let plan = Loader::default().text("test", &text).unwrap();
+        Server::new(&plan).unwrap().max_keys().unwrap()
+    };
+    assert!(keys("64MiB") > 1_000_000);
+    assert!(keys("8MiB") < keys("64MiB"));
+}
+
+/// A request that has begun is answered; a connection that only waits does not delay the end.
+#[test]
+fn requests_under_way_are_answered_before_the_end() {
+    let mut gate = Gate::open();
+    let address = gate.address();
+    let idle = TcpStream::connect(address).unwrap();
+    let mut busy = TcpStream::connect(address).unwrap();
+    let body = r#"{"key":"alice","limit":"client"}"#;
+    let head = format!(
+        "POST /v1/take HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    busy.write_all(head.as_bytes()).unwrap();
+    // The server asks for the body once it has begun to work on the request.
+    let mut go_on = [0; 25];
+    busy.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let running = gate.running.take().unwrap();
+    let shutdown = gate.runtime.spawn(running.shutdown());
+    // New connections are refused as soon as the listener is gone.
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    busy.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    busy.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with(r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#));
+    assert_eq!(gate.runtime.block_on(shutdown).unwrap(), Drained::Complete);
+    drop(idle);
+}
+
+/// The smallest store has room for some hundred holds; one too many is the store's failure, not
+/// the caller's.
+#[test]
+fn a_store_that_cannot_answer_is_503() {
+    let gate = Gate::with_memory("", 1 << 20);
+    let hold = |key: usize| {
+        let body = format!(r#"{{"key":"k{key}","limit":"client","for_ms":1000}}"#);
+        gate.post("/v1/hold", &body)
+    };
+    let reply = (0..20_000).map(hold).find(|reply| reply.status != 200).unwrap();
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(
+        reply.body,
+        r#"{"type":"urn:tidegate:problem:store","title":"The store cannot answer","status":503,"detail":"the store is full"}"#
+    );
+}

@@ -1,0 +1,222 @@
+//! Wrong requests: told completely, as problem documents, and free of charge.
+
+use crate::Gate;
+use crate::wire::Reply;
+
+/// The fields and rules of a reply.
+fn complaints(reply: &Reply) -> Vec<String> {
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    let errors = reply.member("errors");
+    let errors = errors.as_array().unwrap_or_else(|| panic!("{reply:?}"));
+    let told = |error: &serde_json::Value| {
+        format!("{}: {}", error["field"].as_str().unwrap(), error["rule"].as_str().unwrap())
+    };
+    errors.iter().map(told).collect()
+}
+
+fn wrong(gate: &Gate, path: &str, body: &str) -> Vec<String> {
+    let reply = gate.post(path, body);
+    assert_eq!(reply.status, 400, "{path} {body}");
+    complaints(&reply)
+}
+
+#[test]
+fn a_problem_document_has_a_fixed_form() {
+    let gate = Gate::open();
+    let reply = gate.post("/v1/take", r#"{"key":"alice","limit":"client","cost":-1}"#);
+    assert_eq!(reply.status, 400);
+    assert_eq!(
+        reply.body,
+        r#"{"type":"urn:tidegate:problem:invalid-request","title":"Invalid request","status":400,"detail":"cost must be a whole number >= 0","errors":[{"field":"cost","rule":"must be a whole number >= 0"}]}"#
+    );
+}
+
+#[test]
+fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
+    let gate = Gate::open();
+    let body = r#"{"charges":[
+        {"key":"alice","limit":"client","cost":10},
+        {"key":"","limit":"clint","cost":1.5},
+        {"kye":"alice","policy":{"capacity":0,"tokens_per_second":0}},
+        {"key":"alice","group":7},
+        {"key":"alice","limit":"client","policy":{"rate":"1/s"}},
+        "alice"
+    ],"receipt":"yes","cost":3}"#;
+    assert_eq!(
+        wrong(&gate, "/v1/take", body),
+        [
+            "receipt: must be true or false",
+            "cost: stands in each item of `charges` when there is such a list",
+            "charges[1].key: must not be empty",
+            "charges[1].cost: must be a whole number >= 0",
+            "charges[1].limit: \"clint\" is not a configured limit; known are client, daily, \
+             messages, organization",
+            "charges[2].kye: is not a known key; did you mean `key`?",
+            "charges[2].key: is required",
+            "charges[2].policy.capacity: Rate limit capacity must be >= 1",
+            "charges[2].policy.tokens_per_second: tokensPerSecond must be > 0",
+            "charges[3].group: must be text",
+            "charges[3].limit: is required: the name of a configured limit, or `policy` in its \
+             place",
+            "charges[4].limit: stands beside `policy`: name a configured limit or give a policy, \
+             not both",
+            "charges[5]: must be a table of keys and values",
+        ]
+    );
+    let state = r#"{"key":"alice","limit":"client","cost":0}"#;
+    assert_eq!(gate.post("/v1/peek", state).member("remaining"), 10);
+}
+
+#[test]
+fn costs_are_whole_numbers() {
+    let gate = Gate::open();
+    for cost in ["-1", "1.5", "\"1\"", "null", "true", "[]", "{}", "-0.5", "1e-3"] {
+        let body = format!(r#"{{"key":"alice","limit":"client","cost":{cost}}}"#);
+        assert_eq!(
+            wrong(&gate, "/v1/take", &body),
+            ["cost: must be a whole number >= 0"],
+            "{cost}"
+        );
+    }
+    for cost in ["18446744073709551616", "1e30", "1e308"] {
+        let body = format!(r#"{{"key":"alice","limit":"client","cost":{cost}}}"#);
+        assert_eq!(
+            wrong(&gate, "/v1/take", &body),
+            ["cost: must be at most 18446744073709551615"],
+            "{cost}"
+        );
+    }
+    for cost in ["0", "-0", "0.0", "1", "1.0", "10e-1"] {
+        let body = format!(r#"{{"key":"bob","limit":"client","cost":{cost}}}"#);
+        assert_eq!(gate.post("/v1/take", &body).status, 200, "{cost}");
+    }
+}
+
+#[test]
+fn each_verb_knows_its_own_fields() {
+    let gate = Gate::open();
+    let key = r#""key":"alice","limit":"client""#;
+    for (path, rest, complaint) in [
+        (
+            "/v1/take",
+            r#","max_wait_ms":5"#,
+            "max_wait_ms: is not a known key; known are key, cost, limit, policy, group, charges, receipt",
+        ),
+        (
+            "/v1/peek",
+            r#","receipt":true"#,
+            "receipt: is not a known key; known are key, cost, limit, policy, group, charges",
+        ),
+        ("/v1/reserve", "", "max_wait_ms: is required"),
+        (
+            "/v1/reserve",
+            r#","max_wait":5,"max_wait_ms":5"#,
+            "max_wait: is not a known key; did you mean `max_wait_ms`?",
+        ),
+        ("/v1/reserve", r#","max_wait_ms":-1"#, "max_wait_ms: must be a whole number >= 0"),
+        ("/v1/settle", "", "delta: is required"),
+        (
+            "/v1/settle",
+            r#","delta":1.5"#,
+            "delta: must be a whole number of 64 bits; negative gives back",
+        ),
+        (
+            "/v1/settle",
+            r#","delta":9223372036854775808"#,
+            "delta: must be a whole number of 64 bits; negative gives back",
+        ),
+        ("/v1/hold", "", "for_ms: is required"),
+        (
+            "/v1/hold",
+            r#","for_ms":3155760000001"#,
+            "for_ms: must be at most 3155760000000 (100 years)",
+        ),
+        ("/v1/reset", r#","key":"bob""#, "key: is given twice"),
+        ("/v1/reset", r#","group":"""#, "group: must not be empty"),
+    ] {
+        assert_eq!(wrong(&gate, path, &format!("{{{key}{rest}}}")), [complaint], "{path} {rest}");
+    }
+}
+
+#[test]
+fn a_list_has_between_one_and_sixteen_charges() {
+    let gate = Gate::open();
+    let charge = r#"{"key":"alice","limit":"client","cost":0}"#;
+    let list = |count| format!(r#"{{"charges":[{}]}}"#, vec![charge; count].join(","));
+    assert_eq!(
+        wrong(&gate, "/v1/take", &list(0)),
+        ["charges: a decision needs at least one charge"]
+    );
+    assert_eq!(gate.post("/v1/take", &list(16)).status, 200);
+    assert_eq!(
+        wrong(&gate, "/v1/take", &list(17)),
+        ["charges: a decision has at most 16 charges, not 17"]
+    );
+    assert_eq!(wrong(&gate, "/v1/take", r#"{"charges":{}}"#), ["charges: must be a list"]);
+}
+
+#[test]
+fn unknown_limits_are_named_with_the_known_ones_but_not_with_hundreds() {
+    let many: String = (10..40).map(|n| format!("[limits.l{n}]\nallowance = 1\n")).collect();
+    let gate = Gate::configured(&many);
+    let complaints = wrong(&gate, "/v1/take", r#"{"key":"alice","limit":"nope"}"#);
+    assert_eq!(
+        complaints,
+        [
+            "limit: \"nope\" is not a configured limit; known are l10, l11, l12, l13, l14, l15, l16, \
+          l17, l18, l19"
+        ]
+    );
+    let none = Gate::configured("[limits]\n");
+    assert_eq!(
+        wrong(&none, "/v1/take", r#"{"key":"alice","limit":"nope"}"#),
+        ["limit: \"nope\" is not a configured limit; none is configured, give a `policy`"]
+    );
+}
+
+/// Whoever sends thousands of made-up fields gets a short answer.
+#[test]
+fn errors_are_bounded() {
+    let gate = Gate::open();
+    let fields: Vec<_> = (0..4_000).map(|n| format!(r#""f{n}":0"#)).collect();
+    let body = format!(r#"{{"key":"alice","limit":"client",{}}}"#, fields.join(","));
+    assert_eq!(wrong(&gate, "/v1/take", &body).len(), 20);
+    let long = format!(r#"{{"key":"alice","limit":"{}"}}"#, "x".repeat(60_000));
+    assert!(gate.post("/v1/take", &long).body.len() < 1_000);
+    let long = format!(r#"{{"key":"alice","{}":1,"limit":"client"}}"#, "x".repeat(60_000));
+    assert!(gate.post("/v1/take", &long).body.len() < 1_000);
+}
+
+#[test]
+fn keys_do_not_come_back_in_errors() {
+    let gate = Gate::open();
+    let secret = "alice@example.org";
+    for body in [
+        format!(r#"{{"key":"{secret}","cost":-1,"limit":"client"}}"#),
+        format!(r#"{{"key":"{}","limit":"client"}}"#, secret.repeat(100)),
+        format!(r#"{{"key":["{secret}"],"group":{{"{secret}":1}},"limit":"client"}}"#),
+        format!(r#"{{"key":"{secret}","limit":"client""#),
+        format!(r#"{{"key":"{secret}" "limit":"client"}}"#),
+    ] {
+        let reply = gate.post("/v1/take", &body);
+        assert_eq!(reply.status, 400);
+        assert!(!reply.body.contains("alice"), "{}", reply.body);
+    }
+}
+
+#[test]
+fn bodies_that_are_not_json_are_refused() {
+    let gate = Gate::open();
+    let deep = "[".repeat(10_000);
+    for body in ["", "{", "[", "nul", "{\"key\":\"\\ud800\"}", "{}{}", "'a'", "{\"a\":01}", &deep] {
+        let reply = gate.post("/v1/take", body);
+        assert_eq!(reply.status, 400, "{body}");
+        assert_eq!(reply.text("type"), "urn:tidegate:problem:malformed-body");
+        assert!(reply.text("detail").starts_with("the body is not JSON: "));
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    }
+    for body in ["[]", "1", "\"x\"", "null", "true"] {
+        let reply = gate.post("/v1/take", body);
+        assert_eq!(complaints(&reply), [": must be a table of keys and values"], "{body}");
+    }
+}

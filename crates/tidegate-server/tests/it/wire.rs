@@ -1,0 +1,73 @@
+//! Replies, and a connection that sends whatever bytes a test likes.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+/// An answer of the server.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn of(mut response: ureq::http::Response<ureq::Body>) -> Self {
+        let headers = response.headers().iter();
+        let headers =
+            headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        Self {
+            status: response.status().as_u16(),
+            headers: headers.collect(),
+            body: response.body_mut().read_to_string().unwrap(),
+        }
+    }
+
+    /// The answer to bytes sent as they are, which ask for the connection to be closed.
+    pub(crate) fn to_bytes(address: SocketAddr, request: &[u8]) -> Self {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        // The end may be a reset, if the server has not read all that was sent.
+        let _ = stream.read_to_end(&mut answer);
+        Self::parse(&String::from_utf8(answer).unwrap())
+    }
+
+    /// The answer to a request with exactly these header lines.
+    pub(crate) fn to(address: SocketAddr, line: &str, headers: &[&str], body: &[u8]) -> Self {
+        let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\n").into_bytes();
+        for header in headers {
+            request.extend(format!("{header}\r\n").bytes());
+        }
+        request.extend(format!("content-length: {}\r\n\r\n", body.len()).bytes());
+        request.extend(body);
+        Self::to_bytes(address, &request)
+    }
+
+    fn parse(answer: &str) -> Self {
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers = lines.filter_map(|line| line.split_once(": "));
+        Self {
+            status,
+            headers: headers.map(|(name, value)| (name.to_lowercase(), value.into())).collect(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A member of a JSON answer.
+    pub(crate) fn member(&self, name: &str) -> serde_json::Value {
+        let body: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        body[name].clone()
+    }
+
+    /// A text member of a JSON answer.
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.member(name).as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
+    }
+}
