@@ -124,6 +124,13 @@ impl Limit {
         Self::new(policy.fingerprint().into(), true, policy)
     }
 
+    /// An inline calendar quota: the name of its schedule is part of its identity.
+    #[must_use]
+    pub fn inline_on(schedule: &str, policy: Policy) -> Self {
+        let identity = alloc::format!("{} {schedule}", policy.fingerprint());
+        Self::new(identity.into(), true, policy)
+    }
+
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
         let current = Revision { generation: 0, policy, change: Change::default() };
         Self(Arc::new(Inner { tag: fnv(&identity), identity, inline, current, past: Vec::new() }))
@@ -234,6 +241,8 @@ mod tests {
     fn inline_limits_are_their_parameters() {
         assert_eq!(Limit::inline(policy(3)), Limit::inline(policy(3)));
         assert_ne!(Limit::inline(policy(3)), Limit::inline(policy(4)));
+        let quota = Policy::quota(9).unwrap();
+        assert_ne!(Limit::inline_on("day:UTC", quota), Limit::inline_on("month:UTC", quota));
         assert_eq!(
             Limit::inline(policy(3)).revise(policy(4), Change::Reset).unwrap_err(),
             LimitError::Inline

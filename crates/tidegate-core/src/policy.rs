@@ -142,7 +142,7 @@ impl Policy {
         }
     }
 
-    /// How far ahead a reservation may start; zero for the kinds that have no future.
+    /// How far ahead a reservation may start. Kinds without a future set no bound of their own.
     #[must_use]
     pub const fn horizon(&self) -> Duration {
         match self {
@@ -176,7 +176,7 @@ impl Policy {
     }
 }
 
-/// Kinds without a future do not bound the reservation of others in the list.
+/// Kinds without a future are booked from now; the others of a list decide how far ahead it starts.
 const MAX_HORIZON: Duration = crate::time::MAX_SPAN;
 
 /// Builds a token bucket policy. What is wrong is told by [`build`](Self::build).

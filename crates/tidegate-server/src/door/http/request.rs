@@ -67,7 +67,7 @@ pub(crate) struct Reader<'s> {
 /// One bucket of a request, and the amount that goes with it.
 pub(crate) struct Item<'v, N> {
     pub(crate) limit: Cow<'v, Limit>,
-    key: Cow<'v, str>,
+    key: &'v str,
     group: Option<&'v str>,
     windows: Option<Windows>,
     pub(crate) amount: N,
@@ -75,7 +75,7 @@ pub(crate) struct Item<'v, N> {
 
 impl<N> Item<'_, N> {
     pub(crate) fn target(&self) -> Target<'_> {
-        let mut key = Key::new(&self.key);
+        let mut key = Key::new(self.key);
         if let Some(group) = self.group {
             key = key.in_group(group);
         }
@@ -231,13 +231,8 @@ impl<'v> Reader<'v> {
         let group = fields.read("group", key_text);
         let amount = amount(fields);
         let (limit, calendar) = self.limit(fields)?;
-        let mut key = Cow::Borrowed(key?);
         let windows = calendar.as_deref().map(|calendar| calendar.windows((self.wall)()));
-        // The identity of an inline policy is its numbers; its calendar goes into the key.
-        if let (Some(calendar), true) = (&calendar, limit.is_inline()) {
-            key = Cow::Owned(format!("{}:{key}", calendar.name()));
-        }
-        Some(Item { limit, key, group, windows, amount: amount? })
+        Some(Item { limit, key: key?, group, windows, amount: amount? })
     }
 
     fn limit(
@@ -256,7 +251,10 @@ impl<'v> Reader<'v> {
                 let path = fields.path();
                 let path = Path::Key(&path, "policy");
                 let plan = read_policy(policy, path, fields.faults())?;
-                let limit = Limit::inline(plan.policy);
+                let limit = match &plan.calendar {
+                    Some(calendar) => Limit::inline_on(calendar.name(), plan.policy),
+                    None => Limit::inline(plan.policy),
+                };
                 return Some((Cow::Owned(limit), plan.calendar.map(Cow::Owned)));
             }
         }
