@@ -1,0 +1,43 @@
+//! What tests of Tidegate stand on: a reference to compare with, and one suite for every store.
+//!
+//! - [`oracle`]: the whole semantics of the Store contract over rational numbers.
+//! - [`spec`], [`step`]: limits, operations and answers in plain numbers.
+//! - [`subject`]: a store under test and its clock.
+//! - [`vectors`]: scenarios with the oracle's answers, committed as JSON.
+//! - [`replay`]: runs a scenario on a store.
+//! - [`property`]: random scenarios, shrunk to a readable one on failure.
+//! - [`compose`], [`random`]: where the scenarios of both come from.
+//! - [`conformance`]: the suite that is the contract.
+//! - [`concurrency`]: many threads on one store.
+//!
+//! A store runs all of it like this:
+//!
+//! ```ignore
+//! mod conformance {
+//!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
+//! }
+//!
+//! #[test]
+//! fn decides_as_the_oracle_does() {
+//!     tidegate_testkit::property::property(MySubject::new, Default::default());
+//! }
+//!
+//! #[test]
+//! fn holds_its_bounds_under_threads() {
+//!     tidegate_testkit::concurrency::check_all(MySubject::new, Default::default());
+//! }
+//! ```
+//!
+//! Nothing here reads a clock, sleeps, or belongs into a program.
+
+pub mod compose;
+pub mod concurrency;
+pub mod conformance;
+pub mod oracle;
+pub mod property;
+pub mod random;
+pub mod replay;
+pub mod spec;
+pub mod step;
+pub mod subject;
+pub mod vectors;

@@ -1,0 +1,190 @@
+//! The conformance suite: what every store must do, whatever it is made of.
+//!
+//! Each case is a function over a [`Subject`] that fails by panicking with what was wrong.
+//! [`conformance_tests!`](crate::conformance_tests) makes one test of each; [`CASES`] lists them
+//! for other harnesses. Every case wants a store in which nobody has spent anything. Times are
+//! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
+//!
+//! ```ignore
+//! mod conformance {
+//!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
+//! }
+//! ```
+
+pub mod basics;
+pub mod changes;
+pub mod counters;
+pub mod holds;
+pub mod isolation;
+pub mod lists;
+pub mod receipts;
+pub mod reservations;
+pub mod settlement;
+pub mod slots;
+mod stage;
+pub mod whole;
+
+use std::fmt;
+use std::future::Future;
+
+use crate::subject::{BoxFuture, Subject, block_on};
+
+/// One case of the suite.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// Group and name.
+    pub name: &'static str,
+    /// Runs it; panics if the store fails.
+    pub run: for<'s> fn(&'s dyn Subject) -> BoxFuture<'s, ()>,
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Runs one case on a new subject.
+///
+/// # Panics
+/// When there is no such case, or the store fails it.
+pub fn check<S, F>(name: &str, factory: impl FnOnce() -> F)
+where
+    S: Subject,
+    F: Future<Output = S>,
+{
+    let case = CASES.iter().find(|case| case.name == name);
+    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    block_on(async {
+        let subject = factory().await;
+        (case.run)(&subject).await;
+    });
+}
+
+/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, which
+/// a macro that writes a macro cannot spell itself.
+macro_rules! suite {
+    ($d:tt $($group:ident { $($case:ident)* })*) => {
+        /// Every case, in the order of the suite.
+        pub const CASES: &[Case] = &[$($(Case {
+            name: concat!(stringify!($group), "::", stringify!($case)),
+            run: |subject| Box::pin($group::$case(subject)),
+        },)*)*];
+
+        /// Makes one test of each case, in a module for each group.
+        ///
+        /// The argument is a function without arguments whose future gives a new
+        /// [`Subject`](crate::subject::Subject).
+        #[macro_export]
+        macro_rules! conformance_tests {
+            ($d factory:expr) => {
+                $(mod $group {
+                    #[allow(unused_imports)]
+                    use super::*;
+                    $(#[test]
+                    fn $case() {
+                        $crate::conformance::check(
+                            concat!(stringify!($group), "::", stringify!($case)),
+                            $d factory,
+                        );
+                    })*
+                })*
+            };
+        }
+    };
+}
+
+suite! { $
+    basics {
+        an_unknown_key_is_full
+        the_eleventh_of_ten_is_denied
+        a_charge_may_cost_several
+        a_clock_that_steps_back_grants_nothing
+        a_far_step_back_has_a_near_hint
+        refill_is_time_by_rate
+        a_denial_spends_nothing
+        the_hint_is_exact
+        remaining_is_whole
+        a_cost_above_capacity_never_fits
+        a_cost_of_zero_reports
+        a_peek_spends_nothing
+        a_day_brings_no_drift
+        no_fraction_is_lost_by_polling
+    }
+    isolation {
+        keys_are_independent
+        limits_are_independent
+        names_and_keys_do_not_run_together
+        groups_are_part_of_the_identity
+        inline_limits_are_their_parameters
+        a_reset_forgets_one_key
+    }
+    lists {
+        a_list_is_all_or_nothing
+        the_longest_wait_binds
+        equal_buckets_are_merged
+        zero_in_a_list_only_reports
+        lists_are_bounded
+        a_batch_is_answered_in_order
+    }
+    reservations {
+        reservations_queue
+        what_fits_now_starts_now
+        the_nearer_horizon_counts
+        a_list_starts_together
+        a_cancelled_reservation_is_given_back
+        what_others_built_on_is_kept
+        a_started_reservation_is_refunded_plainly
+    }
+    settlement {
+        a_refund_stops_at_full
+        a_settlement_may_go_into_debt
+        debt_has_a_bound
+        a_list_is_settled_together
+    }
+    holds {
+        a_held_key_reopens_empty_and_paced
+        the_longer_hold_counts
+        settlement_does_not_touch_a_hold
+        a_reservation_waits_for_the_end_of_a_hold
+        a_held_key_denies_its_list
+    }
+    changes {
+        tokens_stay
+        the_share_stays
+        everybody_starts_full
+        debt_stays
+        a_hold_survives_a_change
+        a_stale_caller_adopts_the_newer_revision
+        counters_keep_what_was_used
+        a_reservation_of_another_revision_is_dropped
+    }
+    receipts {
+        a_strangers_receipt_is_refused
+        a_receipt_names_its_buckets
+        a_receipt_survives_the_wire
+        a_receipt_has_a_stamp_per_charge
+    }
+    counters {
+        a_quota_counts_by_window
+        the_store_picks_the_window
+        windows_are_checked
+        a_refund_for_an_earlier_window_is_dropped
+        a_reservation_stays_in_its_window
+        an_allowance_does_not_refill
+    }
+    slots {
+        a_slot_is_released_once
+        several_slots_go_together
+        a_lease_runs_out
+        a_lease_is_renewed
+        rate_and_slots_are_one_list
+        a_release_checks_its_receipt
+        a_reset_frees_the_slots
+    }
+    whole {
+        the_vectors_hold
+        fifteen_at_once_on_ten
+        two_at_once_on_the_last_token
+    }
+}

@@ -1,0 +1,113 @@
+//! Policy changes: what is left in a bucket when its limit is revised.
+
+use tidegate_core::{Change, Charge, Correction, Limit, Policy};
+
+use super::stage::{SECOND, Stage, bucket, millis, named};
+use crate::subject::Subject;
+
+fn revised(limit: &Limit, per_second: u64, capacity: u64, change: Change) -> Limit {
+    let policy = Policy::per_second(per_second).capacity(capacity).build();
+    limit.revise(policy.expect("a valid policy"), change).expect("a named limit")
+}
+
+/// R427: tokens stay; a lower capacity cuts them, a higher one grants nothing at once.
+pub async fn tokens_stay(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    assert_eq!(stage.take_of(&old, "a", 2).await.remaining(), 8);
+    assert_eq!(stage.take_of(&old, "b", 7).await.remaining(), 3);
+    let small = revised(&old, 1, 5, Change::KeepTokens);
+    assert_eq!(stage.take_of(&small, "a", 1).await.remaining(), 4);
+    assert_eq!(stage.take_of(&small, "b", 1).await.remaining(), 2);
+    let large = revised(&small, 2, 100, Change::KeepTokens);
+    assert_eq!(stage.take_of(&large, "a", 1).await.remaining(), 3);
+    stage.at(1_000).await;
+    assert_eq!(stage.left(&large, "a").await, 5, "at the new rate");
+    assert_eq!(stage.left(&large, "never-seen").await, 100);
+}
+
+/// The filled part stays.
+pub async fn the_share_stays(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    assert_eq!(stage.take_of(&old, "a", 4).await.remaining(), 6);
+    let new = revised(&old, 1, 50, Change::Proportional);
+    assert_eq!(stage.left(&new, "a").await, 30);
+}
+
+/// Every bucket starts full.
+pub async fn everybody_starts_full(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    assert!(stage.take_of(&old, "a", 10).await.is_allowed());
+    let new = revised(&old, 1, 5, Change::Reset);
+    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 4);
+}
+
+/// Debt stays debt, up to the new bound.
+pub async fn debt_stays(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    stage.settle(&[Correction::new(&old, "a", 16)], None).await;
+    let new = revised(&old, 1, 4, Change::KeepTokens);
+    // Six below zero, but not more than the new debt of four; and four to full.
+    let outcome = stage.peek(&[Charge::new(&new, "a", 0)]).await.outcomes()[0];
+    assert_eq!((outcome.remaining, outcome.reset), (0, Some(8 * SECOND)));
+}
+
+/// A policy change does not open a held key.
+pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    stage.hold(&old, "a", 5 * SECOND).await;
+    let new = revised(&old, 2, 10, Change::Reset);
+    assert!(!stage.take_of(&new, "a", 1).await.is_allowed());
+    stage.at(6_000).await;
+    assert_eq!(stage.left(&new, "a").await, 2);
+}
+
+/// A caller with an older revision adopts the newer one that the bucket was written under.
+pub async fn a_stale_caller_adopts_the_newer_revision(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    assert!(stage.take_of(&old, "a", 1).await.is_allowed());
+    let new = revised(&old, 1, 4, Change::KeepTokens);
+    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 3);
+    let decision = stage.take_of(&old, "a", 1).await;
+    assert_eq!((decision.remaining(), decision.outcomes()[0].capacity), (2, 4));
+    assert!(!stage.take_of(&old, "a", 5).await.is_allowed(), "above the newer capacity");
+    assert_eq!(stage.left(&new, "a").await, 2, "and nothing was converted back");
+}
+
+/// Counted kinds keep what was used.
+pub async fn counters_keep_what_was_used(subject: &dyn Subject) {
+    let stage = Stage(subject);
+    let allowance = |amount| Policy::allowance(amount).expect("a valid policy");
+    let old = named("total", allowance(10));
+    stage.at(0).await;
+    assert_eq!(stage.take_of(&old, "a", 6).await.remaining(), 4);
+    let revise = |limit: &Limit, amount| {
+        limit.revise(allowance(amount), Change::KeepTokens).expect("a named limit")
+    };
+    let small = revise(&old, 5);
+    assert!(!stage.take_of(&small, "a", 1).await.is_allowed());
+    let large = revise(&small, 20);
+    assert_eq!(stage.take_of(&large, "a", 1).await.remaining(), 13);
+}
+
+/// A reservation made under another revision gives nothing back before its start.
+pub async fn a_reservation_of_another_revision_is_dropped(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    assert!(stage.take_of(&old, "a", 10).await.is_allowed());
+    let decision = stage.reserve(&[Charge::new(&old, "a", 4)], 60 * SECOND).await;
+    let grant = decision.granted().expect("a reservation");
+    // Under twice the rate the bucket is full earlier than the receipt says: comparing the two
+    // instants would look as if nobody had built on anything.
+    let new = revised(&old, 2, 10, Change::KeepTokens);
+    stage.at(1_000).await;
+    let back = [Correction::new(&new, "a", -4)];
+    let settlement = stage.settle(&back, Some(&grant.receipt)).await;
+    assert_eq!(settlement.dropped, 1);
+    assert_eq!(settlement.outcomes[0].reset, Some(millis(6_500)), "thirteen tokens are missing");
+}

@@ -1,0 +1,145 @@
+//! Short ways for a case to ask a store. Whatever is not an answer of the right kind fails the
+//! case on the spot.
+
+use std::time::Duration;
+
+use tidegate_core::{
+    Answer, Charge, Correction, Decision, Grant, Key, Limit, Operation, Policy, Receipt,
+    Settlement, StoreError, Target,
+};
+
+use crate::step::ORIGIN_NS;
+use crate::subject::{Subject, ask};
+
+const MILLI: u64 = 1_000_000;
+
+/// One second.
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+
+/// A store and its clock.
+#[derive(Clone, Copy)]
+pub(super) struct Stage<'s>(pub(super) &'s dyn Subject);
+
+impl Stage<'_> {
+    /// Sets the clock, in milliseconds after the start.
+    pub(super) async fn at(self, millis: u64) {
+        self.0.set_time(ORIGIN_NS + millis * MILLI).await;
+    }
+
+    pub(super) async fn ask(self, operation: Operation<'_>) -> Answer {
+        let asked = format!("{operation:?}");
+        match ask(self.0.store(), operation).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{error}, when asked for {asked}"),
+        }
+    }
+
+    /// The error of an operation that must be refused.
+    pub(super) async fn error(self, operation: Operation<'_>) -> StoreError {
+        let asked = format!("{operation:?}");
+        match ask(self.0.store(), operation).await {
+            Err(error) => error,
+            Ok(answer) => panic!("{answer:?} instead of a refusal of {asked}"),
+        }
+    }
+
+    async fn decision(self, operation: Operation<'_>) -> Decision {
+        match self.ask(operation).await {
+            Answer::Decision(decision) => decision,
+            other => panic!("{other:?} is not a decision"),
+        }
+    }
+
+    pub(super) async fn take(self, charges: &[Charge<'_>]) -> Decision {
+        self.decision(Operation::Take(charges)).await
+    }
+
+    pub(super) async fn peek(self, charges: &[Charge<'_>]) -> Decision {
+        self.decision(Operation::Peek(charges)).await
+    }
+
+    pub(super) async fn reserve(self, charges: &[Charge<'_>], horizon: Duration) -> Decision {
+        self.decision(Operation::Reserve { charges, horizon }).await
+    }
+
+    /// Takes what must be granted.
+    pub(super) async fn spend(self, charges: &[Charge<'_>]) -> Grant {
+        match self.take(charges).await {
+            Decision::Allowed(grant) => grant,
+            other => panic!("{other:?} instead of a grant"),
+        }
+    }
+
+    /// Takes one token, or reports without spending if the cost is zero.
+    pub(super) async fn take_of(self, limit: &Limit, key: &str, cost: u64) -> Decision {
+        self.take(&[Charge::new(limit, key, cost)]).await
+    }
+
+    /// Whole tokens left to a key.
+    pub(super) async fn left<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> u64 {
+        let key: Key<'_> = key.into();
+        self.peek(&[Charge { target: Target { limit, key, windows: None }, cost: 0 }])
+            .await
+            .remaining()
+    }
+
+    pub(super) async fn settle(
+        self,
+        corrections: &[Correction<'_>],
+        receipt: Option<&Receipt>,
+    ) -> Settlement {
+        match self.ask(Operation::Settle { corrections, receipt }).await {
+            Answer::Settled(settlement) => settlement,
+            other => panic!("{other:?} is not a settlement"),
+        }
+    }
+
+    pub(super) async fn hold(self, limit: &Limit, key: &str, span: Duration) -> Duration {
+        let target = Target::new(limit, key);
+        match self.ask(Operation::Hold { target, span }).await {
+            Answer::Held(span) => span,
+            other => panic!("{other:?} is not the answer to a hold"),
+        }
+    }
+
+    pub(super) async fn reset(self, target: Target<'_>) -> bool {
+        match self.ask(Operation::Reset { target }).await {
+            Answer::Reset(forgot) => forgot,
+            other => panic!("{other:?} is not the answer to a reset"),
+        }
+    }
+
+    /// Releases the slots of a receipt over one bucket.
+    pub(super) async fn release(self, limit: &Limit, key: &str, receipt: &Receipt) -> u64 {
+        let targets = [Target::new(limit, key)];
+        self.slots(Operation::Release { targets: &targets, receipt }).await
+    }
+
+    pub(super) async fn renew(self, limit: &Limit, key: &str, receipt: &Receipt) -> u64 {
+        let targets = [Target::new(limit, key)];
+        self.slots(Operation::Renew { targets: &targets, receipt }).await
+    }
+
+    async fn slots(self, operation: Operation<'_>) -> u64 {
+        match self.ask(operation).await {
+            Answer::Slots(slots) => slots,
+            other => panic!("{other:?} is not a number of slots"),
+        }
+    }
+}
+
+/// A named bucket of so many tokens per second.
+pub(super) fn bucket(name: &str, per_second: u64, capacity: u64) -> Limit {
+    let policy = Policy::per_second(per_second).capacity(capacity).build();
+    named(name, policy.expect("a valid policy"))
+}
+
+/// A limit of this name.
+pub(super) fn named(name: &str, policy: Policy) -> Limit {
+    Limit::named(name, policy).expect("a valid name")
+}
+
+/// So many milliseconds.
+pub(super) fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}

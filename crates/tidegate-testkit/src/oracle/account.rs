@@ -1,0 +1,245 @@
+//! One bucket of a decision: all kinds of policy meet here.
+
+use super::bucket::{Rational, Terms, ceil, whole};
+use super::entry::State;
+use crate::spec::PolicySpec;
+use crate::step::{Line, Wait};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How a spend left one bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Stamp {
+    pub(super) limit: usize,
+    pub(super) key: String,
+    pub(super) generation: usize,
+    /// Whether the charge cost anything.
+    pub(super) spent: bool,
+    pub(super) state: State,
+}
+
+/// One bucket of a decision.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    pub(super) limit: usize,
+    pub(super) key: String,
+    pub(super) generation: usize,
+    pub(super) state: State,
+    pub(super) cost: u128,
+    policy: PolicySpec,
+    terms: Option<Terms>,
+    held_until: Option<u64>,
+    /// End of the calendar window that counts, in seconds.
+    window: u64,
+    now: u64,
+}
+
+/// What a settlement did to one bucket.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Settled {
+    pub(super) saturated: bool,
+    pub(super) dropped: bool,
+}
+
+/// Where an account comes from.
+pub(super) struct Opening<'a> {
+    pub(super) limit: usize,
+    pub(super) key: &'a str,
+    pub(super) generation: usize,
+    pub(super) policy: &'a PolicySpec,
+    pub(super) window_s: Option<u32>,
+    pub(super) state: State,
+    pub(super) held_until: Option<u64>,
+    pub(super) now: u64,
+}
+
+impl Account {
+    pub(super) fn open(opening: Opening<'_>) -> Self {
+        let Opening { limit, key, generation, policy, window_s, state, held_until, now } = opening;
+        let (window, state) = match window_s {
+            Some(length) => count_in_window(u64::from(length), state, now),
+            None => (0, state),
+        };
+        Self {
+            limit,
+            key: key.to_owned(),
+            generation,
+            state,
+            cost: 0,
+            policy: policy.clone(),
+            terms: Terms::of(policy),
+            held_until,
+            window,
+            now,
+        }
+    }
+
+    fn capacity(&self) -> u128 {
+        self.policy.capacity().into()
+    }
+
+    fn gap(&self, terms: &Terms) -> Rational {
+        terms.gap_held(self.state.stored(), self.held_until, self.now)
+    }
+
+    fn window_left(&self) -> u64 {
+        (self.window * SECOND).saturating_sub(self.now)
+    }
+
+    /// When the cost fits, or what it waits for if that cannot be booked.
+    pub(super) fn fit(&self) -> Result<u64, Wait> {
+        if self.cost == 0 {
+            return Ok(self.now);
+        }
+        if let Some(terms) = &self.terms {
+            let wait = terms.wait(&self.gap(terms), self.cost).ok_or(Wait::Never)?;
+            return Ok(self.now + wait);
+        }
+        let room = self.capacity().saturating_sub(self.state.used().into());
+        let wait = if self.cost > self.capacity() {
+            Some(Wait::Never)
+        } else if self.cost > room {
+            Some(match self.policy {
+                PolicySpec::Quota { .. } => Wait::Ns(self.window_left()),
+                PolicySpec::Concurrency { .. } => Wait::OnRelease,
+                _ => Wait::Never,
+            })
+        } else {
+            None
+        };
+        let held = self.held_until.filter(|&until| until > self.now);
+        let held = held.map(|until| Wait::Ns(until - self.now));
+        // None is less than any wait.
+        wait.max(held).map_or(Ok(self.now), Err)
+    }
+
+    /// What the cost alone waits for; none if it fits now.
+    pub(super) fn retry(&self) -> Option<Wait> {
+        match self.fit() {
+            Ok(start) if start == self.now => None,
+            Ok(start) => Some(Wait::Ns(start - self.now)),
+            Err(wait) => Some(wait),
+        }
+    }
+
+    /// The longest wait that a reservation may have because of this bucket.
+    pub(super) fn reach(&self) -> u64 {
+        match (&self.terms, &self.policy) {
+            _ if self.cost == 0 => u64::MAX,
+            (Some(terms), _) => terms.horizon_ns(),
+            // A later window is not booked: the start lies before the end of this one.
+            (None, PolicySpec::Quota { .. }) => self.window_left().saturating_sub(1),
+            (None, _) => u64::MAX,
+        }
+    }
+
+    /// Spends the cost as of `start`, in step `step`.
+    pub(super) fn spend(&mut self, start: u64, step: usize) {
+        if self.cost == 0 {
+            return;
+        }
+        if let Some(terms) = &self.terms {
+            let gap = self.gap(terms);
+            self.state = State::Bucket(terms.spent(&gap, self.cost, start, self.now));
+            return;
+        }
+        // What fits is at most the capacity, which has 64 bits.
+        let cost = u64::try_from(self.cost).unwrap_or(u64::MAX);
+        let used = self.state.used() + cost;
+        self.state = match (&self.policy, std::mem::take(&mut self.state)) {
+            (PolicySpec::Quota { .. }, _) => State::Quota { ends: self.window, used },
+            (PolicySpec::Concurrency { .. }, State::Slots(mut slots)) => {
+                slots.insert(step, cost);
+                State::Slots(slots)
+            }
+            (PolicySpec::Concurrency { .. }, _) => State::Slots([(step, cost)].into()),
+            (_, _) => State::Allowance { used },
+        };
+    }
+
+    /// Corrects an earlier spend; `spend` is its stamp and the instant it counts from.
+    pub(super) fn settle(&mut self, delta: i64, spend: Option<(&Stamp, u64)>) -> Settled {
+        if let Some(terms) = self.terms.clone() {
+            return self.settle_bucket(&terms, delta, spend);
+        }
+        let used = self.state.used();
+        let amount = self.policy.capacity();
+        // Both counted kinds may go as far into debt as they hold.
+        let most = amount.saturating_mul(2).max(used);
+        let wanted = i128::from(used) + i128::from(delta);
+        let next = u64::try_from(wanted.max(0)).unwrap_or(u64::MAX).min(most);
+        let saturated = delta > 0 && wanted > i128::from(most);
+        match self.policy {
+            PolicySpec::Quota { .. } => {
+                let here = |(stamp, _): (&Stamp, u64)| matches!(stamp.state, State::Quota { ends, .. } if ends == self.window);
+                if delta < 0 && !spend.is_none_or(here) {
+                    return Settled { saturated: false, dropped: true };
+                }
+                self.state = State::Quota { ends: self.window, used: next };
+            }
+            PolicySpec::Allowance { .. } => self.state = State::Allowance { used: next },
+            _ => return Settled { saturated: delta > 0, dropped: false },
+        }
+        Settled { saturated, dropped: false }
+    }
+
+    fn settle_bucket(
+        &mut self,
+        terms: &Terms,
+        delta: i64,
+        spend: Option<(&Stamp, u64)>,
+    ) -> Settled {
+        let tokens = u128::from(delta.unsigned_abs());
+        let gap = terms.gap(self.state.stored(), self.now);
+        if delta > 0 {
+            let (gap, saturated) = terms.charged(&gap, tokens);
+            self.state = State::Bucket(whole(self.now) + gap);
+            return Settled { saturated, dropped: false };
+        }
+        if delta == 0 {
+            return Settled::default();
+        }
+        let none = whole(0);
+        let mut back = terms.span(tokens);
+        if let Some((stamp, _)) = spend.filter(|&(_, start)| start > self.now) {
+            let (State::Bucket(then), true) = (&stamp.state, stamp.generation == self.generation)
+            else {
+                return Settled { saturated: false, dropped: true };
+            };
+            let built_on = self.state.stored().map_or(none.clone(), |stored| stored - then);
+            back -= built_on.max(none.clone());
+            if back <= none {
+                return Settled { saturated: false, dropped: true };
+            }
+        }
+        if gap > none {
+            self.state = State::Bucket(whole(self.now) + (gap - back).max(none));
+        }
+        Settled::default()
+    }
+
+    /// How the bucket stands.
+    pub(super) fn line(&self, retry_ns: Option<Wait>) -> Line {
+        if let Some(terms) = &self.terms {
+            let gap = self.gap(terms);
+            let reset_ns = Some(ceil(&gap));
+            return Line { remaining: terms.remaining(&gap), reset_ns, retry_ns };
+        }
+        let held = self.held_until.is_some_and(|until| until > self.now);
+        let left = self.policy.capacity().saturating_sub(self.state.used());
+        let reset_ns = matches!(self.policy, PolicySpec::Quota { .. }).then(|| self.window_left());
+        Line { remaining: if held { 0 } else { left }, reset_ns, retry_ns }
+    }
+}
+
+/// The window that counts and what was used in it. What was used in a later one that the caller
+/// knows counts on while the clock has stepped back.
+fn count_in_window(length: u64, state: State, now: u64) -> (u64, State) {
+    let present = (now / SECOND / length + 1) * length;
+    match state {
+        // The caller names the windows before and after the present one.
+        State::Quota { ends, .. } if ends == present + length => (ends, state),
+        State::Quota { ends, .. } if ends != present => (present, State::Fresh),
+        state => (present, state),
+    }
+}

@@ -1,0 +1,92 @@
+//! What the oracle keeps for one key under one limit, and how a policy change carries it on.
+
+use std::collections::BTreeMap;
+
+use num_traits::Zero as _;
+
+use super::bucket::{Rational, Terms, whole};
+use crate::spec::{ChangeSpec, LimitSpec, PolicySpec, RevisionSpec};
+
+/// What was spent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    #[default]
+    Fresh,
+    /// The instant at which the bucket will be full.
+    Bucket(Rational),
+    /// What was used in the window that ends at a wall time, in seconds.
+    Quota { ends: u64, used: u64 },
+    /// What was used.
+    Allowance { used: u64 },
+    /// Slots taken, by the step that took them.
+    Slots(BTreeMap<usize, u64>),
+}
+
+impl State {
+    /// The stored instant of a bucket.
+    pub(super) fn stored(&self) -> Option<&Rational> {
+        match self {
+            Self::Bucket(stored) => Some(stored),
+            _ => None,
+        }
+    }
+
+    /// What was used of a counted kind.
+    pub(super) fn used(&self) -> u64 {
+        match self {
+            Self::Quota { used, .. } | Self::Allowance { used } => *used,
+            Self::Slots(slots) => slots.values().sum(),
+            Self::Fresh | Self::Bucket(_) => 0,
+        }
+    }
+
+    fn is_of(&self, policy: &PolicySpec) -> bool {
+        matches!(
+            (self, policy),
+            (Self::Bucket(_), PolicySpec::Bucket { .. } | PolicySpec::StrictWindow { .. })
+                | (Self::Quota { .. }, PolicySpec::Quota { .. })
+                | (Self::Allowance { .. }, PolicySpec::Allowance { .. })
+                | (Self::Slots(_), PolicySpec::Concurrency { .. })
+        )
+    }
+
+    /// The state after one revision.
+    fn across(self, old: &PolicySpec, new: &RevisionSpec, now: u64) -> Self {
+        if new.change == ChangeSpec::Reset || !self.is_of(&new.policy) {
+            return Self::Fresh;
+        }
+        let (Self::Bucket(stored), Some(before), Some(after)) =
+            (&self, Terms::of(old), Terms::of(&new.policy))
+        else {
+            return self;
+        };
+        let gap = before.gap(Some(stored), now);
+        let gap = match new.change {
+            ChangeSpec::Proportional => after.keep_share(&before, &gap),
+            _ => after.keep_tokens(&before, &gap),
+        };
+        if gap.is_zero() { Self::Fresh } else { Self::Bucket(whole(now) + gap) }
+    }
+}
+
+/// What is kept for one key under one limit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Entry {
+    /// The revision under which the state was written.
+    pub(super) generation: usize,
+    pub(super) state: State,
+    pub(super) held_until: Option<u64>,
+    /// The latest time seen since the entry was written: until then a store may have forgotten it.
+    pub(super) seen: u64,
+}
+
+impl Entry {
+    /// The state under a later revision, as of now.
+    pub(super) fn carried(&self, limit: &LimitSpec, generation: usize, now: u64) -> State {
+        let lived = &limit.revisions[self.generation..=generation];
+        lived
+            .windows(2)
+            .fold(self.state.clone(), |state, pair| state.across(&pair[0].policy, &pair[1], now))
+    }
+}

@@ -1,0 +1,101 @@
+//! What the contract leaves open. Generators ask here, so that they do not ask stores for more
+//! than was promised.
+//!
+//! - A full bucket is the same as no bucket, so a store may forget it; a clock that then steps
+//!   back behind the instant at which it was full would tell the difference.
+//! - A bucket written under an older revision is converted when it is next written; whether an
+//!   operation that changes nothing in it counts as a write is the store's affair.
+//! - So is whether a hold that has passed still weighs on a bucket whose policy then changes.
+
+use super::bucket::{Terms, ceil};
+use super::entry::{Entry, State};
+use super::{Account, Oracle};
+use crate::spec::PolicySpec;
+use crate::step::{CorrectionSpec, ORIGIN_NS, Op};
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Oracle {
+    /// The earliest time, after [`ORIGIN_NS`], to which the clock may step back without asking
+    /// for a bucket that a store may have forgotten.
+    #[must_use]
+    pub fn earliest_now(&self) -> u64 {
+        let ids = self.entries.iter();
+        let floor = ids.map(|((limit, _), entry)| self.forgotten_at(*limit, entry)).max();
+        floor.unwrap_or(0).saturating_sub(ORIGIN_NS)
+    }
+
+    /// Whether the answer to `op`, or what it leaves behind, is not settled by the contract.
+    #[must_use]
+    pub fn leaves_open(&self, op: &Op) -> bool {
+        match op {
+            Op::Take { charges } | Op::Reserve { charges, .. } => {
+                let (accounts, _) = self.accounts(charges, ORIGIN_NS);
+                accounts.iter().any(|account| account.cost == 0 && self.is_behind_at(account))
+            }
+            Op::Peek { .. } | Op::Release { .. } | Op::Reset { .. } => false,
+            Op::Settle { corrections, receipt } => self.settle_is_open(corrections, *receipt),
+            Op::Hold { limit, key, span_ns } => *span_ns == 0 || self.is_behind(*limit, key),
+            Op::Revise { limit } => self.entries.iter().any(|((of, _), entry)| {
+                of == limit && entry.held_until.is_some_and(|until| until <= entry.seen)
+            }),
+        }
+    }
+
+    /// Corrections of one bucket twice, of nothing, of slots, or of a charge that spent nothing
+    /// have no agreed reading.
+    fn settle_is_open(&self, corrections: &[CorrectionSpec], receipt: Option<usize>) -> bool {
+        let unspent = |index: usize| {
+            let stamps = receipt.map(|step| &self.receipts[&step].stamps);
+            stamps.is_some_and(|stamps| !stamps[index].spent)
+        };
+        corrections.iter().enumerate().any(|(index, CorrectionSpec(limit, key, delta))| {
+            let twice = corrections[..index].iter().any(|c| c.0 == *limit && c.1 == *key);
+            let policy = &self.limits[*limit].revisions[self.current[*limit]].policy;
+            let slots = matches!(policy, PolicySpec::Concurrency { .. });
+            slots
+                || twice
+                || *delta == 0
+                || unspent(index)
+                || (*delta < 0 && self.is_behind(*limit, key))
+        })
+    }
+
+    fn is_behind_at(&self, account: &Account) -> bool {
+        self.is_behind(account.limit, &account.key)
+    }
+
+    /// Whether the bucket was last written under an older revision.
+    fn is_behind(&self, limit: usize, key: &str) -> bool {
+        self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
+            entry.generation != self.current[limit] && entry.state != State::Fresh
+        })
+    }
+
+    /// The latest instant, if it has been seen, from which on parts of the entry mean nothing.
+    fn forgotten_at(&self, limit: usize, entry: &Entry) -> u64 {
+        let policy = &self.limits[limit].revisions[entry.generation].policy;
+        let terms = Terms::of(policy);
+        let spent = match &entry.state {
+            State::Bucket(stored) => ceil(stored),
+            State::Quota { ends, .. } => ends * SECOND,
+            State::Fresh | State::Allowance { .. } | State::Slots(_) => 0,
+        };
+        let held = entry.held_until.map_or(0, |until| match &terms {
+            Some(terms) => ceil(&terms.refilled(until)),
+            None => until,
+        });
+        [spent, held].into_iter().filter(|&instant| instant <= entry.seen).max().unwrap_or(0)
+    }
+
+    /// Forgets a key; says whether there was anything, where that is certain.
+    pub(super) fn reset(&mut self, id: &(usize, String), now: u64) -> Option<bool> {
+        let account = self.account(id.0, &id.1, now);
+        let Some(entry) = self.entries.remove(id) else { return Some(false) };
+        let held = entry.held_until.is_some_and(|until| until > now);
+        let capacity = self.limits[id.0].revisions[self.current[id.0]].policy.capacity();
+        let line = account.line(None);
+        // Something is missing for certain; otherwise the store may have forgotten already.
+        (held || line.remaining < capacity).then_some(true)
+    }
+}

@@ -1,0 +1,98 @@
+//! Random scenarios: a store must answer every step as the oracle does.
+//!
+//! A failing scenario is shrunk and printed step by step, in the form of the vector file, so that
+//! it can be kept there. Seeds are fixed: a run that passed passes again.
+
+use proptest::array::uniform4;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
+use crate::replay::{Difference, Scenario, run};
+use crate::subject::{Resolution, Subject, block_on};
+
+/// How much to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Scenarios.
+    pub cases: u32,
+    /// The longest scenario, in steps; on average they have half as many.
+    pub steps: usize,
+    /// Where the random numbers start.
+    pub seed: u64,
+}
+
+impl Default for Effort {
+    /// About a hundred thousand steps.
+    fn default() -> Self {
+        Self { cases: 3_500, steps: 80, seed: 1 }
+    }
+}
+
+/// Scenarios of up to `steps` steps over up to three limits, with the oracle's answers.
+pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = Scenario> {
+    let policy = (0..4_096_u32, 0..4_096_u32, 0..8_192_u32)
+        .prop_map(|(rate, capacity, rest)| PolicySeed { rate, capacity, rest });
+    let limit_seed =
+        (0..36_u32, vec(policy, 1..=4)).prop_map(|(kind, policies)| LimitSeed { kind, policies });
+    let step = (0..65_536_u32, 0..128_u32, uniform4(0..65_536_u32), 0..4_096_u32)
+        .prop_map(|(time, op, charges, extra)| StepSeed { time, op, charges, extra });
+    let most = steps.max(1);
+    (vec(limit_seed, 1..=3), vec(step, 1..=most)).prop_map(move |(limits, steps)| {
+        let limits = limits.iter().enumerate();
+        let limits = limits.map(|(index, seed)| limit(format!("property.l{index}"), seed));
+        let mut composer = Composer::new("property", resolution, limits.collect());
+        for step in &steps {
+            composer.add(step);
+        }
+        composer.finish()
+    })
+}
+
+/// Checks a store against the oracle. Each scenario gets a new subject.
+///
+/// Returns how many steps were compared.
+///
+/// # Panics
+/// When an answer differs, with the steps up to there.
+pub fn property<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&effort.seed.to_le_bytes());
+    let config = Config { cases: effort.cases, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let compared = std::cell::Cell::new(0);
+    let resolution = factory().resolution();
+    let result = runner.run(&scenarios(resolution, effort.steps), |scenario| {
+        compared.set(compared.get() + scenario.steps.len());
+        let subject = factory();
+        block_on(run(&subject, &scenario))
+            .map_err(|difference| TestCaseError::fail(difference.to_string()))
+    });
+    match result {
+        Ok(()) => compared.get(),
+        Err(TestError::Fail(_, scenario)) => {
+            let difference = block_on(run(&factory(), &scenario)).err();
+            panic!("{}", story(&scenario, difference.as_ref()))
+        }
+        Err(TestError::Abort(reason)) => panic!("the property test gave up: {reason}"),
+    }
+}
+
+/// The scenario up to the difference, one step a line.
+fn story(scenario: &Scenario, difference: Option<&Difference>) -> String {
+    let mut text = String::from("a store and the oracle differ\n");
+    for (index, limit) in scenario.limits.iter().enumerate() {
+        text += &format!("limit {index}: {}\n", serde_json::to_string(limit).unwrap_or_default());
+    }
+    let last = difference.map_or(scenario.steps.len(), |difference| difference.step + 1);
+    for (index, step) in scenario.steps.iter().take(last).enumerate() {
+        text += &format!("step {index}: {}\n", serde_json::to_string(step).unwrap_or_default());
+    }
+    match difference {
+        Some(difference) => text += &difference.what,
+        None => text += "it passed when tried again: the store is not deterministic",
+    }
+    text
+}

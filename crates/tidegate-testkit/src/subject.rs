@@ -1,0 +1,108 @@
+//! What is tested: a store whose clock the test can set.
+//!
+//! Nothing here knows which store it is. Futures are driven by a current-thread runtime, so that
+//! a store behind a socket can be tested with the same cases as one that is ready at once.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Submission};
+
+/// A boxed future.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The finest step of a store's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// Nanoseconds.
+    #[default]
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+}
+
+impl Resolution {
+    /// One step in nanoseconds.
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        match self {
+            Self::Ns => 1,
+            Self::Us => 1_000,
+            Self::Ms => 1_000_000,
+        }
+    }
+}
+
+/// A store under test.
+pub trait Subject: Send + Sync {
+    /// The store.
+    fn store(&self) -> &dyn Store;
+
+    /// The finest step of its clock.
+    fn resolution(&self) -> Resolution;
+
+    /// Sets the clock and the wall clock of the store, in nanoseconds since the Unix epoch: always
+    /// a multiple of the resolution, and possibly earlier than before.
+    fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()>;
+}
+
+impl<S: Subject + ?Sized> Subject for Box<S> {
+    fn store(&self) -> &dyn Store {
+        (**self).store()
+    }
+
+    fn resolution(&self) -> Resolution {
+        (**self).resolution()
+    }
+
+    fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()> {
+        (**self).set_time(nanos)
+    }
+}
+
+/// Carries one operation out.
+///
+/// # Errors
+/// What the store says; a store that gives no answer or several is at fault.
+///
+/// # Panics
+/// When the store does not give exactly one answer.
+pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
+    let operations = [operation];
+    let mut answers = Answers::new();
+    store.submit(&operations, &mut answers).await;
+    assert_eq!(answers.len(), 1, "one operation, one answer");
+    answers.remove(0)
+}
+
+/// Carries one operation out from a thread without a runtime; one is made only if the store is
+/// not ready at once.
+///
+/// # Errors
+/// What the store says.
+///
+/// # Panics
+/// When the store does not give exactly one answer.
+pub fn ask_blocking(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
+    let operations = [operation];
+    let mut answers = Answers::new();
+    match store.submit(&operations, &mut answers) {
+        Submission::Ready => {}
+        Submission::Pending(future) => block_on(future),
+    }
+    assert_eq!(answers.len(), 1, "one operation, one answer");
+    answers.remove(0)
+}
+
+/// Runs a future to its end on a runtime of this thread.
+///
+/// # Panics
+/// When the runtime cannot be made.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a current-thread runtime").block_on(future)
+}

@@ -1,0 +1,129 @@
+//! The oracle against the textbook: tokens that accumulate, without any arrival time. Also the
+//! strict window against a plain count of what was admitted.
+
+use std::time::Duration;
+
+use num_bigint::BigInt;
+use num_rational::Ratio;
+use num_traits::ToPrimitive as _;
+use tidegate_testkit::oracle::Oracle;
+use tidegate_testkit::random::Random;
+use tidegate_testkit::spec::{LimitSpec, PolicySpec};
+use tidegate_testkit::step::{ChargeSpec, Expected, Op, Wait};
+
+type Rational = Ratio<BigInt>;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Tokens and the time they were counted at.
+struct Classic {
+    tokens: Rational,
+    at: u64,
+    per_ns: Rational,
+    capacity: u64,
+}
+
+impl Classic {
+    fn new(tokens: u64, period: u64, capacity: u64) -> Self {
+        let per_ns = Rational::new(tokens.into(), period.into());
+        Self { tokens: whole(capacity), at: 0, per_ns, capacity }
+    }
+
+    /// What is left, and how long to wait if the cost did not fit.
+    fn take(&mut self, cost: u64, now: u64) -> (u64, Option<Wait>) {
+        let came = &self.per_ns * BigInt::from(now - self.at);
+        self.tokens = (&self.tokens + came).min(whole(self.capacity));
+        self.at = now;
+        let wait = if whole(cost) <= self.tokens {
+            self.tokens -= whole(cost);
+            None
+        } else if cost > self.capacity {
+            Some(Wait::Never)
+        } else {
+            let wait = (whole(cost) - &self.tokens) / &self.per_ns;
+            Some(Wait::Ns(number(&wait.ceil())))
+        };
+        (number(&self.tokens.floor()), wait)
+    }
+}
+
+fn number(rational: &Rational) -> u64 {
+    rational.to_integer().to_u64().expect("a number of 64 bits")
+}
+
+fn whole(number: u64) -> Rational {
+    Rational::from_integer(number.into())
+}
+
+fn take(oracle: &mut Oracle, at_ns: u64, cost: u64) -> (u64, Option<Wait>) {
+    let charges = vec![ChargeSpec(0, "a".to_owned(), cost)];
+    match oracle.apply(at_ns, &Op::Take { charges }) {
+        Expected::Allowed { charges, .. } => (charges[0].remaining, None),
+        Expected::Denied { charges, retry_ns, .. } => (charges[0].remaining, Some(retry_ns)),
+        other => panic!("{other:?} is not a decision"),
+    }
+}
+
+#[test]
+fn the_oracle_is_the_classic_token_bucket() {
+    let rates = [
+        (1, SECOND, 10),
+        (7, 60 * SECOND, 3),
+        (3, 2 * SECOND, 100),
+        (1, 10 * SECOND, 1),
+        (999_983, 60 * SECOND, 50),
+        (600_000_000, SECOND, 12),
+        (1, 864_000 * SECOND, 4),
+        (4_294_967_291, 7, 1_000_000_000),
+    ];
+    let mut random = Random::new(7);
+    for (tokens, period, capacity) in rates {
+        let policy = PolicySpec::bucket(tokens, Duration::from_nanos(period), capacity);
+        let mut oracle = Oracle::new(vec![LimitSpec::named("client", policy)]);
+        let mut classic = Classic::new(tokens, period, capacity);
+        let full = u64::try_from(u128::from(capacity) * u128::from(period) / u128::from(tokens));
+        let full = full.unwrap().max(4);
+        let (mut now, mut last) = (0_u64, 0);
+        for step in 0..2_000 {
+            now += match random.below(6) {
+                0 => random.next() % (full / 2),
+                1 => random.next() % (full / 4) + 1,
+                2 => last,
+                3 => 1,
+                _ => 0,
+            };
+            let cost = [1, 1, 1, 0, capacity / 3, capacity + 1][random.below(6) as usize];
+            let expected = classic.take(cost, now);
+            assert_eq!(take(&mut oracle, now, cost), expected, "{tokens}/{period} step {step}");
+            if let (_, Some(Wait::Ns(wait))) = expected {
+                last = wait;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_strict_window_never_holds_more_than_its_tokens() {
+    let mut random = Random::new(11);
+    for (tokens, window_ns, burst) in
+        [(10, SECOND, 1), (10, SECOND, 4), (10, SECOND, 10), (7, 1_001, 3), (5, 60 * SECOND, 5)]
+    {
+        let policy = PolicySpec::StrictWindow { tokens, window_ns, burst };
+        let mut oracle = Oracle::new(vec![LimitSpec::named("strict", policy)]);
+        let mut admitted: Vec<u64> = Vec::new();
+        let (mut now, mut last) = (0, 0);
+        for _ in 0..2_000 {
+            now += [0, 0, last, random.next() % (window_ns / 10)][random.below(4) as usize];
+            match take(&mut oracle, now, 1) {
+                (_, None) => admitted.push(now),
+                (_, Some(Wait::Ns(wait))) => last = wait,
+                (_, Some(wait)) => panic!("{wait:?}"),
+            }
+        }
+        let tokens = usize::try_from(tokens).unwrap();
+        assert!(admitted.len() > 3 * tokens, "the windows were filled");
+        for group in admitted.windows(tokens + 1) {
+            assert!(group[tokens] - group[0] > window_ns, "{} in one window", tokens + 1);
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! A store of one lock and one map around the core's decisions: it proves that the core agrees
+//! with the oracle, and that the suite can be passed.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::{
+    Account, Answer, Answers, Charge, ChargeError, Correction, Decision, Denial, Grant, Limit, Now,
+    Operation, Outcomes, Place, Policy, Receipt, ReceiptError, Settlement, Stamp, State, Store,
+    StoreError, Submission, Target, Time, WallTime, decide,
+};
+use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
+
+type Id = (String, Option<String>, String);
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    slots: u64,
+    ends: Option<Time>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    generation: u32,
+    state: State,
+    held_until: Time,
+    leases: BTreeMap<u64, Lease>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: BTreeMap<Id, Entry>,
+    /// The newest revision of each limit that was seen.
+    limits: BTreeMap<String, Limit>,
+    numbers: BTreeMap<Id, u64>,
+    leases: u64,
+}
+
+/// The store and its clock.
+#[derive(Debug)]
+pub(crate) struct PlainStore {
+    issuer: u64,
+    clock: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+impl PlainStore {
+    pub(crate) fn new() -> Self {
+        static ISSUED: AtomicU64 = AtomicU64::new(1);
+        let issuer = ISSUED.fetch_add(1, Ordering::Relaxed);
+        Self { issuer, clock: AtomicU64::new(0), inner: Mutex::default() }
+    }
+}
+
+impl Subject for PlainStore {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+
+    fn resolution(&self) -> Resolution {
+        Resolution::Ns
+    }
+
+    fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()> {
+        self.clock.store(nanos, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl Store for PlainStore {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        let mut inner = self.inner.lock().expect("no thread panicked in the store");
+        for operation in operations {
+            let nanos = self.clock.load(Ordering::SeqCst);
+            let now = Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) };
+            answers.push(inner.answer(operation, self.issuer, now));
+        }
+        Submission::Ready
+    }
+}
+
+impl Inner {
+    fn answer(
+        &mut self,
+        operation: &Operation<'_>,
+        issuer: u64,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        match *operation {
+            Operation::Take(charges) => self.decide(charges, Some(Duration::ZERO), issuer, now),
+            Operation::Peek(charges) => self.decide(charges, None, issuer, now),
+            Operation::Reserve { charges, horizon } => {
+                self.decide(charges, Some(horizon), issuer, now)
+            }
+            Operation::Settle { corrections, receipt } => {
+                self.settle(corrections, receipt, issuer, now)
+            }
+            Operation::Release { targets, receipt } => {
+                self.each_lease(targets, receipt, issuer, now, |leases, id, _| {
+                    leases.remove(&id).map_or(0, |lease| lease.slots)
+                })
+            }
+            Operation::Renew { targets, receipt } => {
+                self.each_lease(targets, receipt, issuer, now, |leases, id, ends| {
+                    leases.get_mut(&id).map_or(0, |lease| {
+                        lease.ends = ends;
+                        lease.slots
+                    })
+                })
+            }
+            Operation::Hold { target, span } => {
+                let generation = self.newest(target.limit).generation();
+                let entry = self.entries.entry(id(&target)).or_default();
+                if entry.state == State::Fresh {
+                    entry.generation = generation;
+                }
+                entry.held_until = entry.held_until.max(now.time.after(span));
+                Ok(Answer::Held(entry.held_until.since(now.time)))
+            }
+            Operation::Reset { target } => {
+                let limit = self.newest(target.limit);
+                let (state, held) = self.open(&id(&target), &limit, now);
+                let mut account = Account::new(limit.policy(), state, held, 0);
+                open_window(&mut account, &target, 0, now)?;
+                let outcome = account.outcome(now, None);
+                self.entries.remove(&id(&target));
+                let forgot = outcome.remaining < outcome.capacity || held > now.time;
+                Ok(Answer::Reset(forgot))
+            }
+            _ => unreachable!("an operation that this store does not know"),
+        }
+    }
+
+    /// The newest revision of a limit: a caller with an older one adopts it.
+    fn newest(&mut self, limit: &Limit) -> Limit {
+        let known = self.limits.entry(limit.identity().to_owned()).or_insert_with(|| limit.clone());
+        if known.generation() < limit.generation() {
+            *known = limit.clone();
+        }
+        known.clone()
+    }
+
+    fn number(&mut self, id: &Id) -> u64 {
+        let next = self.numbers.len() as u64;
+        *self.numbers.entry(id.clone()).or_insert(next)
+    }
+
+    /// The state of an entry under the newest revision, with slots that ran out given back.
+    fn open(&mut self, id: &Id, limit: &Limit, now: Now) -> (State, Time) {
+        let Some(entry) = self.entries.get_mut(id) else { return (State::Fresh, Time::ZERO) };
+        entry.leases.retain(|_, lease| lease.ends.is_none_or(|ends| ends > now.time));
+        let state = if entry.leases.is_empty() && !matches!(entry.state, State::Concurrency { .. })
+        {
+            entry.state.carried(limit, entry.generation, now.time)
+        } else {
+            let taken = entry.leases.values().map(|lease| lease.slots).sum();
+            State::Concurrency { taken }
+        };
+        (state, entry.held_until)
+    }
+
+    fn decide(
+        &mut self,
+        charges: &[Charge<'_>],
+        horizon: Option<Duration>,
+        issuer: u64,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        decide::check_list(charges.len())?;
+        let limits: Vec<Limit> = charges.iter().map(|c| self.newest(c.target.limit)).collect();
+        let mut ids: Vec<Id> = Vec::new();
+        let mut order = Vec::new();
+        let mut costs: Vec<u64> = Vec::new();
+        let mut firsts = Vec::new();
+        for (index, charge) in charges.iter().enumerate() {
+            let id = id(&charge.target);
+            let place = ids.iter().position(|known| *known == id).unwrap_or_else(|| {
+                ids.push(id);
+                costs.push(0);
+                firsts.push(index);
+                ids.len() - 1
+            });
+            costs[place] = costs[place].saturating_add(charge.cost);
+            order.push(place);
+        }
+        let mut accounts = Vec::new();
+        for (place, &first) in firsts.iter().enumerate() {
+            let (state, held) = self.open(&ids[place], &limits[first], now);
+            let account = Account::new(limits[first].policy(), state, held, costs[place]);
+            let free = self.slots_free_in(&ids[place], limits[first].policy(), costs[place], now);
+            let mut account = account.slots_free_in(free);
+            open_window(&mut account, &charges[first].target, first, now)?;
+            accounts.push(account);
+        }
+        let indices = || order.iter().copied();
+        let start = decide::start(&accounts, horizon.unwrap_or_default(), now);
+        let Some(start) = start else {
+            let denial = Denial::new(decide::refused(&accounts, indices(), now));
+            return Ok(Answer::Decision(Decision::Denied(denial)));
+        };
+        decide::spend(&mut accounts, start, now);
+        let outcomes = decide::granted(&accounts, indices(), now);
+        let mut stamps = Vec::new();
+        if horizon.is_some() {
+            let mut places = Vec::new();
+            for (place, account) in accounts.iter().enumerate() {
+                let generation = limits[firsts[place]].generation();
+                places.push(self.write(&ids[place], account, generation, now));
+            }
+            for &place in &order {
+                stamps.push(Stamp {
+                    bucket: self.number(&ids[place]),
+                    place: places[place],
+                    generation: limits[firsts[place]].generation(),
+                    state: accounts[place].state(),
+                });
+            }
+        }
+        let receipt = Receipt::new(issuer, start, stamps);
+        let grant = Grant::new(outcomes, start.since(now.time), receipt);
+        Ok(Answer::Decision(Decision::Allowed(grant)))
+    }
+
+    fn slots_free_in(&self, id: &Id, policy: &Policy, cost: u64, now: Now) -> Option<Duration> {
+        let leases = &self.entries.get(id)?.leases;
+        let mut taken: u64 = leases.values().map(|lease| lease.slots).sum();
+        let mut ends: Vec<_> =
+            leases.values().filter_map(|lease| Some((lease.ends?, lease.slots))).collect();
+        ends.sort_unstable();
+        ends.into_iter().find_map(|(end, slots)| {
+            taken -= slots;
+            (taken.saturating_add(cost) <= policy.capacity()).then(|| end.since(now.time))
+        })
+    }
+
+    fn write(&mut self, id: &Id, account: &Account<'_>, generation: u32, now: Now) -> Place {
+        if account.cost() == 0 {
+            return Place::Own;
+        }
+        let entry = self.entries.entry(id.clone()).or_default();
+        (entry.generation, entry.state) = (generation, account.state());
+        let Some(concurrency) = account.concurrency() else { return Place::Own };
+        self.leases += 1;
+        let ends = concurrency.lease().map(|lease| now.time.after(lease));
+        entry.leases.insert(self.leases, Lease { slots: account.cost(), ends });
+        Place::Slot(self.leases)
+    }
+
+    fn check_receipt<'a>(
+        &mut self,
+        receipt: &Receipt,
+        targets: impl ExactSizeIterator<Item = &'a Target<'a>>,
+        issuer: u64,
+    ) -> Result<(), ReceiptError> {
+        if receipt.issuer() != issuer {
+            return Err(ReceiptError::Issuer);
+        }
+        if receipt.stamps().len() != targets.len() {
+            return Err(ReceiptError::Mismatch);
+        }
+        for (stamp, target) in receipt.stamps().iter().zip(targets) {
+            if self.number(&id(target)) != stamp.bucket {
+                return Err(ReceiptError::Mismatch);
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(
+        &mut self,
+        corrections: &[Correction<'_>],
+        receipt: Option<&Receipt>,
+        issuer: u64,
+        now: Now,
+    ) -> Result<Answer, StoreError> {
+        decide::check_list(corrections.len())?;
+        if let Some(receipt) = receipt {
+            self.check_receipt(receipt, corrections.iter().map(|c| &c.target), issuer)?;
+        }
+        let (mut outcomes, mut saturated, mut dropped) = (Outcomes::new(), 0, 0);
+        for (index, correction) in corrections.iter().enumerate() {
+            let limit = self.newest(correction.target.limit);
+            let id = id(&correction.target);
+            let (state, held) = self.open(&id, &limit, now);
+            let mut account = Account::new(limit.policy(), state, held, 0);
+            open_window(&mut account, &correction.target, index, now)?;
+            let spend = receipt.map(|receipt| (&receipt.stamps()[index], receipt.start()));
+            let settled = account.settle(correction.delta, spend, limit.generation(), now);
+            saturated += usize::from(settled.saturated);
+            dropped += usize::from(settled.dropped);
+            outcomes.push(account.outcome(now, None));
+            let entry = self.entries.entry(id).or_default();
+            let state = account.state();
+            let state = if state.is_fresh(now) { State::Fresh } else { state };
+            (entry.generation, entry.state) = (limit.generation(), state);
+        }
+        Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped)))
+    }
+
+    fn each_lease(
+        &mut self,
+        targets: &[Target<'_>],
+        receipt: &Receipt,
+        issuer: u64,
+        now: Now,
+        act: impl Fn(&mut BTreeMap<u64, Lease>, u64, Option<Time>) -> u64,
+    ) -> Result<Answer, StoreError> {
+        decide::check_list(targets.len())?;
+        self.check_receipt(receipt, targets.iter(), issuer)?;
+        let mut slots = 0;
+        for (target, stamp) in targets.iter().zip(receipt.stamps()) {
+            let (Place::Slot(lease), id) = (stamp.place, id(target)) else { continue };
+            let limit = self.newest(target.limit);
+            let _ = self.open(&id, &limit, now);
+            let Policy::Concurrency(policy) = limit.policy() else { continue };
+            let ends = policy.lease().map(|lease| now.time.after(lease));
+            if let Some(entry) = self.entries.get_mut(&id) {
+                slots += act(&mut entry.leases, lease, ends);
+            }
+        }
+        Ok(Answer::Slots(slots))
+    }
+}
+
+fn id(target: &Target<'_>) -> Id {
+    let group = target.key.group().map(str::to_owned);
+    (target.limit.identity().to_owned(), group, target.key.name().to_owned())
+}
+
+fn open_window(
+    account: &mut Account<'_>,
+    target: &Target<'_>,
+    index: usize,
+    now: Now,
+) -> Result<(), ChargeError> {
+    if !matches!(account.policy(), Policy::Quota(_)) {
+        return Ok(());
+    }
+    let windows = target.windows.ok_or(ChargeError::NoWindows(index))?;
+    if account.open_window(&windows, now) { Ok(()) } else { Err(ChargeError::OtherWindows(index)) }
+}
