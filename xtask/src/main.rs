@@ -1,1 +1,69 @@
-fn main(){}
+//! The tasks of this repository, as `cargo xtask <command>`.
+//!
+//! What continuous integration runs is `cargo xtask test`, and nothing else. Tasks run cargo and
+//! git; they depend on no crate of the product, so that a broken product can still be tested.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a task talks to a terminal")]
+
+mod bench;
+mod features;
+mod models;
+mod no_std;
+mod process;
+mod project;
+mod soak;
+mod tally;
+mod test;
+mod tidy;
+mod vectors;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The tasks of this repository.
+#[derive(Debug, Parser)]
+#[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Run every check: formatting, lints, tidy, vectors, documentation, no_std, features, tests,
+    /// models. Stops at the first step that fails; the last line is "N passed, M failed".
+    Test,
+    /// Check what the compiler does not: dependency arrows, licences, file sizes, names, paths.
+    Tidy,
+    /// Write the vector file from the rational-number oracle.
+    Vectors {
+        /// Write nothing; fail if the committed file is not what the oracle gives.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure, side by side in one run, and print medians and ratios as Markdown.
+    Bench {
+        #[command(subcommand)]
+        bench: bench::Bench,
+    },
+    /// Run the property tests with many more cases, in release mode. Takes minutes.
+    Soak,
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Test => return test::run(),
+        Task::Tidy => tidy::run(),
+        Task::Vectors { check: false } => vectors::write(),
+        Task::Vectors { check: true } => vectors::check(),
+        Task::Bench { bench } => bench::run(bench),
+        Task::Soak => soak::run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

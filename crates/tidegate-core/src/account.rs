@@ -9,108 +9,10 @@ use crate::bucket::Bucket;
 use crate::counter::{Concurrency, Quota, settled};
 use crate::decision::{Outcome, Retry};
 use crate::exact::Exact;
-use crate::limit::{Change, Limit, Revision};
 use crate::policy::Policy;
 use crate::receipt::Stamp;
+use crate::state::State;
 use crate::time::{Now, Time, WallTime, Windows};
-
-/// What a store keeps for one key under one limit, besides a hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// Nothing spent: the same as no entry.
-    #[default]
-    Fresh,
-    /// The arrival time of a token bucket.
-    Bucket(Exact),
-    /// What was used of a calendar quota in the window that ends at `ends` (Unix seconds).
-    Quota {
-        /// End of the window.
-        ends: u32,
-        /// Used in it.
-        used: u64,
-    },
-    /// What was used of an allowance.
-    Allowance {
-        /// Used so far.
-        used: u64,
-    },
-    /// Slots taken under a concurrency limit.
-    Concurrency {
-        /// Taken now.
-        taken: u64,
-    },
-}
-
-impl State {
-    /// Whether the state is the same as no entry at `now`.
-    #[must_use]
-    pub fn is_fresh(&self, now: Now) -> bool {
-        match *self {
-            Self::Fresh => true,
-            Self::Bucket(tat) => tat <= Exact::whole(now.time.as_nanos()),
-            Self::Quota { ends, used } => used == 0 || now.wall >= WallTime::from_secs(ends),
-            Self::Allowance { used } => used == 0,
-            Self::Concurrency { taken } => taken == 0,
-        }
-    }
-
-    /// The state under the present policy of `limit`, of a bucket that was last written under
-    /// `generation`. Conversion happens when a bucket is next touched; until then it refills as
-    /// before.
-    #[must_use]
-    pub fn carried(self, limit: &Limit, generation: u32, now: Time) -> Self {
-        if generation == limit.generation() {
-            return self;
-        }
-        let Some(revisions) = limit.since(generation) else {
-            return self.of_unknown_policy(limit.policy(), now);
-        };
-        let mut state = self;
-        let mut before: Option<&Revision> = None;
-        for revision in revisions {
-            if let Some(before) = before {
-                state = state.across(before, revision, now);
-            }
-            before = Some(revision);
-        }
-        state
-    }
-
-    fn across(self, old: &Revision, new: &Revision, now: Time) -> Self {
-        match (self, old.policy(), new.policy()) {
-            _ if new.change() == Change::Reset => Self::Fresh,
-            (Self::Bucket(tat), Policy::Bucket(old), Policy::Bucket(bucket)) => {
-                let tat = if new.change() == Change::Proportional {
-                    bucket.keep_share(old, tat, now)
-                } else {
-                    bucket.keep_tokens(old, tat, now)
-                };
-                if tat == Exact::ZERO { Self::Fresh } else { Self::Bucket(tat) }
-            }
-            (_, _, policy) => self.if_of(policy),
-        }
-    }
-
-    /// Never in the caller's favour: a bucket whose parameters are forgotten is empty.
-    fn of_unknown_policy(self, policy: &Policy, now: Time) -> Self {
-        match (self, policy) {
-            (Self::Bucket(_), Policy::Bucket(bucket)) => Self::Bucket(bucket.empty(now)),
-            _ => self.if_of(policy),
-        }
-    }
-
-    /// A limit that changed its kind starts anew.
-    fn if_of(self, policy: &Policy) -> Self {
-        match (self, policy) {
-            (Self::Bucket(_), Policy::Bucket(_))
-            | (Self::Quota { .. }, Policy::Quota(_))
-            | (Self::Allowance { .. }, Policy::Allowance(_))
-            | (Self::Concurrency { .. }, Policy::Concurrency(_)) => self,
-            _ => Self::Fresh,
-        }
-    }
-}
 
 /// Whether and when a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +80,18 @@ impl<'a> Account<'a> {
     /// With this many slots taken.
     pub fn set_taken(&mut self, taken: u64) {
         self.state = State::Concurrency { taken };
+    }
+
+    /// Brings an arrival time back that a clock which stepped back left too far ahead. `true` if
+    /// that changed the state: it is then to be written even though nothing is spent, or the key
+    /// would stay locked out for as long as the clock has to catch up.
+    pub fn repair(&mut self, now: Now) -> bool {
+        let (Policy::Bucket(bucket), State::Bucket(tat)) = (self.policy, self.state) else {
+            return false;
+        };
+        let honest = bucket.effective(tat, Time::ZERO, now.time);
+        self.state = State::Bucket(honest);
+        honest != tat
     }
 
     /// The state to write back.
@@ -264,7 +178,8 @@ impl<'a> Account<'a> {
     /// Corrects an earlier spend by `delta`. `spend` is its stamp and the start of its receipt;
     /// `generation` is the present one.
     ///
-    /// Slots are not settled: they are released, which is the store's affair.
+    /// Slots are not settled here: giving back those of a receipt is the store's affair, and
+    /// without a receipt nothing is given back.
     pub fn settle(
         &mut self,
         delta: i64,
@@ -272,6 +187,9 @@ impl<'a> Account<'a> {
         generation: u32,
         now: Now,
     ) -> Settled {
+        if delta == 0 {
+            return Settled::default();
+        }
         match *self.policy {
             Policy::Bucket(bucket) => self.settle_bucket(&bucket, delta, spend, generation, now),
             Policy::Quota(quota) => self.settle_quota(quota, delta, spend),
@@ -281,7 +199,7 @@ impl<'a> Account<'a> {
                 self.state = State::Allowance { used };
                 Settled { saturated, dropped: false }
             }
-            Policy::Concurrency(_) => Settled { saturated: delta > 0, dropped: false },
+            Policy::Concurrency(_) => Settled { saturated: delta > 0, dropped: delta < 0 },
         }
     }
 
@@ -295,11 +213,9 @@ impl<'a> Account<'a> {
     ) -> Settled {
         let tokens = delta.unsigned_abs();
         let tat = self.tat();
-        if delta >= 0 {
+        if delta > 0 {
             let (tat, saturated) = bucket.charge(tat, tokens, now.time);
-            if delta > 0 {
-                self.state = State::Bucket(tat);
-            }
+            self.state = State::Bucket(tat);
             return Settled { saturated, dropped: false };
         }
         let built_on = match spend {

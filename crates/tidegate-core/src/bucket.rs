@@ -10,6 +10,7 @@ use crate::exact::Exact;
 use crate::policy::PolicyError;
 use crate::rate::Rate;
 use crate::time::{MAX_SPAN, Time, nanos};
+use crate::wide::mul_div_ceil;
 
 /// A token bucket policy: capacity, rate, how far into debt, how far ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,13 +221,12 @@ impl Bucket {
     }
 
     /// The arrival time under this policy of a bucket that stood at `tat` under `old`, filled to
-    /// the same part of its capacity, rounded down to a whole nanosecond of refill.
+    /// the same part of its capacity, rounded down.
     #[must_use]
     pub fn keep_share(&self, old: &Self, tat: Exact, now: Time) -> Exact {
-        let gap = old.effective(tat, Time::ZERO, now).minus(at(now), old.rate.tokens()).ceil();
-        let old_full = u128::from(old.full.ns.max(1));
-        let ns = (u128::from(gap) * u128::from(self.full.ceil())).div_ceil(old_full);
-        self.behind(ns.saturating_mul(self.rate.tokens().into()), now)
+        // What is missing is to the time to full as it was before, both in units of 1/N ns.
+        let full = |bucket: &Self| u128::from(bucket.capacity) * u128::from(bucket.rate.period());
+        self.behind(mul_div_ceil(old.missing_units(tat, now), full(self), full(old)), now)
     }
 
     /// The arrival time `units` of 1/N ns after `now`, not beyond the deepest debt.

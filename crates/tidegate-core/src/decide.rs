@@ -70,10 +70,10 @@ pub fn granted(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::account::State;
     use crate::decision::Retry;
     use crate::exact::Exact;
     use crate::policy::Policy;
+    use crate::state::State;
     use crate::time::{WallTime, Windows};
 
     const SECOND: u64 = 1_000_000_000;

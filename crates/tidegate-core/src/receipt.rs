@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use crate::account::State;
 use crate::charge::MAX_CHARGES;
 use crate::exact::Exact;
+use crate::state::State;
 use crate::time::Time;
 
 /// The format that [`Receipt::to_bytes`] writes.

@@ -71,9 +71,10 @@ impl<'s> Locked<'s> {
         for index in 0..seats.as_slice().len() {
             let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
             let seat = &mut seats.as_mut_slice()[index];
-            seat.held_until = self.shard(seat).held_until(seat.hash);
+            let hold = self.shard(seat).held(seat.hash);
             if let Policy::Concurrency(_) = seat.limit().policy() {
                 self.open_slots(seat, now.time)?;
+                count_hold(seat, hold, now.time);
                 continue;
             }
             let own = self.shard(seat).table.get(seat.hash);
@@ -87,6 +88,7 @@ impl<'s> Locked<'s> {
                 Some((state, generation)) => self.adopt(seat, state, generation, now.time),
                 None => seat.shut_out = true,
             }
+            count_hold(seat, hold, now.time);
             if seat.place == Place::Shared {
                 join_neighbour(seats, index);
             }
@@ -117,29 +119,28 @@ impl<'s> Locked<'s> {
     /// Writes the state of a seat to where it lives.
     #[inline]
     pub(crate) fn write(&mut self, seat: &mut Seat<'_>, now: Now) {
+        let (hash, state) = (seat.hash, seat.state);
         let generation = seat.limit().generation();
-        match seat.place {
-            Place::Shared => {
-                let (hash, state) = (seat.hash, seat.state);
+        match (seat.place, *seat.limit().policy()) {
+            (Place::Shared, _) => {
                 self.shared().write(seat.limit(), hash, state);
                 self.shard(seat).note_shared(state, now);
             }
-            Place::Own => match *seat.limit().policy() {
-                Policy::Concurrency(policy) if seat.amount > 0 => {
-                    let (hash, slots) = (seat.hash, seat.cost());
-                    let leases = &mut self.shard(seat).leases;
-                    seat.place = Place::Slot(leases.acquire(hash, slots, policy.lease(), now.time));
+            (_, Policy::Concurrency(policy)) if seat.amount > 0 => {
+                let leases = &mut self.shard(seat).leases;
+                let lease = leases.acquire(hash, seat.cost(), policy.lease(), now.time);
+                seat.place = Place::Slot(lease);
+            }
+            (_, Policy::Concurrency(_)) => {}
+            _ => {
+                self.shard(seat).write(hash, state, generation, now);
+                if generation > 0 {
+                    self.remember(seat);
                 }
-                Policy::Concurrency(_) => {}
-                _ => {
-                    let (hash, state) = (seat.hash, seat.state);
-                    self.shard(seat).write(hash, state, generation, now);
-                    if generation > 0 {
-                        self.remember(seat);
-                    }
-                }
-            },
-            _ => {}
+            }
+        }
+        if seat.reopened {
+            self.shard(seat).drop_hold(hash);
         }
     }
 
@@ -246,6 +247,20 @@ impl<'s> Locked<'s> {
         let store = self.store;
         self.shared.get_or_insert_with(|| store.shared.lock())
     }
+}
+
+/// Counts the hold of a key. One that has passed under an older policy is, like the tokens of
+/// the bucket, carried over to the present one; it must not close the key a second time.
+fn count_hold(seat: &mut Seat<'_>, hold: Option<(Time, u32)>, now: Time) {
+    let Some((until, generation)) = hold else { return };
+    let limit = seat.limit();
+    if until > now || generation == limit.generation() {
+        seat.held_until = until;
+        return;
+    }
+    let reopened = State::after_hold(limit, generation, until, now);
+    seat.state = seat.state.or_less(reopened);
+    seat.reopened = true;
 }
 
 /// Lets a seat on a shared bucket join an earlier seat on the same one.

@@ -59,6 +59,11 @@ impl MemoryStore {
         let Some(start) = start else {
             let mut outcomes = decide::refused(&accounts, seats.order(), now);
             locked.mark_shut_out(&mut outcomes, &seats, now.time);
+            if !matches!(mode, Mode::Peek) {
+                let repaired = |mut a: Account<'_>| a.repair(now).then(|| a.state());
+                let states: States = accounts.into_iter().map(repaired).collect();
+                write_back(&mut seats, &states, &mut locked, now);
+            }
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
         decide::spend(&mut accounts, start, now);
@@ -67,7 +72,7 @@ impl MemoryStore {
             let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
             return Ok(Decision::Allowed(grant));
         }
-        let states: SmallVec<[State; 1]> = accounts.into_iter().map(|a| a.state()).collect();
+        let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
         write_back(&mut seats, &states, &mut locked, now);
         let stamps = seats.order().map(|index| stamp(&seats.as_slice()[index]));
         let receipt = Receipt::new(self.issuer, start, stamps);
@@ -86,6 +91,9 @@ impl MemoryStore {
         let state = shard.plain_state(hash, limit.generation())?;
         let mut account = [Account::new(limit.policy(), state, Time::ZERO, charge.cost)];
         let Some(start) = decide::start(&account, Duration::ZERO, now) else {
+            if account[0].repair(now) {
+                shard.write(hash, account[0].state(), limit.generation(), now);
+            }
             drop(shard);
             let outcomes = decide::refused(&account, std::iter::once(0), now);
             return Some(Decision::Denied(Denial::new(outcomes)));
@@ -133,7 +141,7 @@ impl MemoryStore {
             });
         }
         let outcomes = decide::granted(&accounts, seats.order(), now);
-        let states: SmallVec<[State; 1]> = accounts.into_iter().map(|a| a.state()).collect();
+        let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
         write_back(&mut seats, &states, &mut locked, now);
         let saturated = results.iter().filter(|settled| settled.saturated).count();
         let dropped = results.iter().filter(|settled| settled.dropped).count();
@@ -178,7 +186,8 @@ impl MemoryStore {
         };
         let mut shard = lock(&self.shards[self.shard_of(hash)].0);
         let until = now.after(span.min(MAX_SPAN));
-        let held = shard.hold(hash, until, refill, self.sizes.max_holds, now);
+        let hold = (until, refill, target.limit.generation());
+        let held = shard.hold(hash, hold, self.sizes.max_holds, now);
         held.map(|until| until.since(now)).ok_or(StoreError::Full)
     }
 
@@ -226,11 +235,14 @@ impl MemoryStore {
     }
 }
 
-/// Writes the states that a decision left to where their seats live.
+/// For each seat the state to write, if it is to be written.
+type States = SmallVec<[Option<State>; 1]>;
+
+/// Writes states to where their seats live.
 #[inline]
-fn write_back(seats: &mut Seats<'_>, states: &[State], locked: &mut Locked<'_>, now: Now) {
+fn write_back(seats: &mut Seats<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
     for (seat, state) in seats.as_mut_slice().iter_mut().zip(states) {
-        if seat.amount != 0 {
+        if let (Some(state), true) = (state, seat.amount != 0) {
             seat.state = *state;
             locked.write(seat, now);
         }

@@ -17,6 +17,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) place: Place,
     pub(crate) state: State,
     pub(crate) held_until: Time,
+    /// A hold that has passed is part of the state now.
+    pub(crate) reopened: bool,
     /// There is no room for the key and its limit has no shared buckets.
     pub(crate) shut_out: bool,
     /// The limit that the store knows, when the caller's is older.
@@ -69,6 +71,7 @@ impl<'a> Seats<'a> {
                     place: Place::Own,
                     state: State::Fresh,
                     held_until: Time::ZERO,
+                    reopened: false,
                     shut_out: false,
                     newer: None,
                 });

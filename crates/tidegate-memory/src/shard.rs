@@ -26,6 +26,8 @@ struct Hold {
     until: Time,
     /// When the bucket would be full again: the hold has no effect any more.
     lapses: Time,
+    /// The policy under which the key was closed.
+    generation: u32,
 }
 
 /// What happened in a shard since it was made.
@@ -78,34 +80,42 @@ impl Shard {
         (slot.generation() == generation).then(|| slot.state())
     }
 
-    /// Until when a key is held; zero if it is not.
+    /// Until when a key is held, and under which generation.
     #[inline]
-    pub(crate) fn held_until(&self, hash: u64) -> Time {
+    pub(crate) fn held(&self, hash: u64) -> Option<(Time, u32)> {
         if self.holds.is_empty() {
-            return Time::ZERO;
+            return None;
         }
-        self.holds.get(&hash).map_or(Time::ZERO, |hold| hold.until)
+        self.holds.get(&hash).map(|hold| (hold.until, hold.generation))
     }
 
-    /// Holds a key, not shorter than it is held already. `None` if there are `most` already.
+    /// Holds a key until `until`, and not shorter than it is held already. `refill` is the time
+    /// it then takes to fill. `None` if there are `most` already.
     pub(crate) fn hold(
         &mut self,
         hash: u64,
-        until: Time,
-        refill: Duration,
+        hold: (Time, Duration, u32),
         most: usize,
         now: Time,
     ) -> Option<Time> {
+        let (until, refill, generation) = hold;
         if self.holds.len() >= most {
             self.holds.retain(|_, hold| hold.lapses > now);
         }
         if self.holds.len() >= most && !self.holds.contains_key(&hash) {
             return None;
         }
-        let hold = self.holds.entry(hash).or_insert(Hold { until, lapses: Time::ZERO });
+        let new = Hold { until, lapses: Time::ZERO, generation };
+        let hold = self.holds.entry(hash).or_insert(new);
         hold.until = hold.until.max(until);
         hold.lapses = hold.until.after(refill);
+        hold.generation = generation;
         Some(hold.until)
+    }
+
+    /// Forgets the hold of a key, which has become part of its state.
+    pub(crate) fn drop_hold(&mut self, hash: u64) {
+        self.holds.remove(&hash);
     }
 
     pub(crate) fn holds(&self) -> usize {

@@ -5,7 +5,7 @@
 //! for other harnesses. Every case wants a store in which nobody has spent anything. Times are
 //! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
 //!
-//! ```ignore
+//! ```text
 //! mod conformance {
 //!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
 //! }
@@ -100,7 +100,7 @@ suite! { $
         the_eleventh_of_ten_is_denied
         a_charge_may_cost_several
         a_clock_that_steps_back_grants_nothing
-        a_far_step_back_has_a_near_hint
+        a_far_step_back_locks_nobody_out_for_long
         refill_is_time_by_rate
         a_denial_spends_nothing
         the_hint_is_exact
@@ -155,6 +155,7 @@ suite! { $
         everybody_starts_full
         debt_stays
         a_hold_survives_a_change
+        a_hold_that_has_passed_does_not_close_the_key_again
         a_stale_caller_adopts_the_newer_revision
         counters_keep_what_was_used
         a_reservation_of_another_revision_is_dropped

@@ -12,7 +12,7 @@
 //!
 //! A store runs all of it like this:
 //!
-//! ```ignore
+//! ```text
 //! mod conformance {
 //!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
 //! }

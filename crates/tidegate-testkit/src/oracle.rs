@@ -97,14 +97,16 @@ impl Oracle {
         let generation = self.current[limit];
         let spec = &self.limits[limit];
         let entry = self.entries.get(&(limit, key.to_owned()));
+        let (state, held_until) =
+            entry.map_or((State::Fresh, None), |entry| entry.carried(spec, generation, now));
         Account::open(Opening {
             limit,
             key,
             generation,
             policy: &spec.revisions[generation].policy,
             window_s: spec.window_s,
-            state: entry.map_or(State::Fresh, |entry| entry.carried(spec, generation, now)),
-            held_until: entry.and_then(|entry| entry.held_until),
+            state,
+            held_until,
             now,
         })
     }
@@ -139,7 +141,11 @@ impl Oracle {
         let starts: Result<Vec<u64>, Wait> = accounts.iter().map(Account::fit).collect();
         let start = starts.ok().and_then(|starts| starts.into_iter().max());
         let Some(start) = start.filter(|start| start - now <= reach) else {
-            return denied(order.iter().map(|&i| accounts[i].line(accounts[i].retry())).collect());
+            let lines = order.iter().map(|&i| accounts[i].line(accounts[i].retry())).collect();
+            if horizon.is_some() {
+                self.repair(accounts, now);
+            }
+            return denied(lines);
         };
         for account in &mut accounts {
             account.spend(start, step);
@@ -155,6 +161,15 @@ impl Oracle {
         let least = lines.iter().map(|line| line.remaining).min();
         let by = lines.iter().position(|line| Some(line.remaining) == least).unwrap_or(0);
         Expected::Allowed { by, wait_ns: start - now, charges: lines }
+    }
+
+    /// A denial spends nothing, but it mends what a clock that stepped back has left.
+    fn repair(&mut self, accounts: Vec<Account>, now: u64) {
+        for mut account in accounts.into_iter().filter(|account| account.cost > 0) {
+            if account.repair(now) {
+                self.write(account, now);
+            }
+        }
     }
 
     fn settle(
@@ -194,6 +209,7 @@ impl Oracle {
         let entry = self.entries.entry(id).or_insert(Entry { generation, ..Entry::default() });
         let until = entry.held_until.unwrap_or(0).max(now + span_ns);
         entry.held_until = Some(until);
+        entry.hold_generation = generation;
         entry.seen = now;
         Expected::Held(until - now)
     }
@@ -201,6 +217,7 @@ impl Oracle {
     fn write(&mut self, account: Account, now: u64) {
         let entry = self.entries.entry((account.limit, account.key)).or_default();
         entry.generation = account.generation;
+        entry.held_until = account.held_until;
         // A window in which nothing is used is no window: not even while the clock has stepped
         // back behind its start.
         let unused = matches!(account.state, State::Quota { used: 0, .. });

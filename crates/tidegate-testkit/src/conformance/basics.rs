@@ -48,7 +48,7 @@ pub async fn a_clock_that_steps_back_grants_nothing(subject: &dyn Subject) {
 }
 
 /// After a far step back the hint is at most capacity, debt and horizon away.
-pub async fn a_far_step_back_has_a_near_hint(subject: &dyn Subject) {
+pub async fn a_far_step_back_locks_nobody_out_for_long(subject: &dyn Subject) {
     let stage = Stage(subject);
     let policy = Policy::per_second(1).capacity(10).max_horizon(SECOND).build();
     let limit = named("client", policy.expect("a valid policy"));
@@ -57,6 +57,10 @@ pub async fn a_far_step_back_has_a_near_hint(subject: &dyn Subject) {
     stage.at(0).await;
     let retry = stage.take_of(&limit, "a", 1).await.retry();
     assert_eq!(retry, Some(Retry::After(12 * SECOND)), "capacity + debt + horizon - 9 tokens");
+    stage.at(11_999).await;
+    assert!(!stage.take_of(&limit, "a", 1).await.is_allowed());
+    stage.at(12_000).await;
+    assert!(stage.take_of(&limit, "a", 1).await.is_allowed(), "nobody is locked out for long");
 }
 
 /// R155: refill is elapsed time by rate, capped.

@@ -55,7 +55,7 @@ pub async fn debt_stays(subject: &dyn Subject) {
     assert_eq!((outcome.remaining, outcome.reset), (0, Some(8 * SECOND)));
 }
 
-/// A policy change does not open a held key.
+/// A policy change does not open a held key, and what has come since it reopened stays.
 pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
     let (stage, old) = (Stage(subject), bucket("client", 1, 10));
     stage.at(0).await;
@@ -63,7 +63,26 @@ pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
     let new = revised(&old, 2, 10, Change::Reset);
     assert!(!stage.take_of(&new, "a", 1).await.is_allowed());
     stage.at(6_000).await;
-    assert_eq!(stage.left(&new, "a").await, 2);
+    assert_eq!(stage.take_of(&new, "a", 0).await.remaining(), 1, "it refills as before");
+    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 0);
+    stage.at(7_000).await;
+    assert_eq!(stage.left(&new, "a").await, 2, "once touched, by the new policy");
+}
+
+/// A hold that has passed is over, whatever the limit becomes later.
+pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn Subject) {
+    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    stage.hold(&old, "a", 5 * SECOND).await;
+    stage.hold(&old, "b", 5 * SECOND).await;
+    let hourly = Policy::per(1, 3_600 * SECOND).capacity(10).build().expect("a valid policy");
+    let new = old.revise(hourly, Change::KeepTokens).expect("a named limit");
+    stage.at(9_000).await;
+    assert_eq!(stage.left(&new, "b").await, 4, "what has come since stays");
+    assert_eq!(stage.take_of(&new, "b", 1).await.remaining(), 3);
+    assert_eq!(stage.left(&new, "b").await, 3);
+    stage.at(100_000).await;
+    assert_eq!(stage.left(&new, "a").await, 10, "full before the change, full after it");
 }
 
 /// A caller with an older revision adopts the newer one that the bucket was written under.

@@ -28,7 +28,7 @@ pub(super) struct Account {
     pub(super) cost: u128,
     policy: PolicySpec,
     terms: Option<Terms>,
-    held_until: Option<u64>,
+    pub(super) held_until: Option<u64>,
     /// End of the calendar window that counts, in seconds.
     window: u64,
     now: u64,
@@ -84,6 +84,14 @@ impl Account {
 
     fn window_left(&self) -> u64 {
         (self.window * SECOND).saturating_sub(self.now)
+    }
+
+    /// Brings back an instant that only a clock which stepped back can have left so far ahead.
+    pub(super) fn repair(&mut self, now: u64) -> bool {
+        let (Some(terms), Some(stored)) = (&self.terms, self.state.stored()) else { return false };
+        let Some(repaired) = terms.repaired(stored, now) else { return false };
+        self.state = State::Bucket(repaired);
+        true
     }
 
     /// When the cost fits, or what it waits for if that cannot be booked.

@@ -120,19 +120,25 @@ impl Terms {
         }
         let tokens = whole(old.capacity) - gap / &old.one;
         let missing = (whole(self.capacity) - tokens) * &self.one;
-        // Rounded down in tokens is rounded up in time, to the grain of the new rate.
+        self.on_the_grain(missing)
+    }
+
+    /// The gap that keeps the filled share of a bucket with `gap` under `old`.
+    pub(super) fn keep_share(&self, old: &Self, gap: &Rational) -> Rational {
+        self.on_the_grain(gap / &old.full * &self.full)
+    }
+
+    /// Rounded down in tokens is rounded up in time, to the grain of the rate; within bounds.
+    fn on_the_grain(&self, missing: Rational) -> Rational {
         let grain = Rational::from_integer(self.grain.clone());
         let missing = (missing * &grain).ceil() / grain;
         missing.max(Rational::zero()).min(self.deepest.clone())
     }
 
-    /// The gap that keeps the filled share of a bucket with `gap` under `old`.
-    ///
-    /// Each of the three spans is rounded to a whole nanosecond, against the caller.
-    pub(super) fn keep_share(&self, old: &Self, gap: &Rational) -> Rational {
-        let old_full = old.full.floor().max(whole(1));
-        let missing = (gap.ceil() * self.full.ceil() / old_full).ceil();
-        missing.min(self.deepest.clone())
+    /// A gap that no honest spending can have left is brought back to the furthest that can.
+    pub(super) fn repaired(&self, stored: &Rational, now: u64) -> Option<Rational> {
+        let furthest = &self.deepest + whole(self.horizon_ns) + whole(now);
+        (*stored > furthest).then_some(furthest)
     }
 
     /// The instant at which a hold that ends at `until` is over and refilled.

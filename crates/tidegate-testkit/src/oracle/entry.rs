@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use num_traits::Zero as _;
 
 use super::bucket::{Rational, Terms, whole};
-use crate::spec::{ChangeSpec, LimitSpec, PolicySpec, RevisionSpec};
+use crate::spec::{ChangeSpec, LimitSpec, PolicySpec};
 
 /// What was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,17 +52,17 @@ impl State {
     }
 
     /// The state after one revision.
-    fn across(self, old: &PolicySpec, new: &RevisionSpec, now: u64) -> Self {
-        if new.change == ChangeSpec::Reset || !self.is_of(&new.policy) {
+    fn across(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
+        if mode == ChangeSpec::Reset || !self.is_of(new) {
             return Self::Fresh;
         }
         let (Self::Bucket(stored), Some(before), Some(after)) =
-            (&self, Terms::of(old), Terms::of(&new.policy))
+            (&self, Terms::of(old), Terms::of(new))
         else {
             return self;
         };
         let gap = before.gap(Some(stored), now);
-        let gap = match new.change {
+        let gap = match mode {
             ChangeSpec::Proportional => after.keep_share(&before, &gap),
             _ => after.keep_tokens(&before, &gap),
         };
@@ -77,16 +77,45 @@ pub(super) struct Entry {
     pub(super) generation: usize,
     pub(super) state: State,
     pub(super) held_until: Option<u64>,
+    /// The revision under which the key was last held.
+    pub(super) hold_generation: usize,
     /// The latest time seen since the entry was written: until then a store may have forgotten it.
     pub(super) seen: u64,
 }
 
 impl Entry {
-    /// The state under a later revision, as of now.
-    pub(super) fn carried(&self, limit: &LimitSpec, generation: usize, now: u64) -> State {
-        let lived = &limit.revisions[self.generation..=generation];
-        lived
-            .windows(2)
-            .fold(self.state.clone(), |state, pair| state.across(&pair[0].policy, &pair[1], now))
+    /// The state under a later revision, as of now, and the hold that still counts.
+    ///
+    /// A hold that has passed under an older revision is a bucket that was empty at its end. It
+    /// is carried over as tokens are, whatever the mode of the change, and is no hold any more.
+    pub(super) fn carried(
+        &self,
+        limit: &LimitSpec,
+        generation: usize,
+        now: u64,
+    ) -> (State, Option<u64>) {
+        let carry = |state: State, from: usize, mode: Option<ChangeSpec>| {
+            let lived = limit.revisions[from..=generation].windows(2);
+            lived.fold(state, |state, pair| {
+                let mode = mode.unwrap_or(pair[1].change);
+                state.across(&pair[0].policy, &pair[1].policy, mode, now)
+            })
+        };
+        let state = carry(self.state.clone(), self.generation, None);
+        let passed = self.held_until.filter(|&until| until <= now);
+        let (Some(until), true) = (passed, self.hold_generation != generation) else {
+            return (state, self.held_until);
+        };
+        let Some(terms) = Terms::of(&limit.revisions[self.hold_generation].policy) else {
+            return (state, None);
+        };
+        let empty = State::Bucket(terms.refilled(until));
+        let reopened = carry(empty, self.hold_generation, Some(ChangeSpec::KeepTokens));
+        let state = match (state, reopened) {
+            (State::Bucket(one), State::Bucket(other)) => State::Bucket(one.max(other)),
+            (State::Fresh, reopened) => reopened,
+            (state, _) => state,
+        };
+        (state, None)
     }
 }

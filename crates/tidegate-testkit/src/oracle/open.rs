@@ -5,7 +5,6 @@
 //!   back behind the instant at which it was full would tell the difference.
 //! - A bucket written under an older revision is converted when it is next written; whether an
 //!   operation that changes nothing in it counts as a write is the store's affair.
-//! - So is whether a hold that has passed still weighs on a bucket whose policy then changes.
 
 use super::bucket::{Terms, ceil};
 use super::entry::{Entry, State};
@@ -33,12 +32,9 @@ impl Oracle {
                 let (accounts, _) = self.accounts(charges, ORIGIN_NS);
                 accounts.iter().any(|account| account.cost == 0 && self.is_behind_at(account))
             }
-            Op::Peek { .. } | Op::Release { .. } | Op::Reset { .. } => false,
+            Op::Peek { .. } | Op::Release { .. } | Op::Reset { .. } | Op::Revise { .. } => false,
             Op::Settle { corrections, receipt } => self.settle_is_open(corrections, *receipt),
             Op::Hold { limit, key, span_ns } => *span_ns == 0 || self.is_behind(*limit, key),
-            Op::Revise { limit } => self.entries.iter().any(|((of, _), entry)| {
-                of == limit && entry.held_until.is_some_and(|until| until <= entry.seen)
-            }),
         }
     }
 

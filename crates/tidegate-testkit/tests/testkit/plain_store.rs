@@ -26,7 +26,22 @@ struct Entry {
     generation: u32,
     state: State,
     held_until: Time,
+    hold_generation: u32,
     leases: BTreeMap<u64, Lease>,
+}
+
+impl Entry {
+    /// Whether the hold has passed under another revision, so that it counts as tokens.
+    fn hold_is_carried(&self, generation: u32, now: Now) -> bool {
+        let held = self.held_until;
+        held > Time::ZERO && held <= now.time && self.hold_generation != generation
+    }
+
+    fn drop_carried_hold(&mut self, generation: u32, now: Now) {
+        if self.hold_is_carried(generation, now) {
+            self.held_until = Time::ZERO;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -121,6 +136,7 @@ impl Inner {
                     entry.generation = generation;
                 }
                 entry.held_until = entry.held_until.max(now.time.after(span));
+                entry.hold_generation = generation;
                 Ok(Answer::Held(entry.held_until.since(now.time)))
             }
             Operation::Reset { target } => {
@@ -162,7 +178,13 @@ impl Inner {
             let taken = entry.leases.values().map(|lease| lease.slots).sum();
             State::Concurrency { taken }
         };
-        (state, entry.held_until)
+        // A hold that passed under an older policy is carried over like the tokens.
+        let held = entry.held_until;
+        if entry.hold_is_carried(limit.generation(), now) {
+            let reopened = State::after_hold(limit, entry.hold_generation, held, now.time);
+            return (state.or_less(reopened), Time::ZERO);
+        }
+        (state, held)
     }
 
     fn decide(
@@ -202,6 +224,12 @@ impl Inner {
         let start = decide::start(&accounts, horizon.unwrap_or_default(), now);
         let Some(start) = start else {
             let denial = Denial::new(decide::refused(&accounts, indices(), now));
+            for (place, account) in accounts.iter_mut().enumerate() {
+                if horizon.is_some() && account.repair(now) && account.cost() > 0 {
+                    let generation = limits[firsts[place]].generation();
+                    self.write(&ids[place], account, generation, now);
+                }
+            }
             return Ok(Answer::Decision(Decision::Denied(denial)));
         };
         decide::spend(&mut accounts, start, now);
@@ -244,6 +272,7 @@ impl Inner {
             return Place::Own;
         }
         let entry = self.entries.entry(id.clone()).or_default();
+        entry.drop_carried_hold(generation, now);
         (entry.generation, entry.state) = (generation, account.state());
         let Some(concurrency) = account.concurrency() else { return Place::Own };
         self.leases += 1;
@@ -296,6 +325,7 @@ impl Inner {
             dropped += usize::from(settled.dropped);
             outcomes.push(account.outcome(now, None));
             let entry = self.entries.entry(id).or_default();
+            entry.drop_carried_hold(limit.generation(), now);
             let state = account.state();
             let state = if state.is_fresh(now) { State::Fresh } else { state };
             (entry.generation, entry.state) = (limit.generation(), state);

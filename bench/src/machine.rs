@@ -1,0 +1,71 @@
+//! What we ask of the operating system: cores to stay on, processor time, memory in use.
+//!
+//! On systems other than Linux threads are not pinned and figures that are not known are left
+//! out; the tables say so.
+
+use std::time::Duration;
+
+/// Cores that this process may run on; empty where threads cannot be pinned.
+#[cfg(target_os = "linux")]
+pub(crate) fn cores() -> Vec<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+    (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
+}
+
+/// Keeps the calling thread on one core.
+#[cfg(target_os = "linux")]
+pub(crate) fn pin(core: usize) {
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    let mut set = CpuSet::new();
+    set.set(core);
+    // A core that was taken away meanwhile shows in the share of processor time.
+    let _ = sched_setaffinity(None, &set);
+}
+
+/// Processor time that the calling thread has had.
+#[cfg(target_os = "linux")]
+pub(crate) fn processor_time() -> Option<Duration> {
+    use rustix::time::{ClockId, clock_gettime};
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+/// Bytes of memory that this process occupies.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
+    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
+}
+
+/// The name that the processor gives itself.
+#[cfg(target_os = "linux")]
+pub(crate) fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn cores() -> Vec<usize> {
+    Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn pin(_core: usize) {}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn processor_time() -> Option<Duration> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn resident_bytes() -> Option<u64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn processor() -> Option<String> {
+    None
+}

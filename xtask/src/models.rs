@@ -1,0 +1,42 @@
+//! Model checks of the in-process store: every interleaving (loom) and many (shuttle).
+//!
+//! Both replace the atomics and locks by their own, chosen by a compiler flag, so each builds
+//! into a folder of its own and the usual build stays warm.
+
+use anyhow::{Result, bail};
+
+use crate::process;
+use crate::project;
+use crate::tally::Tally;
+
+/// Which checker explores the interleavings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Checker {
+    /// Every interleaving of a small model.
+    Loom,
+    /// Many random interleavings of the whole table.
+    Shuttle,
+}
+
+impl Checker {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Loom => "loom",
+            Self::Shuttle => "shuttle",
+        }
+    }
+}
+
+/// Runs the models of one checker and counts them.
+pub(crate) fn check(checker: Checker, extra: &[&str], tally: &mut Tally) -> Result<()> {
+    let name = checker.name();
+    let mut command = process::cargo(["test", "--package", "tidegate-memory", "--release"]);
+    command.arg("--lib").args(extra).arg("--target-dir").arg(project::target_folder(name)?);
+    command.arg(format!("model_{name}"));
+    process::add_rust_flags(&mut command, &format!("--cfg {name}"));
+    process::watch(command, |line| tally.see(line))?;
+    if tally.passed == 0 {
+        bail!("no test named model_{name} ran; a model that is not checked proves nothing");
+    }
+    Ok(())
+}

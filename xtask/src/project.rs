@@ -1,0 +1,45 @@
+//! Where the project is and what cargo knows about it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, Result};
+use cargo_metadata::{Metadata, MetadataCommand};
+
+/// The folder of the workspace.
+///
+/// Cargo tells it when it runs a task. What was true when the task was built may be another
+/// checkout: several may share one folder for builds, and then they share the program.
+pub(crate) fn root() -> &'static Path {
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let here = told.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
+    })
+}
+
+/// Whether this is a clone, as against the files of a source archive.
+pub(crate) fn is_clone() -> bool {
+    root().join(".git").exists()
+}
+
+/// What cargo knows about the members of the workspace, without looking at dependencies.
+pub(crate) fn members() -> Result<Metadata> {
+    let mut command = MetadataCommand::new();
+    command.current_dir(root()).no_deps();
+    command.exec().context("cargo metadata failed; is a manifest broken?")
+}
+
+/// What cargo knows about the members and everything they depend on, on any platform.
+pub(crate) fn everything() -> Result<Metadata> {
+    let mut command = MetadataCommand::new();
+    command.current_dir(root()).other_options(vec!["--all-features".to_owned()]);
+    command.exec().context("cargo metadata failed; is a manifest broken?")
+}
+
+/// A folder for builds that must not disturb the usual one, such as those with other flags.
+pub(crate) fn target_folder(name: &str) -> Result<PathBuf> {
+    Ok(members()?.target_directory.join(name).into_std_path_buf())
+}

@@ -1,0 +1,76 @@
+//! Counting tests from what the test harness prints.
+
+use std::fmt;
+
+/// How many tests ran. A test that was ignored could not run, and counts as failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+impl Tally {
+    /// Counts a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`;
+    /// other lines count nothing.
+    pub(crate) fn see(&mut self, line: &str) {
+        let Some((_, counts)) = line
+            .split_once("test result: ")
+            .and_then(|(before, rest)| before.trim().is_empty().then_some(rest))
+            .and_then(|rest| rest.split_once(". "))
+        else {
+            return;
+        };
+        for count in counts.split(';') {
+            let mut words = count.split_whitespace();
+            let number = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
+            match words.next() {
+                Some("passed") => self.passed += number,
+                Some("failed") => self.failed += number,
+                Some("ignored") => self.ignored += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds what another part of the tests counted.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
+    /// Tests that failed or could not run.
+    pub(crate) const fn not_passed(&self) -> u64 {
+        self.failed + self.ignored
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed", self.passed, self.not_passed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_summed_and_chatter_is_not() {
+        let mut tally = Tally::default();
+        tally.see("running 3 tests");
+        tally.see("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.00s");
+        tally.see("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s");
+        tally.see("he said: test result: ok. 7 passed; 0 failed");
+        assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 0 });
+        assert_eq!(tally.to_string(), "4 passed, 2 failed");
+    }
+
+    #[test]
+    fn ignored_tests_count_as_failed() {
+        let mut tally = Tally::default();
+        tally.see("test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        assert_eq!(tally.to_string(), "1 passed, 1 failed");
+    }
+}

@@ -1,0 +1,154 @@
+//! `cargo xtask test`: every check there is, in the order in which mistakes are cheap to find.
+
+use std::env;
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::models::{self, Checker};
+use crate::process;
+use crate::project;
+use crate::tally::Tally;
+use crate::{features, no_std, tidy, vectors};
+
+/// Runs the steps until one fails; the last line says how many tests passed and failed.
+pub(crate) fn run() -> ExitCode {
+    let mut session = Session::start();
+    let outcome = steps(&mut session);
+    if let Err(error) = &outcome {
+        eprintln!("\nerror: {error:#}");
+    }
+    println!("\nall steps took {}", seconds(session.started.elapsed()));
+    println!("{}", session.tally);
+    if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn steps(session: &mut Session) -> Result<()> {
+    // A build server must not change the lock file; a developer who adds a dependency does.
+    let locked: &[&str] = if env::var_os("CI").is_some() { &["--locked"] } else { &[] };
+    session.step("tools", tools)?;
+    session.step("formatting", || process::run(process::cargo(["fmt", "--all", "--check"])))?;
+    session.step("lints", || clippy(locked))?;
+    session.step("tidy", tidy::run)?;
+    session.step("vectors", || vectors::check_with(locked))?;
+    session.step("documentation", || documentation(locked))?;
+    session.step("the core without std", no_std::check)?;
+    session.step("feature combinations", || features::check(locked))?;
+    session.tests("tests", |tally| tests(locked, tally))?;
+    session.tests("models, loom", |tally| models::check(Checker::Loom, locked, tally))?;
+    session.tests("models, shuttle", |tally| models::check(Checker::Shuttle, locked, tally))
+}
+
+/// What the other steps need. There is nothing to install but two components of the toolchain.
+fn tools() -> Result<()> {
+    for component in ["fmt", "clippy"] {
+        let mut command = process::cargo([component, "--version"]);
+        let found = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if !found.is_ok_and(|status| status.success()) {
+            bail!("cargo {component} is missing; run: rustup component add rustfmt clippy");
+        }
+    }
+    let found = process::git(["--version"]).stdout(Stdio::null()).status();
+    if project::is_clone() && !found.is_ok_and(|status| status.success()) {
+        bail!("git is missing; install it with the package manager of the system");
+    }
+    Ok(())
+}
+
+fn clippy(locked: &[&str]) -> Result<()> {
+    let mut command = process::cargo(["clippy", "--workspace", "--all-targets", "--all-features"]);
+    command.args(locked).args(["--", "-D", "warnings"]);
+    process::run(command)
+}
+
+/// Broken links in the documentation are errors. Libraries only: the program has the name of one.
+fn documentation(locked: &[&str]) -> Result<()> {
+    let mut command = process::cargo(["doc", "--workspace", "--lib", "--all-features"]);
+    command.arg("--no-deps").args(locked).env("RUSTDOCFLAGS", "-D warnings");
+    process::run(command)
+}
+
+fn tests(locked: &[&str], tally: &mut Tally) -> Result<()> {
+    let mut command = process::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]);
+    command.args(locked);
+    process::watch(command, |line| tally.see(line))
+}
+
+/// The steps so far: what they counted, and since when.
+struct Session {
+    tally: Tally,
+    started: Instant,
+}
+
+impl Session {
+    fn start() -> Self {
+        Self { tally: Tally::default(), started: now() }
+    }
+
+    /// A step without tests of its own. If it fails it counts as one failed test, so that the
+    /// last line never says "0 failed" of a run that failed.
+    fn step(&mut self, title: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.tests(title, |_| work())
+    }
+
+    /// A step that counts tests. It fails too when a test was ignored.
+    fn tests(&mut self, title: &str, work: impl FnOnce(&mut Tally) -> Result<()>) -> Result<()> {
+        println!("\n== {title}");
+        let started = now();
+        let mut tally = Tally::default();
+        let mut outcome = work(&mut tally);
+        if outcome.is_ok() && tally.not_passed() > 0 {
+            outcome = Err(anyhow::anyhow!(
+                "{} tests were ignored; a test that cannot run is a failed test",
+                tally.ignored
+            ));
+        }
+        if outcome.is_err() && tally.not_passed() == 0 {
+            tally.failed = 1;
+        }
+        self.tally.add(tally);
+        println!("-- {title}: {}", seconds(started.elapsed()));
+        outcome.map_err(|error| error.context(format!("the step \"{title}\" failed")))
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "how long a step took is told to a person")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1} s", span.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_is_a_failed_test() {
+        let mut session = Session::start();
+        assert!(session.step("fine", || Ok(())).is_ok());
+        let error = session.step("broken", || bail!("no")).unwrap_err();
+        assert_eq!(format!("{error:#}"), "the step \"broken\" failed: no");
+        assert_eq!(session.tally.to_string(), "0 passed, 1 failed");
+    }
+
+    #[test]
+    fn failed_tests_are_not_counted_twice_and_ignored_ones_fail() {
+        let mut session = Session::start();
+        let failing = |tally: &mut Tally| {
+            tally.see("test result: FAILED. 3 passed; 2 failed; 0 ignored");
+            bail!("no")
+        };
+        assert!(session.tests("failing", failing).is_err());
+        assert_eq!(session.tally.to_string(), "3 passed, 2 failed");
+        let ignoring = |tally: &mut Tally| {
+            tally.see("test result: ok. 1 passed; 0 failed; 1 ignored");
+            Ok(())
+        };
+        assert!(session.tests("ignoring", ignoring).is_err());
+        assert_eq!(session.tally.to_string(), "4 passed, 3 failed");
+    }
+}

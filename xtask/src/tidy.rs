@@ -1,0 +1,144 @@
+//! `cargo xtask tidy`: the rules of this repository that the compiler does not know.
+//!
+//! Each rule is a function from text to findings, so that its tests need no files. Every finding
+//! says where, what, and what to do instead.
+
+mod arrows;
+mod code;
+mod files;
+mod licences;
+mod manifests;
+mod scrub;
+mod sizes;
+mod tracked;
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use cargo_metadata::{Metadata, Package};
+
+use crate::project;
+
+/// A text file of the repository; the path is from the root, with forward slashes.
+#[derive(Debug)]
+struct TextFile {
+    path: String,
+    text: String,
+}
+
+/// A member of the workspace.
+#[derive(Debug)]
+struct Member {
+    name: String,
+    /// From the root, such as `crates/tidegate-core`.
+    folder: String,
+    manifest: toml::Table,
+}
+
+/// What the rules found.
+#[derive(Debug, Default)]
+struct Findings {
+    errors: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Findings {
+    fn error(&mut self, place: &str, message: impl AsRef<str>) {
+        self.errors.push(format!("{place}: {}", message.as_ref()));
+    }
+
+    fn note(&mut self, place: &str, message: impl AsRef<str>) {
+        self.notes.push(format!("{place}: {}", message.as_ref()));
+    }
+}
+
+/// Checks every rule and prints all findings.
+pub(crate) fn run() -> Result<()> {
+    let metadata = project::everything()?;
+    let members = members(&metadata)?;
+    let files = files::text_files()?;
+
+    let mut findings = Findings::default();
+    arrows::check(&arrows::dependencies(&metadata), &mut findings);
+    manifests::check(&members, &mut findings);
+    manifests::check_map(&members, &files, &mut findings);
+    licences::check(&licences::foreign(&metadata), &mut findings);
+    if let Some(committed) = files::committed()? {
+        tracked::check_lock_file(&committed, &mut findings);
+    }
+    for file in &files {
+        tracked::check(file, &mut findings);
+        if file.path.ends_with(".rs") {
+            sizes::check(file, &mut findings);
+            code::check(file, oldest_compiler(file, &members), &mut findings);
+        }
+    }
+    report(&findings, files.len(), members.len())
+}
+
+fn report(findings: &Findings, files: usize, members: usize) -> Result<()> {
+    for note in &findings.notes {
+        println!("note: {note}");
+    }
+    for error in &findings.errors {
+        println!("error: {error}");
+    }
+    match findings.errors.len() {
+        0 => println!("tidy: {files} files and {members} packages are in order"),
+        1 => bail!("tidy found one thing to mend"),
+        count => bail!("tidy found {count} things to mend"),
+    }
+    Ok(())
+}
+
+fn members(metadata: &Metadata) -> Result<Vec<Member>> {
+    let member = |package: &Package| {
+        let path = package.manifest_path.strip_prefix(&metadata.workspace_root)?;
+        let text = fs::read_to_string(&package.manifest_path)?;
+        Ok(Member {
+            name: package.name.to_string(),
+            folder: path.parent().map_or_else(String::new, |p| p.as_str().replace('\\', "/")),
+            manifest: text.parse().with_context(|| format!("cannot parse {path}"))?,
+        })
+    };
+    metadata.workspace_packages().into_iter().map(member).collect()
+}
+
+/// The oldest compiler that must understand a file, as (major, minor), if its package names one.
+fn oldest_compiler(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
+    let inside = |member: &&Member| {
+        file.path.strip_prefix(&member.folder).is_some_and(|rest| rest.starts_with('/'))
+    };
+    manifests::rust_version(&members.iter().find(inside)?.manifest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_belongs_to_the_member_whose_folder_it_is_in() {
+        let member = |name: &str, version: &str| Member {
+            name: name.to_owned(),
+            folder: format!("crates/{name}"),
+            manifest: format!("package.rust-version = '{version}'").parse().unwrap(),
+        };
+        let members = [member("tidegate", "1.85"), member("tidegate-config", "1.90")];
+        let version = |path: &str| {
+            let file = TextFile { path: path.to_owned(), text: String::new() };
+            oldest_compiler(&file, &members)
+        };
+        assert_eq!(version("crates/tidegate/src/lib.rs"), Some((1, 85)));
+        assert_eq!(version("crates/tidegate-config/src/lib.rs"), Some((1, 90)));
+        assert_eq!(version("xtask/src/main.rs"), None);
+    }
+
+    #[test]
+    fn any_error_fails_and_notes_do_not() {
+        let mut findings = Findings::default();
+        findings.note("a.rs", "long");
+        assert!(report(&findings, 1, 1).is_ok());
+        findings.error("a.rs", "bad");
+        assert!(report(&findings, 1, 1).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! Which of our crates may depend on which.
+//!
+//! The table is the architecture: a crate that is not in it does not belong to the workspace, and
+//! an arrow that is not in it is a decision that nobody has taken.
+
+use cargo_metadata::{DependencyKind, Metadata};
+
+use super::Findings;
+
+/// Allowed arrows. Rows exist before their crates do, so that the next crate finds its place.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("tidegate-core", &[]),
+    ("tidegate-memory", &["tidegate-core"]),
+    ("tidegate-redis", &["tidegate-core"]),
+    ("tidegate-durable", &["tidegate-core"]),
+    ("tidegate", &["tidegate-core", "tidegate-memory"]),
+    ("tidegate-http", &["tidegate"]),
+    ("tidegate-ws", &["tidegate", "tidegate-http"]),
+    ("tidegate-llm", &["tidegate", "tidegate-http"]),
+    ("tidegate-gateway", &["tidegate-llm", "tidegate-http", "tidegate"]),
+    ("tidegate-config", &["tidegate", "tidegate-llm"]),
+    (
+        "tidegate-server",
+        &[
+            "tidegate-core",
+            "tidegate-memory",
+            "tidegate-redis",
+            "tidegate-durable",
+            "tidegate",
+            "tidegate-http",
+            "tidegate-ws",
+            "tidegate-llm",
+            "tidegate-gateway",
+            "tidegate-config",
+        ],
+    ),
+    ("tidegate-cli", &["tidegate-server", "tidegate-config", "tidegate-sim"]),
+    ("tidegate-sim", &[]),
+    ("tidegate-testkit", &["tidegate-core", "tidegate", "tidegate-sim"]),
+];
+
+/// Tools around the product; they may use anything of ours.
+const TOOLS: &[&str] = &["tidegate-bench", "xtask"];
+
+/// What tests may use on top of the arrows.
+const FOR_TESTS: &str = "tidegate-testkit";
+
+/// An arrow between two members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arrow {
+    from: String,
+    to: String,
+    tests_only: bool,
+}
+
+/// One member and the members that it uses.
+#[derive(Debug)]
+pub(super) struct Uses {
+    name: String,
+    arrows: Vec<Arrow>,
+}
+
+/// The dependencies between the members of the workspace.
+pub(super) fn dependencies(metadata: &Metadata) -> Vec<Uses> {
+    let members = metadata.workspace_packages();
+    let is_member = |name: &str| members.iter().any(|member| member.name.as_str() == name);
+    let uses = |package: &&cargo_metadata::Package| Uses {
+        name: package.name.to_string(),
+        arrows: package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_some() && is_member(&dependency.name))
+            .map(|dependency| Arrow {
+                from: package.name.to_string(),
+                to: dependency.name.clone(),
+                tests_only: dependency.kind == DependencyKind::Development,
+            })
+            .collect(),
+    };
+    members.iter().map(uses).collect()
+}
+
+/// Every member has a row, and every arrow is in its row.
+pub(super) fn check(members: &[Uses], findings: &mut Findings) {
+    for member in members {
+        if TOOLS.contains(&member.name.as_str()) {
+            continue;
+        }
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member.name) else {
+            findings.error(
+                &member.name,
+                "no row in the table of arrows (xtask/src/tidy/arrows.rs). A new crate is a \
+                 decision: give it a row there and a place in ARCHITECTURE.md",
+            );
+            continue;
+        };
+        for arrow in &member.arrows {
+            let for_tests = arrow.tests_only && arrow.to == FOR_TESTS;
+            if for_tests || allowed.contains(&arrow.to.as_str()) {
+                continue;
+            }
+            let may =
+                if allowed.is_empty() { "nothing of ours".into() } else { allowed.join(", ") };
+            findings.error(
+                &arrow.from,
+                format!(
+                    "must not depend on {}; it may use {may}{}. Turn the arrow around, pass the \
+                     thing in as an argument, or move it to the crate that both may use",
+                    arrow.to,
+                    if arrow.tests_only { ", and tidegate-testkit in tests" } else { "" },
+                ),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(name: &str, arrows: &[(&str, bool)]) -> Vec<String> {
+        let arrow = |&(to, tests_only): &(&str, bool)| Arrow {
+            from: name.to_owned(),
+            to: to.to_owned(),
+            tests_only,
+        };
+        let uses = Uses { name: name.to_owned(), arrows: arrows.iter().map(arrow).collect() };
+        let mut findings = Findings::default();
+        check(&[uses], &mut findings);
+        findings.errors
+    }
+
+    #[test]
+    fn arrows_of_the_table_pass() {
+        assert!(
+            errors("tidegate", &[("tidegate-core", false), ("tidegate-memory", false)]).is_empty()
+        );
+        assert!(errors("tidegate-core", &[("tidegate-testkit", true)]).is_empty());
+        assert!(errors("tidegate-bench", &[("tidegate-memory", false)]).is_empty());
+    }
+
+    #[test]
+    fn other_arrows_fail() {
+        let found = errors("tidegate-core", &[("tidegate-memory", false)]);
+        assert!(found[0].contains("must not depend on tidegate-memory"), "{found:?}");
+        assert_eq!(errors("tidegate-sim", &[("tidegate-core", false)]).len(), 1);
+        assert_eq!(errors("tidegate-server", &[("tidegate-testkit", false)]).len(), 1);
+        assert_eq!(errors("tidegate-memory", &[("tidegate-server", true)]).len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_row_fails() {
+        assert_eq!(errors("tidegate-extras", &[]).len(), 1);
+    }
+
+    #[test]
+    fn rows_name_rows_and_make_no_circle() {
+        for (index, (name, allowed)) in ARROWS.iter().enumerate() {
+            for to in *allowed {
+                let place = ARROWS.iter().position(|(row, _)| row == to).unwrap();
+                let later = *to == "tidegate-sim";
+                assert!(place < index || later, "{name} -> {to} points up");
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Rules about the manifests of the members and the map of them.
+
+use toml::{Table, Value};
+
+use super::{Findings, Member, TextFile};
+
+/// Crates that programs build upon promise an older compiler than the program itself.
+const LIBRARIES: &[&str] = &["tidegate-core", "tidegate-memory", "tidegate", "tidegate-http"];
+const LIBRARY_VERSION: &str = "1.85";
+const PROGRAM_VERSION: &str = "1.90";
+
+/// Checks every manifest on its own.
+pub(super) fn check(members: &[Member], findings: &mut Findings) {
+    for member in members {
+        let place = format!("{}/Cargo.toml", member.folder);
+        check_folder(member, &place, findings);
+        check_lints(member, &place, findings);
+        check_rust_version(member, &place, findings);
+        for (table, prefix) in dependency_tables(&member.manifest) {
+            check_versions(table, &place, &prefix, findings);
+        }
+    }
+}
+
+/// ARCHITECTURE.md names every crate.
+pub(super) fn check_map(members: &[Member], files: &[TextFile], findings: &mut Findings) {
+    let map = files.iter().find(|file| file.path == "ARCHITECTURE.md");
+    let text = map.map_or("", |file| file.text.as_str());
+    for member in members.iter().filter(|member| is_crate(member)) {
+        if !text.contains(&format!("`{}`", member.name)) {
+            findings.error(
+                "ARCHITECTURE.md",
+                format!("does not name `{}`. A newcomer finds every crate on the map", member.name),
+            );
+        }
+    }
+}
+
+/// The compiler that a manifest promises, as (major, minor).
+pub(super) fn rust_version(manifest: &Table) -> Option<(u32, u32)> {
+    let mut parts = promised(manifest)?.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn promised(manifest: &Table) -> Option<&str> {
+    manifest.get("package")?.get("rust-version")?.as_str()
+}
+
+fn is_crate(member: &Member) -> bool {
+    member.folder.starts_with("crates/")
+}
+
+fn check_folder(member: &Member, place: &str, findings: &mut Findings) {
+    if is_crate(member) && member.folder != format!("crates/{}", member.name) {
+        findings.error(
+            place,
+            format!("the crate is called {}; its folder is called the same", member.name),
+        );
+    }
+}
+
+fn check_lints(member: &Member, place: &str, findings: &mut Findings) {
+    let lints = member.manifest.get("lints").and_then(|lints| lints.get("workspace"));
+    if lints.and_then(Value::as_bool) != Some(true) {
+        findings.error(
+            place,
+            "takes no part in the lints of the workspace. Add:\n    [lints]\n    workspace = true",
+        );
+    }
+}
+
+fn check_rust_version(member: &Member, place: &str, findings: &mut Findings) {
+    if !is_crate(member) {
+        return;
+    }
+    let library = LIBRARIES.contains(&member.name.as_str());
+    let expected = if library { LIBRARY_VERSION } else { PROGRAM_VERSION };
+    if promised(&member.manifest) != Some(expected) {
+        findings.error(
+            place,
+            format!("must promise rust-version = \"{expected}\", which clippy then checks"),
+        );
+    }
+}
+
+/// All tables of dependencies, those of targets too, with their names.
+fn dependency_tables(manifest: &Table) -> Vec<(&Table, String)> {
+    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
+    let targets = targets.filter_map(|(name, value)| Some((value.as_table()?, name.as_str())));
+    let mut tables = Vec::new();
+    for (parent, target) in targets.chain([(manifest, "")]) {
+        for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+            let Some(table) = parent.get(kind).and_then(Value::as_table) else { continue };
+            let dot = if target.is_empty() { "" } else { "." };
+            tables.push((table, format!("{target}{dot}{kind}")));
+        }
+    }
+    tables
+}
+
+fn check_versions(table: &Table, place: &str, prefix: &str, findings: &mut Findings) {
+    for (name, value) in table {
+        let inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
+        if !inherited {
+            findings.error(
+                place,
+                format!(
+                    "[{prefix}] {name} has a version of its own. Versions stand in \
+                     [workspace.dependencies] at the root; here write {name}.workspace = true"
+                ),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "
+        [package]
+        name = 'tidegate-core'
+        rust-version = '1.85'
+        [dependencies]
+        smallvec.workspace = true
+        thiserror = { workspace = true, features = ['std'] }
+        [lints]
+        workspace = true";
+
+    fn member(name: &str, folder: &str, manifest: &str) -> Member {
+        let manifest = manifest.parse().unwrap();
+        Member { name: name.to_owned(), folder: folder.to_owned(), manifest }
+    }
+
+    fn errors(name: &str, folder: &str, manifest: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        check(&[member(name, folder, manifest)], &mut findings);
+        findings.errors
+    }
+
+    fn core(manifest: &str) -> Vec<String> {
+        errors("tidegate-core", "crates/tidegate-core", manifest)
+    }
+
+    #[test]
+    fn a_good_manifest_passes() {
+        assert_eq!(core(GOOD), [] as [String; 0]);
+    }
+
+    #[test]
+    fn folder_and_crate_have_one_name() {
+        assert_eq!(errors("tidegate-core", "crates/core", GOOD).len(), 1);
+        assert!(errors("tidegate-core", "tools/core", GOOD).is_empty());
+    }
+
+    #[test]
+    fn lints_are_those_of_the_workspace() {
+        let found = core(&GOOD.replace("workspace = true\"", "").replace("[lints]", "[other]"));
+        assert!(found[0].contains("takes no part in the lints"), "{found:?}");
+    }
+
+    #[test]
+    fn the_promised_compiler_is_the_agreed_one() {
+        assert_eq!(core(&GOOD.replace("1.85", "1.86")).len(), 1);
+        assert_eq!(core(&GOOD.replace("rust-version = '1.85'", "")).len(), 1);
+        let server = |manifest: &str| errors("tidegate-server", "crates/tidegate-server", manifest);
+        assert_eq!(server(GOOD).len(), 1);
+        assert!(server(&GOOD.replace("1.85", "1.90")).is_empty());
+        assert_eq!(rust_version(&GOOD.parse().unwrap()), Some((1, 85)));
+    }
+
+    #[test]
+    fn versions_stand_at_the_root_only() {
+        for line in [
+            "[dev-dependencies]\nproptest = '1'",
+            "[build-dependencies]\ncc = { version = '1' }",
+            "[target.'cfg(unix)'.dependencies]\nlibc = '0.2'",
+            "[dev-dependencies]\ntidegate = { path = '../tidegate' }",
+        ] {
+            let found = core(&format!("{GOOD}\n{line}"));
+            assert_eq!(found.len(), 1, "{line}");
+            assert!(found[0].contains("has a version of its own"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn every_crate_is_on_the_map() {
+        let map = |text: &str| {
+            let file = TextFile { path: "ARCHITECTURE.md".into(), text: text.into() };
+            let members =
+                [member("tidegate", "crates/tidegate", GOOD), member("xtask", "xtask", GOOD)];
+            let mut findings = Findings::default();
+            check_map(&members, &[file], &mut findings);
+            findings.errors.len()
+        };
+        assert_eq!(map("the crate `tidegate` does"), 0);
+        assert_eq!(map("the crate `tidegate-core` does"), 1);
+    }
+}
