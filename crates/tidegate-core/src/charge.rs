@@ -86,15 +86,3 @@ impl<'a> Correction<'a> {
         Self { target: Target::new(limit, key), delta }
     }
 }
-
-/// Checks the length of a list.
-///
-/// # Errors
-/// When it is empty or too long.
-pub(crate) fn check_len(len: usize) -> Result<(), ChargeError> {
-    match len {
-        0 => Err(ChargeError::Empty),
-        1..=MAX_CHARGES => Ok(()),
-        _ => Err(ChargeError::TooMany(len)),
-    }
-}

@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use crate::account::Account;
-use crate::charge::{ChargeError, check_len};
+use crate::charge::{ChargeError, MAX_CHARGES};
 use crate::decision::Outcomes;
 use crate::time::{Now, Time};
 
@@ -17,7 +17,11 @@ pub use crate::account::Settled;
 /// # Errors
 /// When it is empty or longer than [`MAX_CHARGES`](crate::MAX_CHARGES).
 pub fn check_list(len: usize) -> Result<(), ChargeError> {
-    check_len(len)
+    match len {
+        0 => Err(ChargeError::Empty),
+        1..=MAX_CHARGES => Ok(()),
+        _ => Err(ChargeError::TooMany(len)),
+    }
 }
 
 /// The instant at which every account can be charged, if it is at most `horizon` away.

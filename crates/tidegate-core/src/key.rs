@@ -154,6 +154,13 @@ impl KeyBuf {
     }
 }
 
+impl From<Key<'_>> for KeyBuf {
+    /// The same key, owned; its name is taken as it is.
+    fn from(key: Key<'_>) -> Self {
+        Self { name: key.name.into(), group: key.group.map(Into::into) }
+    }
+}
+
 impl fmt::Debug for KeyBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_key().fmt(f)

@@ -27,6 +27,12 @@ pub enum LimitError {
     /// An inline limit is its parameters: other parameters are another limit.
     #[error("an inline limit cannot be revised; name it")]
     Inline,
+    /// Another policy has this name already.
+    #[error("there is a limit named {0:?} with another policy; reconfigure that one")]
+    Taken(String),
+    /// A calendar quota without a schedule to take its windows from.
+    #[error("a calendar quota needs a schedule; make the limit with one")]
+    NoSchedule,
     /// More than 2^24 revisions.
     #[error("the limit has been revised too often; restart with its present policy")]
     TooManyRevisions,
@@ -93,7 +99,6 @@ pub struct Limit(Arc<Inner>);
 struct Inner {
     identity: Arc<str>,
     inline: bool,
-    tag: u64,
     current: Revision,
     past: Vec<Revision>,
 }
@@ -133,7 +138,7 @@ impl Limit {
 
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
         let current = Revision { generation: 0, policy, change: Change::default() };
-        Self(Arc::new(Inner { tag: fnv(&identity), identity, inline, current, past: Vec::new() }))
+        Self(Arc::new(Inner { identity, inline, current, past: Vec::new() }))
     }
 
     /// The same limit with another policy, one generation on.
@@ -157,6 +162,12 @@ impl Limit {
         Ok(Self(Arc::new(Inner { identity: self.0.identity.clone(), current, past, ..*self.0 })))
     }
 
+    /// The identity, shared.
+    #[must_use]
+    pub fn shared_identity(&self) -> Arc<str> {
+        self.0.identity.clone()
+    }
+
     /// What identifies the limit: its name, or the fingerprint of an inline policy.
     #[must_use]
     pub fn identity(&self) -> &str {
@@ -173,12 +184,6 @@ impl Limit {
     #[must_use]
     pub fn is_inline(&self) -> bool {
         self.0.inline
-    }
-
-    /// A 64-bit hash of the identity, the same in every process.
-    #[must_use]
-    pub fn tag(&self) -> u64 {
-        self.0.tag
     }
 
     /// The policy now.
@@ -211,13 +216,6 @@ impl PartialEq for Limit {
 }
 
 impl Eq for Limit {}
-
-/// FNV-1a, 64 bits: small, stable across versions, and only ever fed by operators.
-fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::bucket::Bucket;
 use crate::counter::{Allowance, Concurrency, Quota};
 use crate::rate::{Rate, RateError};
+use crate::time::MAX_SPAN;
 
 /// How far ahead a reservation may start unless the policy says otherwise.
 const DEFAULT_HORIZON: Duration = Duration::from_secs(3_600);
@@ -147,7 +148,7 @@ impl Policy {
     pub const fn horizon(&self) -> Duration {
         match self {
             Self::Bucket(bucket) => bucket.horizon(),
-            Self::Quota(_) | Self::Allowance(_) | Self::Concurrency(_) => MAX_HORIZON,
+            Self::Quota(_) | Self::Allowance(_) | Self::Concurrency(_) => MAX_SPAN,
         }
     }
 
@@ -175,9 +176,6 @@ impl Policy {
         text
     }
 }
-
-/// Kinds without a future are booked from now; the others of a list decide how far ahead it starts.
-const MAX_HORIZON: Duration = crate::time::MAX_SPAN;
 
 /// Builds a token bucket policy. What is wrong is told by [`build`](Self::build).
 #[derive(Clone, Copy, Debug)]

@@ -47,8 +47,8 @@ impl State {
     }
 
     /// The state under the present policy of `limit`, of a bucket that was last written under
-    /// `generation`. Conversion happens when a bucket is next touched; until then it refills as
-    /// before.
+    /// `generation`. A store converts a bucket when it is next asked to spend from it, also if it
+    /// denies that; until then the bucket refills as before.
     #[must_use]
     pub fn carried(self, limit: &Limit, generation: u32, now: Time) -> Self {
         if generation == limit.generation() {

@@ -11,6 +11,7 @@ use crate::table::Table;
 
 const DEFAULT_MEMORY: usize = 64 << 20;
 const MIN_MEMORY: usize = 1 << 20;
+const MAX_MEMORY: usize = 1 << 40;
 /// Slots of a shard at its largest: small enough that growing it takes some tens of
 /// microseconds.
 const MAX_SLOTS: usize = 4_096;
@@ -22,6 +23,9 @@ pub enum MemoryError {
     /// Less than 1 MiB.
     #[error("max_memory must be at least 1 MiB, not {0} bytes")]
     TooLittle(usize),
+    /// More than 1 TiB.
+    #[error("max_memory must be at most 1 TiB, not {0} bytes")]
+    TooMuch(usize),
     /// The operating system gives no random bytes.
     #[error("no random bytes for the hash secret: {0}")]
     NoRandomness(getrandom::Error),
@@ -31,7 +35,9 @@ pub enum MemoryError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// It shares one of 4,096 buckets of its limit with others.
+    /// It shares one of 4,096 buckets of its limit with others. Such a set takes 96 KiB; an eighth
+    /// of the memory is kept for sets, half of that at most for inline limits. A limit for which
+    /// there is none left denies. Resetting a key does not touch a bucket that it shares.
     #[default]
     Shared,
     /// It is denied.
@@ -46,7 +52,7 @@ pub(crate) struct Sizes {
     pub(crate) max_slots: usize,
     /// Holds that one shard may have.
     pub(crate) max_holds: usize,
-    /// Leases that one shard may have.
+    /// Leases that the store may have.
     pub(crate) max_leases: usize,
     /// Limits that may have shared buckets.
     pub(crate) max_shared_sets: usize,
@@ -64,7 +70,7 @@ impl Sizes {
             shards,
             max_slots: MAX_SLOTS,
             max_holds: per_shard / 4 / Shard::HOLD_BYTES,
-            max_leases: per_shard / 2 / Leases::BYTES,
+            max_leases: eighth / 2 / Leases::BYTES,
             max_shared_sets: (eighth / SharedBuckets::SET_BYTES).max(1),
         }
     }
@@ -92,7 +98,7 @@ impl MemoryStoreBuilder {
         Self { max_memory: DEFAULT_MEMORY, overflow: Overflow::default(), clock: None, seed: None }
     }
 
-    /// Bytes that the store may take, at least 1 MiB. Default: 64 MiB, which is room for some
+    /// Bytes that the store may take, from 1 MiB to 1 TiB. Default: 64 MiB, which is room for some
     /// 1.5 million keys. Memory is taken as keys come.
     pub fn max_memory(mut self, bytes: usize) -> Self {
         self.max_memory = bytes;
@@ -122,10 +128,13 @@ impl MemoryStoreBuilder {
     /// The store.
     ///
     /// # Errors
-    /// When the memory is below 1 MiB, or the operating system gives no random bytes.
+    /// When the memory is below 1 MiB or above 1 TiB, or the operating system gives no random bytes.
     pub fn build(self) -> Result<MemoryStore, MemoryError> {
         if self.max_memory < MIN_MEMORY {
             return Err(MemoryError::TooLittle(self.max_memory));
+        }
+        if self.max_memory > MAX_MEMORY {
+            return Err(MemoryError::TooMuch(self.max_memory));
         }
         let random = || getrandom::u64().map_err(MemoryError::NoRandomness);
         let (seed, issuer) = match self.seed {

@@ -28,8 +28,9 @@ impl Hasher {
         if let Some(group) = key.group() {
             hash ^= mix(self.text(group) ^ GROUP);
         }
-        // For a given limit this is a bijection of the key's hash.
-        mix(hash ^ limit.tag() ^ self.salt).max(1)
+        // For a given limit this is a bijection of the key's hash. The identity is hashed with the
+        // secret as well: callers may choose inline policies.
+        mix(hash ^ mix(self.text(limit.identity()) ^ self.salt)).max(1)
     }
 
     #[inline]

@@ -1,6 +1,8 @@
 //! Slots taken under concurrency limits: one lease per acquisition, released or run out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{Concurrency, Time};
@@ -14,17 +16,59 @@ struct Lease {
     ends: Option<Time>,
 }
 
+/// How many leases the whole store may have, and has. All those of a key are in one shard, so the
+/// shards cannot have a budget each.
+#[derive(Debug)]
+pub(crate) struct LeaseBudget {
+    most: usize,
+    out: AtomicUsize,
+}
+
+impl LeaseBudget {
+    pub(crate) const fn new(most: usize) -> Self {
+        Self { most, out: AtomicUsize::new(0) }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.out.load(Ordering::Relaxed) >= self.most
+    }
+}
+
 /// The leases of one shard, by bucket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leases {
     buckets: BTreeMap<u64, Vec<Lease>>,
     total: usize,
     last_id: u64,
+    budget: Arc<LeaseBudget>,
 }
 
 impl Leases {
-    /// Bytes that one lease takes, the share of its map entry included.
-    pub(crate) const BYTES: usize = 96;
+    /// Bytes that a lease takes at most, alone under its key: map entry, list and allocator.
+    pub(crate) const BYTES: usize = 224;
+
+    pub(crate) fn new(budget: Arc<LeaseBudget>) -> Self {
+        Self { buckets: BTreeMap::new(), total: 0, last_id: 0, budget }
+    }
+
+    /// Whether one more lease may be given out. What has run out in this shard is forgotten
+    /// first.
+    pub(crate) fn have_room(&mut self, now: Time) -> bool {
+        if self.budget.is_spent() {
+            self.expire_all(now);
+        }
+        !self.budget.is_spent()
+    }
+
+    /// Counts leases in or out.
+    fn set_total(&mut self, total: usize) {
+        if total > self.total {
+            self.budget.out.fetch_add(total - self.total, Ordering::Relaxed);
+        } else {
+            self.budget.out.fetch_sub(self.total - total, Ordering::Relaxed);
+        }
+        self.total = total;
+    }
 
     /// How many leases there are.
     pub(crate) fn len(&self) -> usize {
@@ -65,7 +109,7 @@ impl Leases {
         now: Time,
     ) -> u64 {
         self.last_id += 1;
-        self.total += 1;
+        self.set_total(self.total + 1);
         let ends = lease.map(|lease| now.after(lease));
         self.buckets.entry(bucket).or_default().push(Lease { id: self.last_id, slots, ends });
         self.last_id
@@ -78,13 +122,14 @@ impl Leases {
         let Some(index) = leases.iter().position(|lease| lease.id == id) else { return 0 };
         let given = leases[index].slots.min(slots);
         leases[index].slots -= given;
-        if leases[index].slots == 0 {
+        let ended = leases[index].slots == 0;
+        if ended {
             leases.swap_remove(index);
-            self.total -= 1;
         }
         if leases.is_empty() {
             self.buckets.remove(&bucket);
         }
+        self.set_total(self.total - usize::from(ended));
         given
     }
 
@@ -106,8 +151,17 @@ impl Leases {
     /// Forgets a bucket; says whether it had any lease.
     pub(crate) fn forget(&mut self, bucket: u64) -> bool {
         let leases = self.buckets.remove(&bucket).unwrap_or_default();
-        self.total -= leases.len();
+        self.set_total(self.total - leases.len());
         !leases.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.buckets.clear();
+        self.set_total(0);
+    }
+
+    pub(crate) fn budget(&self) -> Arc<LeaseBudget> {
+        self.budget.clone()
     }
 
     /// Forgets what has run out everywhere.
@@ -116,17 +170,18 @@ impl Leases {
             leases.retain(|lease| lease.ends.is_none_or(|end| end > now));
             !leases.is_empty()
         });
-        self.total = self.buckets.values().map(Vec::len).sum();
+        self.set_total(self.buckets.values().map(Vec::len).sum());
     }
 
     fn expire(&mut self, bucket: u64, now: Time) {
         let Some(leases) = self.buckets.get_mut(&bucket) else { return };
         let before = leases.len();
         leases.retain(|lease| lease.ends.is_none_or(|end| end > now));
-        self.total -= before - leases.len();
+        let ended = before - leases.len();
         if leases.is_empty() {
             self.buckets.remove(&bucket);
         }
+        self.set_total(self.total - ended);
     }
 }
 
@@ -143,7 +198,7 @@ mod tests {
 
     #[test]
     fn leases_run_out_unless_renewed() {
-        let mut leases = Leases::default();
+        let mut leases = Leases::new(Arc::new(LeaseBudget::new(9)));
         let lease = Some(Duration::from_secs(10));
         let first = leases.acquire(1, 2, lease, at(0));
         let second = leases.acquire(1, 1, lease, at(5));
@@ -163,7 +218,7 @@ mod tests {
         let Policy::Concurrency(policy) = Policy::concurrency(4, None).unwrap() else {
             unreachable!()
         };
-        let mut leases = Leases::default();
+        let mut leases = Leases::new(Arc::new(LeaseBudget::new(9)));
         leases.acquire(1, 2, Some(Duration::from_secs(30)), at(0));
         leases.acquire(1, 1, Some(Duration::from_secs(10)), at(0));
         leases.acquire(1, 1, None, at(0));

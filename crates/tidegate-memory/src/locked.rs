@@ -1,8 +1,8 @@
 //! What one operation has locked, and how it finds and writes its buckets there.
 //!
 //! Locks are taken in one order, so lists cannot deadlock: shards by their number, then the
-//! shared buckets, then the newest limits. The clock is read before them; a stale reading makes
-//! a decision stricter, never laxer.
+//! shared buckets, then the newest limits. The clock is read when the shards are locked: a
+//! reading from before could be older than what another thread has written meanwhile.
 
 use std::sync::PoisonError;
 
@@ -28,8 +28,9 @@ pub(crate) struct Locked<'s> {
 
 struct LockedShard<'s> {
     number: usize,
-    /// New keys of this list that may have to be put in.
-    newcomers: usize,
+    /// Keys of this list that live here. Each may have to be put in: a sweep for the sake of one
+    /// may take another out.
+    seats: usize,
     guard: MutexGuard<'s, Shard>,
 }
 
@@ -43,13 +44,14 @@ impl<'s> Locked<'s> {
         numbers.dedup();
         let shards = numbers.iter().map(|&number| {
             let guard = lock(&store.shards[number].0);
-            LockedShard { number, newcomers: 0, guard }
+            LockedShard { number, seats: 0, guard }
         });
-        let locked = Self { store, shards: shards.collect(), shared: None };
+        let mut locked = Self { store, shards: shards.collect(), shared: None };
         for seat in seats.as_mut_slice() {
             let number = store.shard_of(seat.hash);
             let place = locked.shards.iter().position(|shard| shard.number == number);
             seat.guard = place.unwrap_or(0);
+            locked.shards[seat.guard].seats += 1;
         }
         locked
     }
@@ -80,7 +82,7 @@ impl<'s> Locked<'s> {
             let own = self.shard(seat).table.get(seat.hash);
             let own = own.map(|slot| (slot.state(), slot.generation()));
             let found = match (stamp.map(|stamp| stamp.place), own) {
-                (Some(Place::Shared), _) => self.open_shared(seat, now),
+                (Some(Place::Shared), _) => self.open_charged(seat),
                 (_, Some(own)) => Some(own),
                 (_, None) => self.open_newcomer(seat, now),
             };
@@ -109,7 +111,7 @@ impl<'s> Locked<'s> {
     pub(crate) fn mark_shut_out(&mut self, outcomes: &mut Outcomes, seats: &Seats<'_>, now: Time) {
         for (outcome, index) in outcomes.iter_mut().zip(seats.order()) {
             let seat = &seats.as_slice()[index];
-            if seat.shut_out {
+            if seat.shut_out && seat.amount > 0 {
                 let retry = Retry::After(self.shard(seat).room_in(now));
                 *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
             }
@@ -125,6 +127,7 @@ impl<'s> Locked<'s> {
             (Place::Shared, _) => {
                 self.shared().write(seat.limit(), hash, state);
                 self.shard(seat).note_shared(state, now);
+                self.remember(seat);
             }
             (_, Policy::Concurrency(policy)) if seat.amount > 0 => {
                 let leases = &mut self.shard(seat).leases;
@@ -134,9 +137,7 @@ impl<'s> Locked<'s> {
             (_, Policy::Concurrency(_)) => {}
             _ => {
                 self.shard(seat).write(hash, state, generation, now);
-                if generation > 0 {
-                    self.remember(seat);
-                }
+                self.remember(seat);
             }
         }
         if seat.reopened {
@@ -171,12 +172,8 @@ impl<'s> Locked<'s> {
     }
 
     fn open_slots(&mut self, seat: &mut Seat<'_>, now: Time) -> Result<(), StoreError> {
-        let most = self.store.sizes.max_leases;
         let leases = &mut self.shard(seat).leases;
-        if leases.len() >= most {
-            leases.expire_all(now);
-        }
-        if leases.len() >= most && seat.amount > 0 {
+        if seat.amount > 0 && !leases.have_room(now) {
             return Err(StoreError::Full);
         }
         seat.state = State::Concurrency { taken: leases.taken(seat.hash, now) };
@@ -187,9 +184,8 @@ impl<'s> Locked<'s> {
     fn open_newcomer(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
         let store = self.store;
         let shard = &mut self.shards[seat.guard];
-        shard.newcomers += 1;
         let max_slots = store.sizes.max_slots;
-        if shard.guard.make_room(shard.newcomers, max_slots, now.time, &store.clock) {
+        if shard.guard.make_room(shard.seats, max_slots, now.time, &store.clock) {
             // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
             // by the end of a flood.
             let owed = if shard.guard.may_owe(now.time) {
@@ -200,7 +196,6 @@ impl<'s> Locked<'s> {
             let owed = owed.filter(|(state, _)| !state.is_fresh(now));
             return Some(owed.unwrap_or((State::Fresh, seat.limit().generation())));
         }
-        shard.newcomers -= 1;
         shard.guard.counts.overflowed += 1;
         match store.overflow {
             Overflow::Shared => self.open_shared(seat, now),
@@ -218,27 +213,40 @@ impl<'s> Locked<'s> {
         found
     }
 
+    /// The shared bucket that a receipt names. A set that is gone was full again.
+    fn open_charged(&mut self, seat: &mut Seat<'_>) -> Option<(State, u32)> {
+        let found = self.shared().look(seat.limit(), seat.hash);
+        if found.is_some() {
+            seat.place = Place::Shared;
+        }
+        Some(found.unwrap_or((State::Fresh, seat.limit().generation())))
+    }
+
     /// Brings a stored state under the policy that decides: the newer one of caller and store.
     #[inline]
     fn adopt(&mut self, seat: &mut Seat<'_>, state: State, generation: u32, now: Time) {
         if generation > seat.limit().generation() {
             let newest = self.store.newest.read().unwrap_or_else(PoisonError::into_inner);
-            seat.newer = newest.get(&seat.limit().tag()).cloned();
+            seat.newer = newest.get(seat.limit().identity()).cloned();
         }
+        seat.converted = generation != seat.limit().generation();
         seat.state = state.carried(seat.limit(), generation, now);
     }
 
     /// Keeps a revised limit for callers that still hold an older one.
     fn remember(&self, seat: &Seat<'_>) {
-        let (tag, generation) = (seat.limit().tag(), seat.limit().generation());
+        let (limit, generation) = (seat.limit(), seat.limit().generation());
+        if generation == 0 {
+            return;
+        }
         let known = |limit: &tidegate_core::Limit| limit.generation() >= generation;
         let newest = self.store.newest.read().unwrap_or_else(PoisonError::into_inner);
-        let up_to_date = newest.get(&tag).is_some_and(known);
+        let up_to_date = newest.get(limit.identity()).is_some_and(known);
         drop(newest);
         if !up_to_date {
             let mut newest = self.store.newest.write().unwrap_or_else(PoisonError::into_inner);
-            if !newest.get(&tag).is_some_and(known) {
-                newest.insert(tag, seat.limit().clone());
+            if !newest.get(limit.identity()).is_some_and(known) {
+                newest.insert(limit.shared_identity(), limit.clone());
             }
         }
     }
@@ -260,7 +268,7 @@ fn count_hold(seat: &mut Seat<'_>, hold: Option<(Time, u32)>, now: Time) {
     }
     let reopened = State::after_hold(limit, generation, until, now);
     seat.state = seat.state.or_less(reopened);
-    seat.reopened = true;
+    (seat.reopened, seat.converted) = (true, true);
 }
 
 /// Lets a seat on a shared bucket join an earlier seat on the same one.
@@ -273,5 +281,41 @@ fn join_neighbour(seats: &mut Seats<'_>, index: usize) {
     };
     if let Some(earlier) = before.iter().position(same) {
         seats.join(index, earlier);
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate_core::{Charge, Key, Limit, Operation};
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::table::Table;
+
+    /// Room was made for the new keys of a list, and the sweep for it took out old ones of the
+    /// same list, which then came back: a table without a vacant place, and a probe without end.
+    #[test]
+    fn room_is_made_for_every_key_of_a_list() {
+        let clock = ManualClock::new();
+        let builder = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone()).seed(7);
+        let store = builder.build().unwrap();
+        let limit = Limit::named("a", Policy::per_second(1).build().unwrap()).unwrap();
+        let names = (0..).map(|number: u32| number.to_string());
+        let hash = |name: &str| store.hasher.bucket(&limit, Key::new(name));
+        let names: Vec<String> =
+            names.filter(|name| store.shard_of(hash(name)) == 0).take(16).collect();
+        for name in &names[..7] {
+            assert!(store.take_one(&limit, Key::new(name), 1).is_allowed());
+        }
+        clock.advance(Duration::from_secs(2));
+        let charges: Vec<_> =
+            names.iter().map(|name| Charge::new(&limit, name.as_str(), 1)).collect();
+        assert!(store.execute(&Operation::Take(&charges)).is_ok());
+        let shard = lock(&store.shards[0].0);
+        assert_eq!(shard.table.len(), 16);
+        assert!(shard.table.len() <= Table::load(shard.table.slots()));
     }
 }

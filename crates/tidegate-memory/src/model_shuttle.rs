@@ -60,28 +60,26 @@ fn lists_spend_whole_or_not_at_all() {
     );
 }
 
+/// Keys of a brisk limit come, are full again after a millisecond and are swept out, by threads
+/// that grow the table and clean it, while an offender owes.
 #[test]
 fn growth_and_eviction_lose_no_debt() {
     shuttle::check_random(
         || {
             let clock = ManualClock::new();
-            let store = Arc::new(
-                MemoryStore::builder()
-                    .max_memory(1 << 20)
-                    .clock(clock.clone())
-                    .seed(7)
-                    .build()
-                    .unwrap(),
-            );
-            let (offender, other) = (limit("offender", 1), limit("other", 1));
+            let builder = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone());
+            let store = Arc::new(builder.seed(7).build().unwrap());
+            let offender = limit("offender", 1);
+            let brisk = Policy::per_second(1_000).capacity(1).build().unwrap();
+            let brisk = Limit::named("brisk", brisk).unwrap();
             assert!(store.take_one(&offender, Key::new("x"), 1).is_allowed());
             let workers: Vec<_> = (0..THREADS)
                 .map(|worker| {
-                    let (store, other, clock) = (store.clone(), other.clone(), clock.clone());
+                    let (store, brisk, clock) = (store.clone(), brisk.clone(), clock.clone());
                     thread::spawn(move || {
                         for number in 0..20 {
                             let key = format!("{worker}-{number}");
-                            let _ = store.take_one(&other, Key::new(&key), 1);
+                            assert!(store.take_one(&brisk, Key::new(&key), 1).is_allowed());
                             if thread_rng().gen_bool(0.1) {
                                 clock.advance(Duration::from_millis(1));
                                 store.cleanup_stale(Duration::ZERO);
@@ -93,10 +91,59 @@ fn growth_and_eviction_lose_no_debt() {
             for worker in workers {
                 worker.join().unwrap();
             }
+            clock.advance(Duration::from_millis(1));
+            store.cleanup_stale(Duration::ZERO);
+            let stats = store.stats();
+            assert_eq!((stats.keys, stats.evicted), (1, 60), "all but the offender are swept");
             assert!(!store.take_one(&offender, Key::new("x"), 1).is_allowed());
         },
         SCHEDULES / 10,
     );
+}
+
+/// A full store: keys of different shards meet on shared buckets, each under its own lock.
+#[test]
+fn shared_buckets_lose_no_update() {
+    shuttle::check_random(
+        || {
+            let builder = MemoryStore::builder().max_memory(1 << 20).clock(ManualClock::new());
+            let store = Arc::new(builder.seed(7).build().unwrap());
+            store.pretend_full();
+            let late = limit("late", 3);
+            // Keys of several shards that share a bucket.
+            let workers: Vec<_> = (0..THREADS)
+                .map(|worker| {
+                    let (store, late) = (store.clone(), late.clone());
+                    thread::spawn(move || {
+                        let key = store.key_on_shared_bucket(&late, 9, worker);
+                        (0..2)
+                            .filter(|_| store.take_one(&late, Key::new(&key), 1).is_allowed())
+                            .count()
+                    })
+                })
+                .collect();
+            let granted: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
+            assert_eq!(granted, 3, "six tries on a shared bucket of three");
+        },
+        SCHEDULES / 20,
+    );
+}
+
+impl MemoryStore {
+    /// Lets no shard take a key: as if all were full of keys in debt.
+    fn pretend_full(self: &Arc<Self>) {
+        for shard in &self.shards {
+            crate::sync::lock(&shard.0).pretend_full();
+        }
+    }
+
+    /// The `nth` key that shares this bucket of a limit.
+    fn key_on_shared_bucket(&self, limit: &Limit, bucket: usize, nth: usize) -> String {
+        let shares = |key: &String| {
+            crate::overflow::bucket(self.hasher.bucket(limit, Key::new(key))) == bucket
+        };
+        (0_u32..).map(|number| number.to_string()).filter(shares).nth(nth).unwrap()
+    }
 }
 
 #[test]

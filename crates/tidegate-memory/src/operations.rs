@@ -43,8 +43,8 @@ impl MemoryStore {
         decide::check_list(charges.len())?;
         let entries = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let mut seats = Seats::new(entries, |target| self.hash(target));
-        let now = self.now(&seats);
         let mut locked = Locked::new(self, &mut seats);
+        let now = self.moment(&seats);
         locked.open(&mut seats, None, now)?;
         let mut accounts = seats.accounts(now)?;
         for (account, seat) in accounts.iter_mut().zip(seats.as_slice()) {
@@ -54,14 +54,15 @@ impl MemoryStore {
             Mode::Take | Mode::Peek => Duration::ZERO,
             Mode::Reserve(horizon) => horizon,
         };
-        let open = seats.as_slice().iter().all(|seat| !seat.shut_out);
+        let open = seats.as_slice().iter().all(|seat| !seat.shut_out || seat.amount == 0);
         let start = if open { decide::start(&accounts, horizon, now) } else { None };
         let Some(start) = start else {
             let mut outcomes = decide::refused(&accounts, seats.order(), now);
             locked.mark_shut_out(&mut outcomes, &seats, now.time);
             if !matches!(mode, Mode::Peek) {
-                let repaired = |mut a: Account<'_>| a.repair(now).then(|| a.state());
-                let states: States = accounts.into_iter().map(repaired).collect();
+                let mended = |(account, seat)| mended(account, seat, now);
+                let states: States =
+                    accounts.into_iter().zip(seats.as_slice()).map(mended).collect();
                 write_back(&mut seats, &states, &mut locked, now);
             }
             return Ok(Decision::Denied(Denial::new(outcomes)));
@@ -74,8 +75,7 @@ impl MemoryStore {
         }
         let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
         write_back(&mut seats, &states, &mut locked, now);
-        let stamps = seats.order().map(|index| stamp(&seats.as_slice()[index]));
-        let receipt = Receipt::new(self.issuer, start, stamps);
+        let receipt = Receipt::new(self.issuer, start, seats.stamps());
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
     }
 
@@ -86,8 +86,8 @@ impl MemoryStore {
         let limit = charge.target.limit;
         let Policy::Bucket(_) = limit.policy() else { return None };
         let hash = self.hash(&charge.target);
-        let now = Now::at(self.clock.now());
         let mut shard = lock(&self.shards[self.shard_of(hash)].0);
+        let now = Now::at(self.clock.now());
         let state = shard.plain_state(hash, limit.generation())?;
         let mut account = [Account::new(limit.policy(), state, Time::ZERO, charge.cost)];
         let Some(start) = decide::start(&account, Duration::ZERO, now) else {
@@ -122,8 +122,8 @@ impl MemoryStore {
         }
         let amounts = corrections.iter().map(|correction| i128::from(correction.delta));
         let mut seats = Seats::new(targets().zip(amounts), |target| self.hash(target));
-        let now = self.now(&seats);
         let mut locked = Locked::new(self, &mut seats);
+        let now = self.moment(&seats);
         locked.open(&mut seats, receipt, now)?;
         let mut accounts = seats.accounts(now)?;
         let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
@@ -159,8 +159,8 @@ impl MemoryStore {
         decide::check_list(targets.len())?;
         self.check(receipt, targets.iter().copied())?;
         let mut seats = Seats::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
-        let now = self.clock.now();
         let mut locked = Locked::new(self, &mut seats);
+        let now = self.clock.now();
         let mut slots = 0;
         for (index, seat) in seats.as_slice().iter().enumerate() {
             let place = seats.stamp_of(index, receipt).map(|stamp| stamp.place);
@@ -179,12 +179,12 @@ impl MemoryStore {
 
     pub(crate) fn hold(&self, target: &Target<'_>, span: Duration) -> Result<Duration, StoreError> {
         let hash = self.hash(target);
-        let now = self.clock.now();
         let refill = match target.limit.policy() {
             Policy::Bucket(bucket) => Duration::from_nanos(bucket.time_to_full().ceil()),
             _ => Duration::ZERO,
         };
         let mut shard = lock(&self.shards[self.shard_of(hash)].0);
+        let now = self.clock.now();
         let until = now.after(span.min(MAX_SPAN));
         let hold = (until, refill, target.limit.generation());
         let held = shard.hold(hash, hold, self.sizes.max_holds, now);
@@ -217,7 +217,7 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn now(&self, seats: &Seats<'_>) -> Now {
+    fn moment(&self, seats: &Seats<'_>) -> Now {
         let wall = if seats.need_wall() { self.clock.wall() } else { WallTime::default() };
         Now { time: self.clock.now(), wall }
     }
@@ -242,15 +242,19 @@ type States = SmallVec<[Option<State>; 1]>;
 #[inline]
 fn write_back(seats: &mut Seats<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
     for (seat, state) in seats.as_mut_slice().iter_mut().zip(states) {
-        if let (Some(state), true) = (state, seat.amount != 0) {
+        if let (Some(state), true) = (state, seat.amount != 0 && !seat.shut_out) {
             seat.state = *state;
             locked.write(seat, now);
         }
     }
 }
 
-#[inline]
-fn stamp(seat: &Seat<'_>) -> Stamp {
-    let generation = seat.limit().generation();
-    Stamp { bucket: seat.hash, place: seat.place, generation, state: seat.state }
+/// The state that a denial leaves, if it changes: nothing is spent, but a bucket comes under the
+/// present policy, and what a clock that stepped back has left is brought back. The time of a
+/// shared bucket may have been read by another thread later than ours: it is left alone.
+fn mended(mut account: Account<'_>, seat: &Seat<'_>, now: Now) -> Option<State> {
+    if account.concurrency().is_some() || seat.place == Place::Shared {
+        return None;
+    }
+    (account.repair(now) || seat.converted).then(|| account.state())
 }

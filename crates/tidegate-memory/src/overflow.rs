@@ -5,6 +5,7 @@
 //! grows memory nor frees an offender; a bystander shares a bucket with a few of the flood.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidegate_core::{Limit, Now, State};
 
@@ -22,10 +23,17 @@ pub(crate) struct SharedBuckets {
 
 /// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
 /// keys of different shards share it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sets {
-    by_limit: BTreeMap<u64, Box<[Slot]>>,
+    by_limit: BTreeMap<Arc<str>, Box<[Slot]>>,
+    /// How many sets there may be.
     most: usize,
+    /// How many of them inline limits may have, so that callers cannot use up what the configured
+    /// ones need.
+    most_inline: usize,
+    inline: usize,
+    /// Limits whose buckets the present operation has read: their sets stay until it is done.
+    pinned: Vec<Arc<str>>,
 }
 
 impl SharedBuckets {
@@ -33,13 +41,15 @@ impl SharedBuckets {
     pub(crate) const SET_BYTES: usize = BUCKETS * Table::SLOT_BYTES;
 
     pub(crate) fn new(most: usize) -> Self {
-        let sets = Sets { by_limit: BTreeMap::new(), most };
+        let sets = Sets { most, most_inline: most / 2, ..Sets::default() };
         Self { sets: Mutex::new(sets) }
     }
 
-    /// Locks the sets. Always after the locks of the shards.
+    /// Locks the sets, for one operation. Always after the locks of the shards.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Sets> {
-        lock(&self.sets)
+        let mut sets = lock(&self.sets);
+        sets.pinned.clear();
+        sets
     }
 
     /// Gives back the sets in which every bucket is full again.
@@ -48,7 +58,9 @@ impl SharedBuckets {
     }
 
     pub(crate) fn clear(&self) {
-        self.lock().by_limit.clear();
+        let mut sets = self.lock();
+        sets.by_limit.clear();
+        sets.inline = 0;
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -63,34 +75,45 @@ impl Sets {
     /// The state and generation of the shared bucket of a key, opening the set of its limit if
     /// need be. `None` if there is no memory left for it.
     pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<(State, u32)> {
-        if !self.by_limit.contains_key(&limit.tag()) {
-            if self.by_limit.len() >= self.most {
+        if !self.by_limit.contains_key(limit.identity()) {
+            if !self.has_room_for(limit) {
                 self.drop_fresh(now);
             }
-            if self.by_limit.len() >= self.most {
+            if !self.has_room_for(limit) {
                 return None;
             }
             let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
-            self.by_limit.insert(limit.tag(), set);
+            self.by_limit.insert(limit.shared_identity(), set);
+            self.inline += usize::from(limit.is_inline());
         }
         self.look(limit, hash)
     }
 
+    fn has_room_for(&self, limit: &Limit) -> bool {
+        self.by_limit.len() < self.most && (!limit.is_inline() || self.inline < self.most_inline)
+    }
+
     /// The state and generation of the shared bucket of a key, if its limit has any.
-    pub(crate) fn look(&self, limit: &Limit, hash: u64) -> Option<(State, u32)> {
-        let slot = &self.by_limit.get(&limit.tag())?[bucket(hash)];
+    pub(crate) fn look(&mut self, limit: &Limit, hash: u64) -> Option<(State, u32)> {
+        let slot = self.by_limit.get(limit.identity())?[bucket(hash)];
+        self.pinned.push(limit.shared_identity());
         Some((slot.state(), slot.generation()))
     }
 
-    /// Writes the shared bucket of a key.
+    /// Writes the shared bucket of a key, which the operation has read before.
     pub(crate) fn write(&mut self, limit: &Limit, hash: u64, state: State) {
-        if let Some(set) = self.by_limit.get_mut(&limit.tag()) {
+        if let Some(set) = self.by_limit.get_mut(limit.identity()) {
             set[bucket(hash)] = Slot::new(OCCUPIED, state, limit.generation()).unwrap_or_default();
         }
     }
 
     fn drop_fresh(&mut self, now: Now) {
-        self.by_limit.retain(|_, set| set.iter().any(|slot| !slot.state().is_fresh(now)));
+        let Self { by_limit, pinned, .. } = self;
+        by_limit.retain(|limit, set| {
+            pinned.contains(limit) || set.iter().any(|slot| !slot.state().is_fresh(now))
+        });
+        // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
+        self.inline = self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
     }
 }
 

@@ -19,6 +19,9 @@ pub(crate) struct Seat<'a> {
     pub(crate) held_until: Time,
     /// A hold that has passed is part of the state now.
     pub(crate) reopened: bool,
+    /// The state was brought under another policy than it was written under. From now on it
+    /// refills by that one, so it is to be written even if nothing is spent.
+    pub(crate) converted: bool,
     /// There is no room for the key and its limit has no shared buckets.
     pub(crate) shut_out: bool,
     /// The limit that the store knows, when the caller's is older.
@@ -49,6 +52,8 @@ impl Seat<'_> {
 pub(crate) struct Seats<'a> {
     list: SmallVec<[Seat<'a>; 1]>,
     order: SmallVec<[u8; 8]>,
+    /// For each entry of the list its own hash, also if it joined the seat of another.
+    hashes: SmallVec<[u64; 1]>,
 }
 
 impl<'a> Seats<'a> {
@@ -58,7 +63,8 @@ impl<'a> Seats<'a> {
         entries: impl Iterator<Item = (Target<'a>, i128)>,
         hash: impl Fn(&Target<'a>) -> u64,
     ) -> Self {
-        let mut seats = Self { list: SmallVec::new(), order: SmallVec::new() };
+        let mut seats =
+            Self { list: SmallVec::new(), order: SmallVec::new(), hashes: SmallVec::new() };
         for (target, amount) in entries {
             let hash = hash(&target);
             let known = seats.list.iter().position(|seat| seat.hash == hash);
@@ -72,6 +78,7 @@ impl<'a> Seats<'a> {
                     state: State::Fresh,
                     held_until: Time::ZERO,
                     reopened: false,
+                    converted: false,
                     shut_out: false,
                     newer: None,
                 });
@@ -79,6 +86,7 @@ impl<'a> Seats<'a> {
             });
             seats.list[index].amount += amount;
             seats.order.push(index_byte(index));
+            seats.hashes.push(hash);
         }
         seats
     }
@@ -86,7 +94,9 @@ impl<'a> Seats<'a> {
     /// Lets a seat that turned out to be the same shared bucket as an earlier one join it.
     pub(crate) fn join(&mut self, index: usize, earlier: usize) {
         let amount = std::mem::take(&mut self.list[index].amount);
+        let held_until = self.list[index].held_until;
         self.list[earlier].amount += amount;
+        self.list[earlier].held_until = self.list[earlier].held_until.max(held_until);
         for seat in &mut self.order {
             if usize::from(*seat) == index {
                 *seat = index_byte(earlier);
@@ -98,6 +108,16 @@ impl<'a> Seats<'a> {
     pub(crate) fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
         let entry = self.order().position(|seat| seat == index)?;
         receipt.stamps().get(entry)
+    }
+
+    /// For each entry of the list how its charge left its bucket.
+    #[inline]
+    pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> + '_ {
+        self.order().zip(&self.hashes).map(|(index, &bucket)| {
+            let seat = &self.list[index];
+            let generation = seat.limit().generation();
+            Stamp { bucket, place: seat.place, generation, state: seat.state }
+        })
     }
 
     /// For each entry of the list, the index of its seat.

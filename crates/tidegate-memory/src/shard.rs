@@ -4,12 +4,13 @@
 //! what is full again is swept out; at its largest size that is the only way to make room.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Exact, Now, State, Time, WallTime};
 
 use crate::clock::Source;
-use crate::leases::Leases;
+use crate::leases::{LeaseBudget, Leases};
 use crate::table::{Slot, Table};
 
 /// The smallest table of a shard that has any key.
@@ -17,6 +18,8 @@ const FIRST_SLOTS: usize = 16;
 /// A full shard whose sweep freed little is not swept again before this has passed, so that a
 /// flood of new keys cannot buy a sweep with every request.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+/// The longest hint to a key for which there is no room.
+const MAX_HINT: Duration = Duration::from_secs(60);
 /// The end of time: nothing to wait for.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 
@@ -52,21 +55,25 @@ pub(crate) struct Shard {
     sweep_after: Time,
     /// Until then a key of this shard may owe something to a shared bucket.
     owing_until: Time,
+    #[cfg(all(test, shuttle))]
+    full_by_force: bool,
 }
 
 impl Shard {
     /// Bytes that one hold takes in its map.
-    pub(crate) const HOLD_BYTES: usize = 48;
+    pub(crate) const HOLD_BYTES: usize = 80;
 
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(budget: Arc<LeaseBudget>) -> Self {
         Self {
             table: Table::default(),
-            leases: Leases::default(),
+            leases: Leases::new(budget),
             counts: Counts::default(),
             holds: BTreeMap::new(),
             earliest: Time::ZERO,
             sweep_after: Time::ZERO,
             owing_until: Time::ZERO,
+            #[cfg(all(test, shuttle))]
+            full_by_force: false,
         }
     }
 
@@ -130,6 +137,10 @@ impl Shard {
         now: Time,
         clock: &Source,
     ) -> bool {
+        #[cfg(all(test, shuttle))]
+        if self.full_by_force {
+            return false;
+        }
         let fits = |table: &Table| table.len() + more <= Table::load(table.slots());
         if fits(&self.table) {
             return true;
@@ -168,9 +179,16 @@ impl Shard {
         now < self.owing_until
     }
 
-    /// How long until a slot of this shard may become free.
+    /// From now on there is no room: as if the table were full of keys in debt.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn pretend_full(&mut self) {
+        self.full_by_force = true;
+    }
+
+    /// How long until a slot of this shard may become free. Others may want it too, and a debt
+    /// may be forgiven: an estimate, and not more than a minute.
     pub(crate) fn room_in(&self, now: Time) -> Duration {
-        self.earliest.max(self.sweep_after).since(now).max(SWEEP_PAUSE)
+        self.earliest.max(self.sweep_after).since(now).clamp(SWEEP_PAUSE, MAX_HINT)
     }
 
     /// Evicts what has been full for `idle` and remembers when the next one will be.
@@ -209,6 +227,13 @@ impl Shard {
             self.table.put(slot);
             self.counts.inserted += (self.table.len() - before) as u64;
         }
+    }
+
+    /// Forgets everything but the counts.
+    pub(crate) fn clear(&mut self) {
+        self.leases.clear();
+        let (counts, budget) = (self.counts, self.leases.budget());
+        *self = Self { counts, ..Self::new(budget) };
     }
 
     /// Forgets a key; says whether there was anything to forget.
@@ -266,12 +291,16 @@ mod tests {
     const MAX_KEYS: usize = Table::load(MAX_SLOTS);
 
     fn shard_full_until(secs: u64) -> (Shard, Source) {
-        let (mut shard, clock) = (Shard::new(), Source::System(SystemClock::new()));
+        let (mut shard, clock) = (shard(), Source::System(SystemClock::new()));
         for hash in 1..=MAX_KEYS as u64 {
             assert!(shard.make_room(1, MAX_SLOTS, Time::ZERO, &clock));
             shard.write(hash, State::Bucket(tat(secs)), 0, Now::default());
         }
         (shard, clock)
+    }
+
+    fn shard() -> Shard {
+        Shard::new(Arc::new(LeaseBudget::new(1)))
     }
 
     fn tat(secs: u64) -> Exact {

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
     Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Retry, Store,
-    StoreError, Submission, Target, WallTime,
+    StoreError, Submission, Target, Time, WallTime,
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::Source;
 use crate::hash::Hasher;
-use crate::leases::Leases;
+use crate::leases::{LeaseBudget, Leases};
 use crate::operations::{LeaseAct, Mode};
 use crate::overflow::SharedBuckets;
 use crate::shard::Shard;
@@ -36,7 +37,7 @@ pub struct MemoryStore {
     pub(crate) shared: SharedBuckets,
     /// The newest revision seen of each limit that has been revised, for callers that still
     /// hold an older one.
-    pub(crate) newest: RwLock<BTreeMap<u64, Limit>>,
+    pub(crate) newest: RwLock<BTreeMap<Arc<str>, Limit>>,
     pub(crate) hasher: Hasher,
     pub(crate) clock: Source,
     pub(crate) sizes: Sizes,
@@ -71,7 +72,9 @@ impl MemoryStore {
         seed: u64,
         issuer: u64,
     ) -> Self {
-        let shards = (0..sizes.shards).map(|_| Padded(Mutex::new(Shard::new()))).collect();
+        let budget = Arc::new(LeaseBudget::new(sizes.max_leases));
+        let shard = |_| Padded(Mutex::new(Shard::new(budget.clone())));
+        let shards = (0..sizes.shards).map(shard).collect();
         Self {
             shards,
             shared: SharedBuckets::new(sizes.max_shared_sets),
@@ -123,6 +126,12 @@ impl MemoryStore {
         })
     }
 
+    /// The time by the store's clock.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.clock.now()
+    }
+
     /// Removes the keys whose bucket has been full for `max_idle`, and gives memory back.
     /// Returns how many were removed. Nothing is lost: a full bucket is the same as none.
     pub fn cleanup_stale(&self, max_idle: Duration) -> usize {
@@ -135,10 +144,7 @@ impl MemoryStore {
     /// Forgets every key, hold and lease.
     pub fn clear(&self) {
         for shard in &self.shards {
-            let mut shard = lock(&shard.0);
-            let counts = shard.counts;
-            *shard = Shard::new();
-            shard.counts = counts;
+            lock(&shard.0).clear();
         }
         self.shared.clear();
     }

@@ -156,6 +156,7 @@ suite! { $
         debt_stays
         a_hold_survives_a_change
         a_hold_that_has_passed_does_not_close_the_key_again
+        a_hint_after_a_change_is_kept
         a_stale_caller_adopts_the_newer_revision
         counters_keep_what_was_used
         a_reservation_of_another_revision_is_dropped

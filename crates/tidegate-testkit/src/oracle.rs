@@ -163,10 +163,13 @@ impl Oracle {
         Expected::Allowed { by, wait_ns: start - now, charges: lines }
     }
 
-    /// A denial spends nothing, but it mends what a clock that stepped back has left.
+    /// A denial spends nothing, but it mends what a clock that stepped back has left, and brings
+    /// a bucket under the present policy.
     fn repair(&mut self, accounts: Vec<Account>, now: u64) {
         for mut account in accounts.into_iter().filter(|account| account.cost > 0) {
-            if account.repair(now) {
+            let behind = self.is_behind(account.limit, &account.key)
+                || self.hold_is_behind(account.limit, &account.key, now);
+            if account.repair(now) || behind {
                 self.write(account, now);
             }
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Charge, Correction, Key, Limit, Operation, Policy, Retry, Time};
+use tidegate_core::{
+    Answer, Charge, Correction, Decision, Key, Limit, Operation, Policy, Retry, Time,
+};
 use tidegate_memory::clock::ManualClock;
 use tidegate_memory::{MemoryStore, Overflow};
 
@@ -161,6 +163,82 @@ fn two_keys_of_a_list_on_one_shared_bucket_are_charged_together() {
         }
     }
     assert!(denied > 0, "no pair of 400 keys met in 4,096 buckets");
+}
+
+fn decide(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
+    match store.execute(&Operation::Take(charges)) {
+        Ok(Answer::Decision(decision)) => decision,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Fills the table with keys that stay in debt for an hour.
+fn fill(store: &MemoryStore, limit: &Limit) {
+    for number in 0..store.stats().max_keys as u64 * 2 {
+        let _ = take(store, limit, number);
+    }
+}
+
+/// A set of shared buckets that one charge of a list has read was dropped to make room for the
+/// set of another, and the charge was lost: 100 grants of one a day.
+#[test]
+fn a_list_over_two_limits_loses_no_charge_when_shared_buckets_are_scarce() {
+    let (store, clock) = store(1 << 20, Overflow::Shared);
+    let daily = Policy::per(1, Duration::from_secs(86_400)).capacity(1).build().unwrap();
+    let daily = Limit::named("daily", daily).unwrap();
+    let brisk = Limit::named("brisk", Policy::per_second(1_000).build().unwrap()).unwrap();
+    let filler = Limit::named("filler", Policy::allowance(1).unwrap()).unwrap();
+    fill(&store, &filler);
+    let mut granted = 0;
+    for _ in 0..100 {
+        clock.advance(Duration::from_millis(10));
+        let charges = [Charge::new(&daily, "x", 1), Charge::new(&brisk, "x", 1)];
+        granted += usize::from(decide(&store, &charges).is_allowed());
+    }
+    assert!(granted <= 1, "{granted} grants of one a day");
+}
+
+#[test]
+fn receipts_of_lists_on_shared_buckets_can_be_given_back() {
+    let (store, _clock) = store(SMALL, Overflow::Shared);
+    let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(1_000).build().unwrap();
+    let limit = Limit::named("late", policy).unwrap();
+    fill(&store, &hourly());
+    for round in 0..200 {
+        let keys: Vec<String> = (0..16).map(|number| format!("late:{round}:{number}")).collect();
+        let charges: Vec<_> = keys.iter().map(|key| Charge::new(&limit, key.as_str(), 1)).collect();
+        let receipt = decide(&store, &charges).granted().unwrap().receipt;
+        let back: Vec<_> =
+            keys.iter().map(|key| Correction::new(&limit, key.as_str(), -1)).collect();
+        let settle = Operation::Settle { corrections: &back, receipt: Some(&receipt) };
+        store.execute(&settle).unwrap();
+    }
+    let left = store.take_one(&limit, Key::new("late:0:0"), 0).remaining();
+    assert_eq!(left, 1_000, "everything was given back");
+}
+
+#[test]
+fn a_cost_of_zero_is_never_denied_not_even_without_room() {
+    let (store, _clock) = store(1 << 20, Overflow::Deny);
+    fill(&store, &Limit::named("filler", Policy::allowance(1).unwrap()).unwrap());
+    let limit = hourly();
+    for number in 0..100 {
+        let key = format!("late:{number}");
+        assert!(store.take_one(&limit, Key::new(&key), 0).is_allowed());
+        let denied = store.take_one(&limit, Key::new(&key), 1);
+        let Some(Retry::After(hint)) = denied.retry() else { continue };
+        assert!(hint <= Duration::from_secs(60), "{hint:?}");
+    }
+}
+
+#[test]
+fn one_key_may_hold_many_slots() {
+    let (store, _clock) = store(8 << 20, Overflow::Shared);
+    let calls = Limit::named("calls", Policy::concurrency(1_000, None).unwrap()).unwrap();
+    for number in 0..1_000 {
+        assert!(store.take_one(&calls, Key::new("x"), 1).is_allowed(), "slot {number}");
+    }
+    assert!(!store.take_one(&calls, Key::new("x"), 1).is_allowed());
 }
 
 #[test]

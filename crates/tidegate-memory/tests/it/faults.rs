@@ -63,6 +63,30 @@ fn the_number_of_holds_and_leases_is_bounded() {
     assert!(store.stats().memory_bytes <= 1 << 20, "{:?}", store.stats());
 }
 
+/// A clock read before the lock could be older than what another thread wrote meanwhile; with
+/// neither debt nor horizon the difference was then taken for a clock that stepped back.
+#[test]
+fn threads_on_the_real_clock_never_get_more_than_the_rate() {
+    let store = MemoryStore::new();
+    let policy = Policy::per_second(20_000).capacity(20).max_debt(0).max_horizon(Duration::ZERO);
+    let limit = limit(policy.build().unwrap());
+    let begin = store.now();
+    let granted: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    let takes = (0..100_000).map(|_| store.take_one(&limit, Key::new("x"), 1));
+                    takes.filter(tidegate_core::Decision::is_allowed).count() as u64
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    let elapsed = u64::try_from(store.now().since(begin).as_nanos()).unwrap();
+    let most = 20 + elapsed / 50_000 + 1;
+    assert!(granted <= most, "{granted} grants, at most {most} were due");
+}
+
 #[test]
 fn cleaning_keeps_what_is_owed() {
     let clock = ManualClock::new();

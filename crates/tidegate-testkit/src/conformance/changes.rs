@@ -1,6 +1,6 @@
 //! Policy changes: what is left in a bucket when its limit is revised.
 
-use tidegate_core::{Change, Charge, Correction, Limit, Policy};
+use tidegate_core::{Change, Charge, Correction, Limit, Policy, Retry};
 
 use super::stage::{SECOND, Stage, bucket, millis, named};
 use crate::subject::Subject;
@@ -83,6 +83,28 @@ pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn S
     assert_eq!(stage.left(&new, "b").await, 3);
     stage.at(100_000).await;
     assert_eq!(stage.left(&new, "a").await, 10, "full before the change, full after it");
+}
+
+/// A denial brings a bucket under the new policy: its hint holds, whether that is faster or slower.
+pub async fn a_hint_after_a_change_is_kept(subject: &dyn Subject) {
+    let stage = Stage(subject);
+    let hourly = Policy::per(1, 3_600 * SECOND).capacity(1).build().expect("a valid policy");
+    let old = named("faster", hourly);
+    stage.at(0).await;
+    assert!(stage.take_of(&old, "a", 1).await.is_allowed());
+    let new = revised(&old, 100, 1, Change::KeepTokens);
+    assert_eq!(stage.take_of(&new, "a", 1).await.retry(), Some(Retry::After(millis(10))));
+    stage.at(10).await;
+    assert!(stage.take_of(&new, "a", 1).await.is_allowed());
+
+    let old = bucket("slower", 1_000, 1_000);
+    stage.at(1_000).await;
+    assert!(stage.take_of(&old, "a", 1_000).await.is_allowed());
+    let new = revised(&old, 1, 1_000, Change::KeepTokens);
+    let retry = stage.take_of(&new, "a", 1_000).await.retry();
+    assert_eq!(retry, Some(Retry::After(1_000 * SECOND)));
+    stage.at(2_000).await;
+    assert!(!stage.take_of(&new, "a", 2).await.is_allowed(), "one token has come, not a thousand");
 }
 
 /// A caller with an older revision adopts the newer one that the bucket was written under.

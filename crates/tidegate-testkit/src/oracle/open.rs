@@ -61,8 +61,16 @@ impl Oracle {
         self.is_behind(account.limit, &account.key)
     }
 
+    /// Whether the bucket has a hold that passed under an older revision.
+    pub(super) fn hold_is_behind(&self, limit: usize, key: &str, now: u64) -> bool {
+        self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
+            entry.hold_generation != self.current[limit]
+                && entry.held_until.is_some_and(|until| until <= now)
+        })
+    }
+
     /// Whether the bucket was last written under an older revision.
-    fn is_behind(&self, limit: usize, key: &str) -> bool {
+    pub(super) fn is_behind(&self, limit: usize, key: &str) -> bool {
         self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
             entry.generation != self.current[limit] && entry.state != State::Fresh
         })

@@ -225,8 +225,12 @@ impl Inner {
         let Some(start) = start else {
             let denial = Denial::new(decide::refused(&accounts, indices(), now));
             for (place, account) in accounts.iter_mut().enumerate() {
-                if horizon.is_some() && account.repair(now) && account.cost() > 0 {
-                    let generation = limits[firsts[place]].generation();
+                let generation = limits[firsts[place]].generation();
+                let behind = self.entries.get(&ids[place]).is_some_and(|entry| {
+                    entry.generation != generation || entry.hold_is_carried(generation, now)
+                });
+                let slots = account.concurrency().is_some();
+                if horizon.is_some() && (account.repair(now) || behind) && !slots {
                     self.write(&ids[place], account, generation, now);
                 }
             }
