@@ -1,4 +1,5 @@
-//! Model checks of the in-process store: every interleaving (loom) and many (shuttle).
+//! Model checks of the in-process store and of the pacer: every interleaving (loom) and many
+//! (shuttle).
 //!
 //! Both replace the atomics and locks by their own, chosen by a compiler flag, so each builds
 //! into a folder of its own and the usual build stays warm.
@@ -14,7 +15,7 @@ use crate::tally::Tally;
 pub(crate) enum Checker {
     /// Every interleaving of a small model.
     Loom,
-    /// Many random interleavings of the whole table.
+    /// Many random interleavings of the whole table and of the queue of a pacer.
     Shuttle,
 }
 
@@ -25,18 +26,29 @@ impl Checker {
             Self::Shuttle => "shuttle",
         }
     }
+
+    /// The crates with models for it.
+    const fn packages(self) -> &'static [&'static str] {
+        match self {
+            Self::Loom => &["tidegate-memory"],
+            Self::Shuttle => &["tidegate-memory", "tidegate"],
+        }
+    }
 }
 
 /// Runs the models of one checker and counts them.
 pub(crate) fn check(checker: Checker, extra: &[&str], tally: &mut Tally) -> Result<()> {
     let name = checker.name();
-    let mut command = process::cargo(["test", "--package", "tidegate-memory", "--release"]);
-    command.arg("--lib").args(extra).arg("--target-dir").arg(project::target_folder(name)?);
-    command.arg(format!("model_{name}"));
-    process::add_rust_flags(&mut command, &format!("--cfg {name}"));
-    process::watch(command, |line| tally.see(line))?;
-    if tally.passed == 0 {
-        bail!("no test named model_{name} ran; a model that is not checked proves nothing");
+    for package in checker.packages() {
+        let before = tally.passed;
+        let mut command = process::cargo(["test", "--package", package, "--release", "--lib"]);
+        command.args(extra).arg("--target-dir").arg(project::target_folder(name)?);
+        command.arg(format!("model_{name}"));
+        process::add_rust_flags(&mut command, &format!("--cfg {name}"));
+        process::watch(command, |line| tally.see(line))?;
+        if tally.passed == before {
+            bail!("no test named model_{name} ran in {package}: that proves nothing");
+        }
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ mod size;
 mod store;
 mod toml_value;
 mod value;
+mod zone;
 
 pub use environment::{UnknownVariable, process_environment};
 pub use fault::{ConfigError, Fault, Located, Origin, Rule};

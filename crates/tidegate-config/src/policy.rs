@@ -9,6 +9,7 @@ use tidegate::{Every, Policy, PolicyError, Rate, RateError, Schedule, WallTime, 
 use crate::fault::{Fault, Rule};
 use crate::fields::{Fields, Path};
 use crate::value::Value;
+use crate::zone::{UTC, canonical_zone};
 
 /// All keys that a policy may have.
 pub const POLICY_KEYS: &[&str] = &[
@@ -80,10 +81,9 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    fn new(every: &str, zone: &str) -> Result<Self, Rule> {
-        let period: Every = every.parse().map_err(|_| Rule::NotOneOf(PERIODS))?;
-        let schedule = Schedule::new(period, zone)?;
-        Ok(Self { schedule, name: format!("{every}:{zone}") })
+    fn new(every: Period<'_>, zone: &str) -> Result<Self, Rule> {
+        let schedule = Schedule::new(every.period, zone)?;
+        Ok(Self { schedule, name: format!("{}:{zone}", every.word) })
     }
 
     /// The windows around this wall time.
@@ -196,19 +196,24 @@ fn tokens_per_second(value: &Value<'_>) -> Result<Rate, Rule> {
 
 fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
     let policy = counted(fields, "quota", Policy::quota);
-    let every = fields.require("every", |value| {
-        let text = value.to_text().map_err(|_| Rule::NotOneOf(PERIODS))?;
-        Calendar::new(text, "UTC").map(|_| text)
-    });
-    let zone = fields.read("zone", |value| {
-        let zone = value.to_text()?;
-        Calendar::new("day", zone).map(|_| zone)
-    });
-    if fields.get("zone").is_some() && zone.is_none() {
-        return None;
-    }
-    let calendar = Calendar::new(every?, zone.unwrap_or("UTC")).ok()?;
+    let every = fields.require("every", period);
+    let zone = match fields.get("zone") {
+        Some(_) => fields.read("zone", |value| canonical_zone(value.to_text()?)),
+        None => Some(UTC.to_owned()),
+    };
+    let calendar = Calendar::new(every?, &zone?).ok()?;
     Some(PolicyPlan { policy: policy?, calendar: Some(calendar) })
+}
+
+/// A length of windows, with the word for it.
+struct Period<'v> {
+    period: Every,
+    word: &'v str,
+}
+
+fn period<'v>(value: &'v Value<'v>) -> Result<Period<'v>, Rule> {
+    let read = |word: &'v str| Some(Period { period: word.parse().ok()?, word });
+    value.to_text().ok().and_then(read).ok_or(Rule::NotOneOf(PERIODS))
 }
 
 /// A required whole number from which a policy is made.

@@ -12,8 +12,8 @@ pub enum SizeError {
     /// Not a number with one of the units.
     #[error("must be a size such as 64MiB, 512KiB or 1GiB, or a whole number of bytes")]
     Malformed,
-    /// More bytes than this machine can address.
-    #[error("is more than this machine can address")]
+    /// More bytes than any store is given, or than this machine can address.
+    #[error("must be at most {MOST}, and no more than this machine can address")]
     TooBig,
 }
 
@@ -21,7 +21,13 @@ pub enum SizeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(usize);
 
-const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+
+/// The largest size, in words and in bytes. Beyond it a size is a slip of the keyboard, and tables
+/// of it would not be allocated anyway.
+const MOST: &str = "1TiB";
+const MOST_BYTES: u64 = 1 << 40;
 
 impl ByteSize {
     /// This many bytes.
@@ -51,6 +57,17 @@ impl FromStr for ByteSize {
         }
         let number: u64 = number.parse().map_err(|_| SizeError::TooBig)?;
         let bytes = number.checked_mul(unit).ok_or(SizeError::TooBig)?;
+        bytes.try_into()
+    }
+}
+
+impl TryFrom<u64> for ByteSize {
+    type Error = SizeError;
+
+    fn try_from(bytes: u64) -> Result<Self, SizeError> {
+        if bytes > MOST_BYTES {
+            return Err(SizeError::TooBig);
+        }
         usize::try_from(bytes).map(Self).map_err(|_| SizeError::TooBig)
     }
 }
@@ -78,6 +95,8 @@ mod tests {
             ("64MiB", 64 << 20),
             ("512KiB", 512 << 10),
             ("1GiB", 1 << 30),
+            ("1TiB", 1 << 40),
+            ("1024GiB", 1 << 40),
             ("10 MiB", 10 << 20),
             ("12345", 12_345),
             ("7B", 7),
@@ -87,10 +106,17 @@ mod tests {
         for text in ["", "MiB", "64MB", "-1MiB", "1.5GiB", "64mib", "0x10"] {
             assert_eq!(text.parse::<ByteSize>(), Err(SizeError::Malformed), "{text:?}");
         }
-        for text in ["99999999999999999999", "99999999999GiB"] {
+        for text in [
+            "99999999999999999999",
+            "99999999999GiB",
+            "99999999GiB",
+            "1025GiB",
+            "2TiB",
+            "1099511627777",
+        ] {
             assert_eq!(text.parse::<ByteSize>(), Err(SizeError::TooBig), "{text:?}");
         }
-        for text in ["64MiB", "1536KiB", "1000B", "2GiB", "0B"] {
+        for text in ["64MiB", "1536KiB", "1000B", "2GiB", "1TiB", "0B"] {
             assert_eq!(text.parse::<ByteSize>().unwrap().to_string(), text);
         }
     }

@@ -93,10 +93,7 @@ fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
 fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
     let size = match &value.node {
         Node::Text(text) => text.parse()?,
-        Node::Number(number) => {
-            let bytes = number.whole().ok_or(SizeError::Malformed)?;
-            ByteSize::from_bytes(usize::try_from(bytes).map_err(|_| SizeError::TooBig)?)
-        }
+        Node::Number(number) => number.whole().ok_or(SizeError::Malformed)?.try_into()?,
         _ => return Err(SizeError::Malformed.into()),
     };
     if size < LEAST_MEMORY { Err(Rule::TooLittle { least: LEAST_MEMORY }) } else { Ok(size) }

@@ -18,6 +18,18 @@ pub enum Drained {
     CutOff,
 }
 
+/// Knows when to stop.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Ready once it is time to stop.
+    pub(crate) async fn told(mut self) {
+        // An error means that the sender is gone, which is as good as being told.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+}
+
 /// Tells the doors to stop and waits for them.
 #[derive(Debug)]
 pub(crate) struct Drain {
@@ -30,13 +42,9 @@ impl Drain {
         Self { stop: watch::Sender::new(false), doors: Vec::new() }
     }
 
-    /// A future that is ready once the doors are to stop.
-    pub(crate) fn signal(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut stop = self.stop.subscribe();
-        async move {
-            // An error means that the sender is gone, which is as good as being told.
-            let _ = stop.wait_for(|stop| *stop).await;
-        }
+    /// What the doors are told to stop by.
+    pub(crate) fn signal(&self) -> Stop {
+        Stop(self.stop.subscribe())
     }
 
     /// Adds a door, running.

@@ -6,6 +6,7 @@
 //!
 //! This crate reads no configuration and no environment, and never logs a key.
 
+mod connections;
 mod door;
 mod drain;
 mod listen;

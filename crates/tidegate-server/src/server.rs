@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate::{Engine, MemoryError, MemoryStore, Store};
 use tidegate_config::{Plan, StorePlan, StoreUrl};
 
-use crate::door::http::{Guard, HttpDoor};
+use crate::door::http::{Bounds, Guard, HttpDoor};
 use crate::drain::{Drain, Drained, GRACE};
 use crate::listen;
 use crate::served::Served;
@@ -100,7 +100,7 @@ impl Server {
         })?;
         let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
         let served = Arc::new(Served::new(&self.plan.limits));
-        let door = HttpDoor { engine: self.engine, served, guard };
+        let door = HttpDoor { engine: self.engine, served, guard, bounds: Bounds::default() };
         let mut drain = Drain::new();
         let stop = drain.signal();
         drain.watch(door.serve(listener, stop));

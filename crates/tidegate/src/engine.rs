@@ -1,12 +1,13 @@
 //! An engine: a store, and lists of charges decided on it all-or-nothing.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::{
-    Charge, Correction, Decision, Limit, Operation, Policy, Receipt, Settlement, Store, Target,
-    WallTime,
+    Charge, Correction, Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement, Store,
+    Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::wall_now;
@@ -22,7 +23,7 @@ use crate::terms::Terms;
 pub enum CalendarError {
     /// The name is not usable.
     #[error(transparent)]
-    Name(#[from] tidegate_core::LimitError),
+    Name(#[from] LimitError),
     /// The amount is zero.
     #[error(transparent)]
     Amount(#[from] tidegate_core::PolicyError),
@@ -49,6 +50,9 @@ pub enum CalendarError {
 /// ```
 pub struct Engine<S: ?Sized = MemoryStore> {
     store: Arc<S>,
+    /// The limits that have a name. One name is one policy: two would not agree on what a bucket
+    /// of theirs means.
+    named: Arc<Mutex<HashMap<Arc<str>, Arc<Terms>>>>,
 }
 
 impl Engine {
@@ -75,9 +79,11 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
     /// # Ok::<(), tidegate::MemoryError>(())
     /// ```
+    ///
+    /// Names are known to an engine and its clones: make one engine for a store.
     #[must_use]
-    pub const fn on(store: Arc<S>) -> Self {
-        Self { store }
+    pub fn on(store: Arc<S>) -> Self {
+        Self { store, named: Arc::default() }
     }
 
     /// The store.
@@ -86,18 +92,37 @@ impl<S: Store + ?Sized> Engine<S> {
         &self.store
     }
 
-    /// A limiter on this store, under a name. Limiters of one name share their buckets.
+    pub(crate) const fn shared_store(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// A limiter on this store, under a name. Limiters of one name share their buckets and their
+    /// policy, also when it is [reconfigured](Limiter::reconfigure).
     ///
     /// # Errors
-    /// When the name is not `[a-z][a-z0-9_.-]*`.
-    pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter<S>, crate::LimitError> {
-        Limit::named(name, policy).map(|limit| Limiter::on(self.clone(), Terms::new(limit)))
+    /// When the name is not `[a-z][a-z0-9_.-]*`, has another policy already, or the policy is a
+    /// calendar quota, which needs a schedule: see [`calendar`](Self::calendar).
+    pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter<S>, LimitError> {
+        self.register(Terms::new(Limit::named(name, policy)?)?)
+    }
+
+    fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
+        let limit = terms.limit();
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = named.entry(limit.shared_identity()).or_insert_with(|| Arc::new(terms));
+        if known.limit().policy() == limit.policy() {
+            Ok(Limiter::on(self.clone(), known.clone()))
+        } else {
+            Err(LimitError::Taken(limit.name().to_owned()))
+        }
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.
-    #[must_use]
-    pub fn inline(&self, policy: Policy) -> Limiter<S> {
-        Limiter::on(self.clone(), Terms::new(Limit::inline(policy)))
+    ///
+    /// # Errors
+    /// When the policy is a calendar quota, which needs a schedule.
+    pub fn inline(&self, policy: Policy) -> Result<Limiter<S>, LimitError> {
+        Ok(Limiter::on(self.clone(), Arc::new(Terms::new(Limit::inline(policy))?)))
     }
 
     /// A limiter of `amount` in every window of a schedule, under a name.
@@ -120,7 +145,7 @@ impl<S: Store + ?Sized> Engine<S> {
         schedule: crate::Schedule,
     ) -> Result<Limiter<S>, CalendarError> {
         let limit = Limit::named(name, Policy::quota(amount)?)?;
-        Ok(Limiter::on(self.clone(), Terms::scheduled(limit, schedule)))
+        Ok(self.register(Terms::scheduled(limit, schedule))?)
     }
 
     /// The wall time to compute calendar windows from: the store's if it can tell, else the
@@ -197,7 +222,7 @@ impl<S: Store + ?Sized> Engine<S> {
 
 impl<S: ?Sized> Clone for Engine<S> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone() }
+        Self { store: self.store.clone(), named: self.named.clone() }
     }
 }
 

@@ -22,14 +22,21 @@
 
 mod engine;
 mod limiter;
+pub mod pacer;
 mod request;
 #[cfg(feature = "calendar")]
 mod schedule;
+mod sync;
 mod terms;
+#[cfg(feature = "tokio")]
+mod tokio_clock;
 
 pub mod clock {
     //! Clocks for the in-process store: the system's, and one for tests.
     pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
+
+    #[cfg(feature = "tokio")]
+    pub use crate::tokio_clock::TokioClock;
 }
 
 #[cfg(feature = "calendar")]

@@ -1,7 +1,7 @@
 //! A limiter: one policy on one store, and the verbs for a single key.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_core::{
@@ -10,8 +10,9 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 
 use crate::engine::Engine;
+use crate::pacer::Claim;
 use crate::request::{Call, Request, Verb};
-use crate::terms::{Snapshot, Terms};
+use crate::terms::{Snapshot, Terms, Watch};
 
 /// One policy on one store. Cheap to clone; clones share the buckets.
 ///
@@ -50,15 +51,39 @@ impl Limiter {
     /// A limiter on an in-process store of its own, of at most 64 MiB.
     ///
     /// Several limiters share one store through an [`Engine`].
+    ///
+    /// # Panics
+    /// When the policy is a calendar quota: that needs a schedule, see [`Engine::calendar`].
     #[must_use]
+    #[expect(clippy::panic, reason = "documented; the engine is the fallible way")]
     pub fn new(policy: Policy) -> Self {
-        Engine::new().inline(policy)
+        match Engine::new().inline(policy) {
+            Ok(limiter) => limiter,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl Limiter {
+    /// A claim on this limiter, for a [`Pacer`](crate::pacer::Pacer) to wait for.
+    pub fn claim<'a>(&self, key: impl Into<Key<'a>>, cost: u64) -> Claim {
+        Claim::new(self.clone(), key.into(), cost)
+    }
+
+    /// Tells apart the limiters of one process.
+    pub(crate) fn terms_address(&self) -> usize {
+        Arc::as_ptr(&self.terms) as usize
+    }
+
+    /// Lets somebody know when the policy changes.
+    pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
+        self.terms.watch(watcher);
     }
 }
 
 impl<S: Store + ?Sized> Limiter<S> {
-    pub(crate) fn on(engine: Engine<S>, terms: Terms) -> Self {
-        Self { engine, terms: Arc::new(terms) }
+    pub(crate) const fn on(engine: Engine<S>, terms: Arc<Terms>) -> Self {
+        Self { engine, terms }
     }
 
     /// The engine, for lists that join several limiters.
@@ -93,7 +118,8 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     ///
     /// # Errors
-    /// When the limiter has no name: then its policy is its identity.
+    /// When the limiter has no name: then its policy is its identity; or when the policy is a
+    /// calendar quota and the limiter has no schedule.
     pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         self.terms.revise(policy, change)
     }
@@ -136,7 +162,8 @@ impl<S: Store + ?Sized> Limiter<S> {
     }
 
     /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
-    /// negative gives back.
+    /// negative gives back. A receipt names the bucket that was really charged; it is no proof of
+    /// payment, and may be used again: the caller keeps the books.
     pub fn settle<'a>(
         &'a self,
         key: impl Into<Key<'a>>,

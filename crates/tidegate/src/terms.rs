@@ -1,6 +1,6 @@
 //! The live terms of a limiter: its limit, which can be revised under readers, and its calendar.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{Change, Charge, Key, Limit, LimitError, Policy, Target, WallTime, Windows};
@@ -8,22 +8,37 @@ use tidegate_core::{Change, Charge, Key, Limit, LimitError, Policy, Target, Wall
 #[cfg(feature = "calendar")]
 use crate::schedule::Schedule;
 
+/// Somebody who wants to know when terms change.
+pub(crate) trait Watch: Send + Sync {
+    /// They have changed.
+    fn changed(&self);
+}
+
 /// What a limiter goes by. Readers take no lock; a change is one pointer, never half of it.
-#[derive(Debug)]
 pub(crate) struct Terms {
     limit: ArcSwap<Limit>,
     /// Taken by those who revise, so that no revision is lost.
     revising: Mutex<()>,
+    watchers: Mutex<Vec<Weak<dyn Watch>>>,
     /// The windows of a calendar quota.
     #[cfg(feature = "calendar")]
     schedule: Option<Schedule>,
 }
 
 impl Terms {
-    pub(crate) fn new(limit: Limit) -> Self {
+    /// Terms without a calendar.
+    pub(crate) fn new(limit: Limit) -> Result<Self, LimitError> {
+        if let Policy::Quota(_) = limit.policy() {
+            return Err(LimitError::NoSchedule);
+        }
+        Ok(Self::bare(limit))
+    }
+
+    fn bare(limit: Limit) -> Self {
         Self {
             limit: ArcSwap::from_pointee(limit),
             revising: Mutex::new(()),
+            watchers: Mutex::default(),
             #[cfg(feature = "calendar")]
             schedule: None,
         }
@@ -31,7 +46,7 @@ impl Terms {
 
     #[cfg(feature = "calendar")]
     pub(crate) fn scheduled(limit: Limit, schedule: Schedule) -> Self {
-        Self { schedule: Some(schedule), ..Self::new(limit) }
+        Self { schedule: Some(schedule), ..Self::bare(limit) }
     }
 
     /// The limit now.
@@ -41,10 +56,25 @@ impl Terms {
 
     /// Puts another policy in place, one generation on.
     pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
-        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {
+            return Err(LimitError::NoSchedule);
+        }
+        let one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let revised = self.limit.load().revise(policy, change)?;
         self.limit.store(Arc::new(revised));
+        drop(one_at_a_time);
+        let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed());
         Ok(())
+    }
+
+    /// Lets somebody know of every change from now on, for as long as they live.
+    pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
+        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !watchers.iter().any(|known| known.ptr_eq(&watcher)) {
+            watchers.retain(|known| known.strong_count() > 0);
+            watchers.push(watcher);
+        }
     }
 
     /// Whether the wall time matters.
@@ -63,6 +93,12 @@ impl Terms {
         #[cfg(not(feature = "calendar"))]
         let (windows, _) = (None, wall);
         Snapshot { limit: self.limit.load(), windows }
+    }
+}
+
+impl std::fmt::Debug for Terms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terms").field("limit", &self.limit.load()).finish_non_exhaustive()
     }
 }
 

@@ -142,3 +142,20 @@ fn a_store_too_small_to_work_is_refused_before_it_is_opened() {
           1GiB, or a whole number of bytes"]
     );
 }
+
+/// Such a size once got as far as the table's allocation, which panicked.
+#[test]
+fn a_store_larger_than_any_machine_is_refused_before_it_is_opened() {
+    let rule = "must be at most 1TiB, and no more than this machine can address";
+    for size in ["\"99999999GiB\"", "\"1025GiB\"", "1099511627777", "18446744073709551615"] {
+        assert_eq!(
+            complaints(&format!("[store]\nmax_memory = {size}\n")),
+            [format!("tidegate.toml:2:14: store.max_memory = {size}: {rule}")]
+        );
+    }
+    let error = Loader::default()
+        .environment([("TIDEGATE_STORE_MAX_MEMORY".to_owned(), "2TiB".to_owned())])
+        .text("tidegate.toml", "")
+        .unwrap_err();
+    assert!(error.to_string().ends_with(rule), "{error}");
+}

@@ -87,6 +87,12 @@ fn calendars_have_names_that_tell_them_apart() {
         name(r#"{"quota":1,"every":"month","zone":"America/Los_Angeles"}"#),
         "month:America/Los_Angeles"
     );
+    for (zone, spelled) in
+        [("utc", "UTC"), ("Etc/UTC", "UTC"), ("Zulu", "UTC"), ("asia/tokyo", "Asia/Tokyo")]
+    {
+        let json = format!(r#"{{"quota":1,"every":"day","zone":"{zone}"}}"#);
+        assert_eq!(name(&json), format!("day:{spelled}"));
+    }
 }
 
 #[test]

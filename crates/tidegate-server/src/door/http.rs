@@ -5,19 +5,27 @@
 //! nothing.
 
 mod answer;
+mod bounds;
+mod connection;
 mod guard;
+mod patience;
 mod problem;
 mod request;
 mod route;
+mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use tidegate::{Engine, Store};
 use tokio::net::TcpListener;
 
-use crate::listen;
+use crate::connections;
+use crate::drain::Stop;
 use crate::served::Served;
 
+pub(crate) use bounds::Bounds;
 pub(crate) use guard::Guard;
 
 /// What every request of this door sees.
@@ -26,19 +34,18 @@ pub(crate) struct HttpDoor {
     pub(crate) engine: Engine<dyn Store>,
     pub(crate) served: Arc<Served>,
     pub(crate) guard: Guard,
+    pub(crate) bounds: Bounds,
 }
 
 impl HttpDoor {
-    /// Serves until `stop` is ready, and then what is under way.
-    pub(crate) async fn serve(
-        self,
-        listener: TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) {
+    /// Serves until told to stop, and then what is under way.
+    pub(crate) async fn serve(self, listener: TcpListener, stop: Stop) {
+        let bounds = self.bounds;
         let router = route::router(Arc::new(self));
-        let serving = axum::serve(listen::without_delay(listener), router);
-        if let Err(error) = serving.with_graceful_shutdown(stop).await {
-            tracing::error!(%error, "the http door ended");
-        }
+        let connection = {
+            let stop = stop.clone();
+            move |stream| connection::serve(stream, router.clone(), bounds, stop.clone())
+        };
+        connections::serve(listener, bounds.connections, stop, connection).await;
     }
 }

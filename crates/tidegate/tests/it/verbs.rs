@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate::clock::ManualClock;
 use tidegate::{
-    Charge, ChargeError, Correction, Engine, Limiter, MemoryStore, Operation, Policy, Retry, Store,
-    StoreError,
+    Change, Charge, ChargeError, Correction, Engine, LimitError, Limiter, MemoryStore, Operation,
+    Policy, Retry, Store, StoreError,
 };
 
 fn engine() -> (Engine, ManualClock) {
@@ -57,12 +57,12 @@ async fn any_store_is_awaited_with_the_same_verbs() {
 #[test]
 fn limits_are_told_apart_by_name_or_by_parameters() {
     let (engine, _clock) = engine();
-    let (cheap, dear) = (engine.inline(policy(10)), engine.inline(policy(5)));
+    let (cheap, dear) = (engine.inline(policy(10)).unwrap(), engine.inline(policy(5)).unwrap());
     for _ in 0..10 {
         assert!(cheap.take("x").now().is_allowed());
     }
     assert_eq!(dear.take("x").now().remaining(), 4);
-    assert!(!engine.inline(policy(10)).take("x").now().is_allowed());
+    assert!(!engine.inline(policy(10)).unwrap().take("x").now().is_allowed());
     assert!(engine.limiter("named", policy(10)).unwrap().take("x").now().is_allowed());
     assert!(Limiter::new(policy(10)).take("x").now().is_allowed(), "another store");
 }
@@ -121,4 +121,27 @@ fn batches_are_answered_in_order() {
         })
         .collect();
     assert_eq!(allowed, [true, false, true]);
+}
+
+/// Two policies under one name would not agree on what a stored bucket means.
+#[test]
+fn a_name_is_one_policy_for_all_its_handles() {
+    let (engine, _clock) = engine();
+    let one = engine.limiter("api", policy(5)).unwrap();
+    let two = engine.limiter("api", policy(5)).unwrap();
+    assert!(
+        matches!(engine.limiter("api", policy(6)), Err(LimitError::Taken(name)) if name == "api")
+    );
+    one.reconfigure(policy(6), Change::KeepTokens).unwrap();
+    assert_eq!(two.policy().capacity(), 6);
+    assert!(engine.limiter("api", policy(6)).is_ok());
+}
+
+#[test]
+fn a_calendar_quota_needs_a_schedule() {
+    let (engine, _clock) = engine();
+    let quota = Policy::quota(5).unwrap();
+    assert!(matches!(engine.limiter("daily", quota), Err(LimitError::NoSchedule)));
+    let limiter = engine.limiter("api", policy(5)).unwrap();
+    assert_eq!(limiter.reconfigure(quota, Change::Reset), Err(LimitError::NoSchedule));
 }

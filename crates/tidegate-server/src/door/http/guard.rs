@@ -1,4 +1,4 @@
-//! Who may ask, and in which form: `Host`, `Origin`, content type, size.
+//! Who may ask, and in which form: `Host`, `Origin`, content type.
 //!
 //! Loopback is not authentication: a web page can make a browser call loopback addresses. It can
 //! do so neither without its `Origin` nor, by rebinding a name, without that name in `Host`, and
@@ -11,9 +11,6 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use tidegate_config::AllowedHost;
 
 use super::problem::Problem;
-
-/// The largest body of a request, in bytes.
-pub(crate) const MAX_BODY: usize = 64 * 1024;
 
 /// Knows for which hosts the door is open.
 #[derive(Debug)]
@@ -64,8 +61,12 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
         return Err(Problem::NotJsonType);
     }
-    let declared = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let Some(declared) = declared else { return Err(Problem::NotJsonType) };
+    // Of several declarations others may believe another one.
+    let mut declared = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(declared), None) = (declared.next(), declared.next()) else {
+        return Err(Problem::NotJsonType);
+    };
+    let declared = declared.to_str().map_err(|_| Problem::NotJsonType)?;
     let mut parts = declared.split(';').map(str::trim);
     let json = parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
     let utf8 = parts.filter(|part| !part.is_empty()).all(|parameter| {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tidegate::StoreError;
 use tidegate_config::Fault;
 
-use super::guard::MAX_BODY;
+use super::bounds::MAX_BODY;
 
 /// Why a request is not answered with a decision. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
@@ -19,9 +19,11 @@ pub(crate) enum Problem {
     Malformed(serde_json::Error),
     #[error("the body ended before it was complete")]
     Incomplete,
+    #[error("the body did not arrive in time")]
+    SlowBody,
     #[error("a body has at most {MAX_BODY} bytes")]
     TooLarge,
-    #[error("the body must be JSON and say so: content-type: application/json")]
+    #[error("the body must be JSON and say so, once: content-type: application/json")]
     NotJsonType,
     #[error(
         "there is nothing at this path; see /v1/take, peek, reserve, settle, hold, reset and /healthz"
@@ -102,6 +104,9 @@ impl Problem {
             Self::Malformed(_) | Self::Incomplete => {
                 (StatusCode::BAD_REQUEST, "urn:tidegate:problem:malformed-body", "Malformed body")
             }
+            Self::SlowBody => {
+                (StatusCode::REQUEST_TIMEOUT, "urn:tidegate:problem:slow-body", "Slow body")
+            }
             Self::TooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "urn:tidegate:problem:body-too-large",
@@ -159,6 +164,11 @@ impl IntoResponse for Problem {
         // A document of texts and a number is always serialized.
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let content_type = HeaderValue::from_static("application/problem+json");
-        (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+        let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
+        if let Self::SlowBody = self {
+            // The rest of the body may still come, and must not be taken for a request.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 }

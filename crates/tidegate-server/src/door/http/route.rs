@@ -14,7 +14,8 @@ use tidegate::{Charge, Correction};
 
 use super::HttpDoor;
 use super::answer::{self, Extra};
-use super::guard::{MAX_BODY, require_json};
+use super::bounds::MAX_BODY;
+use super::guard::require_json;
 use super::problem::Problem;
 use super::request::{self, List, Reader};
 
@@ -63,7 +64,8 @@ impl HttpDoor {
     async fn carry_out(&self, verb: Verb, request: Request) -> Result<Response, Problem> {
         require_json(request.headers())?;
         let denials_are_ok = request::denials_are_ok(request.uri().query())?;
-        let body = Bytes::from_request(request, &()).await.map_err(|error| refused(&error))?;
+        let body = tokio::time::timeout(self.bounds.body, Bytes::from_request(request, &()));
+        let body = body.await.map_err(|_| Problem::SlowBody)?.map_err(|error| refused(&error))?;
         let body = request::parse(&body)?;
         let wall = || self.engine.wall_time();
         let reader = Reader { served: &self.served, wall: &wall };

@@ -1,0 +1,62 @@
+//! Names of time zones, one for each zone: `utc`, `UTC` and `Etc/UTC` are not three of them.
+
+use jiff::Timestamp;
+use jiff::tz::{Offset, TimeZone};
+use tidegate::ScheduleError;
+
+use crate::fault::Rule;
+
+pub(crate) const UTC: &str = "UTC";
+
+/// The name of a zone as the time-zone database spells it; whatever never differs from UTC is UTC.
+///
+/// Other links of the database, such as `US/Pacific` to `America/Los_Angeles`, stay what they are:
+/// the rules that are read do not tell them.
+pub(crate) fn canonical_zone(name: &str) -> Result<String, Rule> {
+    let unknown = || ScheduleError::Zone(name.to_owned());
+    let zone = TimeZone::get(name).map_err(|_| unknown())?;
+    // `Etc/Unknown` is found, but is not a zone.
+    let spelled = zone.iana_name().ok_or_else(unknown)?;
+    Ok(if is_utc(&zone) { UTC } else { spelled }.to_owned())
+}
+
+fn is_utc(zone: &TimeZone) -> bool {
+    let constant = zone.following(Timestamp::MIN).next().is_none();
+    constant && zone.to_offset(Timestamp::UNIX_EPOCH) == Offset::UTC
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_zone_has_one_name() {
+        for alias in [
+            "UTC",
+            "utc",
+            "Utc",
+            "Etc/UTC",
+            "etc/utc",
+            "Zulu",
+            "Etc/Zulu",
+            "Universal",
+            "Etc/Universal",
+            "UCT",
+            "Etc/UCT",
+            "GMT",
+            "Etc/GMT+0",
+            "Greenwich",
+        ] {
+            assert_eq!(canonical_zone(alias).unwrap(), "UTC", "{alias}");
+        }
+        for name in ["America/Los_Angeles", "Europe/London", "Africa/Abidjan", "Etc/GMT+5"] {
+            assert_eq!(canonical_zone(name).unwrap(), name);
+            assert_eq!(canonical_zone(&name.to_lowercase()).unwrap(), name);
+            assert_eq!(canonical_zone(&name.to_uppercase()).unwrap(), name);
+        }
+        for name in ["", "Mars/Olympus", "Etc/Unknown", "UTC ", "UTC0", "+00:00", "../UTC"] {
+            let told = format!("{name:?} is not a time zone such as UTC or America/Los_Angeles");
+            assert_eq!(canonical_zone(name).unwrap_err().to_string(), told);
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Waiting well: fair queues, deadlines, exact cancellation, concurrency that adapts.
+//!
+//! A [`Pacer`] is the queue of one scope: one set of shared limits, such as those of an API key.
+//! [`acquire`](Pacer::acquire) waits until all claims fit together and returns a [`Permit`]. In
+//! process nothing is spent ahead: the whole list is charged at the instant of the grant.
+//!
+//! - Inside a tenant waiters go in order of arrival, between tenants deficit round robin shares by
+//!   cost, above that priorities with guaranteed shares. Nobody is overtaken by a smaller request.
+//! - Only a granted task is woken: N waiters cost N wake-ups. No lock is held asleep.
+//! - Dropping a waiter at any point gives back exactly what it held and moves the others on.
+//! - A wait that would be too long is refused at once.
+//!
+//! A plain `take` on a limiter does not know of the queue; use [`Acquire::now`] where waiters must
+//! not be overtaken.
+
+mod acquire;
+mod adaptive;
+mod blame;
+mod claim;
+mod driver;
+mod error;
+mod heart;
+#[cfg(all(test, shuttle))]
+mod model_shuttle;
+mod permit;
+mod queue;
+mod scope;
+mod slab;
+mod slots;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+pub use acquire::{Acquire, Waiting};
+pub use adaptive::{AdaptiveBounds, CallOutcome};
+pub use blame::WaitPart;
+pub use claim::{Claim, Oversize};
+pub use error::AcquireError;
+pub use permit::{OnDrop, Permit, SettleError};
+pub use queue::Priority;
+
+use adaptive::Adaptive;
+use driver::Drivers;
+use heart::Heart;
+use queue::Shares;
+use scope::Scope;
+use slots::Slots;
+
+use crate::engine::Engine;
+
+/// How many may wait unless set otherwise.
+const DEFAULT_MAX_WAITING: usize = 100_000;
+
+/// The queue of one scope. Cheap to clone; clones share the queue.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use tidegate::pacer::Pacer;
+/// use tidegate::{Engine, Policy};
+///
+/// let engine = Engine::new();
+/// let requests = engine.limiter("requests", Policy::per_minute(600).capacity(10).build()?)?;
+/// let tokens = engine.limiter("tokens", Policy::per_minute(90_000).capacity(1_500).build()?)?;
+/// let pacer = Pacer::builder(&engine).concurrency(8).build();
+///
+/// let permit = pacer
+///     .acquire([requests.claim("key-1", 1), tokens.claim("key-1", 800)])
+///     .tenant("team-a")
+///     .max_wait(Duration::from_secs(30))
+///     .await?;
+/// assert_eq!(permit.waited(), Duration::ZERO);
+/// assert_eq!(pacer.gauges().in_flight, 1);
+/// drop(permit);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Pacer {
+    scope: Arc<Scope>,
+}
+
+/// How a pacer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gauges {
+    /// How many wait.
+    pub waiting: usize,
+    /// How many permits are out.
+    pub in_flight: u64,
+    /// How many may be out; `None` if there is no bound.
+    pub concurrency: Option<u64>,
+}
+
+impl Pacer {
+    /// A pacer on the store of this engine, without a bound on concurrency.
+    #[must_use]
+    pub fn new(engine: &Engine) -> Self {
+        Self::builder(engine).build()
+    }
+
+    /// A pacer with other settings.
+    pub fn builder(engine: &Engine) -> PacerBuilder {
+        PacerBuilder {
+            engine: engine.clone(),
+            concurrency: None,
+            adaptive: None,
+            max_waiting: DEFAULT_MAX_WAITING,
+            shares: [0, 20, 5],
+            by_hand: false,
+        }
+    }
+
+    /// Waits until all claims fit together, then charges them. See [`Acquire`] for options.
+    pub fn acquire(&self, claims: impl IntoIterator<Item = Claim>) -> Acquire {
+        Acquire::new(self.scope.clone(), claims.into_iter().collect())
+    }
+
+    /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
+    /// waiters at once. `None` takes the bound away. A concurrency that adapts goes on from here.
+    pub fn set_concurrency(&self, limit: Option<u64>) {
+        self.scope.act(|state| {
+            let limit = limit.map(|limit| limit.max(1));
+            state.heart.slots.resize(limit);
+            if let (Some(adaptive), Some(limit)) = (&mut state.adaptive, limit) {
+                adaptive.restart(limit);
+            }
+        });
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn gauges(&self) -> Gauges {
+        let state = self.scope.lock();
+        Gauges {
+            waiting: state.heart.waiting(),
+            in_flight: state.heart.slots.in_flight(),
+            concurrency: state.heart.slots.limit(),
+        }
+    }
+
+    /// Grants what can be granted now, and says how long until there is more to do; `None` until
+    /// something happens. Drivers do this by themselves, unless the pacer is driven
+    /// [by hand](PacerBuilder::by_hand).
+    pub fn poll(&self) -> Option<Duration> {
+        let mut state = self.scope.lock();
+        let until = self.scope.move_on(&mut state);
+        let wakers = state.heart.wakers();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        until.map(|until| until.since(self.scope.now()))
+    }
+
+    /// Looks at the limits again now. Changes of policy and permits of this pacer do that by
+    /// themselves; call it after a limiter was reset, refunded or opened in another way.
+    pub fn nudge(&self) {
+        self.scope.act(|state| state.heart.nudge());
+    }
+}
+
+impl fmt::Debug for Pacer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pacer").field("gauges", &self.gauges()).finish_non_exhaustive()
+    }
+}
+
+/// Builds a [`Pacer`].
+#[derive(Clone, Debug)]
+#[must_use = "a pacer is made by `build`"]
+pub struct PacerBuilder {
+    engine: Engine,
+    concurrency: Option<u64>,
+    adaptive: Option<AdaptiveBounds>,
+    max_waiting: usize,
+    shares: Shares,
+    by_hand: bool,
+}
+
+impl PacerBuilder {
+    /// How many permits may be out at the same time, at least 1. Default: no bound.
+    pub fn concurrency(mut self, limit: u64) -> Self {
+        self.concurrency = Some(limit.max(1));
+        self
+    }
+
+    /// Lets the concurrency adapt to what the calls report through
+    /// [`Permit::finish`], within bounds.
+    pub fn adaptive(mut self, bounds: AdaptiveBounds) -> Self {
+        self.adaptive = Some(bounds);
+        self
+    }
+
+    /// How many may wait; others are refused at once. Default: 100,000.
+    pub fn max_waiting(mut self, waiters: usize) -> Self {
+        self.max_waiting = waiters;
+        self
+    }
+
+    /// The share in percent that a class gets whatever classes above it want. Default: 20 for
+    /// normal, 5 for low. What goes beyond 100 together is cut off the lower classes.
+    pub fn min_share(mut self, priority: Priority, percent: u8) -> Self {
+        self.shares[priority.index()] = percent.min(100);
+        self
+    }
+
+    /// Leaves the time to the owner, who calls [`Pacer::poll`]: neither timers nor threads are
+    /// used. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
+    /// programs that have a timer of their own.
+    pub fn by_hand(mut self) -> Self {
+        self.by_hand = true;
+        self
+    }
+
+    /// The pacer.
+    #[must_use]
+    pub fn build(self) -> Pacer {
+        let mut left = 100;
+        let shares = self.shares.map(|share| {
+            let share = share.min(left);
+            left -= share;
+            share
+        });
+        let adaptive = self.adaptive.map(Adaptive::new);
+        let concurrency = adaptive.as_ref().map(Adaptive::limit).or(self.concurrency);
+        let heart = Heart::new(Slots::new(concurrency), self.max_waiting, shares);
+        let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
+        let scope = Scope::new(self.engine.shared_store().clone(), heart, adaptive, drivers);
+        Pacer { scope: Arc::new(scope) }
+    }
+}

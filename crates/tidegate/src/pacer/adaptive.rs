@@ -1,0 +1,299 @@
+//! A concurrency limit that finds its own size from what comes back.
+//!
+//! It grows only when it was reached and nothing was pushed back, and shrinks once per burst of
+//! push-back: calls that left before a decrease are not counted against the smaller limit. It
+//! remembers where it was pushed back, climbs to just below that, and looks beyond only now and
+//! then; so it settles instead of swinging. Pure: time and calls come in as arguments.
+
+use std::time::Duration;
+
+/// How a call that held a permit ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CallOutcome {
+    /// It was answered.
+    Success,
+    /// The other side said that this was too much, perhaps with a time to come back.
+    Throttled {
+        /// The time to come back after.
+        retry_after: Option<Duration>,
+    },
+    /// The other side was overloaded.
+    Overloaded,
+    /// It failed for a reason that has nothing to do with load.
+    Failed,
+    /// It was cancelled, or nobody said. Counts neither way.
+    #[default]
+    Ignored,
+}
+
+/// Bounds of an adaptive limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdaptiveBounds {
+    /// The smallest limit, at least 1.
+    pub floor: u64,
+    /// The limit to start with.
+    pub start: u64,
+    /// The largest limit.
+    pub cap: u64,
+}
+
+/// How many clean rounds at the ceiling before looking beyond it.
+const FIRST_PATIENCE: u64 = 8;
+const MOST_PATIENCE: u64 = 256;
+
+/// What came back: all answers, and those that pushed back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    answered: u64,
+    pushed_back: u64,
+}
+
+/// A limit that adapts.
+#[derive(Clone, Debug)]
+pub(crate) struct Adaptive {
+    bounds: AdaptiveBounds,
+    limit: u64,
+    /// The smallest limit at which calls were pushed back.
+    ceiling: Option<u64>,
+    /// Calls that left under an earlier epoch say nothing about the present limit.
+    epoch: u64,
+    /// Whether the limit was reached since it last changed.
+    reached: bool,
+    /// What came back in this round, and in the one before.
+    round: Round,
+    before: Round,
+    /// Clean rounds at the ceiling so far, and how many it takes.
+    calm: u64,
+    patience: u64,
+}
+
+impl Adaptive {
+    pub(crate) fn new(bounds: AdaptiveBounds) -> Self {
+        let floor = bounds.floor.max(1);
+        let cap = bounds.cap.max(floor);
+        let limit = bounds.start.clamp(floor, cap);
+        let bounds = AdaptiveBounds { floor, start: limit, cap };
+        Self {
+            bounds,
+            limit,
+            ceiling: None,
+            epoch: 0,
+            reached: false,
+            round: Round::default(),
+            before: Round::default(),
+            calm: 0,
+            patience: FIRST_PATIENCE,
+        }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Goes on from another limit, within the bounds, and forgets what was learned.
+    pub(crate) fn restart(&mut self, limit: u64) {
+        let bounds = AdaptiveBounds { start: limit, ..self.bounds };
+        *self = Self { epoch: self.epoch + 1, ..Self::new(bounds) };
+    }
+
+    /// A call leaves while so many are under way, itself included. The answer goes with it.
+    pub(crate) fn leaves(&mut self, in_flight: u64) -> u64 {
+        self.reached |= in_flight >= self.limit;
+        self.epoch
+    }
+
+    /// A call that left under `epoch` has ended.
+    pub(crate) fn ended(&mut self, outcome: CallOutcome, epoch: u64) {
+        if epoch != self.epoch {
+            return;
+        }
+        match outcome {
+            CallOutcome::Success => {
+                self.round.answered += 1;
+                self.maybe_grow();
+            }
+            CallOutcome::Throttled { .. } | CallOutcome::Overloaded => {
+                self.round.answered += 1;
+                self.round.pushed_back += 1;
+                // More than 5 % pushed back is too much. The round before counts as well: the
+                // first answer of a round alone says little.
+                let answered = self.before.answered + self.round.answered;
+                let pushed_back = self.before.pushed_back + self.round.pushed_back;
+                if pushed_back * 20 > answered {
+                    self.shrink();
+                }
+            }
+            CallOutcome::Failed | CallOutcome::Ignored => {}
+        }
+    }
+
+    /// After a round of as many answers as the limit, of which at most 1 % were pushed back.
+    fn maybe_grow(&mut self) {
+        if self.round.answered < self.limit.max(4) {
+            return;
+        }
+        let clean = self.round.pushed_back * 100 <= self.round.answered;
+        let grow = clean && self.reached;
+        self.before = std::mem::take(&mut self.round);
+        self.reached = false;
+        if !grow {
+            return;
+        }
+        let limit = match self.ceiling {
+            // Well below where it was pushed back: a fifth more, at least one.
+            Some(ceiling) if self.limit + 1 < ceiling => {
+                self.limit.saturating_add((self.limit / 5).max(1)).min(ceiling - 1)
+            }
+            // Just below it: wait, then look beyond.
+            Some(ceiling) if self.limit < ceiling => {
+                self.calm += 1;
+                if self.calm < self.patience {
+                    return;
+                }
+                self.limit + 1
+            }
+            // It holds where it was pushed back before: that is history.
+            Some(_) => {
+                self.ceiling = None;
+                self.patience = FIRST_PATIENCE;
+                self.limit + 1
+            }
+            None => self.limit + 1,
+        };
+        self.set(limit);
+    }
+
+    /// Once per epoch: by a fifth and at least one; by one if it was only a look beyond.
+    fn shrink(&mut self) {
+        let looked_beyond = self.ceiling == Some(self.limit);
+        self.ceiling = Some(self.limit);
+        self.epoch += 1;
+        let limit = if looked_beyond {
+            self.patience = (self.patience * 2).min(MOST_PATIENCE);
+            self.limit - 1
+        } else {
+            self.patience = FIRST_PATIENCE;
+            self.limit - (self.limit / 5).max(1)
+        };
+        self.set(limit);
+    }
+
+    fn set(&mut self, limit: u64) {
+        self.limit = limit.clamp(self.bounds.floor, self.bounds.cap);
+        (self.round, self.before) = (Round::default(), Round::default());
+        (self.reached, self.calm) = (false, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adaptive(start: u64) -> Adaptive {
+        Adaptive::new(AdaptiveBounds { floor: 1, start, cap: 200 })
+    }
+
+    /// A provider that can serve `hidden` calls at once and pushes the others back. Every round
+    /// all slots are used, and everything that left is answered before the next round.
+    fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
+        let limit = adaptive.limit();
+        let epochs: Vec<u64> = (1..=limit).map(|in_flight| adaptive.leaves(in_flight)).collect();
+        for (index, epoch) in (1..).zip(epochs) {
+            let pushed_back = CallOutcome::Throttled { retry_after: None };
+            adaptive.ended(if index > hidden { pushed_back } else { CallOutcome::Success }, epoch);
+        }
+        adaptive.limit()
+    }
+
+    #[test]
+    fn it_finds_a_hidden_limit_and_stays_there() {
+        for hidden in [1, 2, 3, 7, 20, 64, 150] {
+            let mut adaptive = adaptive(4);
+            for _ in 0..2_000 {
+                round(&mut adaptive, hidden);
+            }
+            let seen: Vec<u64> = (0..2_000).map(|_| round(&mut adaptive, hidden)).collect();
+            let (low, high) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+            assert!(high - low <= 1, "hidden {hidden}: swings between {low} and {high}");
+            let reach = hidden..=hidden + hidden / 20 + 1;
+            assert!(reach.contains(high), "hidden {hidden}: settled at {low}..{high}");
+            assert!(*low + 1 >= hidden, "hidden {hidden}: settled at {low}..{high}");
+        }
+    }
+
+    #[test]
+    fn a_burst_of_push_back_is_one_decrease() {
+        let mut adaptive = adaptive(100);
+        let epochs: Vec<u64> = (1..=100).map(|in_flight| adaptive.leaves(in_flight)).collect();
+        for epoch in epochs {
+            adaptive.ended(CallOutcome::Overloaded, epoch);
+        }
+        assert_eq!(adaptive.limit(), 80);
+    }
+
+    #[test]
+    fn it_recovers_from_one() {
+        let mut adaptive = adaptive(1);
+        for _ in 0..500 {
+            round(&mut adaptive, 50);
+        }
+        assert!((49..=53).contains(&adaptive.limit()), "{}", adaptive.limit());
+        for _ in 0..500 {
+            round(&mut adaptive, 1);
+        }
+        assert!(adaptive.limit() <= 2, "{}", adaptive.limit());
+        for _ in 0..5_000 {
+            round(&mut adaptive, 50);
+        }
+        assert!((49..=53).contains(&adaptive.limit()), "{}", adaptive.limit());
+    }
+
+    #[test]
+    fn it_does_not_grow_unless_it_was_reached() {
+        let mut adaptive = adaptive(10);
+        for _ in 0..1_000 {
+            let epoch = adaptive.leaves(3);
+            adaptive.ended(CallOutcome::Success, epoch);
+        }
+        assert_eq!(adaptive.limit(), 10);
+    }
+
+    #[test]
+    fn failures_and_cancelled_calls_count_neither_way() {
+        let mut adaptive = adaptive(10);
+        for outcome in [CallOutcome::Failed, CallOutcome::Ignored] {
+            for _ in 0..1_000 {
+                let epoch = adaptive.leaves(10);
+                adaptive.ended(outcome, epoch);
+            }
+        }
+        assert_eq!(adaptive.limit(), 10);
+    }
+
+    #[test]
+    fn a_little_push_back_is_no_reason_to_shrink() {
+        let mut adaptive = adaptive(100);
+        for number in 0..1_000 {
+            let epoch = adaptive.leaves(100);
+            let pushed_back = number % 40 == 39;
+            let overloaded = CallOutcome::Overloaded;
+            adaptive.ended(if pushed_back { overloaded } else { CallOutcome::Success }, epoch);
+        }
+        assert_eq!(adaptive.limit(), 100, "2.5 % is between the two bounds");
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        let mut adaptive = Adaptive::new(AdaptiveBounds { floor: 3, start: 50, cap: 6 });
+        assert_eq!(adaptive.limit(), 6);
+        for _ in 0..100 {
+            round(&mut adaptive, 1_000);
+        }
+        assert_eq!(adaptive.limit(), 6);
+        for _ in 0..100 {
+            round(&mut adaptive, 0);
+        }
+        assert_eq!(adaptive.limit(), 3);
+    }
+}

@@ -1,0 +1,102 @@
+//! Why waiters waited: how long each limit kept the queue from moving.
+//!
+//! Totals run on for the life of a pacer. A waiter notes them when it joins; the difference when
+//! it is granted is what each limit cost it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::Time;
+
+/// The part of a wait that one limit caused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitPart {
+    /// The name of the limit, or [`WaitPart::CONCURRENCY`].
+    pub limit: Arc<str>,
+    /// How long it was the one that kept the queue from moving.
+    pub time: Duration,
+}
+
+impl WaitPart {
+    /// The name under which the concurrency of a pacer is reported.
+    pub const CONCURRENCY: &'static str = "concurrency";
+}
+
+/// Running totals.
+#[derive(Debug, Default)]
+pub(crate) struct Blame {
+    totals: Vec<(Arc<str>, Duration)>,
+    /// Who is to blame since when.
+    current: Option<(usize, Time)>,
+}
+
+/// The totals at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mark(SmallVec<[Duration; 3]>);
+
+impl Blame {
+    /// Something else, or nothing, keeps the queue from moving from now on.
+    pub(crate) fn turn_to(&mut self, name: Option<&str>, now: Time) {
+        if let Some((index, since)) = self.current.take() {
+            self.totals[index].1 += now.since(since);
+        }
+        let Some(name) = name else { return };
+        let known = self.totals.iter().position(|(known, _)| **known == *name);
+        let index = known.unwrap_or_else(|| {
+            self.totals.push((name.into(), Duration::ZERO));
+            self.totals.len() - 1
+        });
+        self.current = Some((index, now));
+    }
+
+    pub(crate) fn mark(&mut self, now: Time) -> Mark {
+        self.bring_up(now);
+        Mark(self.totals.iter().map(|(_, total)| *total).collect())
+    }
+
+    /// What each limit has cost since the mark, the most first.
+    pub(crate) fn since(&mut self, mark: &Mark, now: Time) -> Vec<WaitPart> {
+        self.bring_up(now);
+        let before = mark.0.iter().copied().chain(std::iter::repeat(Duration::ZERO));
+        let mut parts: Vec<_> = self
+            .totals
+            .iter()
+            .zip(before)
+            .map(|((limit, total), before)| WaitPart {
+                limit: limit.clone(),
+                time: total.saturating_sub(before),
+            })
+            .filter(|part| !part.time.is_zero())
+            .collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.time));
+        parts
+    }
+
+    fn bring_up(&mut self, now: Time) {
+        if let Some((index, since)) = &mut self.current {
+            self.totals[*index].1 += now.since(*since);
+            *since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_split_by_who_caused_it() {
+        let at = |secs: u64| Time::from_nanos(secs * 1_000_000_000);
+        let mut blame = Blame::default();
+        blame.turn_to(Some("tokens"), at(0));
+        let mark = blame.mark(at(2));
+        blame.turn_to(Some("requests"), at(5));
+        blame.turn_to(None, at(6));
+        blame.turn_to(Some("tokens"), at(10));
+        let parts = blame.since(&mark, at(11));
+        let parts: Vec<_> = parts.iter().map(|p| (&*p.limit, p.time.as_secs())).collect();
+        assert_eq!(parts, [("tokens", 4), ("requests", 1)]);
+    }
+}

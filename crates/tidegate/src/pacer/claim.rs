@@ -1,0 +1,299 @@
+//! Claims: what an acquire waits for, and how a list of them is tried on the store.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Charge, Correction, Decision, Key, KeyBuf, Operation, Outcome, Policy, Receipt, Retry,
+    Settlement, StoreError, Time,
+};
+use tidegate_memory::MemoryStore;
+
+use super::queue::Demands;
+use super::slab::Id;
+use crate::limiter::Limiter;
+use crate::terms::Snapshot;
+
+/// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
+///
+/// Made by [`Limiter::claim`].
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub(super) limiter: Limiter,
+    key: KeyBuf,
+    pub(super) cost: u64,
+    own: bool,
+}
+
+impl Claim {
+    pub(crate) fn new(limiter: Limiter, key: Key<'_>, cost: u64) -> Self {
+        Self { limiter, key: key.into(), cost, own: false }
+    }
+
+    /// Says that the limit is the tenant's own: while it is not ready, other tenants go on.
+    ///
+    /// A limit that several tenants share must not be marked so, or they would overtake each
+    /// other on it.
+    #[must_use]
+    pub fn own(mut self) -> Self {
+        self.own = true;
+        self
+    }
+
+    /// How many tokens.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// The name of the limit.
+    #[must_use]
+    pub fn limit(&self) -> String {
+        self.limiter.limit().name().to_owned()
+    }
+
+    /// Whether two claims are on the same bucket.
+    pub(super) fn bucket(&self) -> (usize, KeyBuf) {
+        (self.limiter.terms_address(), self.key.clone())
+    }
+}
+
+/// What to do with a cost above the capacity of a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oversize {
+    /// Refuse it at once.
+    #[default]
+    Refuse,
+    /// Let it go when the bucket is full, and take the rest as debt, up to the policy's
+    /// `max_debt`; more than that is refused.
+    Debt,
+}
+
+/// The claims of one acquire.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    pub(super) claims: SmallVec<[Claim; 1]>,
+    pub(super) buckets: SmallVec<[Id; 2]>,
+    pub(super) oversize: Oversize,
+}
+
+impl Demands for Ticket {
+    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
+        self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
+    }
+}
+
+/// What came of trying a list.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Granted(Receipt),
+    /// The claim with this index is not ready.
+    Blocked {
+        index: usize,
+        own: bool,
+        wait: Option<Duration>,
+    },
+    /// The claim with this index never fits.
+    Never(usize),
+    Failed(StoreError),
+}
+
+/// The claims of a list under the policies of one moment.
+struct Terms<'c> {
+    claims: &'c [Claim],
+    snapshots: SmallVec<[Snapshot; 1]>,
+}
+
+impl<'c> Terms<'c> {
+    fn of(claims: &'c [Claim]) -> Self {
+        Self { claims, snapshots: claims.iter().map(|claim| claim.limiter.snapshot()).collect() }
+    }
+
+    fn charges(&self, cost: impl Fn(&Claim, &Policy) -> u64) -> SmallVec<[Charge<'_>; 1]> {
+        let pairs = self.claims.iter().zip(&self.snapshots);
+        let charge = |(claim, terms): (&'c Claim, &'_ Snapshot)| {
+            (claim.key.as_key(), cost(claim, terms.limit().policy()))
+        };
+        let costs: SmallVec<[_; 1]> = pairs.map(charge).collect();
+        costs.into_iter().zip(&self.snapshots).map(|((key, cost), t)| t.charge(key, cost)).collect()
+    }
+
+    fn corrections(&self, deltas: impl Iterator<Item = i64>) -> SmallVec<[Correction<'_>; 1]> {
+        let targets = self.claims.iter().zip(&self.snapshots);
+        let targets = targets.map(|(claim, terms)| terms.target(claim.key.as_key()));
+        targets.zip(deltas).map(|(target, delta)| Correction { target, delta }).collect()
+    }
+}
+
+impl Ticket {
+    /// Charges the whole list, or nothing of it.
+    pub(super) fn charge(&self, store: &MemoryStore) -> Verdict {
+        let terms = Terms::of(&self.claims);
+        let oversize = self.oversize;
+        if let Some(index) = self.never_fits(&terms) {
+            return Verdict::Never(index);
+        }
+        let charges = terms.charges(|claim, policy| match oversize {
+            Oversize::Refuse => claim.cost,
+            Oversize::Debt => claim.cost.min(policy.capacity()),
+        });
+        match decide(store, Operation::Take(&charges)) {
+            Ok(Decision::Allowed(grant)) => {
+                self.take_debt(store, &terms, &charges);
+                Verdict::Granted(grant.receipt)
+            }
+            Ok(denied) => self.blocked(denied.outcomes()),
+            Err(error) => Verdict::Failed(error),
+        }
+    }
+
+    /// What is above the capacity is charged after the fact.
+    fn take_debt(&self, store: &MemoryStore, terms: &Terms<'_>, charges: &[Charge<'_>]) {
+        let excess =
+            self.claims.iter().zip(charges).map(|(claim, charge)| claim.cost - charge.cost);
+        if excess.clone().any(|excess| excess > 0) {
+            let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
+            let corrections = terms.corrections(deltas);
+            // Never a caller's mistake: the charges on the same buckets were just granted.
+            let _ = store.execute(&Operation::Settle { corrections: &corrections, receipt: None });
+        }
+    }
+
+    fn never_fits(&self, terms: &Terms<'_>) -> Option<usize> {
+        let pairs = self.claims.iter().zip(&terms.snapshots);
+        pairs.map(|(claim, terms)| (claim.cost, *terms.limit().policy())).position(
+            |(cost, policy)| {
+                let room = match (self.oversize, policy) {
+                    (Oversize::Debt, Policy::Bucket(bucket)) => {
+                        bucket.capacity().saturating_add(bucket.max_debt())
+                    }
+                    (_, policy) => policy.capacity(),
+                };
+                cost > room
+            },
+        )
+    }
+
+    /// A limit that all share binds before one that is the tenant's own.
+    fn blocked(&self, outcomes: &[Outcome]) -> Verdict {
+        let waits = |own: bool| {
+            let claims = self.claims.iter().zip(outcomes).enumerate();
+            claims
+                .filter(move |(_, (claim, _))| claim.own == own)
+                .filter_map(|(index, (_, outcome))| Some((outcome.retry?, index)))
+                .max_by_key(|(retry, index)| (*retry, std::cmp::Reverse(*index)))
+        };
+        let (own, longest) = match waits(false) {
+            Some(shared) => (false, Some(shared)),
+            None => (true, waits(true)),
+        };
+        match longest {
+            Some((Retry::Never, index)) => Verdict::Never(index),
+            Some((retry, index)) => Verdict::Blocked { index, own, wait: retry.after() },
+            None => Verdict::Blocked { index: 0, own: false, wait: None },
+        }
+    }
+
+    /// Gives a whole list back that was charged.
+    pub(super) fn give_back(&self, store: &MemoryStore, receipt: &Receipt) {
+        let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
+        let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
+        // The store issued the receipt for these very claims.
+        let _ = self.settle(store, &deltas, receipt);
+    }
+
+    /// Gives back the slots of claims on a concurrency policy. Says whether there were any.
+    pub(super) fn release_slots(&self, store: &MemoryStore, receipt: &Receipt) -> bool {
+        let slots = |claim: &Claim| matches!(claim.limiter.policy(), Policy::Concurrency(_));
+        if !self.claims.iter().any(slots) {
+            return false;
+        }
+        let terms = Terms::of(&self.claims);
+        let targets: SmallVec<[_; 2]> =
+            terms.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
+        // The store issued the receipt for these very claims.
+        let _ = store.execute(&Operation::Release { targets: &targets, receipt });
+        true
+    }
+
+    /// Corrects what was charged.
+    pub(super) fn settle(
+        &self,
+        store: &MemoryStore,
+        deltas: &[i64],
+        receipt: &Receipt,
+    ) -> Result<Settlement, StoreError> {
+        let terms = Terms::of(&self.claims);
+        let corrections = terms.corrections(deltas.iter().copied());
+        let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
+        match store.execute(&settle)? {
+            tidegate_core::Answer::Settled(settlement) => Ok(settlement),
+            _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+        }
+    }
+
+    /// The cost that decides turns: the largest part of a capacity that a claim takes, in
+    /// millionths.
+    pub(super) fn weight(&self) -> u64 {
+        let part = |claim: &Claim| {
+            let capacity = u128::from(claim.limiter.policy().capacity());
+            let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
+            u64::try_from(millionths).unwrap_or(u64::MAX)
+        };
+        self.claims.iter().map(part).max().unwrap_or(0).max(1)
+    }
+
+    /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
+    /// others first; or the index of the claim that never can.
+    pub(super) fn projected(
+        &self,
+        store: &MemoryStore,
+        ahead: impl Fn(usize) -> u128,
+    ) -> Result<Result<Duration, usize>, StoreError> {
+        let terms = Terms::of(&self.claims);
+        if let Some(index) = self.never_fits(&terms) {
+            return Ok(Err(index));
+        }
+        let charges = terms.charges(|_, _| 0);
+        let decision = decide(store, Operation::Peek(&charges))?;
+        let mut longest = Duration::ZERO;
+        for (index, (claim, outcome)) in self.claims.iter().zip(decision.outcomes()).enumerate() {
+            let tokens = ahead(index).saturating_add(claim.cost.into());
+            match project(terms.snapshots[index].limit().policy(), outcome, tokens) {
+                Some(wait) => longest = longest.max(wait),
+                None => return Ok(Err(index)),
+            }
+        }
+        Ok(Ok(longest))
+    }
+}
+
+/// How long until so many tokens in a row have been granted.
+fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
+    let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+    match policy {
+        Policy::Bucket(bucket) => {
+            let to_full = outcome.reset.unwrap_or_default();
+            let span = Duration::from_nanos(bucket.span(tokens).ceil());
+            let full = Duration::from_nanos(bucket.time_to_full().ns);
+            Some((to_full.saturating_add(span)).saturating_sub(full))
+        }
+        Policy::Quota(_) if tokens > outcome.remaining => outcome.reset,
+        Policy::Allowance(_) if tokens > outcome.remaining => None,
+        // Nobody knows when slots are released.
+        _ => Some(Duration::ZERO),
+    }
+}
+
+fn decide(store: &MemoryStore, operation: Operation<'_>) -> Result<Decision, StoreError> {
+    match store.execute(&operation)? {
+        tidegate_core::Answer::Decision(decision) => Ok(decision),
+        _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+    }
+}
+
+/// The instant that lies so far ahead.
+pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
+    wait.map(|wait| now.after(wait))
+}

@@ -1,0 +1,260 @@
+//! Drivers: they sleep until the next thing is due, then move the queue on.
+//!
+//! A scope has one driver for each tokio runtime in which somebody waits, and one thread for
+//! waiters outside of any. So a runtime that is shut down, or a current-thread one that nobody
+//! runs for the moment, stalls only its own waiters. A driver ends with its last waiter.
+
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::Duration;
+
+use tidegate_core::Time;
+
+use super::scope::Scope;
+
+/// Where a waiter's future is polled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On no runtime that we know timers of.
+    Thread,
+    /// On this tokio runtime.
+    #[cfg(feature = "tokio")]
+    Tokio(tokio::runtime::Id),
+}
+
+impl Place {
+    /// Where this code runs.
+    pub(super) fn here() -> Self {
+        #[cfg(feature = "tokio")]
+        if let Ok(handle) = tokio::runtime::Handle::try_current() {
+            return Self::Tokio(handle.id());
+        }
+        Self::Thread
+    }
+}
+
+/// The drivers of one scope.
+#[derive(Debug, Default)]
+pub(super) struct Drivers {
+    running: Vec<Driver>,
+    /// When the drivers think that the next thing is due.
+    alarm: Option<Time>,
+    started: u64,
+    /// Somebody else looks at the time.
+    by_hand: bool,
+}
+
+#[derive(Debug)]
+struct Driver {
+    place: Place,
+    number: u64,
+    waiters: usize,
+    bell: Bell,
+}
+
+/// Rouses a driver before its time.
+#[derive(Clone, Debug)]
+enum Bell {
+    Thread(Arc<ThreadBell>),
+    #[cfg(feature = "tokio")]
+    Tokio(Arc<tokio::sync::Notify>),
+}
+
+impl Bell {
+    fn ring(&self) {
+        match self {
+            Self::Thread(bell) => bell.ring(),
+            #[cfg(feature = "tokio")]
+            Self::Tokio(bell) => bell.notify_one(),
+        }
+    }
+}
+
+/// What a driver finds when it looks.
+enum Shift {
+    /// Sleep that long, or until the bell rings.
+    Sleep(Option<Duration>),
+    /// Nobody waits here any more.
+    Over,
+}
+
+impl Drivers {
+    /// No drivers at all: the owner of the pacer moves it on.
+    pub(super) fn by_hand() -> Self {
+        Self { by_hand: true, ..Self::default() }
+    }
+
+    /// One more waits in this place; a driver is started if there is none. To be called under
+    /// the lock of the scope.
+    pub(super) fn joined(&mut self, place: Place, scope: &Arc<Scope>) {
+        match self.running.iter_mut().find(|driver| driver.place == place) {
+            Some(driver) => driver.waiters += 1,
+            None => self.start(place, scope),
+        }
+    }
+
+    /// Makes sure that a waiter of this place has a driver. It is on the list unless the runtime
+    /// of its driver has gone.
+    pub(super) fn keep(&mut self, place: Place, scope: &Arc<Scope>) {
+        if !self.running.iter().any(|driver| driver.place == place) {
+            self.start(place, scope);
+        }
+    }
+
+    /// One less waits in this place.
+    pub(super) fn left(&mut self, place: Place) {
+        let Some(driver) = self.running.iter_mut().find(|driver| driver.place == place) else {
+            return;
+        };
+        driver.waiters = driver.waiters.saturating_sub(1);
+        if driver.waiters == 0 {
+            driver.bell.ring();
+        }
+    }
+
+    /// Sets the time at which there is more to do; drivers that would sleep longer are roused.
+    pub(super) fn set_alarm(&mut self, until: Option<Time>) {
+        let sooner = match (until, self.alarm) {
+            (Some(until), Some(before)) => until < before,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        self.alarm = until;
+        if sooner {
+            self.running.iter().for_each(|driver| driver.bell.ring());
+        }
+    }
+
+    fn start(&mut self, place: Place, scope: &Arc<Scope>) {
+        if self.by_hand {
+            return;
+        }
+        self.started += 1;
+        let number = self.started;
+        self.running.retain(|driver| driver.waiters > 0);
+        let post = Post { scope: Arc::downgrade(scope), place, number };
+        let bell = match place {
+            Place::Thread => {
+                let bell = Arc::new(ThreadBell::default());
+                let for_thread = bell.clone();
+                let run = move || drive_on_thread(post, &for_thread);
+                // Without a thread nobody would ever be woken: let the waiter find out.
+                if std::thread::Builder::new().name("tidegate-pacer".into()).spawn(run).is_err() {
+                    return;
+                }
+                Bell::Thread(bell)
+            }
+            #[cfg(feature = "tokio")]
+            Place::Tokio(_) => {
+                let bell = Arc::new(tokio::sync::Notify::new());
+                tokio::spawn(drive_on_tokio(post, bell.clone()));
+                Bell::Tokio(bell)
+            }
+        };
+        self.running.push(Driver { place, number, waiters: 1, bell });
+    }
+
+    /// Whether a driver with waiters runs there.
+    fn is_needed(&self, place: Place, number: u64) -> bool {
+        let driver = self.running.iter().find(|driver| driver.place == place);
+        driver.is_some_and(|driver| driver.number == number && driver.waiters > 0)
+    }
+
+    fn remove(&mut self, place: Place, number: u64) {
+        self.running.retain(|driver| driver.place != place || driver.number != number);
+    }
+}
+
+/// The post of one driver.
+struct Post {
+    scope: Weak<Scope>,
+    place: Place,
+    number: u64,
+}
+
+impl Post {
+    /// Moves the queue on and says how long to sleep.
+    fn look(&self) -> Shift {
+        let Some(scope) = self.scope.upgrade() else { return Shift::Over };
+        let mut state = scope.lock();
+        let until = scope.move_on(&mut state);
+        let wakers = state.heart.wakers();
+        let needed = state.drivers.is_needed(self.place, self.number);
+        if !needed {
+            state.drivers.remove(self.place, self.number);
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        if !needed {
+            return Shift::Over;
+        }
+        let now = scope.now();
+        Shift::Sleep(until.map(|until| until.since(now)))
+    }
+}
+
+/// A driver at its post. However it ends, it is taken off the list; waiters that are left are
+/// woken, so that one of them starts another. It is made where the driver runs and not where it
+/// is started: there the lock is held.
+struct OnDuty(Post);
+
+impl Drop for OnDuty {
+    fn drop(&mut self) {
+        let Post { scope, place, number } = &self.0;
+        let Some(scope) = scope.upgrade() else { return };
+        let mut state = scope.lock();
+        let stranded = state.drivers.is_needed(*place, *number);
+        state.drivers.remove(*place, *number);
+        let wakers = if stranded { state.heart.everybody() } else { Vec::new() };
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(feature = "tokio")]
+async fn drive_on_tokio(post: Post, bell: Arc<tokio::sync::Notify>) {
+    let duty = OnDuty(post);
+    loop {
+        match duty.0.look() {
+            Shift::Over => return,
+            Shift::Sleep(None) => bell.notified().await,
+            Shift::Sleep(Some(span)) => {
+                let _ = tokio::time::timeout(span, bell.notified()).await;
+            }
+        }
+    }
+}
+
+/// A bell for a thread: rung or not, under a lock.
+#[derive(Debug, Default)]
+struct ThreadBell {
+    rung: std::sync::Mutex<bool>,
+    condition: std::sync::Condvar,
+}
+
+impl ThreadBell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
+        self.condition.notify_one();
+    }
+
+    fn wait(&self, span: Option<Duration>) {
+        let poisoned = std::sync::PoisonError::into_inner;
+        let rung = self.rung.lock().unwrap_or_else(poisoned);
+        let mut rung = match span {
+            None => self.condition.wait_while(rung, |rung| !*rung).unwrap_or_else(poisoned),
+            Some(span) => {
+                let waited = self.condition.wait_timeout_while(rung, span, |rung| !*rung);
+                waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+            }
+        };
+        *rung = false;
+    }
+}
+
+fn drive_on_thread(post: Post, bell: &ThreadBell) {
+    let duty = OnDuty(post);
+    while let Shift::Sleep(span) = duty.0.look() {
+        bell.wait(span);
+    }
+}

@@ -1,0 +1,118 @@
+//! Random schedules of threads that join, hear, leave and finish, by shuttle: nothing is lost,
+//! nobody is forgotten, nobody is woken twice.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::thread;
+
+use super::{OnDrop, Pacer, Permit, Waiting};
+use crate::clock::ManualClock;
+use crate::{Engine, Limiter, MemoryStore, Policy};
+
+const SCHEDULES: usize = 1_000;
+const THREADS: usize = 3;
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn stage(capacity: u64, concurrency: u64) -> (Pacer, Limiter, ManualClock) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let policy = Policy::per_second(1).capacity(capacity).build().unwrap();
+    let limiter = engine.limiter("calls", policy).unwrap();
+    (Pacer::builder(&engine).by_hand().concurrency(concurrency).build(), limiter, clock)
+}
+
+fn poll(waiting: &mut Pin<Box<Waiting>>, waker: &Waker) -> Option<Permit> {
+    match waiting.as_mut().poll(&mut Context::from_waker(waker)) {
+        Poll::Ready(done) => Some(done.unwrap()),
+        Poll::Pending => None,
+    }
+}
+
+/// Time stands still: whatever order threads join, hear and leave in, every token comes back.
+#[test]
+fn leaving_at_any_point_conserves_tokens_and_slots() {
+    shuttle::check_random(
+        || {
+            let (pacer, limiter, _clock) = stage(5, 2);
+            let workers: Vec<_> = (0..THREADS)
+                .map(|worker| {
+                    let (pacer, limiter) = (pacer.clone(), limiter.clone());
+                    thread::spawn(move || {
+                        for _ in 0..3 {
+                            let claim = limiter.claim("k", 1 + worker as u64);
+                            let acquire = pacer.acquire([claim]).on_drop(OnDrop::Refund);
+                            let mut waiting = Box::pin(acquire.into_future());
+                            let mut permit = poll(&mut waiting, Waker::noop());
+                            if permit.is_none() && thread_rng().gen_bool(0.5) {
+                                permit = poll(&mut waiting, Waker::noop());
+                            }
+                            drop(waiting);
+                            drop(permit);
+                        }
+                    })
+                })
+                .collect();
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            let gauges = pacer.gauges();
+            assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
+            assert_eq!(limiter.peek("k").cost(0).now().remaining(), 5);
+        },
+        SCHEDULES,
+    );
+}
+
+/// One slot is handed from permit to permit: each waiter is woken exactly once and granted.
+#[test]
+fn every_waiter_is_woken_once_and_none_is_forgotten() {
+    shuttle::check_random(
+        || {
+            let (pacer, limiter, clock) = stage(100, 1);
+            let workers: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    let (pacer, limiter, clock) = (pacer.clone(), limiter.clone(), clock.clone());
+                    thread::spawn(move || {
+                        let wakes = Arc::new(Wakes::default());
+                        let waker = Waker::from(wakes.clone());
+                        let mut waiting =
+                            Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+                        let mut permit = poll(&mut waiting, &waker);
+                        let waited = permit.is_none();
+                        while permit.is_none() {
+                            thread::yield_now();
+                            // Polled only when woken, as a task would be.
+                            if wakes.0.load(Ordering::SeqCst) > 0 {
+                                permit = poll(&mut waiting, &waker);
+                                assert!(permit.is_some(), "woken for nothing");
+                            }
+                        }
+                        clock.advance(Duration::from_nanos(1));
+                        drop(permit);
+                        assert_eq!(wakes.0.load(Ordering::SeqCst), usize::from(waited));
+                    })
+                })
+                .collect();
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert_eq!(pacer.gauges().in_flight, 0);
+        },
+        SCHEDULES,
+    );
+}

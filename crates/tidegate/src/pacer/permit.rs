@@ -1,0 +1,152 @@
+//! Permits: what was granted, what it took, and what becomes of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Receipt, Settlement, StoreError};
+
+use super::adaptive::CallOutcome;
+use super::blame::WaitPart;
+use super::claim::Ticket;
+use super::scope::Scope;
+
+/// What becomes of the tokens of a permit that is dropped without being settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnDrop {
+    /// They stay spent: the call may have been made.
+    #[default]
+    Keep,
+    /// They are given back: the call was not made.
+    Refund,
+}
+
+/// Leave to go ahead. While it lives it holds one slot of the pacer's concurrency.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate::pacer::{CallOutcome, Pacer};
+/// use tidegate::{Engine, Policy};
+/// let engine = Engine::new();
+/// let tokens = engine.limiter("tokens", Policy::per_minute(60_000).capacity(1_000).build()?)?;
+/// let pacer = Pacer::builder(&engine).concurrency(4).build();
+///
+/// let mut permit = pacer.acquire([tokens.claim("gpt", 300)]).await?;
+/// // ... the call turns out to have used 120 tokens:
+/// permit.settle(&[120])?;
+/// permit.finish(CallOutcome::Success);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a permit that is dropped at once gives its slot back at once"]
+pub struct Permit {
+    scope: Arc<Scope>,
+    ticket: Ticket,
+    receipt: Receipt,
+    waited: Duration,
+    parts: Vec<WaitPart>,
+    on_drop: OnDrop,
+    settled: bool,
+    epoch: u64,
+    outcome: CallOutcome,
+}
+
+/// What a grant brings to a permit.
+pub(super) struct Grounds {
+    pub(super) ticket: Ticket,
+    pub(super) receipt: Receipt,
+    pub(super) waited: Duration,
+    pub(super) parts: Vec<WaitPart>,
+    pub(super) on_drop: OnDrop,
+    pub(super) epoch: u64,
+}
+
+impl Permit {
+    pub(super) fn new(scope: Arc<Scope>, grounds: Grounds) -> Self {
+        let Grounds { ticket, receipt, waited, parts, on_drop, epoch } = grounds;
+        let outcome = CallOutcome::default();
+        Self { scope, ticket, receipt, waited, parts, on_drop, settled: false, epoch, outcome }
+    }
+
+    /// How long the caller waited, by the store's clock; zero if it did not.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Which limits made it wait and for how long, the longest first. Together they are
+    /// [`waited`](Self::waited), but for what the timer was late.
+    #[must_use]
+    pub fn parts(&self) -> &[WaitPart] {
+        &self.parts
+    }
+
+    /// Corrects each claim to what was really used, in the order of the claims: less is given
+    /// back, more is charged, into debt if need be. May be called again as more becomes known.
+    ///
+    /// # Errors
+    /// When the number of values is not that of the claims.
+    pub fn settle(&mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
+        let claims = self.ticket.claims.len();
+        if actual.len() != claims {
+            return Err(SettleError::Count { claims, given: actual.len() });
+        }
+        let deltas: Vec<i64> = self
+            .ticket
+            .claims
+            .iter()
+            .zip(actual)
+            .map(|(claim, actual)| {
+                let delta = i128::from(*actual) - i128::from(claim.cost);
+                i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
+            })
+            .collect();
+        let settlement = self.scope.settle(&self.ticket, &deltas, &self.receipt)?;
+        for (claim, actual) in self.ticket.claims.iter_mut().zip(actual) {
+            claim.cost = *actual;
+        }
+        self.settled = true;
+        Ok(settlement)
+    }
+
+    /// Ends the permit with word of how the call went, for a concurrency that adapts.
+    pub fn finish(mut self, outcome: CallOutcome) {
+        self.outcome = outcome;
+    }
+}
+
+/// Why a permit was not settled. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The number of values is not that of the claims.
+    #[error("the permit has {claims} claims, not {given}")]
+    Count {
+        /// Claims of the permit.
+        claims: usize,
+        /// Values given.
+        given: usize,
+    },
+    /// The store refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let fate = if self.settled { OnDrop::Keep } else { self.on_drop };
+        self.scope.release(&self.ticket, &self.receipt, fate, (self.outcome, self.epoch));
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit")
+            .field("claims", &self.ticket.claims)
+            .field("waited", &self.waited)
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,97 @@
+//! A slab with generational indices: a stale index finds nothing, never somebody else.
+
+/// Names one entry, and never another one that came to the same place later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Id {
+    index: u32,
+    /// How many entries the slab had seen when this one came, in 32 bits.
+    generation: u32,
+}
+
+/// Entries at stable places, which are used again.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    seen: u32,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), seen: 0 }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Puts a value in. The caller bounds how many there are, far below 2^32.
+    pub(crate) fn insert(&mut self, value: T) -> Id {
+        self.seen = self.seen.wrapping_add(1);
+        let entry = Entry { generation: self.seen, value: Some(value) };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.entries[index as usize] = entry;
+                index
+            }
+            None => {
+                self.entries.push(entry);
+                u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        Id { index, generation: self.seen }
+    }
+
+    pub(crate) fn get(&self, id: Id) -> Option<&T> {
+        let entry = self.entries.get(id.index as usize)?;
+        if entry.generation == id.generation { entry.value.as_ref() } else { None }
+    }
+
+    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        let entry = self.entries.get_mut(id.index as usize)?;
+        if entry.generation == id.generation { entry.value.as_mut() } else { None }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.entries.iter().filter_map(|entry| entry.value.as_ref())
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
+        let entry = self.entries.get_mut(id.index as usize)?;
+        if entry.generation != id.generation {
+            return None;
+        }
+        let value = entry.value.take()?;
+        self.free.push(id.index);
+        if self.free.len() == self.entries.len() {
+            // Nobody is left: give the memory of a past crowd back.
+            self.entries.clear();
+            self.free.clear();
+            self.entries.shrink_to(64);
+            self.free.shrink_to(64);
+        }
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stale_index_finds_nothing() {
+        let mut slab = Slab::default();
+        let keeper = slab.insert("keeper");
+        let old = slab.insert("old");
+        assert_eq!(slab.remove(old), Some("old"));
+        let new = slab.insert("new");
+        assert_eq!(slab.get(old), None);
+        assert_eq!(slab.remove(old), None);
+        assert_eq!((slab.get(new), slab.get(keeper)), (Some(&"new"), Some(&"keeper")));
+        assert_eq!(slab.iter().count(), 2);
+    }
+}

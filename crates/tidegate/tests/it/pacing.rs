@@ -1,0 +1,11 @@
+//! Waiting: order, fairness, deadlines, cancellation, concurrency; under virtual time wherever
+//! time matters.
+
+mod cancel;
+mod concurrency;
+mod deadline;
+mod fairness;
+mod hand;
+mod order;
+mod runtimes;
+mod terms;

@@ -1,0 +1,142 @@
+//! Cancellation: whatever a waiter or a permit held is given back exactly, and the rest moves on.
+
+use std::time::Duration;
+
+use tidegate::pacer::{OnDrop, Permit, Priority};
+
+use super::hand::{Hand, Waiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn the_next_moves_up_when_the_head_leaves() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
+    let large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    hand.run(&pacer, SECOND * 2);
+    assert!(small.ask().is_none());
+    drop(large);
+    assert_eq!(small.wakes(), 1, "woken by the one that left");
+    assert!(small.ask().unwrap().is_ok());
+}
+
+#[test]
+fn a_grant_that_nobody_hears_of_is_given_back() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(1).build();
+    let limiter = hand.per_second("tokens", 1, 10);
+    let held = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
+    let deaf = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let mut next = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    drop(held);
+    hand.run(&pacer, SECOND * 10);
+    assert_eq!((deaf.wakes(), next.wakes()), (1, 0));
+    drop(deaf);
+    assert!(next.ask().unwrap().is_ok(), "tokens and slot of the deaf one");
+}
+
+#[test]
+fn what_a_drop_does_with_tokens_is_the_callers_choice() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let left = || limiter.peek("k").cost(0).now().remaining();
+    drop(pacer.acquire([limiter.claim("k", 4)]).now().unwrap());
+    assert_eq!(left(), 6, "spent by default");
+    drop(pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap());
+    assert_eq!(left(), 6, "given back");
+    let mut permit = pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap();
+    permit.settle(&[1]).unwrap();
+    assert_eq!(left(), 5);
+    drop(permit);
+    assert_eq!(left(), 5, "what was settled stays");
+}
+
+#[test]
+fn settling_moves_followers_forward_or_back() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let mut permit = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
+    let mut next = Waiter::join(pacer.acquire([limiter.claim("k", 5)])).unwrap();
+    permit.settle(&[4]).unwrap();
+    assert!(next.ask().unwrap().is_ok(), "six were given back, five are enough");
+    let mut later = Waiter::join(pacer.acquire([limiter.claim("k", 2)])).unwrap();
+    permit.settle(&[7]).unwrap();
+    hand.run(&pacer, SECOND * 3);
+    assert!(later.ask().is_none(), "three more were charged");
+    hand.run(&pacer, SECOND);
+    assert!(later.ask().unwrap().is_ok());
+    assert!(permit.settle(&[1, 2]).is_err());
+}
+
+/// A generator of random numbers that is the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % 1_000_000_007).unwrap() % bound
+    }
+}
+
+/// A million waiters and permits, dropped at every point of their lives while time stands still:
+/// no token is lost, none is gained.
+#[test]
+fn a_million_random_cancellations_conserve_every_token() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(40).build();
+    let (one, two) = (hand.per_second("one", 1, 100), hand.per_second("two", 1, 60));
+    let (mut random, mut waiters, mut permits) =
+        (Random(88_172_645_463_325_252), Vec::<Waiter>::new(), Vec::<(Permit, [u64; 2])>::new());
+    let costs = |random: &mut Random| [1 + random.below(20) as u64, random.below(12) as u64];
+    let mut cancelled = 0;
+    while cancelled < 1_000_000 {
+        match random.below(6) {
+            0 | 1 if waiters.len() < 50 => {
+                let [a, b] = costs(&mut random);
+                let acquire = pacer
+                    .acquire([one.claim("k", a), two.claim("k", b)])
+                    .tenant(["x", "y", "z"][random.below(3)])
+                    .priority([Priority::High, Priority::Normal, Priority::Low][random.below(3)])
+                    .on_drop(OnDrop::Refund);
+                match Waiter::join(acquire) {
+                    Ok(waiter) => waiters.push(waiter),
+                    Err(done) => permits.push((done.unwrap(), [a, b])),
+                }
+            }
+            2 if !waiters.is_empty() => {
+                // Granted or not, heard of it or not.
+                drop(waiters.swap_remove(random.below(waiters.len())));
+                cancelled += 1;
+            }
+            3 if !waiters.is_empty() => {
+                let index = random.below(waiters.len());
+                if let Some(done) = waiters[index].ask() {
+                    permits.push((done.unwrap(), [0, 0]));
+                    waiters.swap_remove(index);
+                }
+            }
+            4 if !permits.is_empty() => {
+                let (mut permit, _) = permits.swap_remove(random.below(permits.len()));
+                if random.below(2) == 0 {
+                    permit.settle(&[0, 0]).unwrap();
+                }
+                drop(permit);
+                cancelled += 1;
+            }
+            _ => {
+                pacer.poll();
+            }
+        }
+        assert!(pacer.gauges().in_flight <= 40);
+    }
+    drop(waiters);
+    drop(permits);
+    let left = |limiter: &tidegate::Limiter| limiter.peek("k").cost(0).now().remaining();
+    assert_eq!((left(&one), left(&two)), (100, 60));
+    let gauges = pacer.gauges();
+    assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
+}

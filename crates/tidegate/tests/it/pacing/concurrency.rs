@@ -1,0 +1,132 @@
+//! Slots: granted together with rates, resized under way, and adapting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::pacer::{AdaptiveBounds, CallOutcome, Pacer, WaitPart};
+use tidegate::{Engine, Policy};
+
+use super::hand::{Hand, Waiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn slots_and_rates_are_granted_together() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(2).build();
+    let limiter = hand.per_second("calls", 1, 10);
+    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let held = [acquire().now().unwrap(), acquire().now().unwrap()];
+    let mut waiter = Waiter::join(acquire()).unwrap();
+    assert_eq!(limiter.peek("k").cost(0).now().remaining(), 8, "no token without a slot");
+    hand.run(&pacer, SECOND * 3);
+    assert!(waiter.ask().is_none());
+    drop(held);
+    let permit = waiter.ask().unwrap().unwrap();
+    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 3)]);
+    assert_eq!(pacer.gauges().in_flight, 1);
+}
+
+/// R366: shrinking drains, growing wakes at once.
+#[test]
+fn the_limit_is_resized_under_way() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(8).build();
+    let limiter = hand.per_second("calls", 100, 100);
+    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let mut held: Vec<_> = (0..8).map(|_| acquire().now().unwrap()).collect();
+    let mut waiters: Vec<_> = (0..6).map(|_| Waiter::join(acquire()).unwrap()).collect();
+    pacer.set_concurrency(Some(2));
+    for in_flight in (2..8).rev() {
+        held.pop();
+        assert_eq!(pacer.gauges().in_flight, in_flight);
+    }
+    assert!(waiters.iter().all(|waiter| waiter.wakes() == 0), "in flight drains to 2 first");
+    held.pop();
+    assert_eq!(waiters[0].wakes(), 1);
+    assert!(waiters[0].ask().unwrap().is_ok());
+    pacer.set_concurrency(Some(5));
+    let woken = waiters.iter().filter(|waiter| waiter.wakes() > 0).count();
+    assert_eq!((woken, pacer.gauges().in_flight), (5, 5));
+    pacer.set_concurrency(None);
+    assert!(waiters.iter().all(|waiter| waiter.wakes() > 0));
+}
+
+/// R296, R387: many threads, never more at once than the limit, and none lost.
+#[test]
+fn threads_never_exceed_the_limit() {
+    let engine = Engine::new();
+    let limiter = engine.limiter("calls", Policy::per_second(1_000_000).build().unwrap()).unwrap();
+    let pacer = Pacer::builder(&engine).concurrency(3).build();
+    let (now, most, done) =
+        (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (pacer, limiter) = (pacer.clone(), limiter.clone());
+            let (now, most, done) = (now.clone(), most.clone(), done.clone());
+            std::thread::spawn(move || {
+                for _ in 0..500 {
+                    let permit = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+                    let inside = now.fetch_add(1, Ordering::SeqCst) + 1;
+                    most.fetch_max(inside, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    done.fetch_add(1, Ordering::SeqCst);
+                    drop(permit);
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(done.load(Ordering::SeqCst), 4_000);
+    assert!(most.load(Ordering::SeqCst) <= 3);
+    assert_eq!(pacer.gauges().in_flight, 0);
+}
+
+/// A provider that serves 12 calls at once and pushes the others back.
+#[test]
+fn the_concurrency_adapts_to_a_hidden_limit() {
+    let hand = Hand::new();
+    let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 64 };
+    let pacer = hand.builder().adaptive(bounds).build();
+    let limiter = hand.per_second("calls", 1_000_000, 1_000_000);
+    let mut seen = Vec::new();
+    for round in 0..3_000 {
+        let mut permits = Vec::new();
+        while let Ok(permit) = pacer.acquire([limiter.claim("k", 1)]).now() {
+            permits.push(permit);
+        }
+        for (index, permit) in permits.into_iter().enumerate() {
+            let pushed_back = CallOutcome::Throttled { retry_after: None };
+            permit.finish(if index >= 12 { pushed_back } else { CallOutcome::Success });
+        }
+        if round >= 1_000 {
+            seen.push(pacer.gauges().concurrency.unwrap());
+        }
+    }
+    let (low, high) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+    assert!(
+        (11..=13).contains(low) && (11..=13).contains(high) && high - low <= 1,
+        "{low}..{high}"
+    );
+    drop(pacer.acquire([limiter.claim("k", 1)]).now().unwrap());
+    assert_eq!(pacer.gauges().in_flight, 0, "a dropped call counts as ignored");
+}
+
+/// Slots under a concurrency policy of the store are held by the permit as well.
+#[test]
+fn slots_of_the_store_are_released_with_the_permit() {
+    let hand = Hand::new();
+    let pacer = hand.pacer();
+    let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let held = pacer.acquire([slots.claim("k", 1)]).now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([slots.claim("k", 1)])).unwrap();
+    hand.run(&pacer, SECOND);
+    assert!(waiter.ask().is_none());
+    drop(held);
+    assert!(waiter.ask().unwrap().is_ok());
+}

@@ -1,0 +1,96 @@
+//! Tenants, weights, classes, and limits that are a tenant's own.
+
+use std::time::Duration;
+
+use tidegate::pacer::{Acquire, Pacer, Priority};
+
+use super::hand::{Hand, Waiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Runs until all have been granted; the order of the grants, by index.
+fn order_of_grants(hand: &Hand, pacer: &Pacer, mut waiters: Vec<Waiter>) -> Vec<usize> {
+    let mut order = Vec::new();
+    while order.len() < waiters.len() {
+        hand.clock.advance(pacer.poll().expect("somebody waits"));
+        pacer.poll();
+        for (index, waiter) in waiters.iter_mut().enumerate() {
+            if waiter.wakes() > 0 && !order.contains(&index) {
+                assert!(waiter.ask().unwrap().is_ok());
+                order.push(index);
+            }
+        }
+    }
+    order
+}
+
+fn join_all(acquires: impl Iterator<Item = Acquire>) -> Vec<Waiter> {
+    acquires.map(|acquire| Waiter::join(acquire).unwrap()).collect()
+}
+
+/// A heavy tenant delays a light one by at most one quantum and one maximal request.
+#[test]
+fn a_crowd_delays_a_single_caller_by_one_turn() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
+    let heavy = (0..50).map(|_| pacer.acquire([limiter.claim("k", 10)]).tenant("heavy"));
+    let light = (0..5).map(|_| pacer.acquire([limiter.claim("k", 2)]).tenant("light"));
+    let order = order_of_grants(&hand, &pacer, join_all(heavy.chain(light)));
+    let first_light = order.iter().position(|&index| index >= 50).unwrap();
+    assert!(first_light <= 2, "after {first_light} heavy requests");
+    let lights: Vec<usize> = order.iter().copied().filter(|&index| index >= 50).collect();
+    assert_eq!(lights, [50, 51, 52, 53, 54], "in order of arrival inside the tenant");
+    let last_light = order.iter().position(|&index| index == 54).unwrap();
+    assert!(last_light <= 8, "five of two go in a turn or two: {order:?}");
+}
+
+/// R6 of the gaps: over time each tenant gets its weight.
+#[test]
+fn weights_are_shares() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+    let _spent = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let acquire =
+        |tenant, weight| pacer.acquire([limiter.claim("k", 1)]).tenant(tenant).weight(weight);
+    let many = (0..90).map(|_| acquire("three", 3)).chain((0..90).map(|_| acquire("one", 1)));
+    let order = order_of_grants(&hand, &pacer, join_all(many));
+    let of_three = order[..80].iter().filter(|&&index| index < 90).count();
+    assert!((58..=62).contains(&of_three), "{of_three} of 80 in place of 60");
+}
+
+#[test]
+fn classes_go_first_but_guaranteed_shares_are_kept() {
+    let hand = Hand::new();
+    let pacer = hand.builder().min_share(Priority::Low, 10).min_share(Priority::Normal, 0).build();
+    let limiter = hand.per_second("calls", 1, 1);
+    let _spent = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let acquire = |priority| pacer.acquire([limiter.claim("k", 1)]).priority(priority);
+    let low = (0..50).map(|_| acquire(Priority::Low));
+    let high = (0..100).map(|_| acquire(Priority::High));
+    let order = order_of_grants(&hand, &pacer, join_all(low.chain(high)));
+    let low = order[..100].iter().filter(|&&index| index < 50).count();
+    assert!((9..=11).contains(&low), "{low} of 100 in place of 10");
+}
+
+/// A tenant whose own limit is not ready is passed over and blocks nobody.
+#[test]
+fn a_tenant_waits_for_its_own_limit_alone() {
+    let hand = Hand::new();
+    let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 10, 10));
+    let own = hand.per_second("own", 1, 1);
+    let slow = || pacer.acquire([shared.claim("k", 1), own.claim("slow", 1).own()]).tenant("slow");
+    let _first = slow().now().unwrap();
+    let mut passed_over = Waiter::join(slow()).unwrap();
+    for _ in 0..9 {
+        let fast = [shared.claim("k", 1), own.claim("fast", 0).own()];
+        assert!(pacer.acquire(fast).tenant("fast").now().is_ok(), "nobody is in its way");
+    }
+    let mut fast = Waiter::join(pacer.acquire([shared.claim("k", 1)]).tenant("fast")).unwrap();
+    hand.run(&pacer, Duration::from_millis(100));
+    assert!(fast.ask().is_some());
+    assert!(passed_over.ask().is_none());
+    hand.run(&pacer, Duration::from_millis(900));
+    let permit = passed_over.ask().unwrap().unwrap();
+    assert_eq!(permit.waited(), SECOND);
+}

@@ -1,0 +1,100 @@
+//! A pacer driven by hand on a manual clock, and waiters whose wake-ups are counted.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use tidegate::clock::ManualClock;
+use tidegate::pacer::{Acquire, AcquireError, Pacer, PacerBuilder, Permit, Waiting};
+use tidegate::{Engine, Limiter, MemoryStore, Policy};
+
+/// A store on a manual clock.
+pub(super) struct Hand {
+    pub(super) clock: ManualClock,
+    pub(super) engine: Engine,
+}
+
+impl Hand {
+    pub(super) fn new() -> Self {
+        let clock = ManualClock::new();
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        Self { clock, engine: Engine::on(Arc::new(store)) }
+    }
+
+    pub(super) fn pacer(&self) -> Pacer {
+        self.builder().build()
+    }
+
+    pub(super) fn builder(&self) -> PacerBuilder {
+        Pacer::builder(&self.engine).by_hand()
+    }
+
+    /// A limiter of so many tokens a second.
+    pub(super) fn per_second(&self, name: &str, tokens: u64, capacity: u64) -> Limiter {
+        let policy = Policy::per_second(tokens).capacity(capacity).build().unwrap();
+        self.engine.limiter(name, policy).unwrap()
+    }
+
+    /// Moves time on, from one thing that is due to the next, until `span` has passed.
+    pub(super) fn run(&self, pacer: &Pacer, span: Duration) {
+        let mut left = span;
+        loop {
+            let due = pacer.poll().unwrap_or(left).min(left);
+            if due.is_zero() && left.is_zero() {
+                return;
+            }
+            self.clock.advance(due);
+            left -= due;
+            if left.is_zero() {
+                pacer.poll();
+                return;
+            }
+        }
+    }
+}
+
+/// Counts wake-ups.
+#[derive(Default)]
+pub(super) struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// A waiter that is polled only when somebody asks.
+pub(super) struct Waiter {
+    future: Pin<Box<Waiting>>,
+    wakes: Arc<Wakes>,
+}
+
+impl Waiter {
+    /// Joins the queue; or the error is what came at once.
+    #[expect(clippy::result_large_err, reason = "a permit is what it is")]
+    pub(super) fn join(acquire: Acquire) -> Result<Self, Result<Permit, AcquireError>> {
+        let mut waiter =
+            Self { future: Box::pin(acquire.into_future()), wakes: Arc::new(Wakes::default()) };
+        match waiter.ask() {
+            None => Ok(waiter),
+            Some(done) => Err(done),
+        }
+    }
+
+    /// What has become of it; `None` while it waits.
+    pub(super) fn ask(&mut self) -> Option<Result<Permit, AcquireError>> {
+        let waker = Waker::from(self.wakes.clone());
+        match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => Some(done),
+            Poll::Pending => None,
+        }
+    }
+
+    /// How often it was woken.
+    pub(super) fn wakes(&self) -> usize {
+        self.wakes.0.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,125 @@
+//! Arrival order, exact times, one wake-up each, and nobody else slowed down.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::clock::TokioClock;
+use tidegate::pacer::Pacer;
+use tidegate::{Engine, MemoryStore, Policy};
+
+use super::hand::{Hand, Waiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// R15, R16: the k-th of a thousand waiters goes after k seconds and is woken once.
+#[test]
+fn a_thousand_waiters_go_one_a_second_and_are_woken_once() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let mut waiters: Vec<Waiter> =
+        (0..1_000).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+    assert_eq!(pacer.gauges().waiting, 1_000);
+    for turn in 0..1_000_usize {
+        hand.run(&pacer, SECOND);
+        let woken = waiters.iter().filter(|waiter| waiter.wakes() > 0).count();
+        assert_eq!(woken, turn + 1, "one grant a second");
+        let permit = waiters[turn].ask().expect("in order of arrival").unwrap();
+        assert_eq!(permit.waited(), SECOND * (u32::try_from(turn).unwrap() + 1));
+    }
+    assert_eq!(waiters.iter().map(Waiter::wakes).sum::<usize>(), 1_000);
+    assert_eq!(pacer.gauges().waiting, 0);
+}
+
+/// The same with tasks and tokio's own timers, in time that a test has paused.
+#[tokio::test(start_paused = true)]
+async fn tasks_are_granted_in_order_under_paused_time() {
+    let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
+    let pacer = Pacer::new(&engine);
+    let _first = pacer.acquire([calls.claim("k", 1)]).await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let start = tokio::time::Instant::now();
+    let tasks: Vec<_> = (0..1_000_u64)
+        .map(|number| {
+            let (pacer, calls, order) = (pacer.clone(), calls.clone(), order.clone());
+            tokio::spawn(async move {
+                let permit = pacer.acquire([calls.claim("k", 1)]).await.unwrap();
+                order.lock().unwrap().push((number, start.elapsed().as_secs()));
+                assert_eq!(permit.waited().as_secs(), number + 1);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let expected: Vec<_> = (0..1_000).map(|number| (number, number + 1)).collect();
+    assert_eq!(*order.lock().unwrap(), expected);
+}
+
+/// R17: sleepers hold no lock. Under a manual clock that stands still, everything that is asked
+/// beside them must answer at once or never.
+#[test]
+fn sleepers_slow_nobody_down() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let sleepers: Vec<Waiter> =
+        (0..1_000).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+    assert_eq!(limiter.peek("k").cost(0).now().remaining(), 0);
+    let other = hand.pacer();
+    assert!(other.acquire([limiter.claim("other", 1)]).now().is_ok());
+    assert_eq!(sleepers.iter().map(Waiter::wakes).sum::<usize>(), 0);
+}
+
+/// R4, R5, R7, R8: immediate grants wait zero, others exactly the deficit.
+#[test]
+fn waits_are_exact() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 2, 2));
+    for _ in 0..2 {
+        let permit = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+        assert_eq!((permit.waited(), permit.parts().len()), (Duration::ZERO, 0));
+    }
+    let mut waiters: Vec<_> =
+        (0..4).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+    hand.run(&pacer, SECOND * 2);
+    let waits: Vec<_> =
+        waiters.iter_mut().map(|w| w.ask().unwrap().unwrap().waited().as_millis()).collect();
+    assert_eq!(waits, [500, 1_000, 1_500, 2_000]);
+}
+
+/// Nobody overtakes: neither a smaller request nor one that does not want to wait.
+#[test]
+fn a_large_request_is_not_overtaken() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let _spent = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
+    let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    assert!(limiter.peek("k").now().is_allowed(), "one token is there");
+    assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_err(), "but it is the large one's");
+    let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    hand.run(&pacer, SECOND * 9);
+    assert!(large.ask().is_some());
+    assert!(small.ask().is_none());
+    hand.run(&pacer, SECOND);
+    assert!(small.ask().is_some());
+}
+
+/// R98, R97: two dimensions are granted together, after one wait, and the wait says whose it was.
+#[test]
+fn several_limits_are_one_wait() {
+    let hand = Hand::new();
+    let pacer = hand.pacer();
+    let (requests, tokens) = (hand.per_second("requests", 10, 1), hand.per_second("tokens", 5, 10));
+    let claims = || [requests.claim("k", 1), tokens.claim("k", 10)];
+    let _first = pacer.acquire(claims()).now().unwrap();
+    let mut second = Waiter::join(pacer.acquire(claims())).unwrap();
+    hand.run(&pacer, SECOND * 2);
+    let permit = second.ask().unwrap().unwrap();
+    assert_eq!(permit.waited(), SECOND * 2);
+    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    assert_eq!(parts, [("tokens", SECOND * 2)]);
+    assert_eq!(requests.peek("k").cost(0).now().remaining(), 0, "charged at the grant, not before");
+}
