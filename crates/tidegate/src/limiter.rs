@@ -1,7 +1,7 @@
 //! A limiter: one policy on one store, and the verbs for a single key.
 
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
@@ -10,9 +10,9 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 
 use crate::engine::Engine;
-use crate::pacer::Claim;
+use crate::pacer::{Bank, Claim};
 use crate::request::{Call, Request, Verb};
-use crate::terms::{Snapshot, Terms, Watch};
+use crate::terms::{Snapshot, Terms};
 
 /// One policy on one store. Cheap to clone; clones share the buckets.
 ///
@@ -64,20 +64,13 @@ impl Limiter {
     }
 }
 
-impl Limiter {
+impl<S: ?Sized> Limiter<S>
+where
+    for<'e> Bank: From<&'e Engine<S>>,
+{
     /// A claim on this limiter, for a [`Pacer`](crate::pacer::Pacer) to wait for.
     pub fn claim<'a>(&self, key: impl Into<Key<'a>>, cost: u64) -> Claim {
-        Claim::new(self.clone(), key.into(), cost)
-    }
-
-    /// Tells apart the limiters of one process.
-    pub(crate) fn terms_address(&self) -> usize {
-        Arc::as_ptr(&self.terms) as usize
-    }
-
-    /// Lets somebody know when the policy changes.
-    pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
-        self.terms.watch(watcher);
+        Claim::new(self.terms.clone(), Bank::from(&self.engine), key.into(), cost)
     }
 }
 

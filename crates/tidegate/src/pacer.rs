@@ -10,11 +10,17 @@
 //! - Dropping a waiter at any point gives back exactly what it held and moves the others on.
 //! - A wait that would be too long is refused at once.
 //!
+//! On a shared store the queue stays in this process, and only its head talks to the store: it is
+//! asked to reserve within the last 250 ms, so that holds, priorities and changes of policy still
+//! count. Order is promised inside a process, not between processes, and a wait that is too long is
+//! found out when its turn comes.
+//!
 //! A plain `take` on a limiter does not know of the queue; use [`Acquire::now`] where waiters must
 //! not be overtaken.
 
 mod acquire;
 mod adaptive;
+mod bank;
 mod blame;
 mod claim;
 mod driver;
@@ -25,6 +31,8 @@ mod model_shuttle;
 mod permit;
 mod queue;
 mod scope;
+#[cfg(feature = "tokio")]
+mod shared;
 mod slab;
 mod slots;
 
@@ -35,10 +43,11 @@ use std::time::Duration;
 
 pub use acquire::{Acquire, Waiting};
 pub use adaptive::{AdaptiveBounds, CallOutcome};
+pub use bank::Bank;
 pub use blame::WaitPart;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
-pub use permit::{OnDrop, Permit, SettleError};
+pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use queue::Priority;
 
 use adaptive::Adaptive;
@@ -47,8 +56,6 @@ use heart::Heart;
 use queue::Shares;
 use scope::Scope;
 use slots::Slots;
-
-use crate::engine::Engine;
 
 /// How many may wait unless set otherwise.
 const DEFAULT_MAX_WAITING: usize = 100_000;
@@ -96,16 +103,17 @@ pub struct Gauges {
 }
 
 impl Pacer {
-    /// A pacer on the store of this engine, without a bound on concurrency.
+    /// A pacer on the store of this engine (`&Engine` or `&Engine<dyn Store>`), without a bound on
+    /// concurrency.
     #[must_use]
-    pub fn new(engine: &Engine) -> Self {
+    pub fn new(engine: impl Into<Bank>) -> Self {
         Self::builder(engine).build()
     }
 
     /// A pacer with other settings.
-    pub fn builder(engine: &Engine) -> PacerBuilder {
+    pub fn builder(engine: impl Into<Bank>) -> PacerBuilder {
         PacerBuilder {
-            engine: engine.clone(),
+            bank: engine.into(),
             concurrency: None,
             adaptive: None,
             max_waiting: DEFAULT_MAX_WAITING,
@@ -171,7 +179,7 @@ impl fmt::Debug for Pacer {
 #[derive(Clone, Debug)]
 #[must_use = "a pacer is made by `build`"]
 pub struct PacerBuilder {
-    engine: Engine,
+    bank: Bank,
     concurrency: Option<u64>,
     adaptive: Option<AdaptiveBounds>,
     max_waiting: usize,
@@ -227,7 +235,7 @@ impl PacerBuilder {
         let concurrency = adaptive.as_ref().map(Adaptive::limit).or(self.concurrency);
         let heart = Heart::new(Slots::new(concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
-        let scope = Scope::new(self.engine.shared_store().clone(), heart, adaptive, drivers);
+        let scope = Scope::new(self.bank, heart, adaptive, drivers);
         Pacer { scope: Arc::new(scope) }
     }
 }

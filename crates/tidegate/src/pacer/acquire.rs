@@ -17,7 +17,7 @@ use super::error::AcquireError;
 use super::heart::{Granted, Polled, Refused};
 use super::permit::{Grounds, OnDrop, Permit};
 use super::queue::{Line, Priority};
-use super::scope::{Scope, State, watch};
+use super::scope::{Scope, State, at_once, watch};
 use super::slab::Id;
 
 /// A request for a permit. Nothing happens until it is awaited, or carried out with
@@ -79,11 +79,15 @@ impl Acquire {
     }
 
     /// A permit without waiting, or an error with the projected wait. It is refused while others
-    /// wait for the same: nobody is overtaken.
+    /// wait for the same: nobody is overtaken. For the store of this process; a shared one does
+    /// not answer at once, so await with a [`max_wait`](Self::max_wait) there.
     ///
     /// # Errors
-    /// When it would have to wait, or can never be granted.
+    /// When it would have to wait, or can never be granted, or the store is a shared one.
     pub fn now(self) -> Result<Permit, AcquireError> {
+        if !self.scope.is_local() {
+            return Err(AcquireError::NotAtOnce);
+        }
         let mut wait = self.max_wait(Duration::ZERO).into_future();
         match wait.start(Waker::noop()) {
             Poll::Ready(done) => done,
@@ -169,6 +173,11 @@ impl Queued {
             Err(Refused::TimedOut) => {
                 Err(AcquireError::TimedOut(self.max_wait.unwrap_or_default()))
             }
+            #[cfg(feature = "tokio")]
+            Err(Refused::TooLong(projected)) => {
+                let max_wait = self.max_wait.unwrap_or_default();
+                Err(AcquireError::TooLong { projected, max_wait })
+            }
             Err(Refused::NeverFits(index)) => Err(never_fits(&ticket.claims[index])),
             Err(Refused::Failed(error)) => Err(error.into()),
         })
@@ -239,9 +248,10 @@ impl Acquire {
         let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
         let ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
-        if state.heart.waiting() == 0 && !state.heart.slots.is_full() {
-            match ticket.charge(scope.store()) {
-                Verdict::Granted(receipt) => {
+        if scope.is_local() && state.heart.waiting() == 0 && !state.heart.slots.is_full() {
+            let verdict = at_once(ticket.charge(scope.bank(), Duration::ZERO));
+            match verdict.unwrap_or(Verdict::Blocked { index: 0, own: false, wait: None }) {
+                Verdict::Granted { receipt, .. } => {
                     state.heart.slots.take();
                     let grounds = state.grounds(ticket, Granted::at_once(receipt), on_drop);
                     drop(state);
@@ -263,7 +273,7 @@ impl Acquire {
         others.into_iter().for_each(Waker::wake);
         match done {
             Some(done) => Ok(Started::Permit(Permit::new(scope, done?))),
-            None if max_wait == Some(Duration::ZERO) => {
+            None if max_wait == Some(Duration::ZERO) && scope.is_local() => {
                 drop(Waiting { request: None, queued: Some(queued) });
                 Err(AcquireError::TimedOut(Duration::ZERO))
             }
@@ -272,10 +282,11 @@ impl Acquire {
     }
 
     fn check(&self) -> Result<(), AcquireError> {
-        let same =
-            |claim: &Claim| Arc::ptr_eq(claim.limiter.engine().shared_store(), self.scope.store());
-        if !self.claims.iter().all(same) {
+        if !self.claims.iter().all(|claim| claim.is_on(self.scope.bank())) {
             return Err(AcquireError::OtherStore);
+        }
+        if !self.scope.is_local() && Place::here() == Place::Thread {
+            return Err(AcquireError::NoRuntime);
         }
         match self.claims.len() {
             0 => Err(StoreError::from(ChargeError::Empty).into()),
@@ -299,7 +310,8 @@ impl State {
         }
         ticket.buckets = ticket.claims.iter().map(|claim| self.buckets.know(claim)).collect();
         let weight = ticket.weight();
-        if let Some(max_wait) = max_wait {
+        // A shared store tells when the ticket is at the head.
+        if let (Some(max_wait), true) = (max_wait, scope.is_local()) {
             let ahead = |index: usize| self.heart.ahead(line, weight, ticket.buckets[index]);
             if let Err(error) = soon_enough(&ticket, scope, ahead, max_wait) {
                 self.buckets.forget(&ticket);
@@ -326,7 +338,8 @@ fn soon_enough(
     ahead: impl Fn(usize) -> u128,
     max_wait: Duration,
 ) -> Result<(), AcquireError> {
-    match ticket.projected(scope.store(), ahead)? {
+    let projected = at_once(ticket.projected(scope.bank(), ahead));
+    match projected.unwrap_or(Ok(Ok(Duration::ZERO)))? {
         Ok(projected) if projected <= max_wait => Ok(()),
         Ok(projected) => Err(AcquireError::TooLong { projected, max_wait }),
         Err(index) => Err(never_fits(&ticket.claims[index])),

@@ -1,33 +1,34 @@
 //! Claims: what an acquire waits for, and how a list of them is tried on the store.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Charge, Correction, Decision, Key, KeyBuf, Operation, Outcome, Policy, Receipt, Retry,
-    Settlement, StoreError, Time,
+    Answer, Charge, Correction, Decision, Key, KeyBuf, Operation, Outcome, Policy, Receipt, Retry,
+    Settlement, StoreError, Time, WallTime,
 };
-use tidegate_memory::MemoryStore;
 
+use super::bank::Bank;
 use super::queue::Demands;
 use super::slab::Id;
-use crate::limiter::Limiter;
-use crate::terms::Snapshot;
+use crate::terms::{Snapshot, Terms, Watch};
 
 /// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
 ///
 /// Made by [`Limiter::claim`].
 #[derive(Clone, Debug)]
 pub struct Claim {
-    pub(super) limiter: Limiter,
+    terms: Arc<Terms>,
+    bank: Bank,
     key: KeyBuf,
     pub(super) cost: u64,
     own: bool,
 }
 
 impl Claim {
-    pub(crate) fn new(limiter: Limiter, key: Key<'_>, cost: u64) -> Self {
-        Self { limiter, key: key.into(), cost, own: false }
+    pub(crate) fn new(terms: Arc<Terms>, bank: Bank, key: Key<'_>, cost: u64) -> Self {
+        Self { terms, bank, key: key.into(), cost, own: false }
     }
 
     /// Says that the limit is the tenant's own: while it is not ready, other tenants go on.
@@ -49,12 +50,28 @@ impl Claim {
     /// The name of the limit.
     #[must_use]
     pub fn limit(&self) -> String {
-        self.limiter.limit().name().to_owned()
+        self.terms.limit().name().to_owned()
     }
 
-    /// Whether two claims are on the same bucket.
+    /// What two claims on the same bucket have in common.
     pub(super) fn bucket(&self) -> (usize, KeyBuf) {
-        (self.limiter.terms_address(), self.key.clone())
+        (Arc::as_ptr(&self.terms) as usize, self.key.clone())
+    }
+
+    /// Whether the claim is on a limit of this store.
+    pub(super) fn is_on(&self, bank: &Bank) -> bool {
+        self.bank.is_same(bank)
+    }
+
+    /// Lets somebody know when the policy changes.
+    pub(super) fn watch(&self, watcher: Weak<dyn Watch>) {
+        self.terms.watch(watcher);
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let wall =
+            if self.terms.on_calendar() { self.bank.wall_time() } else { WallTime::default() };
+        self.terms.snapshot(wall)
     }
 }
 
@@ -71,7 +88,7 @@ pub enum Oversize {
 }
 
 /// The claims of one acquire.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ticket {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) buckets: SmallVec<[Id; 2]>,
@@ -87,7 +104,12 @@ impl Demands for Ticket {
 /// What came of trying a list.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    Granted(Receipt),
+    /// The list is charged, as of `wait` from now.
+    Granted {
+        receipt: Receipt,
+        #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
+        wait: Duration,
+    },
     /// The claim with this index is not ready.
     Blocked {
         index: usize,
@@ -100,14 +122,14 @@ pub(super) enum Verdict {
 }
 
 /// The claims of a list under the policies of one moment.
-struct Terms<'c> {
+struct Moment<'c> {
     claims: &'c [Claim],
     snapshots: SmallVec<[Snapshot; 1]>,
 }
 
-impl<'c> Terms<'c> {
+impl<'c> Moment<'c> {
     fn of(claims: &'c [Claim]) -> Self {
-        Self { claims, snapshots: claims.iter().map(|claim| claim.limiter.snapshot()).collect() }
+        Self { claims, snapshots: claims.iter().map(Claim::snapshot).collect() }
     }
 
     fn charges(&self, cost: impl Fn(&Claim, &Policy) -> u64) -> SmallVec<[Charge<'_>; 1]> {
@@ -127,21 +149,26 @@ impl<'c> Terms<'c> {
 }
 
 impl Ticket {
-    /// Charges the whole list, or nothing of it.
-    pub(super) fn charge(&self, store: &MemoryStore) -> Verdict {
-        let terms = Terms::of(&self.claims);
+    /// Charges the whole list, or nothing of it: now, or within `lead` from now.
+    pub(super) async fn charge(&self, bank: &Bank, lead: Duration) -> Verdict {
+        let moment = Moment::of(&self.claims);
         let oversize = self.oversize;
-        if let Some(index) = self.never_fits(&terms) {
+        if let Some(index) = self.never_fits(&moment) {
             return Verdict::Never(index);
         }
-        let charges = terms.charges(|claim, policy| match oversize {
+        let charges = moment.charges(|claim, policy| match oversize {
             Oversize::Refuse => claim.cost,
             Oversize::Debt => claim.cost.min(policy.capacity()),
         });
-        match decide(store, Operation::Take(&charges)) {
+        let operation = if lead.is_zero() {
+            Operation::Take(&charges)
+        } else {
+            Operation::Reserve { charges: &charges, horizon: lead }
+        };
+        match decision(bank.ask(operation).await) {
             Ok(Decision::Allowed(grant)) => {
-                self.take_debt(store, &terms, &charges);
-                Verdict::Granted(grant.receipt)
+                self.take_debt(bank, &moment, &charges).await;
+                Verdict::Granted { receipt: grant.receipt, wait: grant.wait }
             }
             Ok(denied) => self.blocked(denied.outcomes()),
             Err(error) => Verdict::Failed(error),
@@ -149,19 +176,21 @@ impl Ticket {
     }
 
     /// What is above the capacity is charged after the fact.
-    fn take_debt(&self, store: &MemoryStore, terms: &Terms<'_>, charges: &[Charge<'_>]) {
+    async fn take_debt(&self, bank: &Bank, moment: &Moment<'_>, charges: &[Charge<'_>]) {
         let excess =
             self.claims.iter().zip(charges).map(|(claim, charge)| claim.cost - charge.cost);
         if excess.clone().any(|excess| excess > 0) {
             let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
-            let corrections = terms.corrections(deltas);
-            // Never a caller's mistake: the charges on the same buckets were just granted.
-            let _ = store.execute(&Operation::Settle { corrections: &corrections, receipt: None });
+            let corrections = moment.corrections(deltas);
+            // Never a caller's mistake: the charges on the same buckets were just granted. A
+            // store that fails now forgives the debt.
+            let settle = Operation::Settle { corrections: &corrections, receipt: None };
+            let _ = bank.ask(settle).await;
         }
     }
 
-    fn never_fits(&self, terms: &Terms<'_>) -> Option<usize> {
-        let pairs = self.claims.iter().zip(&terms.snapshots);
+    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
+        let pairs = self.claims.iter().zip(&moment.snapshots);
         pairs.map(|(claim, terms)| (claim.cost, *terms.limit().policy())).position(
             |(cost, policy)| {
                 let room = match (self.oversize, policy) {
@@ -196,39 +225,40 @@ impl Ticket {
     }
 
     /// Gives a whole list back that was charged.
-    pub(super) fn give_back(&self, store: &MemoryStore, receipt: &Receipt) {
+    pub(super) async fn give_back(&self, bank: &Bank, receipt: &Receipt) {
         let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
         let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
-        // The store issued the receipt for these very claims.
-        let _ = self.settle(store, &deltas, receipt);
+        // The store issued the receipt for these very claims; if it fails now they stay spent.
+        let _ = self.settle(bank, &deltas, receipt).await;
     }
 
-    /// Gives back the slots of claims on a concurrency policy. Says whether there were any.
-    pub(super) fn release_slots(&self, store: &MemoryStore, receipt: &Receipt) -> bool {
-        let slots = |claim: &Claim| matches!(claim.limiter.policy(), Policy::Concurrency(_));
-        if !self.claims.iter().any(slots) {
-            return false;
-        }
-        let terms = Terms::of(&self.claims);
+    /// Whether a claim is on a concurrency policy of the store, whose slot the permit holds.
+    pub(super) fn holds_slots(&self) -> bool {
+        let slots = |claim: &Claim| matches!(claim.terms.limit().policy(), Policy::Concurrency(_));
+        self.claims.iter().any(slots)
+    }
+
+    /// Gives back the slots of claims on a concurrency policy.
+    pub(super) async fn release_slots(&self, bank: &Bank, receipt: &Receipt) {
+        let moment = Moment::of(&self.claims);
         let targets: SmallVec<[_; 2]> =
-            terms.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
-        // The store issued the receipt for these very claims.
-        let _ = store.execute(&Operation::Release { targets: &targets, receipt });
-        true
+            moment.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
+        // As above; a slot with a lease runs out.
+        let _ = bank.ask(Operation::Release { targets: &targets, receipt }).await;
     }
 
     /// Corrects what was charged.
-    pub(super) fn settle(
+    pub(super) async fn settle(
         &self,
-        store: &MemoryStore,
+        bank: &Bank,
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
-        let terms = Terms::of(&self.claims);
-        let corrections = terms.corrections(deltas.iter().copied());
+        let moment = Moment::of(&self.claims);
+        let corrections = moment.corrections(deltas.iter().copied());
         let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
-        match store.execute(&settle)? {
-            tidegate_core::Answer::Settled(settlement) => Ok(settlement),
+        match bank.ask(settle).await? {
+            Answer::Settled(settlement) => Ok(settlement),
             _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
         }
     }
@@ -237,7 +267,7 @@ impl Ticket {
     /// millionths.
     pub(super) fn weight(&self) -> u64 {
         let part = |claim: &Claim| {
-            let capacity = u128::from(claim.limiter.policy().capacity());
+            let capacity = u128::from(claim.terms.limit().policy().capacity());
             let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
             u64::try_from(millionths).unwrap_or(u64::MAX)
         };
@@ -246,21 +276,21 @@ impl Ticket {
 
     /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
     /// others first; or the index of the claim that never can.
-    pub(super) fn projected(
+    pub(super) async fn projected(
         &self,
-        store: &MemoryStore,
+        bank: &Bank,
         ahead: impl Fn(usize) -> u128,
     ) -> Result<Result<Duration, usize>, StoreError> {
-        let terms = Terms::of(&self.claims);
-        if let Some(index) = self.never_fits(&terms) {
+        let moment = Moment::of(&self.claims);
+        if let Some(index) = self.never_fits(&moment) {
             return Ok(Err(index));
         }
-        let charges = terms.charges(|_, _| 0);
-        let decision = decide(store, Operation::Peek(&charges))?;
+        let charges = moment.charges(|_, _| 0);
+        let decision = decision(bank.ask(Operation::Peek(&charges)).await)?;
         let mut longest = Duration::ZERO;
         for (index, (claim, outcome)) in self.claims.iter().zip(decision.outcomes()).enumerate() {
             let tokens = ahead(index).saturating_add(claim.cost.into());
-            match project(terms.snapshots[index].limit().policy(), outcome, tokens) {
+            match project(moment.snapshots[index].limit().policy(), outcome, tokens) {
                 Some(wait) => longest = longest.max(wait),
                 None => return Ok(Err(index)),
             }
@@ -286,9 +316,9 @@ fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration>
     }
 }
 
-fn decide(store: &MemoryStore, operation: Operation<'_>) -> Result<Decision, StoreError> {
-    match store.execute(&operation)? {
-        tidegate_core::Answer::Decision(decision) => Ok(decision),
+fn decision(answer: Result<Answer, StoreError>) -> Result<Decision, StoreError> {
+    match answer? {
+        Answer::Decision(decision) => Ok(decision),
         _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
     }
 }

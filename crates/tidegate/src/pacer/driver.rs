@@ -10,7 +10,11 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
+#[cfg(feature = "tokio")]
+use super::claim::Ticket;
 use super::scope::Scope;
+#[cfg(feature = "tokio")]
+use super::slab::Id;
 
 /// Where a waiter's future is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +78,9 @@ impl Bell {
 enum Shift {
     /// Sleep that long, or until the bell rings.
     Sleep(Option<Duration>),
+    /// Ask a shared store for this waiter.
+    #[cfg(feature = "tokio")]
+    Ask(Arc<Scope>, Id, Ticket),
     /// Nobody waits here any more.
     Over,
 }
@@ -183,10 +190,16 @@ impl Post {
         if !needed {
             state.drivers.remove(self.place, self.number);
         }
+        #[cfg(feature = "tokio")]
+        let ask = if needed { scope.to_ask(&mut state) } else { None };
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         if !needed {
             return Shift::Over;
+        }
+        #[cfg(feature = "tokio")]
+        if let Some((id, ticket)) = ask {
+            return Shift::Ask(scope, id, ticket);
         }
         let now = scope.now();
         Shift::Sleep(until.map(|until| until.since(now)))
@@ -217,6 +230,7 @@ async fn drive_on_tokio(post: Post, bell: Arc<tokio::sync::Notify>) {
     loop {
         match duty.0.look() {
             Shift::Over => return,
+            Shift::Ask(scope, id, ticket) => scope.ask(id, ticket).await,
             Shift::Sleep(None) => bell.notified().await,
             Shift::Sleep(Some(span)) => {
                 let _ = tokio::time::timeout(span, bell.notified()).await;

@@ -28,7 +28,13 @@ pub enum AcquireError {
     /// The claims are on another store than the pacer's.
     #[error("the claims belong to another store than the pacer")]
     OtherStore,
-    /// The store cannot decide: the list is wrong.
+    /// A shared store is asked by tasks, and this is not a tokio runtime.
+    #[error("a pacer on a shared store waits inside a tokio runtime only")]
+    NoRuntime,
+    /// A shared store does not answer at once.
+    #[error("the store of this pacer is a shared one: await the permit")]
+    NotAtOnce,
+    /// The store cannot decide: it is not available, or the list is wrong.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -39,6 +39,9 @@ enum Fate<G> {
 pub(crate) enum Refused {
     /// Its deadline passed.
     TimedOut,
+    /// The wait would be longer than the deadline allows; a shared store tells at the head.
+    #[cfg(feature = "tokio")]
+    TooLong(Duration),
     /// A limit was changed so that the cost never fits: the index of the claim.
     NeverFits(usize),
     /// The store cannot decide.
@@ -190,6 +193,19 @@ impl<T: Demands, G> Heart<T, G> {
     /// What the waiter wants that [`next`](Self::next) named.
     pub(crate) fn ticket(&self, id: Id) -> Option<&T> {
         self.queue.get(id).map(|waiter| &waiter.ticket)
+    }
+
+    /// Whether the waiter is still in the queue.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_waiting(&self, id: Id) -> bool {
+        self.queue.get(id).is_some_and(|waiter| matches!(waiter.fate, Fate::Waiting(_)))
+    }
+
+    /// Whether the waiter would be too late at that time.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_late(&self, id: Id, at: Time) -> bool {
+        let deadline = self.queue.get(id).and_then(|waiter| waiter.deadline);
+        deadline.is_some_and(|deadline| deadline < at)
     }
 
     /// The waiter was charged: it leaves the queue, takes a slot, and will hear of it.

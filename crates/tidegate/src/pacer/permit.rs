@@ -1,6 +1,8 @@
 //! Permits: what was granted, what it took, and what becomes of it.
 
 use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +10,8 @@ use tidegate_core::{Receipt, Settlement, StoreError};
 
 use super::adaptive::CallOutcome;
 use super::blame::WaitPart;
-use super::claim::Ticket;
-use super::scope::Scope;
+use super::claim::{Claim, Ticket};
+use super::scope::{Scope, at_once};
 
 /// What becomes of the tokens of a permit that is dropped without being settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub enum OnDrop {
 ///
 /// let mut permit = pacer.acquire([tokens.claim("gpt", 300)]).await?;
 /// // ... the call turns out to have used 120 tokens:
-/// permit.settle(&[120])?;
+/// permit.settle(&[120]).now()?;
 /// permit.finish(CallOutcome::Success);
 /// # Ok(())
 /// # }
@@ -86,34 +88,64 @@ impl Permit {
     /// Corrects each claim to what was really used, in the order of the claims: less is given
     /// back, more is charged, into debt if need be. May be called again as more becomes known.
     ///
-    /// # Errors
-    /// When the number of values is not that of the claims.
-    pub fn settle(&mut self, actual: &[u64]) -> Result<Settlement, SettleError> {
-        let claims = self.ticket.claims.len();
-        if actual.len() != claims {
-            return Err(SettleError::Count { claims, given: actual.len() });
-        }
-        let deltas: Vec<i64> = self
-            .ticket
-            .claims
-            .iter()
-            .zip(actual)
-            .map(|(claim, actual)| {
-                let delta = i128::from(*actual) - i128::from(claim.cost);
-                i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
-            })
-            .collect();
-        let settlement = self.scope.settle(&self.ticket, &deltas, &self.receipt)?;
-        for (claim, actual) in self.ticket.claims.iter_mut().zip(actual) {
-            claim.cost = *actual;
-        }
-        self.settled = true;
-        Ok(settlement)
+    /// Carried out by [`now`](Settle::now) on the in-process store, by `.await` on any.
+    pub fn settle<'p>(&'p mut self, actual: &'p [u64]) -> Settle<'p> {
+        Settle { permit: self, actual }
     }
 
     /// Ends the permit with word of how the call went, for a concurrency that adapts.
     pub fn finish(mut self, outcome: CallOutcome) {
         self.outcome = outcome;
+    }
+}
+
+/// A correction of a permit. Nothing happens until it is awaited, or carried out with
+/// [`now`](Self::now).
+#[derive(Debug)]
+#[must_use = "nothing happens until it is awaited, or carried out with `now`"]
+pub struct Settle<'p> {
+    permit: &'p mut Permit,
+    actual: &'p [u64],
+}
+
+impl Settle<'_> {
+    /// Settles at once, on the store of this process.
+    ///
+    /// # Errors
+    /// When the number of values is not that of the claims, or the store is a shared one.
+    pub fn now(self) -> Result<Settlement, SettleError> {
+        if !self.permit.scope.is_local() {
+            return Err(SettleError::Shared);
+        }
+        at_once(self.run()).unwrap_or(Err(SettleError::Shared))
+    }
+
+    async fn run(self) -> Result<Settlement, SettleError> {
+        let Self { permit, actual } = self;
+        let claims = permit.ticket.claims.len();
+        if actual.len() != claims {
+            return Err(SettleError::Count { claims, given: actual.len() });
+        }
+        let delta = |(claim, actual): (&Claim, &u64)| {
+            let delta = i128::from(*actual) - i128::from(claim.cost);
+            i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
+        };
+        let deltas: Vec<i64> = permit.ticket.claims.iter().zip(actual).map(delta).collect();
+        let settlement = permit.scope.settle(&permit.ticket, &deltas, &permit.receipt).await?;
+        for (claim, actual) in permit.ticket.claims.iter_mut().zip(actual) {
+            claim.cost = *actual;
+        }
+        permit.settled = true;
+        Ok(settlement)
+    }
+}
+
+impl<'p> IntoFuture for Settle<'p> {
+    type Output = Result<Settlement, SettleError>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'p>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
     }
 }
 
@@ -129,6 +161,9 @@ pub enum SettleError {
         /// Values given.
         given: usize,
     },
+    /// A shared store does not answer at once.
+    #[error("the store of this permit is a shared one: await the settlement")]
+    Shared,
     /// The store refused.
     #[error(transparent)]
     Store(#[from] StoreError),

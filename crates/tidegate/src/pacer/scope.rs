@@ -3,13 +3,15 @@
 //! Whoever changes something moves the queue on at once, under the lock, and wakes the granted
 //! after releasing it. Nobody sleeps with the lock. Drivers only watch the time.
 
+use std::future::Future;
 use std::sync::{Arc, PoisonError, Weak};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tidegate_core::{KeyBuf, Receipt, Settlement, StoreError, Time};
-use tidegate_memory::MemoryStore;
 
 use super::adaptive::{Adaptive, CallOutcome};
+use super::bank::{Bank, PacerClock};
 use super::claim::{Claim, Ticket, Verdict, in_time};
 use super::driver::Drivers;
 use super::heart::{Heart, Left, Refused, Step};
@@ -20,7 +22,8 @@ use crate::terms::Watch;
 
 /// Everything that the permits and waiters of one pacer share.
 pub(super) struct Scope {
-    store: Arc<MemoryStore>,
+    bank: Bank,
+    clock: PacerClock,
     state: Mutex<State>,
 }
 
@@ -30,25 +33,35 @@ pub(super) struct State {
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) adaptive: Option<Adaptive>,
+    /// A driver is asking a shared store for the head.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
+    pub(super) asking: bool,
 }
 
 impl Scope {
     pub(super) fn new(
-        store: Arc<MemoryStore>,
+        bank: Bank,
         heart: Heart<Ticket, Receipt>,
         adaptive: Option<Adaptive>,
         drivers: Drivers,
     ) -> Self {
+        let clock = PacerClock::of(&bank);
         let buckets = Buckets::default();
-        Self { store, state: Mutex::new(State { heart, buckets, drivers, adaptive }) }
+        let state = State { heart, buckets, drivers, adaptive, asking: false };
+        Self { bank, clock, state: Mutex::new(state) }
     }
 
-    pub(super) fn store(&self) -> &Arc<MemoryStore> {
-        &self.store
+    pub(super) fn bank(&self) -> &Bank {
+        &self.bank
+    }
+
+    /// Whether the store answers at once.
+    pub(super) fn is_local(&self) -> bool {
+        self.bank.local().is_some()
     }
 
     pub(super) fn now(&self) -> Time {
-        self.store.now()
+        self.clock.now()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,7 +79,8 @@ impl Scope {
         result
     }
 
-    /// Grants what can be granted now; says when there is more to do.
+    /// Grants what can be granted now; says when there is more to do. A shared store is not asked
+    /// here: a driver does that, and is roused.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
@@ -75,54 +89,48 @@ impl Scope {
                     state.drivers.set_alarm(until);
                     return until;
                 }
+                Step::Try(_) if !self.is_local() => {
+                    state.drivers.set_alarm(Some(now));
+                    return Some(now);
+                }
                 Step::Try(id) => id,
             };
             let Some(ticket) = state.heart.ticket(id) else { continue };
-            match ticket.charge(&self.store) {
-                Verdict::Granted(receipt) => state.heart.granted(id, receipt, now),
-                Verdict::Blocked { index, own: false, wait } => {
-                    let by = ticket.claims[index].limit();
-                    state.heart.blocked(id, &by, in_time(wait, now), now);
-                }
-                Verdict::Blocked { index, own: true, wait } => {
-                    let by = ticket.claims[index].limit();
-                    let until = in_time(wait, now).unwrap_or(Time::from_nanos(u64::MAX));
-                    state.heart.passed_over(id, &by, until, now);
-                }
-                Verdict::Never(index) => state.heart.refuse(id, Refused::NeverFits(index)),
-                Verdict::Failed(error) => state.heart.refuse(id, Refused::Failed(error)),
-            }
+            let verdict = at_once(ticket.charge(&self.bank, Duration::ZERO));
+            state.apply(id, verdict.unwrap_or_else(not_at_once), now);
         }
     }
 
     /// A waiter goes away before it got its permit: what it was granted is given back.
-    pub(super) fn leave(&self, id: Id) {
-        self.act(|state| match state.heart.leave(id) {
-            Some(Left::Granted(ticket, receipt)) => {
-                ticket.give_back(&self.store, &receipt);
-                state.buckets.forget(&ticket);
+    pub(super) fn leave(self: &Arc<Self>, id: Id) {
+        let left = self.act(|state| {
+            let left = state.heart.leave(id);
+            match &left {
+                Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
+                    state.buckets.forget(ticket);
+                }
+                None => {}
             }
-            Some(Left::Queued(ticket)) => state.buckets.forget(&ticket),
-            None => {}
+            left
         });
+        if let Some(Left::Granted(ticket, receipt)) = left {
+            self.give_back(&ticket, &receipt, OnDrop::Refund);
+        }
     }
 
     /// A permit ends: its slot is free, and `fate` says what becomes of its tokens. `word` is
     /// how its call went and the epoch in which it left.
     pub(super) fn release(
-        &self,
+        self: &Arc<Self>,
         ticket: &Ticket,
         receipt: &Receipt,
         fate: OnDrop,
         word: (CallOutcome, u64),
     ) {
+        if fate == OnDrop::Refund || ticket.holds_slots() {
+            self.give_back(ticket, receipt, fate);
+        }
         self.act(|state| {
-            if fate == OnDrop::Refund {
-                ticket.give_back(&self.store, receipt);
-                state.heart.nudge();
-            } else if ticket.release_slots(&self.store, receipt) {
-                state.heart.nudge();
-            }
             state.heart.slots.give_back();
             if let Some(adaptive) = &mut state.adaptive {
                 adaptive.ended(word.0, word.1);
@@ -132,18 +140,76 @@ impl Scope {
         });
     }
 
-    pub(super) fn settle(
+    /// Gives tokens and slots back, or only slots, and moves the queue on. A shared store is
+    /// asked by a task of its own; outside of a runtime there is none, and what was spent stays.
+    fn give_back(self: &Arc<Self>, ticket: &Ticket, receipt: &Receipt, fate: OnDrop) {
+        let scope = self.clone();
+        let (ticket, receipt) = (ticket.clone(), receipt.clone());
+        let back = async move {
+            match fate {
+                OnDrop::Refund => ticket.give_back(&scope.bank, &receipt).await,
+                OnDrop::Keep => ticket.release_slots(&scope.bank, &receipt).await,
+            }
+            scope.act(|state| state.heart.nudge());
+        };
+        if self.is_local() {
+            at_once(back);
+        } else {
+            #[cfg(feature = "tokio")]
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(back);
+            }
+        }
+    }
+
+    /// Corrects what was charged, and moves the queue on.
+    pub(super) async fn settle(
         &self,
         ticket: &Ticket,
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
-        self.act(|state| {
-            let settlement = ticket.settle(&self.store, deltas, receipt);
-            state.heart.nudge();
-            settlement
-        })
+        let settlement = ticket.settle(&self.bank, deltas, receipt).await;
+        self.act(|state| state.heart.nudge());
+        settlement
     }
+}
+
+impl State {
+    /// Does what trying the head came to.
+    pub(super) fn apply(&mut self, id: Id, verdict: Verdict, now: Time) {
+        let by = |state: &Self, index: usize| {
+            let ticket = state.heart.ticket(id);
+            ticket.map(|ticket| ticket.claims[index].limit()).unwrap_or_default()
+        };
+        match verdict {
+            Verdict::Granted { receipt, .. } => self.heart.granted(id, receipt, now),
+            Verdict::Blocked { index, own: false, wait } => {
+                let by = by(self, index);
+                self.heart.blocked(id, &by, in_time(wait, now), now);
+            }
+            Verdict::Blocked { index, own: true, wait } => {
+                let by = by(self, index);
+                let until = in_time(wait, now).unwrap_or(Time::from_nanos(u64::MAX));
+                self.heart.passed_over(id, &by, until, now);
+            }
+            Verdict::Never(index) => self.heart.refuse(id, Refused::NeverFits(index)),
+            Verdict::Failed(error) => self.heart.refuse(id, Refused::Failed(error)),
+        }
+    }
+}
+
+/// The value of a future that does not wait, as those of a store in this process.
+pub(super) fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+fn not_at_once() -> Verdict {
+    Verdict::Failed(StoreError::Unavailable("the store of this process made a caller wait".into()))
 }
 
 impl Watch for Scope {
@@ -191,6 +257,6 @@ impl Buckets {
 pub(super) fn watch(scope: &Arc<Scope>, ticket: &Ticket) {
     for claim in &ticket.claims {
         let weak: Weak<Scope> = Arc::downgrade(scope);
-        claim.limiter.watch(weak);
+        claim.watch(weak);
     }
 }

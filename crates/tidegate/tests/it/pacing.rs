@@ -8,4 +8,5 @@ mod fairness;
 mod hand;
 mod order;
 mod runtimes;
+mod shared;
 mod terms;

@@ -47,7 +47,7 @@ fn what_a_drop_does_with_tokens_is_the_callers_choice() {
     drop(pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap());
     assert_eq!(left(), 6, "given back");
     let mut permit = pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap();
-    permit.settle(&[1]).unwrap();
+    permit.settle(&[1]).now().unwrap();
     assert_eq!(left(), 5);
     drop(permit);
     assert_eq!(left(), 5, "what was settled stays");
@@ -59,15 +59,15 @@ fn settling_moves_followers_forward_or_back() {
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
     let mut permit = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
     let mut next = Waiter::join(pacer.acquire([limiter.claim("k", 5)])).unwrap();
-    permit.settle(&[4]).unwrap();
+    permit.settle(&[4]).now().unwrap();
     assert!(next.ask().unwrap().is_ok(), "six were given back, five are enough");
     let mut later = Waiter::join(pacer.acquire([limiter.claim("k", 2)])).unwrap();
-    permit.settle(&[7]).unwrap();
+    permit.settle(&[7]).now().unwrap();
     hand.run(&pacer, SECOND * 3);
     assert!(later.ask().is_none(), "three more were charged");
     hand.run(&pacer, SECOND);
     assert!(later.ask().unwrap().is_ok());
-    assert!(permit.settle(&[1, 2]).is_err());
+    assert!(permit.settle(&[1, 2]).now().is_err());
 }
 
 /// A generator of random numbers that is the same in every run.
@@ -122,7 +122,7 @@ fn a_million_random_cancellations_conserve_every_token() {
             4 if !permits.is_empty() => {
                 let (mut permit, _) = permits.swap_remove(random.below(permits.len()));
                 if random.below(2) == 0 {
-                    permit.settle(&[0, 0]).unwrap();
+                    permit.settle(&[0, 0]).now().unwrap();
                 }
                 drop(permit);
                 cancelled += 1;
