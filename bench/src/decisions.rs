@@ -1,14 +1,13 @@
 //! `core`: keyed decisions in process, over the number of keys and of threads.
 
-use std::time::Duration;
-
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::contender::{Contender, Role};
 use crate::keys::Keys;
 use crate::machine;
 use crate::measure::{Effort, Figure, Row, as_float};
+use crate::progress;
 use crate::report;
 
 /// How many keys, and how many requests are prepared for each thread. A thousand keys and their
@@ -30,7 +29,7 @@ pub(crate) struct Point {
 pub(crate) fn run(effort: Effort) -> Result<()> {
     let threads = threads();
     let steps = SIZES.len() * threads.len() * Role::ALL.len() * effort.runs;
-    let progress = progress(steps as u64)?;
+    let progress = progress::bar(steps as u64)?;
     let mut points = Vec::new();
     let mut memory = Vec::new();
     // The large tables first: memory that small ones gave back would spoil the measurement.
@@ -58,14 +57,6 @@ pub(crate) fn run(effort: Effort) -> Result<()> {
 fn threads() -> Vec<usize> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     THREADS.into_iter().filter(|threads| *threads <= cores).collect()
-}
-
-/// A bar for people; indicatif draws nothing when standard error is not a terminal.
-fn progress(steps: u64) -> Result<ProgressBar> {
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {elapsed}  {msg}")?;
-    let bar = ProgressBar::new(steps).with_style(style);
-    bar.enable_steady_tick(Duration::from_millis(500));
-    Ok(bar)
 }
 
 /// Lets every contender see every key once; also says how many bytes each took per key.

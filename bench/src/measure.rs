@@ -139,7 +139,8 @@ struct Run {
     share: Option<f64>,
 }
 
-fn summary(runs: &[f64], disturbed: usize) -> Figure {
+/// The median and the span of runs.
+pub(crate) fn summary(runs: &[f64], disturbed: usize) -> Figure {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);
     let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);

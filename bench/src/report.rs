@@ -83,7 +83,8 @@ fn ratio(point: &Point, first: Role, second: Role) -> f64 {
     median(first) / median(second)
 }
 
-fn cell(figure: &Figure) -> String {
+/// A figure with its span.
+pub(crate) fn cell(figure: &Figure) -> String {
     let Figure { median, min, max, disturbed } = figure;
     let shared = match disturbed {
         0 => String::new(),
@@ -92,7 +93,8 @@ fn cell(figure: &Figure) -> String {
     format!("{median:.1} [{min:.1} .. {max:.1}]{shared}")
 }
 
-fn count(keys: usize) -> String {
+/// A round number, short.
+pub(crate) fn count(keys: usize) -> String {
     match keys {
         1_000_000.. => format!("{} M", keys / 1_000_000),
         1_000.. => format!("{} k", keys / 1_000),

@@ -17,7 +17,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     log(&environment)?;
     let hints = unused_flags(&args);
     let plan = load(args, environment)?;
-    for hint in hints.iter().chain(&closed_doors(&plan)) {
+    for hint in hints.iter().chain(&closed_doors(&plan)).chain(&strangers(&plan)) {
         tell(hint);
     }
     for variable in &plan.unknown_variables {
@@ -135,6 +135,18 @@ fn closed_doors(plan: &Plan) -> Vec<String> {
             format!("{place}: this version does not open the {door} door")
         })
         .collect()
+}
+
+/// A door beyond loopback that will refuse everybody who calls it by a name.
+fn strangers(plan: &Plan) -> Option<String> {
+    let (http, hosts) = (plan.listen.http.value, &plan.listen.allowed_hosts.value);
+    (!http.ip().is_loopback() && hosts.is_empty()).then(|| {
+        format!(
+            "the http door serves the hosts localhost and {http} only: add the names and addresses \
+             it is called by to `allowed_hosts` under [listen], or to {}",
+            Key::ListenAllowedHosts.variable()
+        )
+    })
 }
 
 fn log(environment: &[(String, String)]) -> Result<(), Failure> {

@@ -28,10 +28,11 @@ impl fmt::Display for UnknownVariable {
 /// This is the one place of the program that reads the environment.
 #[must_use]
 pub fn process_environment() -> Vec<(String, String)> {
-    // A name or value that is no text is nobody's setting.
     std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| name.starts_with("TIDEGATE_") || name == "XDG_CONFIG_HOME")
+        // A value that is no text is not passed over in silence: the rules refuse what is left.
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect()
 }
 

@@ -206,6 +206,7 @@ fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
 }
 
 /// A length of windows, with the word for it.
+#[derive(Clone, Copy)]
 struct Period<'v> {
     period: Every,
     word: &'v str,

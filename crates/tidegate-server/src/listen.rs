@@ -5,9 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 /// How long accepting rests after an error such as too many open files.
 const REST: Duration = Duration::from_millis(200);
+
+/// How long such errors are not logged again. At the bound of open files each connection that ends
+/// lets one in, and the next error follows at once.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Binds an address. The second value is the one that was bound, with the port that was picked.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -20,15 +25,17 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, Socket
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
-    failing: bool,
+    /// When an error was logged last.
+    told: Option<Instant>,
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, failing: false }
+        Self { listener, told: None }
     }
 
-    /// The next connection. An error that lasts is logged once, and tried again after a rest.
+    /// The next connection. After an error it rests and tries again; errors in a row are logged
+    /// once.
     ///
     /// Dropping the future loses no connection. It cuts the rest short, which is right when that
     /// is done because a connection has ended: there is room again.
@@ -36,7 +43,6 @@ impl Acceptor {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
-                    self.recovered();
                     without_delay(&stream);
                     return stream;
                 }
@@ -52,17 +58,10 @@ impl Acceptor {
     }
 
     fn failed(&mut self, error: &io::Error) {
-        if !self.failing {
+        if self.told.is_none_or(|told| told.elapsed() >= SILENCE) {
+            self.told = Some(Instant::now());
             tracing::warn!(%error, "connections cannot be accepted for now, and have to wait");
         }
-        self.failing = true;
-    }
-
-    fn recovered(&mut self) {
-        if self.failing {
-            tracing::info!("connections are accepted again");
-        }
-        self.failing = false;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -15,7 +15,20 @@ pub(crate) struct Ended {
 /// The program in a directory, without anything of the surrounding environment.
 pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.args(args).current_dir(directory).env_clear();
+    command.args(args);
+    alone(command, directory)
+}
+
+/// The program in a directory, as above, with at most this many open files.
+pub(crate) fn tidegate_with_files(files: usize, directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(args);
+    alone(command, directory)
+}
+
+fn alone(mut command: Command, directory: &Path) -> Command {
+    command.current_dir(directory).env_clear();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -34,6 +47,9 @@ pub(crate) fn run(directory: &Path, args: &[&str]) -> Ended {
 pub(crate) struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    /// What has been read of standard error.
+    told: String,
     pub(crate) url: String,
 }
 
@@ -42,9 +58,19 @@ impl Serving {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        Self { child, stdout, url: line.trim_end().to_owned() }
+        Self { child, stdout, stderr, told: String::new(), url: line.trim_end().to_owned() }
+    }
+
+    /// Waits for a line of standard error that contains this text.
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        let start = self.told.len();
+        while !self.told[start..].contains(text) {
+            let read = self.stderr.read_line(&mut self.told).unwrap();
+            assert_ne!(read, 0, "it ended before it said {text:?}: {}", self.told);
+        }
     }
 
     /// Posts JSON and returns status and body.
@@ -60,9 +86,9 @@ impl Serving {
     pub(crate) fn stop(mut self, signal: &str) -> Ended {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.told));
         self.stdout.read_to_string(&mut stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        self.stderr.read_to_string(&mut stderr).unwrap();
         Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
     }
 }

@@ -1,9 +1,11 @@
 //! `serve`: its lines, its answers, its end.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt as _;
 
-use crate::program::{Serving, run, tidegate};
+use crate::program::{Serving, run, tidegate, tidegate_with_files};
 
 #[test]
 fn it_starts_at_once_answers_and_stops_when_told() {
@@ -120,5 +122,59 @@ fn the_log_says_what_it_is_told_to_and_never_a_key() {
     assert!(!ended.stderr.contains(secret), "{ended:?}");
     let mut command = tidegate(here.path(), &["serve"]);
     let output = command.env("TIDEGATE_LOG", "client=loud=no").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Running out of open files ends no door and does not fill the log.
+#[test]
+fn it_survives_running_out_of_open_files() {
+    let here = tempfile::tempdir().unwrap();
+    let args = ["serve", "--http", "127.0.0.1:0"];
+    let mut serving = Serving::start(&mut tidegate_with_files(32, here.path(), &args));
+    let address = serving.url.trim_start_matches("http://").to_owned();
+    let crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    serving.wait_for("connections cannot be accepted for now");
+    drop(crowd);
+    let (status, _) = serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#);
+    assert_eq!(status, 200);
+    let ended = serving.stop("TERM");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(ended.stderr.matches("connections cannot be accepted for now").count(), 1);
+}
+
+/// A size of 95 million gigabytes once was a panic.
+#[test]
+fn a_memory_that_no_machine_has_is_a_configuration_error() {
+    let here = tempfile::tempdir().unwrap();
+    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let output = command.env("TIDEGATE_STORE_MAX_MEMORY", "99999999GiB").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    let rule = "store.max_memory = \"99999999GiB\": must be at most 1TiB";
+    assert!(told.starts_with(&format!("TIDEGATE_STORE_MAX_MEMORY: {rule}")), "{told}");
+}
+
+#[test]
+fn a_door_for_others_needs_to_know_its_names() {
+    let here = tempfile::tempdir().unwrap();
+    let hint = "add the names and addresses it is called by to `allowed_hosts`";
+    for (address, hosts, told) in [
+        ("0.0.0.0:0", "", true),
+        ("0.0.0.0:0", "tidegate.internal", false),
+        ("127.0.0.1:0", "", false),
+    ] {
+        let mut command = tidegate(here.path(), &["serve", "--http", address]);
+        let serving = Serving::start(command.env("TIDEGATE_LISTEN_ALLOWED_HOSTS", hosts));
+        let ended = serving.stop("TERM");
+        assert_eq!(ended.stderr.contains(hint), told, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_setting_that_is_no_text_is_not_passed_over() {
+    let here = tempfile::tempdir().unwrap();
+    let broken = OsStr::from_bytes(b"64MiB\xff");
+    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let output = command.env("TIDEGATE_STORE_MAX_MEMORY", broken).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

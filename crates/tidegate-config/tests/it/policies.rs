@@ -81,7 +81,7 @@ fn a_number_means_its_shortest_decimal() {
 
 #[test]
 fn calendars_have_names_that_tell_them_apart() {
-    let name = |json| from_json(json).unwrap().calendar.unwrap().name().to_owned();
+    let name = |json: &str| from_json(json).unwrap().calendar.unwrap().name().to_owned();
     assert_eq!(name(r#"{"quota":1,"every":"day"}"#), "day:UTC");
     assert_eq!(
         name(r#"{"quota":1,"every":"month","zone":"America/Los_Angeles"}"#),

@@ -173,6 +173,23 @@ fn inline_calendars_do_not_meet() {
     }
 }
 
+/// Each spelling of a zone was once a quota of its own.
+#[test]
+fn a_zone_is_one_however_it_is_written() {
+    let gate = Gate::open();
+    let take = |zone: &str| {
+        let policy = format!(r#"{{"quota":5,"every":"day"{zone}}}"#);
+        let reply = gate.post("/v1/take", &format!(r#"{{"key":"alice","policy":{policy}}}"#));
+        reply.member("remaining")
+    };
+    let zones = ["", r#","zone":"UTC""#, r#","zone":"utc""#, r#","zone":"Etc/UTC""#];
+    for (zone, remaining) in zones.into_iter().zip([4, 3, 2, 1]) {
+        assert_eq!(take(zone), remaining, "{zone}");
+    }
+    assert_eq!(take(r#","zone":"Asia/Tokyo""#), 4);
+    assert_eq!(take(r#","zone":"asia/tokyo""#), 3);
+}
+
 #[test]
 fn an_allowance_ends_with_a_reset_only() {
     let gate = Gate::open();

@@ -76,6 +76,11 @@ fn bodies_must_be_declared_as_json() {
         refused(&take(&gate, &["host: localhost", &kind]), 415, "not-json");
     }
     refused(&take(&gate, &["host: localhost"]), 415, "not-json");
+    let html = "content-type: text/html";
+    for several in [[JSON, JSON], [JSON, html], [html, JSON]] {
+        let headers = [&["host: localhost"][..], &several].concat();
+        refused(&take(&gate, &headers), 415, "not-json");
+    }
     let packed = ["host: localhost", JSON, "content-encoding: gzip"];
     refused(&take(&gate, &packed), 415, "not-json");
 }

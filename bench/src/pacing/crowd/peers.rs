@@ -1,0 +1,97 @@
+//! Crowds at the peers, and one that waits for nothing in particular.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use governor::{Quota, RateLimiter};
+use leaky_bucket::RateLimiter as LeakyBucket;
+use tokio::sync::{Notify, Semaphore};
+
+use super::{BURST, RATE, Run, grown};
+use crate::machine;
+use crate::pacing::roll::Roll;
+
+/// What the first one wants of leaky-bucket: half a second's worth, in which the others come.
+const HEAD: usize = RATE as usize / 2;
+
+/// All wait for the only slot.
+pub(super) async fn semaphore(waiters: usize) -> Result<Run> {
+    let semaphore = Arc::new(Semaphore::new(0));
+    let roll = Roll::new(waiters);
+    let before = machine::resident_bytes();
+    roll.fill(|| semaphore.clone().acquire_owned()).await?;
+    let grown = grown(before);
+    let drained = Some(roll.drain(|| semaphore.add_permits(1)).await?);
+    Ok(Run { grown, drained })
+}
+
+/// All wait for tokens, behind one that takes all tokens for a while.
+pub(super) async fn leaky_bucket(waiters: usize) -> Result<Run> {
+    let mut builder = LeakyBucket::builder();
+    builder.initial(0).max(BURST as usize);
+    builder.refill(RATE as usize / 1_000).interval(Duration::from_millis(1));
+    let bucket = Arc::new(builder.build());
+    let head = tokio::spawn(bucket.clone().acquire_owned(HEAD));
+    while bucket.try_acquire(1) {
+        tokio::task::yield_now().await;
+    }
+    let roll = Roll::new(waiters);
+    let before = machine::resident_bytes();
+    roll.fill(|| bucket.clone().acquire_owned(1)).await?;
+    let grown = grown(before);
+    ensure!(!head.is_finished(), "the first one had its tokens before all waited");
+    head.await?;
+    let drained = Some(roll.drain(|| ()).await?);
+    Ok(Run { grown, drained })
+}
+
+/// All wait at a gate, and ask when it opens.
+pub(super) async fn governor(waiters: usize) -> Result<Run> {
+    let limiter =
+        Arc::new(RateLimiter::direct(Quota::per_second(some(RATE)).allow_burst(some(BURST))));
+    let gate = Arc::new(Notify::new());
+    let roll = Roll::new(waiters);
+    let ask = || {
+        let (limiter, gate) = (limiter.clone(), gate.clone());
+        async move {
+            gate.notified().await;
+            limiter.until_ready().await;
+        }
+    };
+    roll.fill(ask).await?;
+    let open = || {
+        let _ = limiter.check_n(some(BURST));
+        gate.notify_waiters();
+    };
+    let drained = Some(roll.drain(open).await?);
+    Ok(Run { grown: None, drained })
+}
+
+/// All wait for an hour.
+pub(super) async fn governor_parked(waiters: usize) -> Result<Run> {
+    let limiter = Arc::new(RateLimiter::direct(Quota::per_hour(NonZeroU32::MIN)));
+    limiter.until_ready().await;
+    let roll = Roll::new(waiters);
+    let before = machine::resident_bytes();
+    let ask = || {
+        let limiter = limiter.clone();
+        async move { limiter.until_ready().await }
+    };
+    roll.fill(ask).await?;
+    Ok(Run { grown: grown(before), drained: None })
+}
+
+/// What tasks take that wait at all.
+pub(super) async fn baseline(waiters: usize) -> Result<Run> {
+    let gate = Arc::new(Notify::new());
+    let roll = Roll::new(waiters);
+    let before = machine::resident_bytes();
+    roll.fill(|| gate.clone().notified_owned()).await?;
+    Ok(Run { grown: grown(before), drained: None })
+}
+
+fn some(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}

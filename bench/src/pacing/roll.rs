@@ -1,0 +1,174 @@
+//! The roll of a crowd: who has come, who was granted, and when.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use pin_project_lite::pin_project;
+use tokio::sync::Notify;
+
+use crate::stopwatch::Stopwatch;
+
+/// Shared by a crowd and whoever opens for it.
+#[derive(Debug)]
+pub(super) struct Roll {
+    expected: usize,
+    arrived: AtomicUsize,
+    granted: AtomicUsize,
+    refused: AtomicUsize,
+    stopwatch: Stopwatch,
+    /// When the last one was granted, in nanoseconds.
+    last: AtomicU64,
+    all_arrived: Notify,
+    all_answered: Notify,
+}
+
+impl Roll {
+    pub(super) fn new(expected: usize) -> Arc<Self> {
+        Arc::new(Self {
+            expected,
+            arrived: AtomicUsize::new(0),
+            granted: AtomicUsize::new(0),
+            refused: AtomicUsize::new(0),
+            stopwatch: Stopwatch::start(),
+            last: AtomicU64::new(0),
+            all_arrived: Notify::new(),
+            all_answered: Notify::new(),
+        })
+    }
+
+    /// Starts as many tasks as are expected, and waits until each has asked once.
+    pub(super) async fn fill<F>(self: &Arc<Self>, acquire: impl Fn() -> F) -> Result<()>
+    where
+        F: Future<Output: Answer> + Send + 'static,
+    {
+        for _ in 0..self.expected {
+            tokio::spawn(Waiter { acquire: acquire(), roll: self.clone(), arrived: false });
+        }
+        self.all_arrived.notified().await;
+        ensure!(self.answered() == 0, "some did not have to wait; the figures would not compare");
+        Ok(())
+    }
+
+    /// Opens, and measures from just before that until the last one has its grant.
+    pub(super) async fn drain(&self, open: impl FnOnce()) -> Result<Duration> {
+        let opened = self.stopwatch.nanos();
+        open();
+        self.all_answered.notified().await;
+        let refused = self.refused.load(Ordering::Acquire);
+        ensure!(refused == 0, "{refused} of the crowd were refused");
+        Ok(Duration::from_nanos(self.last.load(Ordering::Acquire).saturating_sub(opened)))
+    }
+
+    fn answered(&self) -> usize {
+        self.granted.load(Ordering::Acquire) + self.refused.load(Ordering::Acquire)
+    }
+
+    fn arrive(&self) {
+        if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.expected {
+            self.all_arrived.notify_one();
+        }
+    }
+
+    fn answer(&self, granted: bool) {
+        if granted {
+            // The clock is read by the last one only, so that it does not slow down the others.
+            if self.granted.fetch_add(1, Ordering::AcqRel) + 1 == self.expected {
+                self.last.store(self.stopwatch.nanos(), Ordering::Release);
+            }
+        } else {
+            self.refused.fetch_add(1, Ordering::AcqRel);
+        }
+        if self.answered() == self.expected {
+            self.all_answered.notify_one();
+        }
+    }
+}
+
+/// What a contender answers in the end.
+pub(super) trait Answer {
+    fn is_grant(&self) -> bool;
+}
+
+impl Answer for () {
+    fn is_grant(&self) -> bool {
+        true
+    }
+}
+
+impl<T, E> Answer for Result<T, E> {
+    fn is_grant(&self) -> bool {
+        self.is_ok()
+    }
+}
+
+pin_project! {
+    /// One of a crowd. Written by hand, since an async block would hold what it awaits twice and
+    /// so double the memory that is measured.
+    struct Waiter<F> {
+        #[pin]
+        acquire: F,
+        roll: Arc<Roll>,
+        arrived: bool,
+    }
+}
+
+impl<F: Future<Output: Answer>> Future for Waiter<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let polled = this.acquire.poll(context);
+        if let Poll::Ready(answer) = &polled {
+            this.roll.answer(answer.is_grant());
+        }
+        if !*this.arrived {
+            *this.arrived = true;
+            this.roll.arrive();
+        }
+        // A permit is dropped here, as soon as it is had.
+        polled.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use tokio::runtime::Builder;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[test]
+    fn a_crowd_is_drained_to_the_last() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (roll, semaphore) = (Roll::new(100), Arc::new(Semaphore::new(0)));
+            roll.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
+            assert_eq!(roll.answered(), 0);
+            roll.drain(|| semaphore.add_permits(1)).await.unwrap();
+            assert_eq!(roll.answered(), 100);
+        });
+    }
+
+    #[test]
+    fn a_crowd_that_does_not_wait_is_not_measured() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        assert!(runtime.block_on(Roll::new(10).fill(|| ready(()))).is_err());
+    }
+
+    #[test]
+    fn a_crowd_that_is_refused_is_not_measured() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let (roll, semaphore) = (Roll::new(10), Arc::new(Semaphore::new(0)));
+            roll.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
+            assert!(roll.drain(|| semaphore.close()).await.is_err());
+        });
+    }
+}
