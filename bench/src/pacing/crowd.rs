@@ -72,7 +72,7 @@ impl Role {
                  pacer nudged. First come, first served"
             }
             Self::LeakyBucket => {
-                "1,000 per ms, max 1,000, fair. The first in the queue wants 500,000 tokens; the \
+                "1,000 per ms, max 1,000, fair. The first in the queue wants 1,000,000 tokens; the \
                  time runs from its grant. First come, first served"
             }
             Self::Governor => {

@@ -78,9 +78,10 @@ fn write_grants(text: &mut String, figures: &Figures) -> Result {
     }
     writeln!(
         text,
-        "\nThe first three are bounded by their rate of 1,000 thousand per second, and by timers \
-         of whole milliseconds: what a bucket of 1,000 cannot hold until somebody looks again is \
-         lost. The last two have no rate to wait for and measure the handing over alone.\n"
+        "\nMore is better. The first three are bounded by their rate of 1,000 thousand per second, \
+         and the first two of them by tokio's timers of whole milliseconds: what a bucket of 1,000 \
+         cannot hold until somebody looks again is lost. The last two have no rate to wait for \
+         and measure the handing over alone. Runs are not repeated when the machine was busy.\n"
     )
 }
 
@@ -97,7 +98,8 @@ fn write_memory(text: &mut String, figures: &Figures) -> Result {
     let baseline = rows.clone().find(|(role, _)| *role == crowd::Role::Baseline);
     let baseline = baseline.map_or(f64::NAN, |(_, figure)| figure.median);
     for (role, figure) in rows {
-        let above = figure.median - baseline;
+        // Adding zero turns a rounded -0 into 0.
+        let above = (figure.median - baseline).round() + 0.0;
         writeln!(text, "| {} | {} | {above:.0} |", role.name(), cell(figure))?;
     }
     writeln!(

@@ -56,12 +56,22 @@ impl Roll {
 
     /// Opens, and measures from just before that until the last one has its grant.
     pub(super) async fn drain(&self, open: impl FnOnce()) -> Result<Duration> {
-        let opened = self.stopwatch.nanos();
+        let opened = self.nanos();
         open();
+        self.drain_since(opened).await
+    }
+
+    /// Measures from the opening until the last one has its grant.
+    pub(super) async fn drain_since(&self, opened: u64) -> Result<Duration> {
         self.all_answered.notified().await;
         let refused = self.refused.load(Ordering::Acquire);
         ensure!(refused == 0, "{refused} of the crowd were refused");
         Ok(Duration::from_nanos(self.last.load(Ordering::Acquire).saturating_sub(opened)))
+    }
+
+    /// The time now.
+    pub(super) fn nanos(&self) -> u64 {
+        self.stopwatch.nanos()
     }
 
     fn answered(&self) -> usize {
@@ -78,7 +88,7 @@ impl Roll {
         if granted {
             // The clock is read by the last one only, so that it does not slow down the others.
             if self.granted.fetch_add(1, Ordering::AcqRel) + 1 == self.expected {
-                self.last.store(self.stopwatch.nanos(), Ordering::Release);
+                self.last.store(self.nanos(), Ordering::Release);
             }
         } else {
             self.refused.fetch_add(1, Ordering::AcqRel);

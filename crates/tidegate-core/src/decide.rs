@@ -15,7 +15,7 @@ pub use crate::account::Settled;
 /// Checks the length of a list of charges, corrections or targets.
 ///
 /// # Errors
-/// When it is empty or longer than [`MAX_CHARGES`](crate::MAX_CHARGES).
+/// When it is empty or longer than [`MAX_CHARGES`].
 pub fn check_list(len: usize) -> Result<(), ChargeError> {
     match len {
         0 => Err(ChargeError::Empty),

@@ -1,7 +1,9 @@
 //! Crowds at the peers, and one that waits for nothing in particular.
 
+use std::future::{Future as _, poll_fn};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -13,8 +15,8 @@ use super::{BURST, RATE, Run, grown};
 use crate::machine;
 use crate::pacing::roll::Roll;
 
-/// What the first one wants of leaky-bucket: half a second's worth, in which the others come.
-const HEAD: usize = RATE as usize / 2;
+/// What the first one wants of leaky-bucket: a second's worth, in which the others come.
+const HEAD: usize = RATE as usize;
 
 /// All wait for the only slot.
 pub(super) async fn semaphore(waiters: usize) -> Result<Run> {
@@ -33,17 +35,24 @@ pub(super) async fn leaky_bucket(waiters: usize) -> Result<Run> {
     builder.initial(0).max(BURST as usize);
     builder.refill(RATE as usize / 1_000).interval(Duration::from_millis(1));
     let bucket = Arc::new(builder.build());
-    let head = tokio::spawn(bucket.clone().acquire_owned(HEAD));
-    while bucket.try_acquire(1) {
-        tokio::task::yield_now().await;
-    }
     let roll = Roll::new(waiters);
+    let mut head = Box::pin(bucket.clone().acquire_owned(HEAD));
+    // Asked once here, it is in the queue before anybody else.
+    let asked = poll_fn(|context| Poll::Ready(head.as_mut().poll(context))).await;
+    ensure!(asked.is_pending(), "the first one did not have to wait");
+    let head = tokio::spawn({
+        let roll = roll.clone();
+        async move {
+            head.await;
+            roll.nanos()
+        }
+    });
     let before = machine::resident_bytes();
     roll.fill(|| bucket.clone().acquire_owned(1)).await?;
     let grown = grown(before);
     ensure!(!head.is_finished(), "the first one had its tokens before all waited");
-    head.await?;
-    let drained = Some(roll.drain(|| ()).await?);
+    let opened = head.await?;
+    let drained = Some(roll.drain_since(opened).await?);
     Ok(Run { grown, drained })
 }
 

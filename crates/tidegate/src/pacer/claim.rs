@@ -16,7 +16,7 @@ use crate::terms::{Snapshot, Terms, Watch};
 
 /// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
 ///
-/// Made by [`Limiter::claim`].
+/// Made by [`Limiter::claim`](crate::Limiter::claim).
 #[derive(Clone, Debug)]
 pub struct Claim {
     terms: Arc<Terms>,
