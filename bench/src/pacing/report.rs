@@ -78,10 +78,10 @@ fn write_grants(text: &mut String, figures: &Figures) -> Result {
     }
     writeln!(
         text,
-        "\nMore is better. The first three are bounded by their rate of 1,000 thousand per second, \
-         and the first two of them by tokio's timers of whole milliseconds: what a bucket of 1,000 \
-         cannot hold until somebody looks again is lost. The last two have no rate to wait for \
-         and measure the handing over alone. Runs are not repeated when the machine was busy.\n"
+        "\nMore is better. No one of the first three can exceed its rate of 1,000 thousand per \
+         second; tokens that a bucket of 1,000 cannot hold until somebody looks again are lost. \
+         The last two have no rate to wait for and measure the handing over alone. Runs are not \
+         repeated when the machine was busy.\n"
     )
 }
 

@@ -30,6 +30,21 @@ pub struct Settled {
     pub saturated: bool,
     /// A refund had no effect at all.
     pub dropped: bool,
+    /// Whole tokens that were really charged, or given back if negative.
+    pub applied: i64,
+}
+
+impl Settled {
+    /// Done as asked.
+    const fn whole(delta: i64) -> Self {
+        Self { saturated: false, dropped: false, applied: delta }
+    }
+
+    /// For slots, which are not settled: nothing was done.
+    #[must_use]
+    pub const fn nothing_of(delta: i64) -> Self {
+        Self { saturated: delta > 0, dropped: delta < 0, applied: 0 }
+    }
 }
 
 /// One bucket of a decision.
@@ -195,11 +210,12 @@ impl<'a> Account<'a> {
             Policy::Quota(quota) => self.settle_quota(quota, delta, spend),
             Policy::Allowance(allowance) => {
                 let amount = allowance.amount();
-                let (used, saturated) = settled(self.used(), delta, amount.saturating_mul(2));
+                let before = self.used();
+                let (used, saturated) = settled(before, delta, amount.saturating_mul(2));
                 self.state = State::Allowance { used };
-                Settled { saturated, dropped: false }
+                Settled { saturated, dropped: false, applied: difference(used, before) }
             }
-            Policy::Concurrency(_) => Settled { saturated: delta > 0, dropped: delta < 0 },
+            Policy::Concurrency(_) => Settled::nothing_of(delta),
         }
     }
 
@@ -214,9 +230,13 @@ impl<'a> Account<'a> {
         let tokens = delta.unsigned_abs();
         let tat = self.tat();
         if delta > 0 {
-            let (tat, saturated) = bucket.charge(tat, tokens, now.time);
-            self.state = State::Bucket(tat);
-            return Settled { saturated, dropped: false };
+            let (charged, saturated) = bucket.charge(tat, tokens, now.time);
+            self.state = State::Bucket(charged);
+            if !saturated {
+                return Settled::whole(delta);
+            }
+            let applied = i64::try_from(bucket.tokens_between(tat, charged, now.time));
+            return Settled { saturated, dropped: false, applied: applied.unwrap_or(i64::MAX) };
         }
         let built_on = match spend {
             Some((stamp, start)) if start > now.time => match stamp.state {
@@ -227,10 +247,14 @@ impl<'a> Account<'a> {
             _ => Exact::ZERO,
         };
         let dropped = bucket.span(tokens) <= built_on;
-        if !dropped && tat != Exact::ZERO {
+        if dropped {
+            return Settled::nothing_of(delta);
+        }
+        if tat != Exact::ZERO {
             self.state = State::Bucket(bucket.refund(tat, tokens, built_on, now.time));
         }
-        Settled { saturated: false, dropped }
+        let kept = i64::try_from(bucket.tokens_ceil(built_on)).unwrap_or(i64::MAX);
+        Settled::whole(delta.saturating_add(kept))
     }
 
     fn settle_quota(&mut self, quota: Quota, delta: i64, spend: Option<(&Stamp, Time)>) -> Settled {
@@ -239,12 +263,13 @@ impl<'a> Account<'a> {
             _ => true,
         });
         if delta < 0 && earlier {
-            return Settled { saturated: false, dropped: true };
+            return Settled::nothing_of(delta);
         }
         let most = quota.amount().saturating_add(quota.max_debt());
-        let (used, saturated) = settled(self.used(), delta, most);
+        let before = self.used();
+        let (used, saturated) = settled(before, delta, most);
         self.state = State::Quota { ends: self.window, used };
-        Settled { saturated, dropped: false }
+        Settled { saturated, dropped: false, applied: difference(used, before) }
     }
 
     /// How the account stands at `now`, with the wait for its cost.
@@ -317,4 +342,9 @@ impl<'a> Account<'a> {
     fn window_left(&self, now: Now) -> Duration {
         WallTime::from_secs(self.window).since(now.wall)
     }
+}
+
+fn difference(after: u64, before: u64) -> i64 {
+    let difference = i128::from(after) - i128::from(before);
+    i64::try_from(difference).unwrap_or(if difference < 0 { i64::MIN } else { i64::MAX })
 }

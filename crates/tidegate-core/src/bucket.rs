@@ -199,6 +199,31 @@ impl Bucket {
         tat.minus(self.span(tokens).minus(built_on, n), n).max(at(now))
     }
 
+    /// How long until so many tokens in a row have been granted by a bucket that would be full
+    /// after `reset`.
+    #[must_use]
+    pub fn wait_for(&self, tokens: u64, reset: Duration) -> Duration {
+        let n = self.rate.tokens();
+        let after = Exact::whole(nanos(reset)).plus(self.span(tokens), n);
+        Duration::from_nanos(after.minus(self.full, n).ceil())
+    }
+
+    /// Whole tokens between two arrival times, of which the first may have passed.
+    #[must_use]
+    pub fn tokens_between(&self, before: Exact, after: Exact, now: Time) -> u64 {
+        let n = self.rate.tokens();
+        let before = self.effective(before, Time::ZERO, now).max(at(now));
+        let tokens = after.minus(before, n).units(n) / u128::from(self.rate.period());
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
+    /// Whole tokens that take at least this long.
+    #[must_use]
+    pub fn tokens_ceil(&self, span: Exact) -> u64 {
+        let tokens = span.units(self.rate.tokens()).div_ceil(self.rate.period().into());
+        u64::try_from(tokens).unwrap_or(u64::MAX)
+    }
+
     /// What was charged to a bucket since a reservation left it at `stamp`.
     #[must_use]
     pub fn built_on(&self, tat: Exact, stamp: Exact) -> Exact {

@@ -181,13 +181,21 @@ pub struct Settlement {
     /// How many refunds were dropped whole: for an earlier calendar window, for a bucket whose
     /// policy changed under a reservation, or because others had built on all of it.
     pub dropped: usize,
+    /// For each correction the whole tokens that were really charged, or given back if negative.
+    /// Several corrections of one bucket are told together, at the first of them.
+    pub applied: SmallVec<[i64; 2]>,
 }
 
 impl Settlement {
     /// A settlement; stores make them.
     #[must_use]
-    pub const fn new(outcomes: Outcomes, saturated: usize, dropped: usize) -> Self {
-        Self { outcomes, saturated, dropped }
+    pub const fn new(
+        outcomes: Outcomes,
+        saturated: usize,
+        dropped: usize,
+        applied: SmallVec<[i64; 2]>,
+    ) -> Self {
+        Self { outcomes, saturated, dropped, applied }
     }
 }
 

@@ -156,9 +156,10 @@ impl<'s> Locked<'s> {
         match stamp.map(|stamp| stamp.place) {
             Some(Place::Slot(id)) if seat.amount < 0 => {
                 let given = self.shard(seat).leases.release(seat.hash, id, slots, now);
-                Settled { saturated: false, dropped: given == 0 }
+                let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
+                Settled { saturated: false, dropped: given == 0, applied }
             }
-            _ => Settled { saturated: seat.amount > 0, dropped: seat.amount < 0 },
+            _ => Settled::nothing_of(seat.delta()),
         }
     }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decide::Settled;
 use tidegate_core::{
-    Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
-    ReceiptError, Settlement, Stamp, State, StoreError, Target, Time, WallTime, decide,
+    Account, Charge, Correction, Decision, Denial, Grant, MAX_CHARGES, MAX_SPAN, Now, Place,
+    Policy, Receipt, ReceiptError, Settlement, Stamp, State, StoreError, Target, Time, WallTime,
+    decide,
 };
 
 use crate::locked::Locked;
@@ -135,7 +136,7 @@ impl MemoryStore {
                 account.set_taken(locked.taken(seat, now.time));
                 settled
             } else if seat.shut_out {
-                Settled { saturated: seat.amount > 0, dropped: seat.amount < 0 }
+                Settled::nothing_of(seat.delta())
             } else {
                 account.settle(seat.delta(), spend, seat.limit().generation(), now)
             });
@@ -146,7 +147,11 @@ impl MemoryStore {
         let saturated = results.iter().filter(|settled| settled.saturated).count();
         let dropped = results.iter().filter(|settled| settled.dropped).count();
         locked.count_saturated(saturated);
-        Ok(Settlement::new(outcomes, saturated, dropped))
+        let mut told = [false; MAX_CHARGES];
+        let applied = seats.order().map(|index| {
+            if std::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
+        });
+        Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
     }
 
     /// Releases or renews every lease of a receipt.

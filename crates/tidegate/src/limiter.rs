@@ -123,7 +123,9 @@ impl<S: Store + ?Sized> Limiter<S> {
         self.terms.snapshot(self.wall())
     }
 
-    /// Spends one token now, or [another cost](Request::cost); or denies and spends nothing.
+    /// Spends one token now, or [another cost](Request::cost); or denies and spends nothing. While
+    /// a [`Pacer`](crate::pacer::Pacer) has somebody waiting for tokens of the key it is denied,
+    /// with the wait that those leave to it.
     pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
         self.request(key, Verb::Take(1))
     }

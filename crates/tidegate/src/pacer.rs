@@ -15,11 +15,13 @@
 //! count. Order is promised inside a process, not between processes, and a wait that is too long is
 //! found out when its turn comes.
 //!
-//! A plain `take` on a limiter does not know of the queue; use [`Acquire::now`] where waiters must
-//! not be overtaken.
+//! A plain [`take`](crate::Limiter::take) on a limiter is denied, with the projected wait, while
+//! somebody waits for tokens of the same key: nobody is overtaken. A list decided by an
+//! [`Engine`](crate::Engine) does not look; use [`Acquire::now`] there.
 
 mod acquire;
 mod adaptive;
+mod ahead;
 mod bank;
 mod blame;
 mod claim;
@@ -35,16 +37,18 @@ mod scope;
 mod shared;
 mod slab;
 mod slots;
+mod tenant;
+mod wakes;
 
 use std::fmt;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 pub use acquire::{Acquire, Waiting};
 pub use adaptive::{AdaptiveBounds, CallOutcome};
 pub use bank::Bank;
 pub use blame::WaitPart;
+pub(crate) use claim::project;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
@@ -128,14 +132,17 @@ impl Pacer {
     }
 
     /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
-    /// waiters at once. `None` takes the bound away. A concurrency that adapts goes on from here.
+    /// waiters at once. A concurrency that adapts goes on from here, within its bounds; `None` takes
+    /// the bound away, and ends the adapting.
     pub fn set_concurrency(&self, limit: Option<u64>) {
         self.scope.act(|state| {
-            let limit = limit.map(|limit| limit.max(1));
-            state.heart.slots.resize(limit);
-            if let (Some(adaptive), Some(limit)) = (&mut state.adaptive, limit) {
-                adaptive.restart(limit);
+            let mut limit = limit.map(|limit| limit.max(1));
+            match (&mut state.adaptive, limit) {
+                (Some(adaptive), Some(from)) => limit = Some(adaptive.restart(from)),
+                (adaptive, None) => *adaptive = None,
+                (None, Some(_)) => {}
             }
+            state.heart.slots.resize(limit);
         });
     }
 
@@ -156,16 +163,17 @@ impl Pacer {
     pub fn poll(&self) -> Option<Duration> {
         let mut state = self.scope.lock();
         let until = self.scope.move_on(&mut state);
-        let wakers = state.heart.wakers();
+        let wakes = state.heart.wakes();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        drop(wakes);
         until.map(|until| until.since(self.scope.now()))
     }
 
     /// Looks at the limits again now. Changes of policy and permits of this pacer do that by
-    /// themselves; call it after a limiter was reset, refunded or opened in another way.
+    /// themselves, permits of other pacers too; call it after a limiter was reset, refunded or
+    /// opened in another way.
     pub fn nudge(&self) {
-        self.scope.act(|state| state.heart.nudge());
+        self.scope.act(|state| state.heart.nudge(self.scope.now()));
     }
 }
 

@@ -7,11 +7,12 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Charge, Correction, Decision, Key, Operation, Receipt, Settlement, Store,
-    StoreError, WallTime,
+    Answer, Answers, Charge, Correction, Decision, Denial, Key, Operation, Outcome, Receipt, Retry,
+    Settlement, Store, StoreError, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
+use crate::pacer::project;
 use crate::terms::{Snapshot, Terms};
 
 /// What a verb of [`Limiter`](crate::Limiter) or [`Engine`](crate::Engine) asks of a store.
@@ -65,6 +66,27 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The same call, or a look at the state alone if it would overtake waiters.
+    fn or_look(self, behind: Option<(u128, u64)>) -> Self {
+        match (self, behind) {
+            (Self::One { terms, key, wall, .. }, Some(_)) => {
+                Self::One { terms, key, wall, verb: Verb::Peek(0) }
+            }
+            (call, _) => call,
+        }
+    }
+
+    /// For a plain take, and what a peek says of it: how many tokens of its key others wait for,
+    /// and its own cost.
+    fn behind(&self) -> Option<(u128, u64)> {
+        match *self {
+            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } if cost > 0 => {
+                Some((terms.queued().ahead_of(key)?, cost))
+            }
+            _ => None,
+        }
+    }
+
     /// The operation under a policy that was read before.
     fn under<'s>(self, snapshot: Option<&'s Snapshot>) -> Parts<'s>
     where
@@ -85,6 +107,30 @@ impl<'a> Call<'a> {
             Verb::Reset => Parts::Whole(Operation::Reset { target }),
         }
     }
+}
+
+/// The denial of a plain take that would overtake waiters, with the wait that they leave to it.
+fn overtaking(
+    snapshot: Option<&Snapshot>,
+    state: Result<Answer, StoreError>,
+    (ahead, cost): (u128, u64),
+) -> Result<Answer, StoreError> {
+    let (Some(snapshot), Answer::Decision(decision)) = (snapshot, state?) else {
+        return Err(StoreError::Unavailable("the store gave the wrong answer".into()));
+    };
+    let Some(outcome) = decision.outcomes().first() else { return Ok(Answer::Decision(decision)) };
+    let tokens = ahead.saturating_add(cost.into());
+    let wait = match snapshot.limit().policy() {
+        policy if cost > policy.capacity() => None,
+        policy => project(policy, outcome, tokens),
+    };
+    let retry = match wait {
+        Some(wait) if !wait.is_zero() => Retry::After(wait),
+        Some(_) => Retry::OnRelease,
+        None => Retry::Never,
+    };
+    let outcome = Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, Some(retry));
+    Ok(Answer::Decision(Decision::Denied(Denial::new(smallvec::smallvec![outcome]))))
 }
 
 /// An operation together with the list of one that it borrows.
@@ -155,8 +201,13 @@ impl<T: FromAnswer> Request<'_, MemoryStore, T> {
     /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
     pub fn try_now(self) -> Result<T, StoreError> {
         let snapshot = self.call.snapshot();
-        let parts = self.call.under(snapshot.as_ref());
-        self.store.execute(&parts.operation()).and_then(T::from_answer)
+        let behind = self.call.behind();
+        let parts = self.call.or_look(behind).under(snapshot.as_ref());
+        let mut answer = self.store.execute(&parts.operation());
+        if let Some(behind) = behind {
+            answer = overtaking(snapshot.as_ref(), answer, behind);
+        }
+        answer.and_then(T::from_answer)
     }
 }
 
@@ -172,11 +223,16 @@ where
         let Self { store, call, .. } = self;
         Box::pin(async move {
             let snapshot = call.snapshot();
-            let parts = call.under(snapshot.as_ref());
+            let behind = call.behind();
+            let parts = call.or_look(behind).under(snapshot.as_ref());
             let mut answers = Answers::new();
             store.submit(&[parts.operation()], &mut answers).await;
             let missing = || StoreError::Unavailable("the store gave no answer".into());
-            answers.pop().unwrap_or_else(|| Err(missing())).and_then(T::from_answer)
+            let mut answer = answers.pop().unwrap_or_else(|| Err(missing()));
+            if let Some(behind) = behind {
+                answer = overtaking(snapshot.as_ref(), answer, behind);
+            }
+            answer.and_then(T::from_answer)
         })
     }
 }

@@ -1,9 +1,13 @@
 //! The live terms of a limiter: its limit, which can be revised under readers, and its calendar.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
-use tidegate_core::{Change, Charge, Key, Limit, LimitError, Policy, Target, WallTime, Windows};
+use tidegate_core::{
+    Change, Charge, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
+};
 
 #[cfg(feature = "calendar")]
 use crate::schedule::Schedule;
@@ -14,12 +18,51 @@ pub(crate) trait Watch: Send + Sync {
     fn changed(&self);
 }
 
+/// The tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
+#[derive(Debug, Default)]
+pub(crate) struct Queued {
+    /// How many keys there are: looked at before the lock is taken, which nobody pays for unless
+    /// somebody waits.
+    keys: AtomicUsize,
+    wanted: Mutex<HashMap<KeyBuf, u128>>,
+}
+
+impl Queued {
+    pub(crate) fn join(&self, key: &KeyBuf, tokens: u64) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        *wanted.entry(key.clone()).or_default() += u128::from(tokens);
+        self.keys.store(wanted.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self, key: &KeyBuf, tokens: u64) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = wanted.get_mut(key) {
+            *left = left.saturating_sub(tokens.into());
+            if *left == 0 {
+                wanted.remove(key);
+            }
+        }
+        self.keys.store(wanted.len(), Ordering::Relaxed);
+    }
+
+    /// Tokens that waiters want of a key; none if nobody waits.
+    #[inline]
+    pub(crate) fn ahead_of(&self, key: Key<'_>) -> Option<u128> {
+        if self.keys.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        wanted.get(&KeyBuf::from(key)).copied()
+    }
+}
+
 /// What a limiter goes by. Readers take no lock; a change is one pointer, never half of it.
 pub(crate) struct Terms {
     limit: ArcSwap<Limit>,
     /// Taken by those who revise, so that no revision is lost.
     revising: Mutex<()>,
     watchers: Mutex<Vec<Weak<dyn Watch>>>,
+    queued: Queued,
     /// The windows of a calendar quota.
     #[cfg(feature = "calendar")]
     schedule: Option<Schedule>,
@@ -39,6 +82,7 @@ impl Terms {
             limit: ArcSwap::from_pointee(limit),
             revising: Mutex::new(()),
             watchers: Mutex::default(),
+            queued: Queued::default(),
             #[cfg(feature = "calendar")]
             schedule: None,
         }
@@ -63,9 +107,14 @@ impl Terms {
         let revised = self.limit.load().revise(policy, change)?;
         self.limit.store(Arc::new(revised));
         drop(one_at_a_time);
+        self.tell_watchers();
+        Ok(())
+    }
+
+    /// Lets all watchers know: the policy has changed, or tokens or slots were given back.
+    pub(crate) fn tell_watchers(&self) {
         let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed());
-        Ok(())
     }
 
     /// Lets somebody know of every change from now on, for as long as they live.
@@ -75,6 +124,11 @@ impl Terms {
             watchers.retain(|known| known.strong_count() > 0);
             watchers.push(watcher);
         }
+    }
+
+    /// Who waits for tokens of this limit.
+    pub(crate) const fn queued(&self) -> &Queued {
+        &self.queued
     }
 
     /// Whether the wall time matters.

@@ -317,6 +317,7 @@ impl Inner {
             self.check_receipt(receipt, corrections.iter().map(|c| &c.target), issuer)?;
         }
         let (mut outcomes, mut saturated, mut dropped) = (Outcomes::new(), 0, 0);
+        let mut applied = Vec::new();
         for (index, correction) in corrections.iter().enumerate() {
             let limit = self.newest(correction.target.limit);
             let id = id(&correction.target);
@@ -327,6 +328,7 @@ impl Inner {
             let settled = account.settle(correction.delta, spend, limit.generation(), now);
             saturated += usize::from(settled.saturated);
             dropped += usize::from(settled.dropped);
+            applied.push(settled.applied);
             outcomes.push(account.outcome(now, None));
             let entry = self.entries.entry(id).or_default();
             entry.drop_carried_hold(limit.generation(), now);
@@ -334,7 +336,7 @@ impl Inner {
             let state = if state.is_fresh(now) { State::Fresh } else { state };
             (entry.generation, entry.state) = (limit.generation(), state);
         }
-        Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped)))
+        Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped, applied.into())))
     }
 
     fn each_lease(

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tidegate_core::{ChargeError, MAX_CHARGES, Receipt, StoreError};
 
 use super::claim::{Claim, Oversize, Ticket, Verdict};
-use super::driver::Place;
+use super::driver::{Place, Post};
 use super::error::AcquireError;
 use super::heart::{Granted, Polled, Refused};
 use super::permit::{Grounds, OnDrop, Permit};
@@ -39,8 +39,9 @@ impl Acquire {
         Self { scope, claims, line, max_wait: None, oversize, on_drop }
     }
 
-    /// Waits at most that long. A wait that is longer as far as can be told is refused at once,
-    /// with the projected wait, and spends nothing. Default: as long as it takes.
+    /// Waits at most that long, counted from the first poll. A wait that is longer as far as can be
+    /// told is refused at once, with the projected wait, and spends nothing. Timers fire a little
+    /// late: one that was due in time is granted up to 5 ms after. Default: as long as it takes.
     pub fn max_wait(mut self, span: Duration) -> Self {
         self.max_wait = Some(span);
         self
@@ -92,7 +93,7 @@ impl Acquire {
         match wait.start(Waker::noop()) {
             Poll::Ready(done) => done,
             // A wait of zero is never left pending.
-            Poll::Pending => Err(AcquireError::TimedOut(Duration::ZERO)),
+            Poll::Pending => Err(AcquireError::WouldWait),
         }
     }
 
@@ -104,6 +105,8 @@ impl Acquire {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         let mut wait = self.into_future();
+        // This thread is blocked, so a runtime that it may have entered does not run here.
+        wait.place = Some(Place::Thread);
         loop {
             match Pin::new(&mut wait).poll(&mut context) {
                 Poll::Ready(done) => return done,
@@ -126,7 +129,7 @@ impl IntoFuture for Acquire {
     type IntoFuture = Waiting;
 
     fn into_future(self) -> Waiting {
-        Waiting { request: Some(self), queued: None }
+        Waiting { request: Some(self), queued: None, place: None }
     }
 }
 
@@ -147,26 +150,28 @@ pub struct Waiting {
     request: Option<Acquire>,
     /// While in the queue.
     queued: Option<Queued>,
+    /// Where it is driven, if not where it is polled.
+    place: Option<Place>,
 }
 
 /// A place in the queue.
 struct Queued {
     scope: Arc<Scope>,
     id: Id,
-    place: Place,
+    post: Post,
     on_drop: OnDrop,
     max_wait: Option<Duration>,
 }
 
 impl Queued {
     /// What has become of the waiter; `None` while it waits, and then `waker` is kept.
-    fn ask(&self, state: &mut State, waker: &Waker) -> Option<Result<Grounds, AcquireError>> {
+    fn ask(&mut self, state: &mut State, waker: &Waker) -> Option<Result<Grounds, AcquireError>> {
         let (ticket, done) = match state.heart.poll(self.id, waker)? {
             Polled::Waiting => return None,
             Polled::Granted(ticket, granted) => (ticket, Ok(granted)),
             Polled::Refused(ticket, refused) => (ticket, Err(refused)),
         };
-        state.drivers.left(self.place);
+        state.drivers.left(&mut self.post);
         state.buckets.forget(&ticket);
         Some(match done {
             Ok(granted) => Ok(state.grounds(ticket, granted, self.on_drop)),
@@ -184,6 +189,13 @@ impl Queued {
     }
 }
 
+impl Queued {
+    fn leave(mut self) {
+        self.scope.lock().drivers.left(&mut self.post);
+        self.scope.leave(self.id);
+    }
+}
+
 impl Future for Waiting {
     type Output = Result<Permit, AcquireError>;
 
@@ -191,18 +203,27 @@ impl Future for Waiting {
         if self.request.is_some() {
             return self.start(context.waker());
         }
-        let Some(queued) = &self.queued else { return Poll::Pending };
-        let mut state = queued.scope.lock();
-        let done = queued.ask(&mut state, context.waker());
-        if done.is_none() {
-            // Its driver may have gone with the runtime that it was first polled on.
-            state.drivers.keep(queued.place, &queued.scope);
-        }
-        drop(state);
-        let Some(done) = done else { return Poll::Pending };
+        let place = self.place.unwrap_or_else(Place::here);
+        let Some(queued) = &mut self.queued else { return Poll::Pending };
         let scope = queued.scope.clone();
-        self.queued = None;
-        Poll::Ready(done.map(|grounds| Permit::new(scope, grounds)))
+        let mut state = scope.lock();
+        let done = queued.ask(&mut state, context.waker());
+        // The future may have moved, or the runtime that it was driven on may have ended.
+        let driven = done.is_some() || state.drivers.attend(&mut queued.post, place, &scope);
+        let wakes = state.heart.wakes();
+        drop(state);
+        drop(wakes);
+        match done {
+            Some(done) => {
+                self.queued = None;
+                Poll::Ready(done.map(|grounds| Permit::new(scope, grounds)))
+            }
+            None if driven => Poll::Pending,
+            None => {
+                self.leave();
+                Poll::Ready(Err(AcquireError::NoDriver))
+            }
+        }
     }
 }
 
@@ -210,7 +231,8 @@ impl Waiting {
     /// The first poll: goes ahead at once if nobody waits, else joins the queue.
     fn start(&mut self, waker: &Waker) -> Poll<Result<Permit, AcquireError>> {
         let Some(request) = self.request.take() else { return Poll::Pending };
-        match request.start(waker) {
+        let place = self.place.unwrap_or_else(Place::here);
+        match request.start(waker, place) {
             Ok(Started::Permit(permit)) => Poll::Ready(Ok(permit)),
             Ok(Started::Queued(queued)) => {
                 self.queued = Some(queued);
@@ -221,12 +243,18 @@ impl Waiting {
     }
 }
 
+impl Waiting {
+    /// Leaves the queue, if it is in it.
+    fn leave(&mut self) {
+        if let Some(queued) = self.queued.take() {
+            queued.leave();
+        }
+    }
+}
+
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(queued) = self.queued.take() {
-            queued.scope.lock().drivers.left(queued.place);
-            queued.scope.leave(queued.id);
-        }
+        self.leave();
     }
 }
 
@@ -243,12 +271,12 @@ enum Started {
 }
 
 impl Acquire {
-    fn start(self, waker: &Waker) -> Result<Started, AcquireError> {
-        self.check()?;
+    fn start(self, waker: &Waker, place: Place) -> Result<Started, AcquireError> {
+        self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
         let ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
-        if scope.is_local() && state.heart.waiting() == 0 && !state.heart.slots.is_full() {
+        if scope.is_local() && state.heart.is_free_for(&line) && !state.heart.slots.is_full() {
             let verdict = at_once(ticket.charge(scope.bank(), Duration::ZERO));
             match verdict.unwrap_or(Verdict::Blocked { index: 0, own: false, wait: None }) {
                 Verdict::Granted { receipt, .. } => {
@@ -263,29 +291,30 @@ impl Acquire {
             }
         }
         let id = state.join(&scope, ticket, &line, max_wait)?;
-        let place = Place::here();
-        state.drivers.joined(place, &scope);
-        let queued = Queued { scope: scope.clone(), id, place, on_drop, max_wait };
+        let post = Post::default();
+        let mut queued = Queued { scope: scope.clone(), id, post, on_drop, max_wait };
         scope.move_on(&mut state);
-        let others = state.heart.wakers();
         let done = queued.ask(&mut state, waker);
+        let waits = done.is_none() && (max_wait != Some(Duration::ZERO) || !scope.is_local());
+        let driven = waits && state.drivers.attend(&mut queued.post, place, &scope);
+        let wakes = state.heart.wakes();
         drop(state);
-        others.into_iter().for_each(Waker::wake);
+        drop(wakes);
         match done {
             Some(done) => Ok(Started::Permit(Permit::new(scope, done?))),
-            None if max_wait == Some(Duration::ZERO) && scope.is_local() => {
-                drop(Waiting { request: None, queued: Some(queued) });
-                Err(AcquireError::TimedOut(Duration::ZERO))
+            None if driven => Ok(Started::Queued(queued)),
+            None => {
+                queued.leave();
+                Err(if waits { AcquireError::NoDriver } else { AcquireError::WouldWait })
             }
-            None => Ok(Started::Queued(queued)),
         }
     }
 
-    fn check(&self) -> Result<(), AcquireError> {
+    fn check(&self, place: Place) -> Result<(), AcquireError> {
         if !self.claims.iter().all(|claim| claim.is_on(self.scope.bank())) {
             return Err(AcquireError::OtherStore);
         }
-        if !self.scope.is_local() && Place::here() == Place::Thread {
+        if !self.scope.is_local() && place == Place::Thread {
             return Err(AcquireError::NoRuntime);
         }
         match self.claims.len() {

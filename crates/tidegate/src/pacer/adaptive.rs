@@ -13,7 +13,8 @@ use std::time::Duration;
 pub enum CallOutcome {
     /// It was answered.
     Success,
-    /// The other side said that this was too much, perhaps with a time to come back.
+    /// The other side said that this was too much, perhaps with a time to come back. Holding the
+    /// keys until then is the caller's: only it knows whom the time is meant for.
     Throttled {
         /// The time to come back after.
         retry_after: Option<Duration>,
@@ -42,6 +43,11 @@ pub struct AdaptiveBounds {
 const FIRST_PATIENCE: u64 = 8;
 const MOST_PATIENCE: u64 = 256;
 
+/// Answers that make a sample.
+const SAMPLE: u64 = 100;
+/// The fewest push-backs that are a reason to shrink.
+const FEWEST: u64 = 3;
+
 /// What came back: all answers, and those that pushed back.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
@@ -60,8 +66,10 @@ pub(crate) struct Adaptive {
     epoch: u64,
     /// Whether the limit was reached since it last changed.
     reached: bool,
-    /// What came back in this round, and in the one before.
+    /// What came back in this round: as many answers as the limit.
     round: Round,
+    /// What came back in the last one or two hundred answers, whatever the limit was.
+    sample: Round,
     before: Round,
     /// Clean rounds at the ceiling so far, and how many it takes.
     calm: u64,
@@ -81,6 +89,7 @@ impl Adaptive {
             epoch: 0,
             reached: false,
             round: Round::default(),
+            sample: Round::default(),
             before: Round::default(),
             calm: 0,
             patience: FIRST_PATIENCE,
@@ -92,9 +101,11 @@ impl Adaptive {
     }
 
     /// Goes on from another limit, within the bounds, and forgets what was learned.
-    pub(crate) fn restart(&mut self, limit: u64) {
+    /// The answer is the limit that counts.
+    pub(crate) fn restart(&mut self, limit: u64) -> u64 {
         let bounds = AdaptiveBounds { start: limit, ..self.bounds };
         *self = Self { epoch: self.epoch + 1, ..Self::new(bounds) };
+        self.limit
     }
 
     /// A call leaves while so many are under way, itself included. The answer goes with it.
@@ -110,21 +121,29 @@ impl Adaptive {
         }
         match outcome {
             CallOutcome::Success => {
-                self.round.answered += 1;
+                self.count(0);
                 self.maybe_grow();
             }
             CallOutcome::Throttled { .. } | CallOutcome::Overloaded => {
-                self.round.answered += 1;
-                self.round.pushed_back += 1;
-                // More than 5 % pushed back is too much. The round before counts as well: the
-                // first answer of a round alone says little.
-                let answered = self.before.answered + self.round.answered;
-                let pushed_back = self.before.pushed_back + self.round.pushed_back;
-                if pushed_back * 20 > answered {
+                self.count(1);
+                // More than 5 % pushed back is too much. A few answers say little.
+                let answered = self.before.answered + self.sample.answered;
+                let pushed_back = self.before.pushed_back + self.sample.pushed_back;
+                if pushed_back >= FEWEST && pushed_back * 20 > answered {
                     self.shrink();
                 }
             }
             CallOutcome::Failed | CallOutcome::Ignored => {}
+        }
+    }
+
+    fn count(&mut self, pushed_back: u64) {
+        for counted in [&mut self.round, &mut self.sample] {
+            counted.answered += 1;
+            counted.pushed_back += pushed_back;
+        }
+        if self.sample.answered >= SAMPLE {
+            self.before = std::mem::take(&mut self.sample);
         }
     }
 
@@ -135,7 +154,7 @@ impl Adaptive {
         }
         let clean = self.round.pushed_back * 100 <= self.round.answered;
         let grow = clean && self.reached;
-        self.before = std::mem::take(&mut self.round);
+        self.round = Round::default();
         self.reached = false;
         if !grow {
             return;
@@ -168,7 +187,7 @@ impl Adaptive {
     fn shrink(&mut self) {
         let looked_beyond = self.ceiling == Some(self.limit);
         self.ceiling = Some(self.limit);
-        self.epoch += 1;
+        (self.sample, self.before) = (Round::default(), Round::default());
         let limit = if looked_beyond {
             self.patience = (self.patience * 2).min(MOST_PATIENCE);
             self.limit - 1
@@ -181,7 +200,8 @@ impl Adaptive {
 
     fn set(&mut self, limit: u64) {
         self.limit = limit.clamp(self.bounds.floor, self.bounds.cap);
-        (self.round, self.before) = (Round::default(), Round::default());
+        self.epoch += 1;
+        self.round = Round::default();
         (self.reached, self.calm) = (false, 0);
     }
 }
@@ -215,7 +235,11 @@ mod tests {
             }
             let seen: Vec<u64> = (0..2_000).map(|_| round(&mut adaptive, hidden)).collect();
             let (low, high) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
-            assert!(high - low <= 1, "hidden {hidden}: swings between {low} and {high}");
+            assert!(
+                high - low <= 1,
+                "hidden {hidden}: swings between {low} and {high} {:?}",
+                &seen[..200]
+            );
             let reach = hidden..=hidden + hidden / 20 + 1;
             assert!(reach.contains(high), "hidden {hidden}: settled at {low}..{high}");
             assert!(*low + 1 >= hidden, "hidden {hidden}: settled at {low}..{high}");
@@ -229,7 +253,7 @@ mod tests {
         for epoch in epochs {
             adaptive.ended(CallOutcome::Overloaded, epoch);
         }
-        assert_eq!(adaptive.limit(), 80);
+        assert_eq!(adaptive.limit(), 80, "a hundred push-backs, one decrease");
     }
 
     #[test]
@@ -281,6 +305,28 @@ mod tests {
             adaptive.ended(if pushed_back { overloaded } else { CallOutcome::Success }, epoch);
         }
         assert_eq!(adaptive.limit(), 100, "2.5 % is between the two bounds");
+    }
+
+    /// Calls that are pushed back by chance, whatever the limit, must not wear it down.
+    #[test]
+    fn noise_below_the_bound_does_not_wear_it_down() {
+        for (per_mille, least) in [(5, 150), (10, 100), (20, 60)] {
+            let mut adaptive = adaptive(100);
+            let (mut random, mut sum, rounds) = (1_u64, 0, 2_000);
+            for _ in 0..rounds {
+                let limit = adaptive.limit();
+                let epochs: Vec<u64> = (1..=limit).map(|now| adaptive.leaves(now)).collect();
+                for epoch in epochs {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let pushed_back = (random >> 33) % 1_000 < per_mille;
+                    let outcome = CallOutcome::Overloaded;
+                    adaptive.ended(if pushed_back { outcome } else { CallOutcome::Success }, epoch);
+                }
+                sum += adaptive.limit();
+            }
+            let mean = sum / rounds;
+            assert!(mean >= least, "{per_mille} in 1,000: mean limit {mean}");
+        }
     }
 
     #[test]

@@ -82,6 +82,30 @@ impl Blame {
     }
 }
 
+/// The parts of a wait of which the tenant's own limits caused some: what is left of the wait is
+/// shared out by what the limits of all have caused meanwhile.
+pub(crate) fn combine(
+    own: Vec<WaitPart>,
+    shared: Vec<WaitPart>,
+    waited: Duration,
+) -> Vec<WaitPart> {
+    let total = |parts: &[WaitPart]| parts.iter().map(|part| part.time).sum::<Duration>();
+    let left = waited.saturating_sub(total(&own));
+    let caused = total(&shared).as_nanos().max(1);
+    let mut parts = own;
+    for part in shared {
+        let nanos = part.time.as_nanos() * left.as_nanos().min(caused) / caused;
+        let time = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        match parts.iter_mut().find(|known| known.limit == part.limit) {
+            Some(known) => known.time += time,
+            None if !time.is_zero() => parts.push(WaitPart { time, ..part }),
+            None => {}
+        }
+    }
+    parts.sort_by_key(|part| std::cmp::Reverse(part.time));
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

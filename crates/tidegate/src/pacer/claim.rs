@@ -10,8 +10,8 @@ use tidegate_core::{
 };
 
 use super::bank::Bank;
-use super::queue::Demands;
 use super::slab::Id;
+use super::tenant::Demands;
 use crate::terms::{Snapshot, Terms, Watch};
 
 /// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
@@ -54,8 +54,17 @@ impl Claim {
     }
 
     /// What two claims on the same bucket have in common.
-    pub(super) fn bucket(&self) -> (usize, KeyBuf) {
-        (Arc::as_ptr(&self.terms) as usize, self.key.clone())
+    pub(super) fn bucket(&self) -> BucketName {
+        (self.terms.limit().shared_identity(), self.key.clone())
+    }
+
+    /// Lets plain takes know that somebody waits for these tokens, or waits no more.
+    pub(super) fn queue_up(&self) {
+        self.terms.queued().join(&self.key, self.cost);
+    }
+
+    pub(super) fn queue_off(&self) {
+        self.terms.queued().leave(&self.key, self.cost);
     }
 
     /// Whether the claim is on a limit of this store.
@@ -74,6 +83,9 @@ impl Claim {
         self.terms.snapshot(wall)
     }
 }
+
+/// The limit and the key of a bucket.
+pub(super) type BucketName = (Arc<str>, KeyBuf);
 
 /// What to do with a cost above the capacity of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,22 +201,39 @@ impl Ticket {
         }
     }
 
-    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
-        let pairs = self.claims.iter().zip(&moment.snapshots);
-        pairs.map(|(claim, terms)| (claim.cost, *terms.limit().policy())).position(
-            |(cost, policy)| {
-                let room = match (self.oversize, policy) {
-                    (Oversize::Debt, Policy::Bucket(bucket)) => {
-                        bucket.capacity().saturating_add(bucket.max_debt())
-                    }
-                    (_, policy) => policy.capacity(),
-                };
-                cost > room
-            },
-        )
+    /// Tokens that the list wants of a claim's bucket before it goes. What goes into debt does
+    /// not keep it waiting.
+    fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
+        let capacity = moment.snapshots[index].limit().policy().capacity().into();
+        match self.oversize {
+            Oversize::Refuse => self.sum_on(index),
+            Oversize::Debt => self.sum_on(index).min(capacity),
+        }
     }
 
-    /// A limit that all share binds before one that is the tenant's own.
+    /// Tokens of all claims on the bucket of a claim.
+    fn sum_on(&self, index: usize) -> u128 {
+        let bucket = self.claims[index].bucket();
+        let same = self.claims.iter().filter(|claim| claim.bucket() == bucket);
+        same.map(|claim| u128::from(claim.cost)).sum()
+    }
+
+    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
+        let room = |index: usize| match (self.oversize, moment.snapshots[index].limit().policy()) {
+            (Oversize::Debt, Policy::Bucket(bucket)) => {
+                u128::from(bucket.capacity()) + u128::from(bucket.max_debt())
+            }
+            (_, policy) => policy.capacity().into(),
+        };
+        let wanted = |index: usize| match self.claims.len() {
+            1 => self.claims[0].cost.into(),
+            _ => self.sum_on(index),
+        };
+        (0..self.claims.len()).find(|&index| wanted(index) > room(index))
+    }
+
+    /// A limit of the tenant's own binds before those that all share: until it is ready the tenant
+    /// is passed over, and keeps nobody from what is shared.
     fn blocked(&self, outcomes: &[Outcome]) -> Verdict {
         let waits = |own: bool| {
             let claims = self.claims.iter().zip(outcomes).enumerate();
@@ -213,9 +242,9 @@ impl Ticket {
                 .filter_map(|(index, (_, outcome))| Some((outcome.retry?, index)))
                 .max_by_key(|(retry, index)| (*retry, std::cmp::Reverse(*index)))
         };
-        let (own, longest) = match waits(false) {
-            Some(shared) => (false, Some(shared)),
-            None => (true, waits(true)),
+        let (own, longest) = match waits(true) {
+            Some(own) => (true, Some(own)),
+            None => (false, waits(false)),
         };
         match longest {
             Some((Retry::Never, index)) => Verdict::Never(index),
@@ -230,6 +259,11 @@ impl Ticket {
         let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
         // The store issued the receipt for these very claims; if it fails now they stay spent.
         let _ = self.settle(bank, &deltas, receipt).await;
+    }
+
+    /// Lets every pacer know that waits for one of the limits that something was given back.
+    pub(super) fn tell_watchers(&self) {
+        self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
     }
 
     /// Whether a claim is on a concurrency policy of the store, whose slot the permit holds.
@@ -263,15 +297,16 @@ impl Ticket {
         }
     }
 
-    /// The cost that decides turns: the largest part of a capacity that a claim takes, in
-    /// millionths.
+    /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
+    /// takes, in millionths. Limits of its own are no affair of others.
     pub(super) fn weight(&self) -> u64 {
         let part = |claim: &Claim| {
             let capacity = u128::from(claim.terms.limit().policy().capacity());
             let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
             u64::try_from(millionths).unwrap_or(u64::MAX)
         };
-        self.claims.iter().map(part).max().unwrap_or(0).max(1)
+        let shared = self.claims.iter().filter(|claim| !claim.own).map(part).max();
+        shared.unwrap_or(1).max(1)
     }
 
     /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
@@ -288,8 +323,8 @@ impl Ticket {
         let charges = moment.charges(|_, _| 0);
         let decision = decision(bank.ask(Operation::Peek(&charges)).await)?;
         let mut longest = Duration::ZERO;
-        for (index, (claim, outcome)) in self.claims.iter().zip(decision.outcomes()).enumerate() {
-            let tokens = ahead(index).saturating_add(claim.cost.into());
+        for (index, outcome) in decision.outcomes().iter().enumerate() {
+            let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));
             match project(moment.snapshots[index].limit().policy(), outcome, tokens) {
                 Some(wait) => longest = longest.max(wait),
                 None => return Ok(Err(index)),
@@ -300,15 +335,10 @@ impl Ticket {
 }
 
 /// How long until so many tokens in a row have been granted.
-fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
+pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
     let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
     match policy {
-        Policy::Bucket(bucket) => {
-            let to_full = outcome.reset.unwrap_or_default();
-            let span = Duration::from_nanos(bucket.span(tokens).ceil());
-            let full = Duration::from_nanos(bucket.time_to_full().ns);
-            Some((to_full.saturating_add(span)).saturating_sub(full))
-        }
+        Policy::Bucket(bucket) => Some(bucket.wait_for(tokens, outcome.reset.unwrap_or_default())),
         Policy::Quota(_) if tokens > outcome.remaining => outcome.reset,
         Policy::Allowance(_) if tokens > outcome.remaining => None,
         // Nobody knows when slots are released.

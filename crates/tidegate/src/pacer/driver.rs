@@ -5,7 +5,6 @@
 //! runs for the moment, stalls only its own waiters. A driver ends with its last waiter.
 
 use std::sync::{Arc, Weak};
-use std::task::Waker;
 use std::time::Duration;
 
 use tidegate_core::Time;
@@ -37,10 +36,18 @@ impl Place {
     }
 }
 
+/// Where a waiter is driven: to be looked at again with every poll, since a future may move, and
+/// runtimes end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Post(Option<(Place, u64)>);
+
 /// The drivers of one scope.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     running: Vec<Driver>,
+    /// Runtimes whose driver panicked: they have no timers. Their waiters are driven by a thread.
+    #[cfg(feature = "tokio")]
+    without_timers: Vec<tokio::runtime::Id>,
     /// When the drivers think that the next thing is due.
     alarm: Option<Time>,
     started: u64,
@@ -91,31 +98,54 @@ impl Drivers {
         Self { by_hand: true, ..Self::default() }
     }
 
-    /// One more waits in this place; a driver is started if there is none. To be called under
-    /// the lock of the scope.
-    pub(super) fn joined(&mut self, place: Place, scope: &Arc<Scope>) {
-        match self.running.iter_mut().find(|driver| driver.place == place) {
-            Some(driver) => driver.waiters += 1,
-            None => self.start(place, scope),
+    /// Makes sure that somebody who waits in `place` is driven there: by the driver of its post if
+    /// that still runs, else by another. To be called under the lock of the scope. `false` if no
+    /// driver can be started.
+    pub(super) fn attend(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) -> bool {
+        if self.by_hand {
+            return true;
         }
-    }
-
-    /// Makes sure that a waiter of this place has a driver. It is on the list unless the runtime
-    /// of its driver has gone.
-    pub(super) fn keep(&mut self, place: Place, scope: &Arc<Scope>) {
-        if !self.running.iter().any(|driver| driver.place == place) {
-            self.start(place, scope);
+        let place = self.with_timers(place);
+        if let Some((known, number)) = post.0 {
+            if known == place && self.find(known, number).is_some() {
+                return true;
+            }
+            self.left(post);
         }
-    }
-
-    /// One less waits in this place.
-    pub(super) fn left(&mut self, place: Place) {
-        let Some(driver) = self.running.iter_mut().find(|driver| driver.place == place) else {
-            return;
+        let found = self.running.iter_mut().find(|driver| driver.place == place);
+        let number = match found {
+            Some(driver) => {
+                driver.waiters += 1;
+                driver.number
+            }
+            None => match self.start(place, scope) {
+                Some(number) => number,
+                None => return false,
+            },
         };
+        post.0 = Some((place, number));
+        true
+    }
+
+    /// A waiter waits no more.
+    pub(super) fn left(&mut self, post: &mut Post) {
+        let Some((place, number)) = post.0.take() else { return };
+        let Some(driver) = self.find(place, number) else { return };
         driver.waiters = driver.waiters.saturating_sub(1);
         if driver.waiters == 0 {
             driver.bell.ring();
+        }
+    }
+
+    fn find(&mut self, place: Place, number: u64) -> Option<&mut Driver> {
+        self.running.iter_mut().find(|driver| driver.place == place && driver.number == number)
+    }
+
+    fn with_timers(&self, place: Place) -> Place {
+        match place {
+            #[cfg(feature = "tokio")]
+            Place::Tokio(id) if self.without_timers.contains(&id) => Place::Thread,
+            place => place,
         }
     }
 
@@ -132,33 +162,30 @@ impl Drivers {
         }
     }
 
-    fn start(&mut self, place: Place, scope: &Arc<Scope>) {
-        if self.by_hand {
-            return;
-        }
+    fn start(&mut self, place: Place, scope: &Arc<Scope>) -> Option<u64> {
         self.started += 1;
         let number = self.started;
         self.running.retain(|driver| driver.waiters > 0);
-        let post = Post { scope: Arc::downgrade(scope), place, number };
+        let duty = Duty { scope: Arc::downgrade(scope), place, number };
         let bell = match place {
             Place::Thread => {
                 let bell = Arc::new(ThreadBell::default());
                 let for_thread = bell.clone();
-                let run = move || drive_on_thread(post, &for_thread);
-                // Without a thread nobody would ever be woken: let the waiter find out.
-                if std::thread::Builder::new().name("tidegate-pacer".into()).spawn(run).is_err() {
-                    return;
-                }
+                let run = move || drive_on_thread(duty, &for_thread);
+                std::thread::Builder::new().name("tidegate-pacer".into()).spawn(run).ok()?;
                 Bell::Thread(bell)
             }
             #[cfg(feature = "tokio")]
             Place::Tokio(_) => {
                 let bell = Arc::new(tokio::sync::Notify::new());
-                tokio::spawn(drive_on_tokio(post, bell.clone()));
+                tokio::runtime::Handle::try_current()
+                    .ok()?
+                    .spawn(drive_on_tokio(duty, bell.clone()));
                 Bell::Tokio(bell)
             }
         };
         self.running.push(Driver { place, number, waiters: 1, bell });
+        Some(number)
     }
 
     /// Whether a driver with waiters runs there.
@@ -172,20 +199,20 @@ impl Drivers {
     }
 }
 
-/// The post of one driver.
-struct Post {
+/// What one driver has to do.
+struct Duty {
     scope: Weak<Scope>,
     place: Place,
     number: u64,
 }
 
-impl Post {
+impl Duty {
     /// Moves the queue on and says how long to sleep.
     fn look(&self) -> Shift {
         let Some(scope) = self.scope.upgrade() else { return Shift::Over };
         let mut state = scope.lock();
         let until = scope.move_on(&mut state);
-        let wakers = state.heart.wakers();
+        let wakes = state.heart.wakes();
         let needed = state.drivers.is_needed(self.place, self.number);
         if !needed {
             state.drivers.remove(self.place, self.number);
@@ -193,7 +220,7 @@ impl Post {
         #[cfg(feature = "tokio")]
         let ask = if needed { scope.to_ask(&mut state) } else { None };
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        drop(wakes);
         if !needed {
             return Shift::Over;
         }
@@ -209,24 +236,31 @@ impl Post {
 /// A driver at its post. However it ends, it is taken off the list; waiters that are left are
 /// woken, so that one of them starts another. It is made where the driver runs and not where it
 /// is started: there the lock is held.
-struct OnDuty(Post);
+struct OnDuty(Duty);
 
 impl Drop for OnDuty {
     fn drop(&mut self) {
-        let Post { scope, place, number } = &self.0;
+        let Duty { scope, place, number } = &self.0;
         let Some(scope) = scope.upgrade() else { return };
         let mut state = scope.lock();
         let stranded = state.drivers.is_needed(*place, *number);
         state.drivers.remove(*place, *number);
-        let wakers = if stranded { state.heart.everybody() } else { Vec::new() };
+        #[cfg(feature = "tokio")]
+        if let (Place::Tokio(runtime), true) = (place, std::thread::panicking()) {
+            state.drivers.without_timers.push(*runtime);
+        }
+        if stranded {
+            state.heart.rouse();
+        }
+        let wakes = state.heart.wakes();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        drop(wakes);
     }
 }
 
 #[cfg(feature = "tokio")]
-async fn drive_on_tokio(post: Post, bell: Arc<tokio::sync::Notify>) {
-    let duty = OnDuty(post);
+async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
+    let duty = OnDuty(duty);
     loop {
         match duty.0.look() {
             Shift::Over => return,
@@ -266,8 +300,8 @@ impl ThreadBell {
     }
 }
 
-fn drive_on_thread(post: Post, bell: &ThreadBell) {
-    let duty = OnDuty(post);
+fn drive_on_thread(duty: Duty, bell: &ThreadBell) {
+    let duty = OnDuty(duty);
     while let Shift::Sleep(span) = duty.0.look() {
         bell.wait(span);
     }

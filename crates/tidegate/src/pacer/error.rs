@@ -19,6 +19,12 @@ pub enum AcquireError {
     /// The wait became longer than the caller accepts, for a reason that was not known at first.
     #[error("not granted within {0:?}")]
     TimedOut(Duration),
+    /// It would have to wait, nobody can tell how long, and was not to.
+    #[error("it would have to wait")]
+    WouldWait,
+    /// There is neither a runtime nor a thread to watch the time.
+    #[error("no thread can be started to watch the time")]
+    NoDriver,
     /// So many wait already that nobody else may.
     #[error("{0} wait already")]
     QueueFull(usize),

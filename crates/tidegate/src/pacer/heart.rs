@@ -11,10 +11,16 @@ use std::time::Duration;
 
 use tidegate_core::{StoreError, Time};
 
-use super::blame::{Blame, Mark, WaitPart};
-use super::queue::{Demands, FairQueue, Line, Priority, Shares};
+use super::blame::{Blame, Mark, WaitPart, combine};
+use super::queue::{FairQueue, Line, Shares};
 use super::slab::Id;
 use super::slots::Slots;
+use super::tenant::Demands;
+use super::wakes::Wakes;
+
+/// How late a waiter may be granted: timers fire a little late, and one that was due in time shall
+/// not lose its turn for that.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +75,9 @@ struct Waiter<T, G> {
     ticket: T,
     joined: Time,
     deadline: Option<Time>,
+    /// How it stood with the blame of all, and of its tenant, when it came.
     mark: Mark,
+    own_mark: Mark,
     fate: Fate<G>,
 }
 
@@ -105,17 +113,21 @@ pub(crate) struct Heart<T, G> {
     queue: FairQueue<Waiter<T, G>>,
     pub(crate) slots: Slots,
     max_waiting: usize,
-    /// The waiter that was tried, and when to try it again.
-    blocked: Option<(Id, Option<Time>)>,
-    /// Tenants whose own limits are not ready, by the time to look again.
-    parked: BTreeSet<(Time, ParkedLine)>,
+    /// The waiter that was tried.
+    blocked: Option<Blocked>,
     deadlines: BTreeSet<(Time, Id)>,
     blame: Blame,
-    wakers: Vec<Waker>,
+    wakes: Wakes,
 }
 
-/// A line, ordered so that it can stand in a set.
-type ParkedLine = (Priority, Arc<str>);
+/// A head that has to wait for a limit that all share.
+#[derive(Debug)]
+struct Blocked {
+    id: Id,
+    by: Arc<str>,
+    /// When to try it again; without a time, when something happens.
+    until: Option<Time>,
+}
 
 impl<T: Demands, G> Heart<T, G> {
     pub(crate) fn new(slots: Slots, max_waiting: usize, shares: Shares) -> Self {
@@ -124,10 +136,9 @@ impl<T: Demands, G> Heart<T, G> {
             slots,
             max_waiting,
             blocked: None,
-            parked: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             blame: Blame::default(),
-            wakers: Vec::new(),
+            wakes: Wakes::default(),
         }
     }
 
@@ -136,9 +147,17 @@ impl<T: Demands, G> Heart<T, G> {
         self.queue.len()
     }
 
-    /// Whether the queue takes nobody any more.
+    /// Whether the queue takes nobody any more. Tenants that wait for limits of their own have a
+    /// bound of their own: they must not keep others out.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.len() >= self.max_waiting
+        let parked = self.queue.parked_len();
+        self.queue.len() - parked >= self.max_waiting || parked >= self.max_waiting
+    }
+
+    /// Whether nobody would be overtaken by a newcomer of this line.
+    pub(crate) fn is_free_for(&mut self, line: &Line) -> bool {
+        self.queue.len() == 0
+            || (self.queue.len() == self.queue.parked_len() && !self.queue.has(line))
     }
 
     /// Tokens of a bucket that go to others first; see [`FairQueue::ahead`].
@@ -155,9 +174,15 @@ impl<T: Demands, G> Heart<T, G> {
         ticket: T,
         now: Time,
     ) -> Id {
-        let mark = self.blame.mark(now);
-        let waiter = Waiter { ticket, joined: now, deadline, mark, fate: Fate::Waiting(None) };
+        let (mark, own_mark) = (self.blame.mark(now), Mark::default());
+        let fate = Fate::Waiting(None);
+        let waiter = Waiter { ticket, joined: now, deadline, mark, own_mark, fate };
         let id = self.queue.push(line, cost, waiter);
+        if let Some(own_mark) = self.queue.mark(id, now) {
+            if let Some(waiter) = self.queue.get_mut(id) {
+                waiter.own_mark = own_mark;
+            }
+        }
         if let Some(deadline) = deadline {
             self.deadlines.insert((deadline, id));
         }
@@ -167,24 +192,21 @@ impl<T: Demands, G> Heart<T, G> {
     /// What to do at `now`. Deadlines that have passed are dealt with on the way.
     pub(crate) fn next(&mut self, now: Time) -> Step {
         self.expire(now);
-        while self.parked.first().is_some_and(|(ready, _)| *ready <= now) {
-            if let Some((_, (priority, tenant))) = self.parked.pop_first() {
-                self.queue.unpark(priority, &tenant);
-            }
-        }
+        self.queue.unpark(now);
         let Some(head) = self.queue.head() else {
-            if self.queue.len() == 0 {
-                self.blame.turn_to(None, now);
-            }
+            self.blame.turn_to(None, now);
             return Step::Rest(self.earliest(None));
         };
         if self.slots.is_full() {
             self.blame.turn_to(Some(WaitPart::CONCURRENCY), now);
             return Step::Rest(self.earliest(None));
         }
-        match self.blocked {
-            Some((id, until)) if id == head && until.is_none_or(|until| now < until) => {
-                Step::Rest(self.earliest(until))
+        match &self.blocked {
+            Some(blocked)
+                if blocked.id == head && blocked.until.is_none_or(|until| now < until) =>
+            {
+                self.blame.turn_to(Some(&blocked.by), now);
+                Step::Rest(self.earliest(blocked.until))
             }
             _ => Step::Try(head),
         }
@@ -210,47 +232,44 @@ impl<T: Demands, G> Heart<T, G> {
 
     /// The waiter was charged: it leaves the queue, takes a slot, and will hear of it.
     pub(crate) fn granted(&mut self, id: Id, grant: G, now: Time) {
+        let own_mark = self.queue.get(id).map(|waiter| waiter.own_mark.clone()).unwrap_or_default();
+        let own = self.queue.blame(id).map(|blame| blame.since(&own_mark, now));
         self.queue.grant(id);
         self.slots.take();
         self.blocked = None;
         let Some(waiter) = self.queue.get_mut(id) else { return };
         let waited = now.since(waiter.joined);
-        let parts = self.blame.since(&waiter.mark, now);
-        if let Some(deadline) = waiter.deadline {
-            self.deadlines.remove(&(deadline, id));
-        }
-        let fate = Fate::Granted(Granted { grant, waited, parts });
-        if let Fate::Waiting(Some(waker)) = std::mem::replace(&mut waiter.fate, fate) {
-            self.wakers.push(waker);
-        }
+        let shared = self.blame.since(&waiter.mark, now);
+        let parts = combine(own.unwrap_or_default(), shared, waited);
+        self.end(id, Fate::Granted(Granted { grant, waited, parts }));
     }
 
     /// A limit that all share is not ready until then: the waiter keeps its place and nobody
     /// overtakes it. Without a time it is tried again when something happens.
     pub(crate) fn blocked(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
-        self.blocked = Some((id, until));
         self.blame.turn_to(Some(by), now);
+        self.blocked = Some(Blocked { id, by: by.into(), until });
     }
 
     /// A limit of the waiter's tenant alone is not ready until then: others go on.
-    pub(crate) fn passed_over(&mut self, id: Id, by: &str, until: Time, now: Time) {
-        self.blame.turn_to(Some(by), now);
-        if let Some(line) = self.queue.park(id) {
-            self.parked.insert((until, line));
-        }
+    pub(crate) fn passed_over(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
+        self.queue.park(id, until, by, now);
     }
 
-    /// The waiter can never be charged.
+    /// The waiter can never be charged, or not in time.
     pub(crate) fn refuse(&mut self, id: Id, refused: Refused) {
         self.queue.leave(id);
+        self.end(id, Fate::Refused(refused));
+    }
+
+    /// Ends the wait of a waiter that has left the queue: it will hear of it.
+    fn end(&mut self, id: Id, fate: Fate<G>) {
         let Some(waiter) = self.queue.get_mut(id) else { return };
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        if let Fate::Waiting(Some(waker)) =
-            std::mem::replace(&mut waiter.fate, Fate::Refused(refused))
-        {
-            self.wakers.push(waker);
+        if let Fate::Waiting(Some(waker)) = std::mem::replace(&mut waiter.fate, fate) {
+            self.wakes.wake(waker);
         }
     }
 
@@ -258,9 +277,9 @@ impl<T: Demands, G> Heart<T, G> {
     pub(crate) fn poll(&mut self, id: Id, waker: &Waker) -> Option<Polled<T, G>> {
         let waiter = self.queue.get_mut(id)?;
         if let Fate::Waiting(kept) = &mut waiter.fate {
-            match kept {
-                Some(kept) => kept.clone_from(waker),
-                None => *kept = Some(waker.clone()),
+            if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+                // Dropping a waker may run anything, also something that wants our lock.
+                self.wakes.discard(kept.replace(waker.clone()));
             }
             return Some(Polled::Waiting);
         }
@@ -273,7 +292,7 @@ impl<T: Demands, G> Heart<T, G> {
     }
 
     /// A waiter leaves early. Its slot, if it had one, is free again.
-    pub(crate) fn leave(&mut self, id: Id) -> Option<Left<T, G>> {
+    pub(crate) fn leave(&mut self, id: Id, now: Time) -> Option<Left<T, G>> {
         let waiter = self.queue.take(id)?;
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
@@ -281,38 +300,41 @@ impl<T: Demands, G> Heart<T, G> {
         match waiter.fate {
             Fate::Granted(granted) => {
                 self.slots.give_back();
-                self.nudge();
+                self.nudge(now);
                 Some(Left::Granted(waiter.ticket, granted.grant))
             }
-            Fate::Waiting(_) | Fate::Refused(_) => Some(Left::Queued(waiter.ticket)),
+            Fate::Waiting(waker) => {
+                self.wakes.discard(waker);
+                Some(Left::Queued(waiter.ticket))
+            }
+            Fate::Refused(_) => Some(Left::Queued(waiter.ticket)),
         }
     }
 
-    /// Something has changed: what was blocked is tried again.
-    pub(crate) fn nudge(&mut self) {
+    /// Something has changed: whatever was blocked or passed over is tried again.
+    pub(crate) fn nudge(&mut self, now: Time) {
         self.blocked = None;
+        self.queue.unpark_all(now);
     }
 
     /// Who is to be woken, once the lock is released.
-    pub(crate) fn wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wakers)
+    pub(crate) fn wakes(&mut self) -> Wakes {
+        std::mem::take(&mut self.wakes)
     }
 
-    /// Wakers of everybody who waits, for when their driver has gone.
-    pub(crate) fn everybody(&self) -> Vec<Waker> {
-        self.queue
-            .iter()
-            .filter_map(|waiter| match &waiter.fate {
-                Fate::Waiting(waker) => waker.clone(),
-                _ => None,
-            })
-            .collect()
+    /// Wakes everybody who waits, because their driver has gone.
+    pub(crate) fn rouse(&mut self) {
+        let Self { queue, wakes, .. } = self;
+        for waiter in queue.iter() {
+            if let Fate::Waiting(Some(waker)) = &waiter.fate {
+                wakes.wake(waker.clone());
+            }
+        }
     }
 
     fn expire(&mut self, now: Time) {
         while let Some(&(deadline, id)) = self.deadlines.first() {
-            // A grant at the very deadline still counts: only what lies behind it is too late.
-            if deadline >= now {
+            if deadline.after(GRACE) >= now {
                 break;
             }
             self.deadlines.pop_first();
@@ -322,9 +344,8 @@ impl<T: Demands, G> Heart<T, G> {
 
     /// The earliest time at which there is something to do.
     fn earliest(&self, until: Option<Time>) -> Option<Time> {
-        // A deadline is dealt with just after it.
-        let deadline = self.deadlines.first().map(|(at, _)| at.after(Duration::from_nanos(1)));
-        let parked = self.parked.first().map(|(at, _)| *at);
-        [until, deadline, parked].into_iter().flatten().min()
+        let late = GRACE + Duration::from_nanos(1);
+        let deadline = self.deadlines.first().map(|(at, _)| at.after(late));
+        [until, deadline, self.queue.next_unpark()].into_iter().flatten().min()
     }
 }

@@ -132,8 +132,9 @@ impl Settle<'_> {
         };
         let deltas: Vec<i64> = permit.ticket.claims.iter().zip(actual).map(delta).collect();
         let settlement = permit.scope.settle(&permit.ticket, &deltas, &permit.receipt).await?;
-        for (claim, actual) in permit.ticket.claims.iter_mut().zip(actual) {
-            claim.cost = *actual;
+        // What was really charged counts from here on: a debt that was forgiven is not given back.
+        for (claim, applied) in permit.ticket.claims.iter_mut().zip(&settlement.applied) {
+            claim.cost = claim.cost.saturating_add_signed(*applied);
         }
         permit.settled = true;
         Ok(settlement)

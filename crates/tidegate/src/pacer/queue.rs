@@ -4,15 +4,19 @@
 //! shares by cost: every turn a tenant may spend one quantum, times its weight, which is the
 //! largest cost in the queue; so a heavy tenant delays a light one by at most one quantum and one
 //! maximal request. Above that, the highest class goes first, unless a lower one is owed its
-//! guaranteed share. A tenant can be parked while its own limits are not ready; it then blocks
-//! nobody.
+//! guaranteed share. A tenant can be parked while its own limits are not ready; it then takes no
+//! turns, saves none up, and blocks nobody.
 //!
-//! The queue knows ids and costs, neither time nor limits.
+//! The queue knows ids, costs and names, and no limits; time only as a number to sort by.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use tidegate_core::Time;
+
+use super::blame::{Blame, Mark};
 use super::slab::{Id, Slab};
+use super::tenant::{Demands, Parked, Tenant};
 
 /// How urgent a request is, beside others of the same pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +31,8 @@ pub enum Priority {
 }
 
 impl Priority {
-    pub(crate) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+    #[cfg(test)]
+    const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
 
     pub(crate) const fn index(self) -> usize {
         match self {
@@ -50,12 +55,6 @@ pub(crate) struct Line {
     pub(crate) weight: u64,
 }
 
-/// What a waiter spends where, so that what is ahead of another can be summed up.
-pub(crate) trait Demands {
-    /// Buckets and the tokens that are wanted of them.
-    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
-}
-
 /// A waiter, linked to its neighbours of the same tenant.
 #[derive(Debug)]
 struct Node<T> {
@@ -67,28 +66,9 @@ struct Node<T> {
     after: Option<Id>,
 }
 
-/// The waiters of one tenant in one class.
-#[derive(Debug)]
-struct Tenant {
-    name: Arc<str>,
-    class: usize,
-    first: Option<Id>,
-    last: Option<Id>,
-    weight: u64,
-    deficit: u64,
-    /// Cost of all its waiters.
-    backlog: u64,
-    /// Tokens that its waiters want, by bucket.
-    wanted: Vec<(Id, u128)>,
-    /// Its own limits are not ready: it takes no turns.
-    parked: bool,
-    /// It stands in the ring of its class, perhaps only to be passed over.
-    in_ring: bool,
-}
-
 #[derive(Debug, Default)]
-struct Class {
-    by_name: HashMap<Arc<str>, Id>,
+pub(super) struct Class {
+    pub(super) by_name: HashMap<Arc<str>, Id>,
     /// Tenants in the order of their turns; those that have left are passed over.
     ring: VecDeque<Id>,
     /// Whether the first of the ring has been given its quantum.
@@ -102,30 +82,50 @@ struct Class {
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     nodes: Slab<Node<T>>,
-    tenants: Slab<Tenant>,
-    classes: [Class; 3],
-    shares: Shares,
-    /// The largest cost in the queue since it was last empty.
-    quantum: u64,
+    pub(super) tenants: Slab<Tenant>,
+    pub(super) classes: [Class; 3],
+    pub(super) shares: Shares,
+    /// The costs in the queue, and how often each occurs: the largest is the quantum.
+    costs: BTreeMap<u64, usize>,
+    /// Parked tenants by the time at which they take turns again.
+    parked: BTreeSet<(Time, Id)>,
+    /// How many wait, and how many of them with a parked tenant.
     len: usize,
+    parked_len: usize,
 }
 
 impl<T: Demands> FairQueue<T> {
     pub(crate) fn new(shares: Shares) -> Self {
-        let classes = Default::default();
         Self {
             nodes: Slab::default(),
             tenants: Slab::default(),
-            classes,
+            classes: Default::default(),
             shares,
-            quantum: 1,
+            costs: BTreeMap::new(),
+            parked: BTreeSet::new(),
             len: 0,
+            parked_len: 0,
         }
     }
 
     /// How many wait. Granted waiters that have not been taken out do not count.
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many of those who wait have a parked tenant.
+    pub(crate) fn parked_len(&self) -> usize {
+        self.parked_len
+    }
+
+    /// Whether a tenant waits in this class.
+    pub(crate) fn has(&self, line: &Line) -> bool {
+        self.classes[line.priority.index()].by_name.contains_key(&line.tenant)
+    }
+
+    /// What a tenant may spend in a turn: the largest cost in the queue.
+    pub(super) fn quantum(&self) -> u64 {
+        self.costs.last_key_value().map_or(1, |(cost, _)| *cost)
     }
 
     pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
@@ -138,12 +138,13 @@ impl<T: Demands> FairQueue<T> {
 
     /// Puts a waiter at the end of its line.
     pub(crate) fn push(&mut self, line: &Line, cost: u64, value: T) -> Id {
-        self.quantum = self.quantum.max(cost);
+        *self.costs.entry(cost).or_default() += 1;
         self.len += 1;
         let tenant = self.tenant_of(line);
         let before = self.tenants.get(tenant).and_then(|tenant| tenant.last);
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.count(cost, &value);
+            self.parked_len += usize::from(tenant.parked.is_some());
         }
         let node = Node { value, cost, tenant: Some(tenant), before, after: None };
         let id = self.nodes.insert(node);
@@ -174,12 +175,27 @@ impl<T: Demands> FairQueue<T> {
             deficit: 0,
             backlog: 0,
             wanted: Vec::new(),
-            parked: false,
+            waiters: 0,
+            parked: None,
+            blame: Blame::default(),
             in_ring: true,
         });
         self.classes[class].by_name.insert(line.tenant.clone(), id);
-        self.classes[class].ring.push_back(id);
+        self.enter_ring(class, id);
         id
+    }
+
+    /// Puts a tenant at the end of the turns. Tenants that have left are cleared away when they are
+    /// most of the ring.
+    fn enter_ring(&mut self, class: usize, id: Id) {
+        let Self { classes, tenants, .. } = self;
+        let class = &mut classes[class];
+        if class.ring.len() > 16 + 2 * class.by_name.len() {
+            let front = class.ring.front().copied();
+            class.ring.retain(|id| tenants.get(*id).is_some());
+            class.in_turn &= class.ring.front().copied() == front;
+        }
+        class.ring.push_back(id);
     }
 
     /// The waiter that goes next. It stays the same until it leaves, its tenant is parked, or a
@@ -196,10 +212,12 @@ impl<T: Demands> FairQueue<T> {
 
     /// Moves the turns of a class on until the tenant in turn can afford its first waiter.
     fn head_of(&mut self, class: usize) -> Option<Id> {
+        let quantum = self.quantum();
         loop {
             let class = &mut self.classes[class];
             let id = *class.ring.front()?;
-            let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.parked) else {
+            let runs = |tenant: &&mut Tenant| tenant.parked.is_none();
+            let Some(tenant) = self.tenants.get_mut(id).filter(runs) else {
                 class.ring.pop_front();
                 class.in_turn = false;
                 if let Some(parked) = self.tenants.get_mut(id) {
@@ -208,8 +226,8 @@ impl<T: Demands> FairQueue<T> {
                 continue;
             };
             if !class.in_turn {
-                let quantum = self.quantum.saturating_mul(tenant.weight);
-                tenant.deficit = tenant.deficit.saturating_add(quantum);
+                let turn = quantum.saturating_mul(tenant.weight);
+                tenant.deficit = tenant.deficit.saturating_add(turn);
                 class.in_turn = true;
             }
             let first = tenant.first?;
@@ -224,21 +242,22 @@ impl<T: Demands> FairQueue<T> {
     /// A waiter was granted: it leaves the queue, and its cost is charged to tenant and class.
     /// Its value stays until it is taken out.
     pub(crate) fn grant(&mut self, id: Id) {
-        let Some(cost) = self.nodes.get(id).map(|node| node.cost) else { return };
-        let Some(tenant) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
+        let Some(node) = self.nodes.get(id) else { return };
+        let (cost, Some(tenant)) = (node.cost, node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant) else { return };
         tenant.deficit = tenant.deficit.saturating_sub(cost);
         let own = tenant.class;
-        for (class, share) in self.classes.iter_mut().zip(self.shares) {
-            class.owed += u128::from(cost) * u128::from(share);
+        // A class is owed only while it could go, and not more than a few turns.
+        let most = u128::from(self.quantum()) * 400;
+        for class in 0..3 {
+            let runs = self.head_of(class).is_some();
+            let owed = &mut self.classes[class].owed;
+            let due = u128::from(cost) * u128::from(self.shares[class]);
+            *owed = if runs { (*owed + due).min(most.max(*owed)) } else { 0 };
         }
-        self.classes[own].owed = self.classes[own].owed.saturating_sub(u128::from(cost) * 100);
+        let owed = &mut self.classes[own].owed;
+        *owed = owed.saturating_sub(u128::from(cost) * 100);
         self.unlink(id);
-        for class in &mut self.classes {
-            if class.by_name.is_empty() {
-                class.owed = 0;
-            }
-        }
     }
 
     /// A waiter leaves the queue without having been granted. Its value stays until it is taken.
@@ -257,23 +276,71 @@ impl<T: Demands> FairQueue<T> {
         self.nodes.remove(id).map(|node| node.value)
     }
 
-    /// Takes the tenant of a waiter out of the turns. The answer is for [`unpark`](Self::unpark).
-    pub(crate) fn park(&mut self, id: Id) -> Option<(Priority, Arc<str>)> {
-        let tenant = self.nodes.get(id)?.tenant?;
-        let tenant = self.tenants.get_mut(tenant)?;
-        tenant.parked = true;
-        Some((Priority::ALL[tenant.class], tenant.name.clone()))
+    /// Takes the tenant of a waiter out of the turns until then, because of this limit of its own.
+    /// Without a time it stays out until [`unpark_all`](Self::unpark_all).
+    pub(crate) fn park(&mut self, id: Id, until: Option<Time>, by: &str, now: Time) {
+        let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
+        let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
+        if tenant.parked.replace(Parked { until }).is_none() {
+            self.parked_len += tenant.waiters;
+        }
+        // What it did not spend of its turn is gone, or it would save turns up while parked.
+        tenant.deficit = 0;
+        tenant.blame.turn_to(Some(by), now);
+        if let Some(until) = until {
+            self.parked.insert((until, tenant_id));
+        }
     }
 
-    /// Lets a tenant take turns again.
-    pub(crate) fn unpark(&mut self, priority: Priority, tenant: &Arc<str>) {
-        let class = &mut self.classes[priority.index()];
-        let Some(&id) = class.by_name.get(tenant) else { return };
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.parked = false;
-        if !std::mem::replace(&mut tenant.in_ring, true) {
-            class.ring.push_back(id);
+    /// The time at which the next parked tenant takes turns again.
+    pub(crate) fn next_unpark(&self) -> Option<Time> {
+        self.parked.first().map(|(until, _)| *until)
+    }
+
+    /// Lets tenants take turns again whose time has come.
+    pub(crate) fn unpark(&mut self, now: Time) {
+        while let Some(&(until, id)) = self.parked.first() {
+            if until > now {
+                return;
+            }
+            self.parked.pop_first();
+            self.unpark_one(id, now);
         }
+    }
+
+    /// Lets all tenants take turns again.
+    pub(crate) fn unpark_all(&mut self, now: Time) {
+        if self.parked_len > 0 {
+            self.parked.clear();
+            let parked = |(id, tenant): (Id, &Tenant)| tenant.parked.map(|_| id);
+            let all: Vec<Id> = self.tenants.entries().filter_map(parked).collect();
+            all.into_iter().for_each(|id| self.unpark_one(id, now));
+        }
+    }
+
+    fn unpark_one(&mut self, id: Id, now: Time) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if tenant.parked.take().is_none() {
+            return;
+        }
+        self.parked_len -= tenant.waiters;
+        tenant.blame.turn_to(None, now);
+        let class = tenant.class;
+        if !std::mem::replace(&mut tenant.in_ring, true) {
+            self.enter_ring(class, id);
+        }
+    }
+
+    /// How long which own limits have kept the tenant of a waiter, to compare with later.
+    pub(crate) fn mark(&mut self, id: Id, now: Time) -> Option<Mark> {
+        let tenant = self.nodes.get(id)?.tenant?;
+        Some(self.tenants.get_mut(tenant)?.blame.mark(now))
+    }
+
+    /// The account of which own limits have kept the tenant of a waiter.
+    pub(crate) fn blame(&mut self, id: Id) -> Option<&mut Blame> {
+        let tenant = self.nodes.get(id)?.tenant?;
+        Some(&mut self.tenants.get_mut(tenant)?.blame)
     }
 
     /// Cuts a waiter out of its line, and the tenant out of its class when nobody is left.
@@ -282,8 +349,16 @@ impl<T: Demands> FairQueue<T> {
         let Some(tenant_id) = node.tenant.take() else { return };
         let (before, after) = (node.before.take(), node.after.take());
         self.len -= 1;
+        let cost = node.cost;
         if let Some(tenant) = self.tenants.get_mut(tenant_id) {
-            tenant.discount(node.cost, &node.value);
+            tenant.discount(cost, &node.value);
+            self.parked_len -= usize::from(tenant.parked.is_some());
+        }
+        if let Some(count) = self.costs.get_mut(&cost) {
+            *count -= 1;
+            if *count == 0 {
+                self.costs.remove(&cost);
+            }
         }
         if let Some(before) = before.and_then(|before| self.nodes.get_mut(before)) {
             before.after = after;
@@ -301,62 +376,8 @@ impl<T: Demands> FairQueue<T> {
         if tenant.first.is_none() {
             if let Some(tenant) = self.tenants.remove(tenant_id) {
                 self.classes[tenant.class].by_name.remove(&tenant.name);
-            }
-        }
-        if self.len == 0 {
-            self.quantum = 1;
-        }
-    }
-
-    /// Tokens of a bucket that go to others before a new waiter of this line gets any, as far as
-    /// can be told: all that its own tenant and higher classes want, and of what each other
-    /// tenant of its class wants the part that its turns allow meanwhile. Parked tenants are
-    /// passed over.
-    pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
-        let own_class = line.priority.index();
-        let own = self.classes[own_class].by_name.get(&line.tenant);
-        let own_backlog = own.and_then(|&own| self.tenants.get(own)).map_or(0, |own| own.backlog);
-        let quantum = self.quantum.max(cost);
-        let turn = quantum.saturating_mul(line.weight.max(1));
-        let turns = own_backlog.saturating_add(cost).div_ceil(turn);
-        let tenants = self.classes[..=own_class].iter().flat_map(|class| class.by_name.values());
-        tenants
-            .filter_map(|id| Some((id, self.tenants.get(*id)?)))
-            .map(|(id, tenant)| {
-                let wanted = tenant.wanted.iter().find(|(of, _)| *of == bucket);
-                let wanted = wanted.map_or(0, |(_, wanted)| *wanted);
-                if tenant.parked && Some(id) != own {
-                    return 0;
-                }
-                if tenant.class < own_class || Some(id) == own || tenant.backlog == 0 {
-                    return wanted;
-                }
-                let room = turns.saturating_mul(quantum).saturating_mul(tenant.weight);
-                let part = u128::from(room.min(tenant.backlog));
-                wanted.saturating_mul(part).div_ceil(tenant.backlog.into())
-            })
-            .fold(0, u128::saturating_add)
-    }
-}
-
-impl Tenant {
-    fn count(&mut self, cost: u64, waiter: &impl Demands) {
-        self.backlog = self.backlog.saturating_add(cost);
-        for (bucket, tokens) in waiter.demands() {
-            match self.wanted.iter_mut().find(|(of, _)| *of == bucket) {
-                Some((_, wanted)) => *wanted += u128::from(tokens),
-                None => self.wanted.push((bucket, tokens.into())),
-            }
-        }
-    }
-
-    fn discount(&mut self, cost: u64, waiter: &impl Demands) {
-        self.backlog = self.backlog.saturating_sub(cost);
-        for (bucket, tokens) in waiter.demands() {
-            if let Some(index) = self.wanted.iter().position(|(of, _)| *of == bucket) {
-                self.wanted[index].1 -= u128::from(tokens);
-                if self.wanted[index].1 == 0 {
-                    self.wanted.swap_remove(index);
+                if let Some(Parked { until: Some(until) }) = tenant.parked {
+                    self.parked.remove(&(until, tenant_id));
                 }
             }
         }
@@ -364,153 +385,4 @@ impl Tenant {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    impl Demands for &'static str {
-        fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-            std::iter::empty()
-        }
-    }
-
-    /// A waiter that wants one token of a bucket.
-    struct One(Id);
-
-    impl Demands for One {
-        fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-            std::iter::once((self.0, 1))
-        }
-    }
-
-    fn line(tenant: &str) -> Line {
-        Line { priority: Priority::Normal, tenant: tenant.into(), weight: 1 }
-    }
-
-    fn drain(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
-        let mut order = Vec::new();
-        while let Some(id) = queue.head() {
-            queue.grant(id);
-            order.push(queue.take(id).unwrap());
-        }
-        order
-    }
-
-    #[test]
-    fn a_tenant_is_served_in_order_of_arrival() {
-        let mut queue = FairQueue::new([0; 3]);
-        for name in ["1", "2", "3", "4"] {
-            queue.push(&line("a"), 1, name);
-        }
-        assert_eq!(drain(&mut queue), ["1", "2", "3", "4"]);
-        assert_eq!(queue.len(), 0);
-    }
-
-    #[test]
-    fn tenants_take_turns_by_cost_and_weight() {
-        let mut queue = FairQueue::new([0; 3]);
-        for name in ["a1", "a2", "a3"] {
-            queue.push(&line("a"), 2, name);
-        }
-        for name in ["b1", "b2", "b3", "b4"] {
-            queue.push(&line("b"), 1, name);
-        }
-        assert_eq!(drain(&mut queue), ["a1", "b1", "b2", "a2", "b3", "b4", "a3"]);
-        let heavy = Line { weight: 2, ..line("heavy") };
-        for name in ["h1", "h2", "h3", "h4"] {
-            queue.push(&heavy, 1, name);
-        }
-        for name in ["l1", "l2"] {
-            queue.push(&line("light"), 1, name);
-        }
-        assert_eq!(drain(&mut queue), ["h1", "h2", "l1", "h3", "h4", "l2"]);
-    }
-
-    #[test]
-    fn a_large_request_is_not_starved_by_small_ones() {
-        let mut queue = FairQueue::new([0; 3]);
-        queue.push(&line("small"), 1, "s");
-        let large = queue.push(&line("large"), 50, "L");
-        for _ in 0..200 {
-            queue.push(&line("small"), 1, "s");
-        }
-        let order = drain(&mut queue);
-        let place = order.iter().position(|name| *name == "L").unwrap();
-        assert!(place <= 50, "after {place} small ones, {large:?}");
-    }
-
-    #[test]
-    fn the_head_stays_the_same_while_others_arrive() {
-        let mut queue = FairQueue::new([0; 3]);
-        queue.push(&line("a"), 5, "first");
-        let head = queue.head();
-        queue.push(&line("b"), 1, "later");
-        queue.push(&line("a"), 1, "later");
-        assert_eq!(queue.head(), head);
-    }
-
-    #[test]
-    fn a_parked_tenant_blocks_nobody_and_comes_back() {
-        let mut queue = FairQueue::new([0; 3]);
-        queue.push(&line("a"), 1, "a1");
-        queue.push(&line("b"), 1, "b1");
-        let head = queue.head().unwrap();
-        let parked = queue.park(head).unwrap();
-        let b = queue.head().unwrap();
-        assert_eq!(queue.get(b), Some(&"b1"));
-        queue.grant(b);
-        queue.take(b);
-        assert_eq!(queue.head(), None);
-        assert_eq!(queue.len(), 1);
-        queue.unpark(parked.0, &parked.1);
-        assert_eq!(drain(&mut queue), ["a1"]);
-    }
-
-    #[test]
-    fn the_highest_class_goes_first_but_a_guaranteed_share_is_kept() {
-        let mut queue = FairQueue::new([0, 20, 5]);
-        for _ in 0..1_000 {
-            for (priority, name) in Priority::ALL.into_iter().zip(["high", "normal", "low"]) {
-                queue.push(&Line { priority, ..line("t") }, 1, name);
-            }
-        }
-        let mut seen = [0_i32; 3];
-        for _ in 0..400 {
-            let head = queue.head().unwrap();
-            queue.grant(head);
-            let name = queue.take(head).unwrap();
-            seen[["high", "normal", "low"].iter().position(|n| *n == name).unwrap()] += 1;
-        }
-        for (seen, share) in seen.into_iter().zip([300_i32, 80, 20]) {
-            assert!((seen - share).abs() <= 2, "{seen} of 400 in place of {share}");
-        }
-    }
-
-    #[test]
-    fn who_leaves_is_cut_out_wherever_it_stands() {
-        let mut queue = FairQueue::new([0; 3]);
-        let ids: Vec<_> =
-            ["1", "2", "3", "4", "5"].map(|name| queue.push(&line("a"), 1, name)).into();
-        for index in [2, 0, 4] {
-            assert!(queue.take(ids[index]).is_some());
-            assert!(queue.take(ids[index]).is_none());
-        }
-        assert_eq!(drain(&mut queue), ["2", "4"]);
-    }
-
-    #[test]
-    fn what_is_ahead_is_counted_by_turns() {
-        let (mut queue, mut buckets) = (FairQueue::new([0; 3]), Slab::default());
-        let (bucket, other) = (buckets.insert(()), buckets.insert(()));
-        for _ in 0..10 {
-            queue.push(&line("other"), 1, One(bucket));
-        }
-        let own = queue.push(&line("own"), 1, One(bucket));
-        assert_eq!(queue.ahead(&line("other"), 1, bucket), 11);
-        assert_eq!(queue.ahead(&line("own"), 1, bucket), 3, "its own, and two turns of the other");
-        assert_eq!(queue.ahead(&line("own"), 1, other), 0);
-        assert!(queue.take(own).is_some());
-        assert_eq!(queue.ahead(&line("own"), 1, bucket), 1);
-        let low = Line { priority: Priority::Low, ..line("own") };
-        assert_eq!(queue.ahead(&low, 1, bucket), 10, "a higher class goes first");
-    }
-}
+mod tests;

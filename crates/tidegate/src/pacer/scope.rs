@@ -3,16 +3,17 @@
 //! Whoever changes something moves the queue on at once, under the lock, and wakes the granted
 //! after releasing it. Nobody sleeps with the lock. Drivers only watch the time.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate_core::{KeyBuf, Receipt, Settlement, StoreError, Time};
+use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
 use super::adaptive::{Adaptive, CallOutcome};
 use super::bank::{Bank, PacerClock};
-use super::claim::{Claim, Ticket, Verdict, in_time};
+use super::claim::{BucketName, Claim, Ticket, Verdict, in_time};
 use super::driver::Drivers;
 use super::heart::{Heart, Left, Refused, Step};
 use super::permit::OnDrop;
@@ -73,9 +74,9 @@ impl Scope {
         let mut state = self.lock();
         let result = act(&mut state);
         self.move_on(&mut state);
-        let wakers = state.heart.wakers();
+        let wakes = state.heart.wakes();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        drop(wakes);
         result
     }
 
@@ -104,7 +105,7 @@ impl Scope {
     /// A waiter goes away before it got its permit: what it was granted is given back.
     pub(super) fn leave(self: &Arc<Self>, id: Id) {
         let left = self.act(|state| {
-            let left = state.heart.leave(id);
+            let left = state.heart.leave(id, self.now());
             match &left {
                 Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
                     state.buckets.forget(ticket);
@@ -150,7 +151,7 @@ impl Scope {
                 OnDrop::Refund => ticket.give_back(&scope.bank, &receipt).await,
                 OnDrop::Keep => ticket.release_slots(&scope.bank, &receipt).await,
             }
-            scope.act(|state| state.heart.nudge());
+            ticket.tell_watchers();
         };
         if self.is_local() {
             at_once(back);
@@ -170,7 +171,7 @@ impl Scope {
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
         let settlement = ticket.settle(&self.bank, deltas, receipt).await;
-        self.act(|state| state.heart.nudge());
+        ticket.tell_watchers();
         settlement
     }
 }
@@ -190,8 +191,7 @@ impl State {
             }
             Verdict::Blocked { index, own: true, wait } => {
                 let by = by(self, index);
-                let until = in_time(wait, now).unwrap_or(Time::from_nanos(u64::MAX));
-                self.heart.passed_over(id, &by, until, now);
+                self.heart.passed_over(id, &by, in_time(wait, now), now);
             }
             Verdict::Never(index) => self.heart.refuse(id, Refused::NeverFits(index)),
             Verdict::Failed(error) => self.heart.refuse(id, Refused::Failed(error)),
@@ -214,20 +214,21 @@ fn not_at_once() -> Verdict {
 
 impl Watch for Scope {
     fn changed(&self) {
-        self.act(|state| state.heart.nudge());
+        self.act(|state| state.heart.nudge(self.now()));
     }
 }
 
 /// The buckets that waiters want something of, so that what is ahead can be summed up.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
-    ids: std::collections::HashMap<(usize, KeyBuf), Id>,
-    known: Slab<((usize, KeyBuf), usize)>,
+    ids: HashMap<BucketName, Id>,
+    known: Slab<(BucketName, usize)>,
 }
 
 impl Buckets {
     /// The id of a claim's bucket, for as long as it is not forgotten as often.
     pub(super) fn know(&mut self, claim: &Claim) -> Id {
+        claim.queue_up();
         let bucket = claim.bucket();
         if let Some(&id) = self.ids.get(&bucket) {
             if let Some((_, claims)) = self.known.get_mut(id) {
@@ -241,7 +242,9 @@ impl Buckets {
     }
 
     pub(super) fn forget(&mut self, ticket: &Ticket) {
-        for &id in &ticket.buckets {
+        // A ticket that never joined has no buckets.
+        for (&id, claim) in ticket.buckets.iter().zip(&ticket.claims) {
+            claim.queue_off();
             let Some((_, claims)) = self.known.get_mut(id) else { continue };
             *claims -= 1;
             if *claims == 0 {

@@ -57,7 +57,14 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.entries.iter().filter_map(|entry| entry.value.as_ref())
+        self.entries().map(|(_, value)| value)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Id, &T)> {
+        (0..).zip(&self.entries).filter_map(|(index, entry)| {
+            let id = Id { index, generation: entry.generation };
+            Some((id, entry.value.as_ref()?))
+        })
     }
 
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {

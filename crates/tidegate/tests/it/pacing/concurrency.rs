@@ -130,3 +130,57 @@ fn slots_of_the_store_are_released_with_the_permit() {
     drop(held);
     assert!(waiter.ask().unwrap().is_ok());
 }
+
+/// A slot of the store is given back by a pacer and waited for by another.
+#[test]
+fn slots_are_handed_from_pacer_to_pacer() {
+    let hand = Hand::new();
+    let (one, two) = (hand.pacer(), hand.pacer());
+    let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let held = one.acquire([slots.claim("k", 1)]).now().unwrap();
+    let waiter = Waiter::join(two.acquire([slots.claim("k", 1)])).unwrap();
+    drop(held);
+    assert_eq!(waiter.wakes(), 1);
+}
+
+#[test]
+fn an_adaptive_limit_goes_on_from_where_it_is_set() {
+    let hand = Hand::new();
+    let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 8 };
+    let pacer = hand.builder().adaptive(bounds).build();
+    let limiter = hand.per_second("calls", 1_000, 1_000);
+    let after_a_call = || {
+        drop(pacer.acquire([limiter.claim("k", 1)]).now().unwrap());
+        pacer.gauges().concurrency
+    };
+    pacer.set_concurrency(Some(100));
+    assert_eq!(after_a_call(), Some(8), "within its bounds");
+    pacer.set_concurrency(Some(3));
+    assert_eq!(after_a_call(), Some(3));
+    pacer.set_concurrency(None);
+    assert_eq!(after_a_call(), None, "no bound, and no adapting");
+}
+
+/// Whatever kept a waiter is named, also after the concurrency was the reason for a while.
+#[test]
+fn waits_are_put_down_to_their_causes() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(5).build();
+    let limiter = hand.per_second("calls", 1, 1);
+    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    limiter.hold("k", SECOND * 20).try_now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    pacer.set_concurrency(Some(1));
+    pacer.set_concurrency(Some(5));
+    hand.run(&pacer, SECOND * 21);
+    let parts = waiter.ask().unwrap().unwrap().parts().to_vec();
+    assert_eq!((&*parts[0].limit, parts[0].time), ("calls", SECOND * 21));
+
+    let (shared, own) = (hand.per_second("shared", 1, 2), hand.per_second("own", 1, 1));
+    let mine = || pacer.acquire([shared.claim("s", 1), own.claim("a", 1).own()]).tenant("a");
+    let _mine = mine().now().unwrap();
+    let mut passed_over = Waiter::join(mine()).unwrap();
+    hand.run(&pacer, SECOND);
+    let parts = passed_over.ask().unwrap().unwrap().parts().to_vec();
+    assert_eq!((&*parts[0].limit, parts[0].time), ("own", SECOND));
+}

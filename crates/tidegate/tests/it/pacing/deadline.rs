@@ -94,5 +94,46 @@ fn the_projection_knows_of_tenants_and_classes() {
     assert_eq!(wait(acquire().tenant("crowd")), SECOND * 101);
     assert_eq!(wait(acquire().tenant("alone")), SECOND * 2);
     assert_eq!(wait(acquire().tenant("alone").priority(Priority::High)), SECOND);
-    assert_eq!(wait(acquire().tenant("alone").priority(Priority::Low)), SECOND * 101);
+    let low = wait(acquire().tenant("alone").priority(Priority::Low));
+    assert_eq!(low, SECOND * 21, "its guaranteed twentieth, after twenty others");
+}
+
+/// What goes into debt does not keep a request waiting, so it does not count for its deadline.
+#[test]
+fn an_oversize_request_is_projected_by_when_it_goes() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let _one = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let large = || pacer.acquire([limiter.claim("k", 15)]).oversize(Oversize::Debt);
+    assert!(Waiter::join(large().max_wait(Duration::from_millis(999))).is_err());
+    let mut large = Waiter::join(large().max_wait(SECOND)).unwrap();
+    hand.run(&pacer, SECOND);
+    assert!(large.ask().unwrap().is_ok());
+}
+
+/// A wait that was accepted beside other classes is kept.
+#[test]
+fn the_shares_of_lower_classes_are_counted() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let _first = acquire().now().unwrap();
+    let low = || acquire().priority(Priority::Low);
+    let _low: Vec<_> = (0..100).map(|_| Waiter::join(low()).unwrap()).collect();
+    let _crowd: Vec<_> = (0..100).map(|_| Waiter::join(acquire()).unwrap()).collect();
+    let projected = acquire().now().unwrap_err().retry_after().unwrap();
+    let mut waiter = Waiter::join(acquire().max_wait(projected)).unwrap();
+    hand.run(&pacer, SECOND * 300);
+    let waited = waiter.ask().unwrap().unwrap().waited();
+    assert!(waited <= projected, "{waited:?} of {projected:?}");
+}
+
+#[test]
+fn without_waiting_a_taken_slot_is_told_as_such() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(1).build();
+    let limiter = hand.per_second("calls", 100, 100);
+    let _held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let refused = pacer.acquire([limiter.claim("k", 1)]).now().unwrap_err();
+    assert!(matches!(refused, AcquireError::WouldWait));
 }

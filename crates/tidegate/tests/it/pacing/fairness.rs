@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::{Acquire, Pacer, Priority};
+use tidegate::pacer::{Acquire, Oversize, Pacer, Priority};
+use tidegate::{Change, Policy};
 
 use super::hand::{Hand, Waiter};
 
@@ -93,4 +94,93 @@ fn a_tenant_waits_for_its_own_limit_alone() {
     hand.run(&pacer, Duration::from_millis(900));
     let permit = passed_over.ask().unwrap().unwrap();
     assert_eq!(permit.waited(), SECOND);
+}
+
+fn granted(waiters: &[Waiter]) -> usize {
+    waiters.iter().filter(|waiter| waiter.wakes() > 0).count()
+}
+
+/// How scarce a tenant's own limit is must not decide about its turns on the shared one.
+#[test]
+fn own_limits_do_not_count_for_turns() {
+    let hand = Hand::new();
+    let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 100, 100));
+    let own = hand.per_second("own", 1_000, 1);
+    let _spent = pacer.acquire([shared.claim("k", 100)]).now().unwrap();
+    let limited = |_| pacer.acquire([shared.claim("k", 1), own.claim("a", 1).own()]).tenant("a");
+    let free = |_| pacer.acquire([shared.claim("k", 1)]).tenant("b");
+    let (a, b) = (join_all((0..300).map(limited)), join_all((0..300).map(free)));
+    for _ in 0..200 {
+        hand.run(&pacer, Duration::from_millis(10));
+    }
+    assert!(granted(&a).abs_diff(granted(&b)) < 20, "{} and {}", granted(&a), granted(&b));
+}
+
+/// While its own limit is not ready a tenant keeps nobody from the shared one, however much of
+/// that it wants.
+#[test]
+fn a_tenant_that_cannot_go_does_not_save_up_what_is_shared() {
+    let hand = Hand::new();
+    let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 1, 10));
+    let own = hand.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
+    let both = || pacer.acquire([shared.claim("k", 10), own.claim("a", 1).own()]).tenant("a");
+    let _first = both().now().unwrap();
+    let _later = Waiter::join(both()).unwrap();
+    let other = Waiter::join(pacer.acquire([shared.claim("k", 1)]).tenant("b")).unwrap();
+    hand.run(&pacer, SECOND);
+    assert_eq!(other.wakes(), 1);
+}
+
+#[test]
+fn tenants_that_wait_for_themselves_do_not_fill_the_queue() {
+    let hand = Hand::new();
+    let pacer = hand.builder().max_waiting(3).build();
+    let (shared, own) = (hand.per_second("shared", 10, 10), hand.per_second("own", 1, 1));
+    let limited = || pacer.acquire([shared.claim("k", 1), own.claim("a", 1).own()]).tenant("a");
+    let _first = limited().now().unwrap();
+    let _parked: Vec<_> = (0..3).map(|_| Waiter::join(limited()).unwrap()).collect();
+    assert!(pacer.acquire([shared.claim("k", 1)]).tenant("b").now().is_ok());
+    assert!(Waiter::join(limited()).is_err(), "they have a bound of their own");
+}
+
+/// A slot of a tenant's own comes free at no known time, and a change of policy at any.
+#[test]
+fn whoever_is_passed_over_hears_when_something_changes() {
+    let hand = Hand::new();
+    let pacer = hand.pacer();
+    let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let slot = || pacer.acquire([slots.claim("a", 1).own()]).tenant("a");
+    let held = slot().now().unwrap();
+    let waiter = Waiter::join(slot()).unwrap();
+    drop(held);
+    assert_eq!(waiter.wakes(), 1);
+
+    let own = hand.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
+    let token = || pacer.acquire([own.claim("b", 1).own()]).tenant("b");
+    let mut first = token().now().unwrap();
+    let settled = Waiter::join(token()).unwrap();
+    first.settle(&[0]).now().unwrap();
+    assert_eq!(settled.wakes(), 1);
+    let changed = Waiter::join(token()).unwrap();
+    own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), Change::KeepTokens)
+        .unwrap();
+    hand.run(&pacer, SECOND);
+    assert_eq!(changed.wakes(), 1);
+}
+
+/// One large request that has left must not make turns long for ever.
+#[test]
+fn a_turn_is_as_long_as_the_largest_request_that_waits() {
+    let hand = Hand::new();
+    let pacer = hand.pacer();
+    let policy = Policy::per_second(1).capacity(10).max_debt(1_000).build().unwrap();
+    let limiter = hand.engine.limiter("tokens", policy).unwrap();
+    let acquire = |cost, tenant| pacer.acquire([limiter.claim("k", cost)]).tenant(tenant);
+    let _spent = acquire(10, "large").now().unwrap();
+    let large = Waiter::join(acquire(1_000, "large").oversize(Oversize::Debt)).unwrap();
+    let _heavy: Vec<_> = (0..500).map(|_| Waiter::join(acquire(1, "heavy")).unwrap()).collect();
+    drop(large);
+    let mut light = Waiter::join(acquire(1, "light")).unwrap();
+    hand.run(&pacer, SECOND * 30);
+    assert!(light.ask().unwrap().unwrap().waited() <= SECOND * 25);
 }

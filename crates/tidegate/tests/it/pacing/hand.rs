@@ -98,3 +98,19 @@ impl Waiter {
         self.wakes.0.load(Ordering::SeqCst)
     }
 }
+
+/// A generator of random numbers that is the same in every run.
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(7_919).wrapping_add(88_172_645_463_325_252))
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % 1_000_000_007).unwrap() % bound
+    }
+}

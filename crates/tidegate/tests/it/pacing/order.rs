@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 use tidegate::pacer::Pacer;
-use tidegate::{Engine, MemoryStore, Policy};
+use tidegate::{Engine, MemoryStore, Policy, Retry};
 
 use super::hand::{Hand, Waiter};
 
@@ -97,8 +97,12 @@ fn a_large_request_is_not_overtaken() {
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
     let _spent = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
     let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
-    assert!(limiter.peek("k").now().is_allowed(), "one token is there");
+    assert_eq!(limiter.take("k").cost(0).now().remaining(), 1, "one token is there");
     assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_err(), "but it is the large one's");
+    let denied = limiter.take("k").now();
+    assert_eq!(denied.retry(), Some(Retry::After(SECOND * 10)), "nor is it a plain take's");
+    assert_eq!(limiter.peek("k").now().retry(), denied.retry());
+    assert!(limiter.take("other").now().is_allowed());
     let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
     hand.run(&pacer, SECOND * 9);
     assert!(large.ask().is_some());

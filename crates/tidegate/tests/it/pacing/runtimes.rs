@@ -1,12 +1,15 @@
 //! R19: one pacer from many threads and several runtimes, and runtimes that go away.
 
 use std::future::{Future, IntoFuture};
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::pacer::Pacer;
-use tidegate::{Engine, Limiter, Policy};
+use tidegate::clock::TokioClock;
+use tidegate::pacer::{Pacer, Waiting};
+use tidegate::{Engine, Limiter, MemoryStore, Policy};
+use tokio::runtime::{Builder, Runtime};
 
 fn paced(per_second: u64) -> (Pacer, Limiter) {
     let engine = Engine::new();
@@ -17,7 +20,7 @@ fn paced(per_second: u64) -> (Pacer, Limiter) {
 #[test]
 fn threads_and_two_runtimes_share_one_queue() {
     let (pacer, limiter) = paced(2_000);
-    let on_runtime = |runtime: tokio::runtime::Runtime, pacer: Pacer, limiter: Limiter| {
+    let on_runtime = |runtime: Runtime, pacer: Pacer, limiter: Limiter| {
         std::thread::spawn(move || {
             runtime.block_on(async move {
                 let tasks: Vec<_> = (0..50)
@@ -34,9 +37,8 @@ fn threads_and_two_runtimes_share_one_queue() {
             });
         })
     };
-    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let two =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let one = Builder::new_current_thread().enable_all().build().unwrap();
+    let two = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let mut threads = vec![
         on_runtime(one, pacer.clone(), limiter.clone()),
         on_runtime(two, pacer.clone(), limiter.clone()),
@@ -60,7 +62,7 @@ fn threads_and_two_runtimes_share_one_queue() {
 #[test]
 fn a_runtime_that_stands_still_stalls_nobody_else() {
     let (pacer, limiter) = paced(100);
-    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let idle = Builder::new_current_thread().enable_all().build().unwrap();
     let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
     // Its waiter joins, with a driver on the idle runtime, and is never polled again.
     let mut stuck = pin!(pacer.acquire([limiter.claim("k", 1)]).into_future());
@@ -68,27 +70,120 @@ fn a_runtime_that_stands_still_stalls_nobody_else() {
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(stuck.as_mut().poll(&mut context), Poll::Pending));
     });
-    let busy = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let busy = Builder::new_current_thread().enable_all().build().unwrap();
     let permit = busy.block_on(pacer.acquire([limiter.claim("k", 1)]).into_future());
     assert!(permit.is_ok());
     drop(idle);
     assert!(pacer.acquire([limiter.claim("k", 1)]).wait().is_ok());
 }
 
-/// A waiter that moves to another runtime after the first was shut down is driven there.
-#[test]
-fn a_waiter_outlives_the_runtime_it_began_on() {
-    let (pacer, limiter) = paced(50);
-    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A waiter that was polled once on a runtime, and is in the queue.
+fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<Waiting>> {
     let mut waiter = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
-    let first = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    first.block_on(async {
+    runtime.block_on(async {
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(waiter.as_mut().poll(&mut context), Poll::Pending));
-        tokio::task::yield_now().await;
     });
-    drop(first);
-    let second = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let permit = second.block_on(waiter).unwrap();
-    assert!(permit.waited() >= Duration::from_millis(19));
+    waiter
+}
+
+/// Futures move and runtimes end: whoever polls a waiter has it driven there.
+#[test]
+fn waiters_outlive_the_runtime_they_began_on() {
+    for driver_ran in [true, false] {
+        let (pacer, limiter) = paced(50);
+        let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+        let first = runtime();
+        let (one, two) = (waiter_on(&first, &pacer, &limiter), waiter_on(&first, &pacer, &limiter));
+        if driver_ran {
+            first.block_on(tokio::task::yield_now());
+        }
+        drop(first);
+        runtime().block_on(async {
+            let (one, two) = tokio::join!(one, two);
+            assert!(one.unwrap().waited() >= Duration::from_millis(19));
+            assert!(two.unwrap().waited() >= Duration::from_millis(39));
+        });
+    }
+}
+
+#[test]
+fn a_waiter_moves_off_a_runtime_that_stands_still() {
+    let (pacer, limiter) = paced(50);
+    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    let idle = runtime();
+    let waiter = waiter_on(&idle, &pacer, &limiter);
+    assert!(runtime().block_on(waiter).is_ok());
+    drop(idle);
+}
+
+#[test]
+fn a_waiter_moves_to_a_thread_without_a_runtime() {
+    let (pacer, limiter) = paced(50);
+    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    let gone = runtime();
+    let waiter = waiter_on(&gone, &pacer, &limiter);
+    drop(gone);
+    assert!(block_on(waiter).is_ok());
+}
+
+/// A thread that blocks inside an entered runtime does not run that runtime.
+#[test]
+fn blocking_works_inside_an_entered_runtime() {
+    let (pacer, limiter) = paced(50);
+    let runtime = runtime();
+    let _entered = runtime.enter();
+    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    assert!(pacer.acquire([limiter.claim("k", 1)]).wait().is_ok());
+}
+
+#[test]
+fn a_runtime_without_timers_has_its_waiters_driven_by_a_thread() {
+    let (pacer, limiter) = paced(50);
+    let bare = Builder::new_current_thread().build().unwrap();
+    bare.block_on(async {
+        for _ in 0..3 {
+            assert!(pacer.acquire([limiter.claim("k", 1)]).await.is_ok());
+        }
+    });
+}
+
+/// Timers fire in whole milliseconds; whoever was due in time is granted all the same.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_that_can_just_be_met_is_met_by_late_timers() {
+    let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let policy = Policy::per_second(3).capacity(1).build().unwrap();
+    let limiter = engine.limiter("calls", policy).unwrap();
+    let pacer = Pacer::new(&engine);
+    let due = Duration::from_nanos(333_333_334);
+    for _ in 0..10 {
+        drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
+        let permit = pacer.acquire([limiter.claim("k", 1)]).max_wait(due).await.unwrap();
+        assert!(permit.waited() >= due && permit.waited() <= due + Duration::from_millis(5));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }

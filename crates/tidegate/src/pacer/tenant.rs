@@ -1,0 +1,73 @@
+//! A tenant: its waiters, its turns, and what it wants.
+
+use std::sync::Arc;
+
+use tidegate_core::Time;
+
+use super::blame::Blame;
+use super::slab::Id;
+
+/// What a waiter spends where, so that what is ahead of another can be summed up.
+pub(crate) trait Demands {
+    /// Buckets and the tokens that are wanted of them.
+    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
+}
+
+/// The waiters of one tenant in one class.
+#[derive(Debug)]
+pub(super) struct Tenant {
+    pub(super) name: Arc<str>,
+    pub(super) class: usize,
+    pub(super) first: Option<Id>,
+    pub(super) last: Option<Id>,
+    pub(super) weight: u64,
+    pub(super) deficit: u64,
+    /// Cost of all its waiters.
+    pub(super) backlog: u64,
+    /// Tokens that its waiters want, by bucket.
+    pub(super) wanted: Vec<(Id, u128)>,
+    pub(super) waiters: usize,
+    /// Its own limits are not ready: it takes no turns.
+    pub(super) parked: Option<Parked>,
+    /// How long which of its own limits have kept it.
+    pub(super) blame: Blame,
+    /// It stands in the ring of its class, perhaps only to be passed over.
+    pub(super) in_ring: bool,
+}
+
+/// Until when a tenant takes no turns; without a time, until somebody says so.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parked {
+    pub(super) until: Option<Time>,
+}
+
+impl Tenant {
+    /// Tokens of a bucket that its waiters want.
+    pub(super) fn wants(&self, bucket: Id) -> u128 {
+        self.wanted.iter().find(|(of, _)| *of == bucket).map_or(0, |(_, wanted)| *wanted)
+    }
+
+    pub(super) fn count(&mut self, cost: u64, waiter: &impl Demands) {
+        self.waiters += 1;
+        self.backlog = self.backlog.saturating_add(cost);
+        for (bucket, tokens) in waiter.demands() {
+            match self.wanted.iter_mut().find(|(of, _)| *of == bucket) {
+                Some((_, wanted)) => *wanted += u128::from(tokens),
+                None => self.wanted.push((bucket, tokens.into())),
+            }
+        }
+    }
+
+    pub(super) fn discount(&mut self, cost: u64, waiter: &impl Demands) {
+        self.waiters -= 1;
+        self.backlog = self.backlog.saturating_sub(cost);
+        for (bucket, tokens) in waiter.demands() {
+            if let Some(index) = self.wanted.iter().position(|(of, _)| *of == bucket) {
+                self.wanted[index].1 -= u128::from(tokens);
+                if self.wanted[index].1 == 0 {
+                    self.wanted.swap_remove(index);
+                }
+            }
+        }
+    }
+}

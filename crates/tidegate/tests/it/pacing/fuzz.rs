@@ -1,0 +1,96 @@
+//! Everything at once, at random: own limits, slots of the store, debt, duplicates, classes,
+//! weights, deadlines, holds and changes of policy. Whatever was held comes back exactly.
+
+use std::time::Duration;
+
+use tidegate::pacer::{Acquire, OnDrop, Oversize, Pacer, Permit, Priority};
+use tidegate::{Change, Limiter, Policy};
+
+use super::hand::{Hand, Random, Waiter};
+
+struct Stage {
+    pacer: Pacer,
+    shared: Limiter,
+    own: Limiter,
+    slots: Limiter,
+}
+
+impl Stage {
+    fn acquire(&self, random: &mut Random) -> Acquire {
+        let tenant = ["x", "y", "z"][random.below(3)];
+        let most = if random.below(10) == 0 { 70 } else { 20 };
+        let mut claims = vec![self.shared.claim("k", random.below(most) as u64)];
+        if random.below(2) == 0 {
+            claims.push(self.own.claim(tenant, random.below(10) as u64).own());
+        }
+        if random.below(2) == 0 {
+            claims.push(self.slots.claim("s", 1 + random.below(2) as u64));
+        }
+        if random.below(5) == 0 {
+            claims.push(self.shared.claim("k", random.below(5) as u64));
+        }
+        let classes = [Priority::High, Priority::Normal, Priority::Low];
+        let weight = 1 + u32::try_from(random.below(3)).unwrap();
+        let acquire = self.pacer.acquire(claims).tenant(tenant).weight(weight);
+        let acquire = acquire.priority(classes[random.below(3)]).on_drop(OnDrop::Refund);
+        let acquire = acquire.oversize(Oversize::Debt);
+        match random.below(4) {
+            0 => acquire.max_wait(Duration::from_secs(random.below(100) as u64)),
+            _ => acquire,
+        }
+    }
+}
+
+#[test]
+fn whatever_was_held_comes_back_exactly() {
+    for seed in 1..12 {
+        let hand = Hand::new();
+        let stage = Stage {
+            pacer: hand.builder().concurrency(6).build(),
+            shared: hand.per_second("shared", 1, 40),
+            own: hand.per_second("own", 1, 20),
+            slots: hand.engine.limiter("slots", Policy::concurrency(4, None).unwrap()).unwrap(),
+        };
+        let mut random = Random::new(seed);
+        let (mut waiters, mut permits) = (Vec::<Waiter>::new(), Vec::<Permit>::new());
+        for _ in 0..20_000 {
+            match random.below(8) {
+                0..3 if waiters.len() < 30 => match Waiter::join(stage.acquire(&mut random)) {
+                    Ok(waiter) => waiters.push(waiter),
+                    Err(done) => permits.extend(done),
+                },
+                3 if !waiters.is_empty() => {
+                    drop(waiters.swap_remove(random.below(waiters.len())));
+                }
+                4 if !waiters.is_empty() => {
+                    let index = random.below(waiters.len());
+                    if let Some(done) = waiters[index].ask() {
+                        waiters.swap_remove(index);
+                        permits.extend(done);
+                    }
+                }
+                5 | 6 if !permits.is_empty() => {
+                    drop(permits.swap_remove(random.below(permits.len())));
+                }
+                7 if random.below(50) == 0 => {
+                    let rate = 1 + random.below(3) as u64;
+                    let policy = Policy::per_second(rate).capacity(40).build().unwrap();
+                    stage.shared.reconfigure(policy, Change::KeepTokens).unwrap();
+                }
+                7 if random.below(50) == 0 => {
+                    stage.slots.hold("s", Duration::ZERO).try_now().unwrap();
+                }
+                _ => {
+                    stage.pacer.poll();
+                }
+            }
+        }
+        drop(waiters);
+        drop(permits);
+        let left = |limiter: &Limiter, key| limiter.peek(key).cost(0).now().remaining();
+        let all = (left(&stage.shared, "k"), left(&stage.own, "y"), left(&stage.slots, "s"));
+        assert_eq!(all, (40, 20, 4), "seed {seed}");
+        let gauges = stage.pacer.gauges();
+        assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
+    }
+}
