@@ -22,7 +22,7 @@ use crate::sync::{MutexGuard, lock};
 /// The locks of one operation.
 pub(crate) struct Locked<'s> {
     store: &'s MemoryStore,
-    shards: SmallVec<[LockedShard<'s>; 1]>,
+    shards: SmallVec<[LockedShard<'s>; 2]>,
     shared: Option<MutexGuard<'s, Sets>>,
 }
 

@@ -241,7 +241,7 @@ impl MemoryStore {
 }
 
 /// For each seat the state to write, if it is to be written.
-type States = SmallVec<[Option<State>; 1]>;
+type States = SmallVec<[Option<State>; 2]>;
 
 /// Writes states to where their seats live.
 #[inline]

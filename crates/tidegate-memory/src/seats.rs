@@ -50,10 +50,10 @@ impl Seat<'_> {
 /// The seats of a list, and for each entry of the list its seat.
 #[derive(Debug)]
 pub(crate) struct Seats<'a> {
-    list: SmallVec<[Seat<'a>; 1]>,
+    list: SmallVec<[Seat<'a>; 2]>,
     order: SmallVec<[u8; 8]>,
     /// For each entry of the list its own hash, also if it joined the seat of another.
-    hashes: SmallVec<[u64; 1]>,
+    hashes: SmallVec<[u64; 2]>,
 }
 
 impl<'a> Seats<'a> {
@@ -144,7 +144,7 @@ impl<'a> Seats<'a> {
 
     /// The accounts to decide on, in the order of the seats.
     #[inline]
-    pub(crate) fn accounts(&self, now: Now) -> Result<SmallVec<[Account<'_>; 1]>, ChargeError> {
+    pub(crate) fn accounts(&self, now: Now) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
         let mut accounts = SmallVec::with_capacity(self.list.len());
         for (index, seat) in self.list.iter().enumerate() {
             let policy = seat.limit().policy();

@@ -38,6 +38,7 @@ mod shared;
 mod slab;
 mod slots;
 mod tenant;
+mod ticket;
 mod wakes;
 
 use std::fmt;
@@ -48,11 +49,11 @@ pub use acquire::{Acquire, Waiting};
 pub use adaptive::{AdaptiveBounds, CallOutcome};
 pub use bank::Bank;
 pub use blame::WaitPart;
-pub(crate) use claim::project;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use queue::Priority;
+pub(crate) use ticket::project;
 
 use adaptive::Adaptive;
 use driver::Drivers;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{ChargeError, MAX_CHARGES, Receipt, StoreError};
 
-use super::claim::{Claim, Oversize, Ticket, Verdict};
+use super::claim::{Claim, Oversize};
 use super::driver::{Place, Post};
 use super::error::AcquireError;
 use super::heart::{Granted, Polled, Refused};
@@ -19,6 +19,7 @@ use super::permit::{Grounds, OnDrop, Permit};
 use super::queue::{Line, Priority};
 use super::scope::{Scope, State, at_once, watch};
 use super::slab::Id;
+use super::ticket::{Ticket, Verdict};
 
 /// A request for a permit. Nothing happens until it is awaited, or carried out with
 /// [`now`](Self::now) or [`wait`](Self::wait).
@@ -34,7 +35,8 @@ pub struct Acquire {
 
 impl Acquire {
     pub(super) fn new(scope: Arc<Scope>, claims: SmallVec<[Claim; 1]>) -> Self {
-        let line = Line { priority: Priority::Normal, tenant: "".into(), weight: 1 };
+        let tenant = scope.nobody().clone();
+        let line = Line { priority: Priority::Normal, tenant, weight: 1 };
         let (oversize, on_drop) = (Oversize::default(), OnDrop::default());
         Self { scope, claims, line, max_wait: None, oversize, on_drop }
     }

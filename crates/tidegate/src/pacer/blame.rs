@@ -34,7 +34,7 @@ pub(crate) struct Blame {
 
 /// The totals at one moment.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Mark(SmallVec<[Duration; 3]>);
+pub(crate) struct Mark(SmallVec<[Duration; 1]>);
 
 impl Blame {
     /// Something else, or nothing, keeps the queue from moving from now on.

@@ -1,17 +1,10 @@
-//! Claims: what an acquire waits for, and how a list of them is tried on the store.
+//! Claims: what an acquire waits for.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use smallvec::SmallVec;
-use tidegate_core::{
-    Answer, Charge, Correction, Decision, Key, KeyBuf, Operation, Outcome, Policy, Receipt, Retry,
-    Settlement, StoreError, Time, WallTime,
-};
+use tidegate_core::{Key, KeyBuf, WallTime};
 
 use super::bank::Bank;
-use super::slab::Id;
-use super::tenant::Demands;
 use crate::terms::{Snapshot, Terms, Watch};
 
 /// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
@@ -19,11 +12,11 @@ use crate::terms::{Snapshot, Terms, Watch};
 /// Made by [`Limiter::claim`](crate::Limiter::claim).
 #[derive(Clone, Debug)]
 pub struct Claim {
-    terms: Arc<Terms>,
+    pub(super) terms: Arc<Terms>,
     bank: Bank,
-    key: KeyBuf,
+    pub(super) key: KeyBuf,
     pub(super) cost: u64,
-    own: bool,
+    pub(super) own: bool,
 }
 
 impl Claim {
@@ -58,6 +51,12 @@ impl Claim {
         (self.terms.limit().shared_identity(), self.key.clone())
     }
 
+    /// Whether two claims are on the same bucket.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.key == other.key
+            && (Arc::ptr_eq(&self.terms, &other.terms) || self.terms.limit() == other.terms.limit())
+    }
+
     /// Lets plain takes know that somebody waits for these tokens, or waits no more.
     pub(super) fn queue_up(&self) {
         self.terms.queued().join(&self.key, self.cost);
@@ -77,7 +76,7 @@ impl Claim {
         self.terms.watch(watcher);
     }
 
-    fn snapshot(&self) -> Snapshot {
+    pub(super) fn snapshot(&self) -> Snapshot {
         let wall =
             if self.terms.on_calendar() { self.bank.wall_time() } else { WallTime::default() };
         self.terms.snapshot(wall)
@@ -97,263 +96,4 @@ pub enum Oversize {
     /// Let it go when the bucket is full, and take the rest as debt, up to the policy's
     /// `max_debt`; more than that is refused.
     Debt,
-}
-
-/// The claims of one acquire.
-#[derive(Clone, Debug)]
-pub(super) struct Ticket {
-    pub(super) claims: SmallVec<[Claim; 1]>,
-    pub(super) buckets: SmallVec<[Id; 2]>,
-    pub(super) oversize: Oversize,
-}
-
-impl Demands for Ticket {
-    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-        self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
-    }
-}
-
-/// What came of trying a list.
-#[derive(Debug)]
-pub(super) enum Verdict {
-    /// The list is charged, as of `wait` from now.
-    Granted {
-        receipt: Receipt,
-        #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
-        wait: Duration,
-    },
-    /// The claim with this index is not ready.
-    Blocked {
-        index: usize,
-        own: bool,
-        wait: Option<Duration>,
-    },
-    /// The claim with this index never fits.
-    Never(usize),
-    Failed(StoreError),
-}
-
-/// The claims of a list under the policies of one moment.
-struct Moment<'c> {
-    claims: &'c [Claim],
-    snapshots: SmallVec<[Snapshot; 1]>,
-}
-
-impl<'c> Moment<'c> {
-    fn of(claims: &'c [Claim]) -> Self {
-        Self { claims, snapshots: claims.iter().map(Claim::snapshot).collect() }
-    }
-
-    fn charges(&self, cost: impl Fn(&Claim, &Policy) -> u64) -> SmallVec<[Charge<'_>; 1]> {
-        let pairs = self.claims.iter().zip(&self.snapshots);
-        let charge = |(claim, terms): (&'c Claim, &'_ Snapshot)| {
-            (claim.key.as_key(), cost(claim, terms.limit().policy()))
-        };
-        let costs: SmallVec<[_; 1]> = pairs.map(charge).collect();
-        costs.into_iter().zip(&self.snapshots).map(|((key, cost), t)| t.charge(key, cost)).collect()
-    }
-
-    fn corrections(&self, deltas: impl Iterator<Item = i64>) -> SmallVec<[Correction<'_>; 1]> {
-        let targets = self.claims.iter().zip(&self.snapshots);
-        let targets = targets.map(|(claim, terms)| terms.target(claim.key.as_key()));
-        targets.zip(deltas).map(|(target, delta)| Correction { target, delta }).collect()
-    }
-}
-
-impl Ticket {
-    /// Charges the whole list, or nothing of it: now, or within `lead` from now.
-    pub(super) async fn charge(&self, bank: &Bank, lead: Duration) -> Verdict {
-        let moment = Moment::of(&self.claims);
-        let oversize = self.oversize;
-        if let Some(index) = self.never_fits(&moment) {
-            return Verdict::Never(index);
-        }
-        let charges = moment.charges(|claim, policy| match oversize {
-            Oversize::Refuse => claim.cost,
-            Oversize::Debt => claim.cost.min(policy.capacity()),
-        });
-        let operation = if lead.is_zero() {
-            Operation::Take(&charges)
-        } else {
-            Operation::Reserve { charges: &charges, horizon: lead }
-        };
-        match decision(bank.ask(operation).await) {
-            Ok(Decision::Allowed(grant)) => {
-                self.take_debt(bank, &moment, &charges).await;
-                Verdict::Granted { receipt: grant.receipt, wait: grant.wait }
-            }
-            Ok(denied) => self.blocked(denied.outcomes()),
-            Err(error) => Verdict::Failed(error),
-        }
-    }
-
-    /// What is above the capacity is charged after the fact.
-    async fn take_debt(&self, bank: &Bank, moment: &Moment<'_>, charges: &[Charge<'_>]) {
-        let excess =
-            self.claims.iter().zip(charges).map(|(claim, charge)| claim.cost - charge.cost);
-        if excess.clone().any(|excess| excess > 0) {
-            let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
-            let corrections = moment.corrections(deltas);
-            // Never a caller's mistake: the charges on the same buckets were just granted. A
-            // store that fails now forgives the debt.
-            let settle = Operation::Settle { corrections: &corrections, receipt: None };
-            let _ = bank.ask(settle).await;
-        }
-    }
-
-    /// Tokens that the list wants of a claim's bucket before it goes. What goes into debt does
-    /// not keep it waiting.
-    fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
-        let capacity = moment.snapshots[index].limit().policy().capacity().into();
-        match self.oversize {
-            Oversize::Refuse => self.sum_on(index),
-            Oversize::Debt => self.sum_on(index).min(capacity),
-        }
-    }
-
-    /// Tokens of all claims on the bucket of a claim.
-    fn sum_on(&self, index: usize) -> u128 {
-        let bucket = self.claims[index].bucket();
-        let same = self.claims.iter().filter(|claim| claim.bucket() == bucket);
-        same.map(|claim| u128::from(claim.cost)).sum()
-    }
-
-    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
-        let room = |index: usize| match (self.oversize, moment.snapshots[index].limit().policy()) {
-            (Oversize::Debt, Policy::Bucket(bucket)) => {
-                u128::from(bucket.capacity()) + u128::from(bucket.max_debt())
-            }
-            (_, policy) => policy.capacity().into(),
-        };
-        let wanted = |index: usize| match self.claims.len() {
-            1 => self.claims[0].cost.into(),
-            _ => self.sum_on(index),
-        };
-        (0..self.claims.len()).find(|&index| wanted(index) > room(index))
-    }
-
-    /// A limit of the tenant's own binds before those that all share: until it is ready the tenant
-    /// is passed over, and keeps nobody from what is shared.
-    fn blocked(&self, outcomes: &[Outcome]) -> Verdict {
-        let waits = |own: bool| {
-            let claims = self.claims.iter().zip(outcomes).enumerate();
-            claims
-                .filter(move |(_, (claim, _))| claim.own == own)
-                .filter_map(|(index, (_, outcome))| Some((outcome.retry?, index)))
-                .max_by_key(|(retry, index)| (*retry, std::cmp::Reverse(*index)))
-        };
-        let (own, longest) = match waits(true) {
-            Some(own) => (true, Some(own)),
-            None => (false, waits(false)),
-        };
-        match longest {
-            Some((Retry::Never, index)) => Verdict::Never(index),
-            Some((retry, index)) => Verdict::Blocked { index, own, wait: retry.after() },
-            None => Verdict::Blocked { index: 0, own: false, wait: None },
-        }
-    }
-
-    /// Gives a whole list back that was charged.
-    pub(super) async fn give_back(&self, bank: &Bank, receipt: &Receipt) {
-        let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
-        let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
-        // The store issued the receipt for these very claims; if it fails now they stay spent.
-        let _ = self.settle(bank, &deltas, receipt).await;
-    }
-
-    /// Lets every pacer know that waits for one of the limits that something was given back.
-    pub(super) fn tell_watchers(&self) {
-        self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
-    }
-
-    /// Whether a claim is on a concurrency policy of the store, whose slot the permit holds.
-    pub(super) fn holds_slots(&self) -> bool {
-        let slots = |claim: &Claim| matches!(claim.terms.limit().policy(), Policy::Concurrency(_));
-        self.claims.iter().any(slots)
-    }
-
-    /// Gives back the slots of claims on a concurrency policy.
-    pub(super) async fn release_slots(&self, bank: &Bank, receipt: &Receipt) {
-        let moment = Moment::of(&self.claims);
-        let targets: SmallVec<[_; 2]> =
-            moment.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
-        // As above; a slot with a lease runs out.
-        let _ = bank.ask(Operation::Release { targets: &targets, receipt }).await;
-    }
-
-    /// Corrects what was charged.
-    pub(super) async fn settle(
-        &self,
-        bank: &Bank,
-        deltas: &[i64],
-        receipt: &Receipt,
-    ) -> Result<Settlement, StoreError> {
-        let moment = Moment::of(&self.claims);
-        let corrections = moment.corrections(deltas.iter().copied());
-        let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
-        match bank.ask(settle).await? {
-            Answer::Settled(settlement) => Ok(settlement),
-            _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
-        }
-    }
-
-    /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
-    /// takes, in millionths. Limits of its own are no affair of others.
-    pub(super) fn weight(&self) -> u64 {
-        let part = |claim: &Claim| {
-            let capacity = u128::from(claim.terms.limit().policy().capacity());
-            let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
-            u64::try_from(millionths).unwrap_or(u64::MAX)
-        };
-        let shared = self.claims.iter().filter(|claim| !claim.own).map(part).max();
-        shared.unwrap_or(1).max(1)
-    }
-
-    /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
-    /// others first; or the index of the claim that never can.
-    pub(super) async fn projected(
-        &self,
-        bank: &Bank,
-        ahead: impl Fn(usize) -> u128,
-    ) -> Result<Result<Duration, usize>, StoreError> {
-        let moment = Moment::of(&self.claims);
-        if let Some(index) = self.never_fits(&moment) {
-            return Ok(Err(index));
-        }
-        let charges = moment.charges(|_, _| 0);
-        let decision = decision(bank.ask(Operation::Peek(&charges)).await)?;
-        let mut longest = Duration::ZERO;
-        for (index, outcome) in decision.outcomes().iter().enumerate() {
-            let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));
-            match project(moment.snapshots[index].limit().policy(), outcome, tokens) {
-                Some(wait) => longest = longest.max(wait),
-                None => return Ok(Err(index)),
-            }
-        }
-        Ok(Ok(longest))
-    }
-}
-
-/// How long until so many tokens in a row have been granted.
-pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
-    let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
-    match policy {
-        Policy::Bucket(bucket) => Some(bucket.wait_for(tokens, outcome.reset.unwrap_or_default())),
-        Policy::Quota(_) if tokens > outcome.remaining => outcome.reset,
-        Policy::Allowance(_) if tokens > outcome.remaining => None,
-        // Nobody knows when slots are released.
-        _ => Some(Duration::ZERO),
-    }
-}
-
-fn decision(answer: Result<Answer, StoreError>) -> Result<Decision, StoreError> {
-    match answer? {
-        Answer::Decision(decision) => Ok(decision),
-        _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
-    }
-}
-
-/// The instant that lies so far ahead.
-pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
-    wait.map(|wait| now.after(wait))
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-#[cfg(feature = "tokio")]
-use super::claim::Ticket;
 use super::scope::Scope;
 #[cfg(feature = "tokio")]
 use super::slab::Id;
+#[cfg(feature = "tokio")]
+use super::ticket::Ticket;
 
 /// Where a waiter's future is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use tidegate_core::{Receipt, Settlement, StoreError};
 
 use super::adaptive::CallOutcome;
 use super::blame::WaitPart;
-use super::claim::{Claim, Ticket};
+use super::claim::Claim;
 use super::scope::{Scope, at_once};
+use super::ticket::Ticket;
 
 /// What becomes of the tokens of a permit that is dropped without being settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

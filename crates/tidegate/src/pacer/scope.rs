@@ -13,11 +13,12 @@ use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
 use super::adaptive::{Adaptive, CallOutcome};
 use super::bank::{Bank, PacerClock};
-use super::claim::{BucketName, Claim, Ticket, Verdict, in_time};
+use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::heart::{Heart, Left, Refused, Step};
 use super::permit::OnDrop;
 use super::slab::{Id, Slab};
+use super::ticket::{Ticket, Verdict, in_time};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
 
@@ -25,6 +26,8 @@ use crate::terms::Watch;
 pub(super) struct Scope {
     bank: Bank,
     clock: PacerClock,
+    /// The tenant of those who name none.
+    nobody: Arc<str>,
     state: Mutex<State>,
 }
 
@@ -49,11 +52,15 @@ impl Scope {
         let clock = PacerClock::of(&bank);
         let buckets = Buckets::default();
         let state = State { heart, buckets, drivers, adaptive, asking: false };
-        Self { bank, clock, state: Mutex::new(state) }
+        Self { bank, clock, nobody: "".into(), state: Mutex::new(state) }
     }
 
     pub(super) fn bank(&self) -> &Bank {
         &self.bank
+    }
+
+    pub(super) fn nobody(&self) -> &Arc<str> {
+        &self.nobody
     }
 
     /// Whether the store answers at once.
@@ -83,6 +90,10 @@ impl Scope {
     /// Grants what can be granted now; says when there is more to do. A shared store is not asked
     /// here: a driver does that, and is roused.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
+        if state.heart.waiting() == 0 {
+            state.drivers.set_alarm(None);
+            return None;
+        }
         loop {
             let now = self.now();
             let id = match state.heart.next(now) {

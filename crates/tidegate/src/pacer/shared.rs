@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::claim::{Ticket, Verdict};
 use super::heart::{Refused, Step};
 use super::scope::{Scope, State};
 use super::slab::Id;
+use super::ticket::{Ticket, Verdict};
 
 /// How far ahead a shared store is asked to reserve. Until then holds, priorities and changes of
 /// policy still count for who goes next.

@@ -1,0 +1,273 @@
+//! Tickets: the claims of one acquire, and how they are tried on the store, settled and given back.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Answer, Charge, Correction, Decision, Operation, Outcome, Policy, Receipt, Retry, Settlement,
+    StoreError, Time,
+};
+
+use super::bank::Bank;
+use super::claim::{Claim, Oversize};
+use super::slab::Id;
+use super::tenant::Demands;
+use crate::terms::Snapshot;
+
+/// The claims of one acquire.
+#[derive(Clone, Debug)]
+pub(super) struct Ticket {
+    pub(super) claims: SmallVec<[Claim; 1]>,
+    pub(super) buckets: SmallVec<[Id; 2]>,
+    pub(super) oversize: Oversize,
+}
+
+impl Demands for Ticket {
+    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
+        self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
+    }
+}
+
+/// What came of trying a list.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// The list is charged, as of `wait` from now.
+    Granted {
+        receipt: Receipt,
+        #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
+        wait: Duration,
+    },
+    /// The claim with this index is not ready.
+    Blocked {
+        index: usize,
+        own: bool,
+        wait: Option<Duration>,
+    },
+    /// The claim with this index never fits.
+    Never(usize),
+    Failed(StoreError),
+}
+
+/// The claims of a list under the policies of one moment.
+struct Moment<'c> {
+    claims: &'c [Claim],
+    snapshots: SmallVec<[Snapshot; 2]>,
+}
+
+impl<'c> Moment<'c> {
+    fn of(claims: &'c [Claim]) -> Self {
+        Self { claims, snapshots: claims.iter().map(Claim::snapshot).collect() }
+    }
+
+    fn charges<'s>(&'s self, cost: impl Fn(&Claim, &Policy) -> u64) -> SmallVec<[Charge<'s>; 2]>
+    where
+        'c: 's,
+    {
+        let charge = |(claim, terms): (&'c Claim, &'s Snapshot)| {
+            terms.charge(claim.key.as_key(), cost(claim, terms.limit().policy()))
+        };
+        self.claims.iter().zip(&self.snapshots).map(charge).collect()
+    }
+
+    fn corrections(&self, deltas: impl Iterator<Item = i64>) -> SmallVec<[Correction<'_>; 2]> {
+        let targets = self.claims.iter().zip(&self.snapshots);
+        let targets = targets.map(|(claim, terms)| terms.target(claim.key.as_key()));
+        targets.zip(deltas).map(|(target, delta)| Correction { target, delta }).collect()
+    }
+}
+
+impl Ticket {
+    /// Charges the whole list, or nothing of it: now, or within `lead` from now.
+    pub(super) async fn charge(&self, bank: &Bank, lead: Duration) -> Verdict {
+        let moment = Moment::of(&self.claims);
+        let oversize = self.oversize;
+        if let Some(index) = self.never_fits(&moment) {
+            return Verdict::Never(index);
+        }
+        let charges = moment.charges(|claim, policy| match oversize {
+            Oversize::Refuse => claim.cost,
+            Oversize::Debt => claim.cost.min(policy.capacity()),
+        });
+        let operation = if lead.is_zero() {
+            Operation::Take(&charges)
+        } else {
+            Operation::Reserve { charges: &charges, horizon: lead }
+        };
+        match decision(bank.ask(operation).await) {
+            Ok(Decision::Allowed(grant)) => {
+                self.take_debt(bank, &moment, &charges).await;
+                Verdict::Granted { receipt: grant.receipt, wait: grant.wait }
+            }
+            Ok(denied) => self.blocked(denied.outcomes()),
+            Err(error) => Verdict::Failed(error),
+        }
+    }
+
+    /// What is above the capacity is charged after the fact.
+    async fn take_debt(&self, bank: &Bank, moment: &Moment<'_>, charges: &[Charge<'_>]) {
+        let excess =
+            self.claims.iter().zip(charges).map(|(claim, charge)| claim.cost - charge.cost);
+        if excess.clone().any(|excess| excess > 0) {
+            let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
+            let corrections = moment.corrections(deltas);
+            // Never a caller's mistake: the charges on the same buckets were just granted. A
+            // store that fails now forgives the debt.
+            let settle = Operation::Settle { corrections: &corrections, receipt: None };
+            let _ = bank.ask(settle).await;
+        }
+    }
+
+    /// Tokens that the list wants of a claim's bucket before it goes. What goes into debt does
+    /// not keep it waiting.
+    fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
+        let capacity = moment.snapshots[index].limit().policy().capacity().into();
+        match self.oversize {
+            Oversize::Refuse => self.sum_on(index),
+            Oversize::Debt => self.sum_on(index).min(capacity),
+        }
+    }
+
+    /// Tokens of all claims on the bucket of a claim.
+    fn sum_on(&self, index: usize) -> u128 {
+        let same = self.claims.iter().filter(|claim| claim.is_beside(&self.claims[index]));
+        same.map(|claim| u128::from(claim.cost)).sum()
+    }
+
+    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
+        let room = |index: usize| match (self.oversize, moment.snapshots[index].limit().policy()) {
+            (Oversize::Debt, Policy::Bucket(bucket)) => {
+                u128::from(bucket.capacity()) + u128::from(bucket.max_debt())
+            }
+            (_, policy) => policy.capacity().into(),
+        };
+        let wanted = |index: usize| match self.claims.len() {
+            1 => self.claims[0].cost.into(),
+            _ => self.sum_on(index),
+        };
+        (0..self.claims.len()).find(|&index| wanted(index) > room(index))
+    }
+
+    /// A limit of the tenant's own binds before those that all share: until it is ready the tenant
+    /// is passed over, and keeps nobody from what is shared.
+    fn blocked(&self, outcomes: &[Outcome]) -> Verdict {
+        let waits = |own: bool| {
+            let claims = self.claims.iter().zip(outcomes).enumerate();
+            claims
+                .filter(move |(_, (claim, _))| claim.own == own)
+                .filter_map(|(index, (_, outcome))| Some((outcome.retry?, index)))
+                .max_by_key(|(retry, index)| (*retry, std::cmp::Reverse(*index)))
+        };
+        let (own, longest) = match waits(true) {
+            Some(own) => (true, Some(own)),
+            None => (false, waits(false)),
+        };
+        match longest {
+            Some((Retry::Never, index)) => Verdict::Never(index),
+            Some((retry, index)) => Verdict::Blocked { index, own, wait: retry.after() },
+            None => Verdict::Blocked { index: 0, own: false, wait: None },
+        }
+    }
+
+    /// Gives a whole list back that was charged.
+    pub(super) async fn give_back(&self, bank: &Bank, receipt: &Receipt) {
+        let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
+        let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
+        // The store issued the receipt for these very claims; if it fails now they stay spent.
+        let _ = self.settle(bank, &deltas, receipt).await;
+    }
+
+    /// Lets every pacer know that waits for one of the limits that something was given back.
+    pub(super) fn tell_watchers(&self) {
+        self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
+    }
+
+    /// Whether a claim is on a concurrency policy of the store, whose slot the permit holds.
+    pub(super) fn holds_slots(&self) -> bool {
+        self.claims.iter().any(|claim| claim.terms.is_concurrency())
+    }
+
+    /// Gives back the slots of claims on a concurrency policy.
+    pub(super) async fn release_slots(&self, bank: &Bank, receipt: &Receipt) {
+        let moment = Moment::of(&self.claims);
+        let targets: SmallVec<[_; 2]> =
+            moment.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
+        // As above; a slot with a lease runs out.
+        let _ = bank.ask(Operation::Release { targets: &targets, receipt }).await;
+    }
+
+    /// Corrects what was charged.
+    pub(super) async fn settle(
+        &self,
+        bank: &Bank,
+        deltas: &[i64],
+        receipt: &Receipt,
+    ) -> Result<Settlement, StoreError> {
+        let moment = Moment::of(&self.claims);
+        let corrections = moment.corrections(deltas.iter().copied());
+        let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
+        match bank.ask(settle).await? {
+            Answer::Settled(settlement) => Ok(settlement),
+            _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+        }
+    }
+
+    /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
+    /// takes, in millionths. Limits of its own are no affair of others.
+    pub(super) fn weight(&self) -> u64 {
+        let part = |claim: &Claim| {
+            let capacity = u128::from(claim.terms.limit().policy().capacity());
+            let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
+            u64::try_from(millionths).unwrap_or(u64::MAX)
+        };
+        let shared = self.claims.iter().filter(|claim| !claim.own).map(part).max();
+        shared.unwrap_or(1).max(1)
+    }
+
+    /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
+    /// others first; or the index of the claim that never can.
+    pub(super) async fn projected(
+        &self,
+        bank: &Bank,
+        ahead: impl Fn(usize) -> u128,
+    ) -> Result<Result<Duration, usize>, StoreError> {
+        let moment = Moment::of(&self.claims);
+        if let Some(index) = self.never_fits(&moment) {
+            return Ok(Err(index));
+        }
+        let charges = moment.charges(|_, _| 0);
+        let decision = decision(bank.ask(Operation::Peek(&charges)).await)?;
+        let mut longest = Duration::ZERO;
+        for (index, outcome) in decision.outcomes().iter().enumerate() {
+            let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));
+            match project(moment.snapshots[index].limit().policy(), outcome, tokens) {
+                Some(wait) => longest = longest.max(wait),
+                None => return Ok(Err(index)),
+            }
+        }
+        Ok(Ok(longest))
+    }
+}
+
+/// How long until so many tokens in a row have been granted.
+pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
+    let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
+    match policy {
+        Policy::Bucket(bucket) => Some(bucket.wait_for(tokens, outcome.reset.unwrap_or_default())),
+        Policy::Quota(_) if tokens > outcome.remaining => outcome.reset,
+        Policy::Allowance(_) if tokens > outcome.remaining => None,
+        // Nobody knows when slots are released.
+        _ => Some(Duration::ZERO),
+    }
+}
+
+fn decision(answer: Result<Answer, StoreError>) -> Result<Decision, StoreError> {
+    match answer? {
+        Answer::Decision(decision) => Ok(decision),
+        _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+    }
+}
+
+/// The instant that lies so far ahead.
+pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
+    wait.map(|wait| now.after(wait))
+}
