@@ -185,6 +185,7 @@ impl Queued {
                 let max_wait = self.max_wait.unwrap_or_default();
                 Err(AcquireError::TooLong { projected, max_wait })
             }
+            Err(Refused::QueueFull(waiting)) => Err(AcquireError::QueueFull(waiting)),
             Err(Refused::NeverFits(index)) => Err(never_fits(&ticket.claims[index])),
             Err(Refused::Failed(error)) => Err(error.into()),
         })
@@ -336,7 +337,7 @@ impl State {
         line: &Line,
         max_wait: Option<Duration>,
     ) -> Result<Id, AcquireError> {
-        if self.heart.is_full() {
+        if self.heart.is_full_for(line) {
             return Err(AcquireError::QueueFull(self.heart.waiting()));
         }
         ticket.buckets = ticket.claims.iter().map(|claim| self.buckets.know(claim)).collect();

@@ -48,6 +48,8 @@ pub(crate) enum Refused {
     /// The wait would be longer than the deadline allows; a shared store tells at the head.
     #[cfg(feature = "tokio")]
     TooLong(Duration),
+    /// Too many wait for limits of their own.
+    QueueFull(usize),
     /// A limit was changed so that the cost never fits: the index of the claim.
     NeverFits(usize),
     /// The store cannot decide.
@@ -147,11 +149,13 @@ impl<T: Demands, G> Heart<T, G> {
         self.queue.len()
     }
 
-    /// Whether the queue takes nobody any more. Tenants that wait for limits of their own have a
-    /// bound of their own: they must not keep others out.
-    pub(crate) fn is_full(&self) -> bool {
+    /// Whether the queue takes nobody any more from this line. Tenants that wait for limits of
+    /// their own have a bound of their own: they must not keep others out.
+    pub(crate) fn is_full_for(&self, line: &Line) -> bool {
         let parked = self.queue.parked_len();
-        self.queue.len() - parked >= self.max_waiting || parked >= self.max_waiting
+        let of_its_kind =
+            if self.queue.is_parked(line) { parked } else { self.queue.len() - parked };
+        of_its_kind >= self.max_waiting
     }
 
     /// Whether nobody would be overtaken by a newcomer of this line.
@@ -254,6 +258,10 @@ impl<T: Demands, G> Heart<T, G> {
     /// A limit of the waiter's tenant alone is not ready until then: others go on.
     pub(crate) fn passed_over(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
         self.queue.park(id, until, by, now);
+        if self.queue.parked_len() > self.max_waiting {
+            // The first of a tenant came in as one of those who take turns.
+            self.refuse(id, Refused::QueueFull(self.max_waiting));
+        }
     }
 
     /// The waiter can never be charged, or not in time.

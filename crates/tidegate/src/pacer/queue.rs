@@ -123,6 +123,13 @@ impl<T: Demands> FairQueue<T> {
         self.classes[line.priority.index()].by_name.contains_key(&line.tenant)
     }
 
+    /// Whether the tenant of a line waits for limits of its own.
+    pub(crate) fn is_parked(&self, line: &Line) -> bool {
+        let tenant = self.classes[line.priority.index()].by_name.get(&line.tenant);
+        let tenant = tenant.and_then(|id| self.tenants.get(*id));
+        tenant.is_some_and(|tenant| tenant.parked.is_some())
+    }
+
     /// What a tenant may spend in a turn: the largest cost in the queue.
     pub(super) fn quantum(&self) -> u64 {
         self.costs.last_key_value().map_or(1, |(cost, _)| *cost)

@@ -141,6 +141,10 @@ fn tenants_that_wait_for_themselves_do_not_fill_the_queue() {
     let _parked: Vec<_> = (0..3).map(|_| Waiter::join(limited()).unwrap()).collect();
     assert!(pacer.acquire([shared.claim("k", 1)]).tenant("b").now().is_ok());
     assert!(Waiter::join(limited()).is_err(), "they have a bound of their own");
+    let another = pacer.acquire([own.claim("c", 1).own()]).tenant("c").now().unwrap();
+    let refused = Waiter::join(pacer.acquire([own.claim("c", 1).own()]).tenant("c"));
+    assert!(refused.is_err(), "also for those who come as the first of a tenant");
+    drop(another);
 }
 
 /// A slot of a tenant's own comes free at no known time, and a change of policy at any.
