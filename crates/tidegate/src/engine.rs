@@ -87,6 +87,11 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// The store.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// assert_eq!(Engine::new().store().len(), 0);
+    /// ```
     #[must_use]
     pub fn store(&self) -> &S {
         &self.store
@@ -98,6 +103,17 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// A limiter on this store, under a name. Limiters of one name share their buckets and their
     /// policy, also when it is [reconfigured](Limiter::reconfigure).
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let policy = Policy::per_second(1).capacity(2).build()?;
+    /// let (one, same) = (engine.limiter("api", policy)?, engine.limiter("api", policy)?);
+    /// let _ = one.take("alice").now();
+    /// assert_eq!(same.take("alice").now().remaining(), 0);
+    /// assert!(engine.limiter("api", Policy::per_second(9).build()?).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// When the name is not `[a-z][a-z0-9_.-]*`, has another policy already, or the policy is a
@@ -118,6 +134,13 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let limiter = Engine::new().inline(Policy::per_second(1).capacity(2).build()?)?;
+    /// assert_eq!(limiter.take("alice").now().remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// When the policy is a calendar quota, which needs a schedule.
@@ -156,11 +179,31 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// Spends every charge now, or denies and spends nothing.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// let api = api.snapshot();
+    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now().remaining(), 3);
+    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now().remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
         self.request(Operation::Take(charges))
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing. Advisory: others may be faster.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// let api = api.snapshot();
+    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now().remaining(), 3);
+    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now().remaining(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peek<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
         self.request(Operation::Peek(charges))
     }
@@ -169,6 +212,19 @@ impl<S: Store + ?Sized> Engine<S> {
     ///
     /// The caller goes ahead after [`Grant::wait`](crate::Grant::wait). To cancel before that,
     /// [`settle`](Self::settle) the negative costs with the receipt.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// use std::time::Duration;
+    /// let api = api.snapshot();
+    /// let charges = [api.charge("alice", 5)];
+    /// assert!(engine.take(&charges).now().is_allowed());
+    /// let later = engine.reserve(&charges, Duration::from_secs(60)).now().granted().unwrap();
+    /// assert!(later.wait > Duration::from_secs(4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reserve<'a>(
         &'a self,
         charges: &'a [Charge<'a>],
@@ -179,6 +235,18 @@ impl<S: Store + ?Sized> Engine<S> {
 
     /// Corrects an earlier spend: positive deltas charge more, into debt if need be, negative
     /// ones give back. The receipt names the buckets that were really charged.
+    ///
+    /// ```
+    /// use tidegate::{Correction, Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// let api = api.snapshot();
+    /// let grant = engine.take(&[api.charge("alice", 5)]).now().granted().unwrap();
+    /// let back = [Correction { target: api.target("alice"), delta: -3 }];
+    /// let settlement = engine.settle(&back, Some(&grant.receipt)).try_now()?;
+    /// assert_eq!(settlement.outcomes[0].remaining, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settle<'a>(
         &'a self,
         corrections: &'a [Correction<'a>],
@@ -188,6 +256,19 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// Gives back the concurrency slots of a receipt. Answers how many were still held.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let lease = Some(Duration::from_secs(30));
+    /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
+    /// let charges = [calls.charge("alice", 2)];
+    /// let grant = engine.take(&charges).now().granted().unwrap();
+    /// assert_eq!(engine.release(&[calls.target("alice")], &grant.receipt).try_now()?, 2);
+    /// assert!(engine.take(&charges).now().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn release<'a>(
         &'a self,
         targets: &'a [Target<'a>],
@@ -197,6 +278,18 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// Starts the leases of a receipt's slots anew. Answers how many were still held.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let lease = Some(Duration::from_secs(30));
+    /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
+    /// let charges = [calls.charge("alice", 2)];
+    /// let grant = engine.take(&charges).now().granted().unwrap();
+    /// assert_eq!(engine.renew(&[calls.target("alice")], &grant.receipt).try_now()?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn renew<'a>(
         &'a self,
         targets: &'a [Target<'a>],
@@ -206,11 +299,33 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// use std::time::Duration;
+    /// let api = api.snapshot();
+    /// engine.hold(api.target("alice"), Duration::from_secs(30)).try_now()?;
+    /// assert!(!engine.take(&[api.charge("alice", 1)]).now().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn hold<'a>(&'a self, target: Target<'a>, span: Duration) -> Request<'a, S, Duration> {
         self.request(Operation::Hold { target, span })
     }
 
     /// Forgets a key. Answers whether there was anything to forget.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// let api = api.snapshot();
+    /// let _ = engine.take(&[api.charge("alice", 5)]).now();
+    /// assert!(engine.reset(api.target("alice")).try_now()?);
+    /// assert!(engine.take(&[api.charge("alice", 5)]).now().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reset<'a>(&'a self, target: Target<'a>) -> Request<'a, S, bool> {
         self.request(Operation::Reset { target })
     }

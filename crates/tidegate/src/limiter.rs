@@ -86,12 +86,31 @@ impl<S: Store + ?Sized> Limiter<S> {
     }
 
     /// The limit now: name, policy and generation.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let limiter = Engine::new().limiter("api", Policy::per_second(2).build()?)?;
+    /// assert_eq!((limiter.limit().name(), limiter.limit().generation()), ("api", 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn limit(&self) -> Limit {
         self.terms.limit()
     }
 
     /// The policy now.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
+    /// let Policy::Bucket(bucket) = limiter.policy() else { unreachable!() };
+    /// let outcome = limiter.take("alice").now().outcomes()[0];
+    /// // Capacity, rate, and tokens to a thousandth, for people to look at.
+    /// assert_eq!(bucket.capacity(), 5);
+    /// assert_eq!(bucket.rate(), "2/s".parse()?);
+    /// assert_eq!(bucket.millitokens(outcome.reset.unwrap()), 4_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn policy(&self) -> Policy {
         *self.terms.limit().policy()
@@ -117,7 +136,7 @@ impl<S: Store + ?Sized> Limiter<S> {
         self.terms.revise(policy, change)
     }
 
-    /// The terms of this moment, for a list of charges over several limiters.
+    /// The terms of this moment, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.terms.snapshot(self.wall())
@@ -126,11 +145,28 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// Spends one token now, or [another cost](Request::cost); or denies and spends nothing. While
     /// a [`Pacer`](crate::pacer::Pacer) has somebody waiting for tokens of the key it is denied,
     /// with the wait that those leave to it.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// assert_eq!(limiter.take("alice").now().remaining(), 4);
+    /// assert_eq!(limiter.take("alice").cost(4).now().remaining(), 0);
+    /// assert!(!limiter.take("alice").now().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
         self.request(key, Verb::Take(1))
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// assert_eq!(limiter.peek("alice").cost(2).now().remaining(), 3);
+    /// assert_eq!(limiter.peek("alice").cost(2).now().remaining(), 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn peek<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
         self.request(key, Verb::Peek(1))
     }
@@ -159,6 +195,15 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
     /// negative gives back. A receipt names the bucket that was really charged; it is no proof of
     /// payment, and may be used again: the caller keeps the books.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// let grant = limiter.take("alice").cost(5).now().granted().unwrap();
+    /// let settled = limiter.settle("alice", -3, Some(&grant.receipt)).try_now()?;
+    /// assert_eq!(settled.outcomes[0].remaining, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settle<'a>(
         &'a self,
         key: impl Into<Key<'a>>,
@@ -169,11 +214,29 @@ impl<S: Store + ?Sized> Limiter<S> {
     }
 
     /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// use std::time::Duration;
+    /// limiter.hold("alice", Duration::from_secs(30)).try_now()?;
+    /// assert!(!limiter.take("alice").now().is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn hold<'a>(&'a self, key: impl Into<Key<'a>>, span: Duration) -> Request<'a, S, Duration> {
         self.request(key, Verb::Hold(span))
     }
 
     /// Forgets a key. Answers whether there was anything to forget.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// let _ = limiter.take("alice").cost(5).now();
+    /// assert!(limiter.reset("alice").try_now()?);
+    /// assert_eq!(limiter.take("alice").now().remaining(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn reset<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, bool> {
         self.request(key, Verb::Reset)
     }

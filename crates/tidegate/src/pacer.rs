@@ -135,6 +135,18 @@ impl Pacer {
     /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
     /// waiters at once. A concurrency that adapts goes on from here, within its bounds; `None` takes
     /// the bound away, and ends the adapting.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Policy, pacer::Pacer};
+    /// # let engine = Engine::new();
+    /// # let calls = engine.limiter("calls", Policy::per_second(50).build()?)?;
+    /// let pacer = Pacer::builder(&engine).concurrency(1).build();
+    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_err());
+    /// pacer.set_concurrency(Some(2));
+    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_concurrency(&self, limit: Option<u64>) {
         self.scope.act(|state| {
             let mut limit = limit.map(|limit| limit.max(1));
@@ -148,6 +160,14 @@ impl Pacer {
     }
 
     /// How it stands.
+    ///
+    /// ```
+    /// use tidegate::pacer::Pacer;
+    /// use tidegate::Engine;
+    /// let pacer = Pacer::builder(&Engine::new()).concurrency(8).build();
+    /// let gauges = pacer.gauges();
+    /// assert_eq!((gauges.waiting, gauges.in_flight, gauges.concurrency), (0, 0, Some(8)));
+    /// ```
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.scope.lock();
@@ -161,6 +181,28 @@ impl Pacer {
     /// Grants what can be granted now, and says how long until there is more to do; `None` until
     /// something happens. Drivers do this by themselves, unless the pacer is driven
     /// [by hand](PacerBuilder::by_hand).
+    ///
+    /// ```
+    /// use std::future::{Future, IntoFuture};
+    /// use std::task::{Context, Waker};
+    /// use std::time::Duration;
+    /// # use tidegate::clock::ManualClock;
+    /// # use tidegate::{Engine, MemoryStore, Policy, pacer::Pacer};
+    /// # let clock = ManualClock::new();
+    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// # let engine = Engine::on(std::sync::Arc::new(store));
+    /// # let calls = engine.limiter("calls", Policy::per_second(1).build()?)?;
+    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// let mut second = Box::pin(pacer.acquire([calls.claim("key", 1)]).into_future());
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(second.as_mut().poll(&mut context).is_pending());
+    /// assert_eq!(pacer.poll(), Some(Duration::from_secs(1)));
+    /// clock.advance(Duration::from_secs(1));
+    /// pacer.poll();
+    /// assert!(second.as_mut().poll(&mut context).is_ready());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn poll(&self) -> Option<Duration> {
         let mut state = self.scope.lock();
         let until = self.scope.move_on(&mut state);
