@@ -125,12 +125,15 @@ impl<S: Store + ?Sized> Engine<S> {
     fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
         let limit = terms.limit();
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = named.entry(limit.shared_identity()).or_insert_with(|| Arc::new(terms));
-        if known.limit().policy() == limit.policy() {
-            Ok(Limiter::on(self.clone(), known.clone()))
-        } else {
-            Err(LimitError::Taken(limit.name().to_owned()))
+        if let Some(known) = named.get(limit.identity()) {
+            if !known.agree_with(&terms) {
+                return Err(LimitError::Taken(limit.name().to_owned()));
+            }
+            return Ok(Limiter::on(self.clone(), known.clone()));
         }
+        let terms = Arc::new(terms);
+        named.insert(limit.shared_identity(), terms.clone());
+        Ok(Limiter::on(self.clone(), terms))
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.

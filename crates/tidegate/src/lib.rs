@@ -48,10 +48,10 @@ pub use request::{FromAnswer, Request};
 pub use schedule::{Every, Schedule, ScheduleError};
 pub use terms::Snapshot;
 pub use tidegate_core::{
-    Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Correction, Decimal,
-    DecimalError, Decision, Denial, Grant, Key, KeyBuf, KeyError, Limit, LimitError, MAX_CHARGES,
-    MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Policy, PolicyBuilder, PolicyError,
-    Quota, Rate, RateError, Receipt, ReceiptError, Retry, Settlement, Store, StoreError,
-    Submission, Target, Time, WallTime, Windows,
+    Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Concurrency, Correction,
+    Decimal, DecimalError, Decision, Denial, Grant, Key, KeyBuf, KeyError, Limit, LimitError,
+    MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Policy, PolicyBuilder,
+    PolicyError, Quota, Rate, RateError, Receipt, ReceiptError, Retry, Settlement, Store,
+    StoreError, Submission, Target, Time, WallTime, Windows,
 };
 pub use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Stats};

@@ -59,7 +59,7 @@ impl FromStr for Every {
 /// # let _ = windows;
 /// # Ok::<(), tidegate::ScheduleError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     every: Every,
     zone: TimeZone,

@@ -93,6 +93,15 @@ impl Terms {
         Self { schedule: Some(schedule), ..Self::bare(limit) }
     }
 
+    /// Whether these are the same terms: policy and calendar.
+    pub(crate) fn agree_with(&self, other: &Self) -> bool {
+        #[cfg(feature = "calendar")]
+        if self.schedule != other.schedule {
+            return false;
+        }
+        self.limit.load().policy() == other.limit.load().policy()
+    }
+
     /// The limit now.
     pub(crate) fn limit(&self) -> Limit {
         Limit::clone(&self.limit.load())

@@ -39,3 +39,12 @@ fn a_refund_for_yesterday_is_dropped() {
     let settled = daily.settle("x", -2, Some(&grant.receipt)).try_now().unwrap();
     assert_eq!((settled.dropped, settled.outcomes[0].remaining), (1, 0));
 }
+
+#[test]
+fn a_name_has_one_schedule() {
+    let engine = Engine::new();
+    let schedule = |every| Schedule::new(every, "UTC").unwrap();
+    assert!(engine.calendar("quota", 3, schedule(Every::Day)).is_ok());
+    assert!(engine.calendar("quota", 3, schedule(Every::Day)).is_ok());
+    assert!(engine.calendar("quota", 3, schedule(Every::Month)).is_err());
+}
