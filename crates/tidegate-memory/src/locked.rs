@@ -145,6 +145,15 @@ impl<'s> Locked<'s> {
         }
     }
 
+    /// Forgets holds that have passed under an older policy, now that they were looked at.
+    pub(crate) fn drop_reopened(&mut self, seats: &Seats<'_>) {
+        for seat in seats.as_slice() {
+            if seat.reopened && seat.amount != 0 && seat.place != Place::Shared {
+                self.shard(seat).drop_hold(seat.hash);
+            }
+        }
+    }
+
     /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
     pub(crate) fn give_slots_back(
         &mut self,

@@ -65,6 +65,7 @@ impl MemoryStore {
                 let states: States =
                     accounts.into_iter().zip(seats.as_slice()).map(mended).collect();
                 write_back(&mut seats, &states, &mut locked, now);
+                locked.drop_reopened(&seats);
             }
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
