@@ -81,10 +81,13 @@ impl<'s> Locked<'s> {
             }
             let own = self.shard(seat).table.get(seat.hash);
             let own = own.map(|slot| (slot.state(), slot.generation()));
-            let found = match (stamp.map(|stamp| stamp.place), own) {
-                (Some(Place::Shared), _) => self.open_charged(seat),
-                (_, Some(own)) => Some(own),
-                (_, None) => self.open_newcomer(seat, now),
+            let charged = match stamp.map(|stamp| stamp.place) {
+                Some(Place::Shared) => self.open_charged(seat),
+                _ => None,
+            };
+            let found = match charged.or(own) {
+                Some(found) => Some(found),
+                None => self.open_newcomer(seat, now),
             };
             match found {
                 Some((state, generation)) => self.adopt(seat, state, generation, now.time),
@@ -223,13 +226,16 @@ impl<'s> Locked<'s> {
         found
     }
 
-    /// The shared bucket that a receipt names. A set that is gone was full again.
+    /// The shared bucket that a receipt names. A set that is gone was full again: then there is
+    /// nothing left to give back, and a further charge goes to the key's own bucket.
     fn open_charged(&mut self, seat: &mut Seat<'_>) -> Option<(State, u32)> {
         let found = self.shared().look(seat.limit(), seat.hash);
         if found.is_some() {
             seat.place = Place::Shared;
+        } else {
+            seat.repaid = true;
         }
-        Some(found.unwrap_or((State::Fresh, seat.limit().generation())))
+        found
     }
 
     /// Brings a stored state under the policy that decides: the newer one of caller and store.

@@ -132,11 +132,14 @@ impl MemoryStore {
         for (index, (account, seat)) in accounts.iter_mut().zip(seats.as_slice()).enumerate() {
             let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
             let spend = stamp.zip(receipt.map(Receipt::start));
-            results.push(if account.concurrency().is_some() {
+            let of_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
+            results.push(if account.concurrency().is_some() || of_slots {
                 let settled = locked.give_slots_back(seat, stamp, now.time);
-                account.set_taken(locked.taken(seat, now.time));
+                if account.concurrency().is_some() {
+                    account.set_taken(locked.taken(seat, now.time));
+                }
                 settled
-            } else if seat.shut_out {
+            } else if seat.shut_out || (seat.repaid && seat.amount < 0) {
                 Settled::nothing_of(seat.delta())
             } else {
                 account.settle(seat.delta(), spend, seat.limit().generation(), now)
@@ -170,15 +173,16 @@ impl MemoryStore {
         let mut slots = 0;
         for (index, seat) in seats.as_slice().iter().enumerate() {
             let place = seats.stamp_of(index, receipt).map(|stamp| stamp.place);
-            if let (Some(Place::Slot(id)), Policy::Concurrency(policy)) =
-                (place, seat.limit().policy())
-            {
-                let leases = &mut locked.shard(seat).leases;
-                slots += match act {
-                    LeaseAct::Release => leases.release(seat.hash, id, u64::MAX, now),
-                    LeaseAct::Renew => leases.renew(seat.hash, id, policy.lease(), now),
-                };
-            }
+            let Some(Place::Slot(id)) = place else { continue };
+            let leases = &mut locked.shard(seat).leases;
+            // A slot is given back whatever the limit has become meanwhile.
+            slots += match (act, seat.limit().policy()) {
+                (LeaseAct::Release, _) => leases.release(seat.hash, id, u64::MAX, now),
+                (LeaseAct::Renew, Policy::Concurrency(policy)) => {
+                    leases.renew(seat.hash, id, policy.lease(), now)
+                }
+                (LeaseAct::Renew, _) => 0,
+            };
         }
         Ok(slots)
     }

@@ -19,6 +19,8 @@ pub(crate) struct Seat<'a> {
     pub(crate) held_until: Time,
     /// A hold that has passed is part of the state now.
     pub(crate) reopened: bool,
+    /// What the receipt charged is paid off and forgotten: there is nothing to give back.
+    pub(crate) repaid: bool,
     /// The state was brought under another policy than it was written under. From now on it
     /// refills by that one, so it is to be written even if nothing is spent.
     pub(crate) converted: bool,
@@ -78,6 +80,7 @@ impl<'a> Seats<'a> {
                     state: State::Fresh,
                     held_until: Time::ZERO,
                     reopened: false,
+                    repaid: false,
                     converted: false,
                     shut_out: false,
                     newer: None,

@@ -84,9 +84,13 @@ impl Table {
 
     /// Puts a slot in place of the one with its hash, or into a vacant place.
     ///
-    /// The caller has made sure that there is room.
+    /// The caller has made sure that there is room. If it has not, the table grows rather than
+    /// lose its last vacant place, without which no probe would end.
     #[inline]
     pub(crate) fn put(&mut self, slot: Slot) {
+        if self.len + 1 >= self.slots.len() {
+            self.resize((self.slots.len() * 2).max(16));
+        }
         let index = self.find(slot.hash);
         if self.slots[index].hash == 0 {
             self.len += 1;
@@ -232,6 +236,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_table_without_room_grows_rather_than_hangs() {
+        let mut table = Table::default();
+        for hash in 1..=100 {
+            table.put(slot(hash, 1));
+        }
+        assert_eq!(table.len(), 100);
+        assert!(table.get(101).is_none());
     }
 
     #[test]

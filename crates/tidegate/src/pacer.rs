@@ -204,11 +204,7 @@ impl Pacer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn poll(&self) -> Option<Duration> {
-        let mut state = self.scope.lock();
-        let until = self.scope.move_on(&mut state);
-        let wakes = state.heart.wakes();
-        drop(state);
-        drop(wakes);
+        let until = self.scope.refresh();
         until.map(|until| until.since(self.scope.now()))
     }
 

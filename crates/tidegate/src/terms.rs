@@ -107,11 +107,6 @@ impl Terms {
         Limit::clone(&self.limit.load())
     }
 
-    /// Whether the policy now is one of concurrency.
-    pub(crate) fn is_concurrency(&self) -> bool {
-        matches!(self.limit.load().policy(), Policy::Concurrency(_))
-    }
-
     /// Puts another policy in place, one generation on.
     pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {

@@ -217,6 +217,33 @@ fn receipts_of_lists_on_shared_buckets_can_be_given_back() {
     assert_eq!(left, 1_000, "everything was given back");
 }
 
+/// A receipt of a shared bucket whose set is gone must neither write without room nor touch what
+/// the key owes of its own.
+#[test]
+fn an_old_receipt_of_a_shared_bucket_does_no_harm() {
+    let (store, clock) = store(SMALL, Overflow::Shared);
+    let policy = Policy::per_second(1).capacity(10).build().unwrap();
+    let limit = Limit::named("late", policy).unwrap();
+    fill(&store, &hourly());
+    let keys: Vec<String> = (0..2_000).map(|number| format!("late:{number}")).collect();
+    let charge = |key: &str| decide(&store, &[Charge::new(&limit, key, 1)]).granted();
+    let receipts: Vec<_> =
+        keys.iter().filter_map(|key| Some((key, charge(key)?.receipt))).collect();
+    assert!(!receipts.is_empty() && store.stats().overflowed > 0);
+    clock.advance(Duration::from_secs(7_200));
+    store.cleanup_stale(Duration::ZERO);
+    for (key, receipt) in &receipts {
+        assert!(store.take_one(&limit, Key::new(key), 10).is_allowed());
+        for delta in [-1, 5] {
+            let corrections = [Correction::new(&limit, key.as_str(), delta)];
+            let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
+            assert!(store.execute(&settle).is_ok());
+        }
+        assert!(!store.take_one(&limit, Key::new(key), 1).is_allowed(), "ten are spent");
+    }
+    assert!(store.stats().memory_bytes <= SMALL);
+}
+
 #[test]
 fn a_cost_of_zero_is_never_denied_not_even_without_room() {
     let (store, _clock) = store(1 << 20, Overflow::Deny);

@@ -224,7 +224,7 @@ impl Future for Waiting {
             None if driven => Poll::Pending,
             None => {
                 self.leave();
-                Poll::Ready(Err(AcquireError::NoDriver))
+                Poll::Ready(Err(not_driven(&scope)))
             }
         }
     }
@@ -277,12 +277,13 @@ impl Acquire {
     fn start(self, waker: &Waker, place: Place) -> Result<Started, AcquireError> {
         self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
-        let ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
+        let mut ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
         if scope.is_local() && state.heart.is_free_for(&line) && !state.heart.slots.is_full() {
             let verdict = at_once(ticket.charge(scope.bank(), Duration::ZERO));
             match verdict.unwrap_or(Verdict::Blocked { index: 0, own: false, wait: None }) {
-                Verdict::Granted { receipt, .. } => {
+                Verdict::Granted { receipt, charged, .. } => {
+                    ticket.correct(&charged);
                     state.heart.slots.take();
                     let grounds = state.grounds(ticket, Granted::at_once(receipt), on_drop);
                     drop(state);
@@ -308,7 +309,7 @@ impl Acquire {
             None if driven => Ok(Started::Queued(queued)),
             None => {
                 queued.leave();
-                Err(if waits { AcquireError::NoDriver } else { AcquireError::WouldWait })
+                Err(if waits { not_driven(&scope) } else { AcquireError::WouldWait })
             }
         }
     }
@@ -380,4 +381,9 @@ fn soon_enough(
 
 fn never_fits(claim: &Claim) -> AcquireError {
     AcquireError::NeverFits(claim.limit())
+}
+
+/// Nobody watches the time: no thread for it, or no runtime to ask a shared store.
+fn not_driven(scope: &Scope) -> AcquireError {
+    if scope.is_local() { AcquireError::NoDriver } else { AcquireError::NoRuntime }
 }

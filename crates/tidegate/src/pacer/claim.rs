@@ -59,10 +59,16 @@ impl Claim {
 
     /// Lets plain takes know that somebody waits for these tokens, or waits no more.
     pub(super) fn queue_up(&self) {
+        if self.cost == 0 {
+            return;
+        }
         self.terms.queued().join(&self.key, self.cost);
     }
 
     pub(super) fn queue_off(&self) {
+        if self.cost == 0 {
+            return;
+        }
         self.terms.queued().leave(&self.key, self.cost);
     }
 

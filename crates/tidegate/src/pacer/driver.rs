@@ -4,7 +4,13 @@
 //! waiters outside of any. So a runtime that is shut down, or a current-thread one that nobody
 //! runs for the moment, stalls only its own waiters. A driver ends with its last waiter.
 
+#[cfg(feature = "tokio")]
+use std::future::{Future, poll_fn};
+#[cfg(feature = "tokio")]
+use std::pin::pin;
 use std::sync::{Arc, Weak};
+#[cfg(feature = "tokio")]
+use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_core::Time;
@@ -45,7 +51,7 @@ pub(super) struct Post(Option<(Place, u64)>);
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     running: Vec<Driver>,
-    /// Runtimes whose driver panicked: they have no timers. Their waiters are driven by a thread.
+    /// Runtimes that have no timers. Their waiters are driven by a thread.
     #[cfg(feature = "tokio")]
     without_timers: Vec<tokio::runtime::Id>,
     /// When the drivers think that the next thing is due.
@@ -68,7 +74,18 @@ struct Driver {
 enum Bell {
     Thread(Arc<ThreadBell>),
     #[cfg(feature = "tokio")]
-    Tokio(Arc<tokio::sync::Notify>),
+    Tokio(Arc<tokio::sync::Notify>, tokio::task::AbortHandle),
+}
+
+impl Driver {
+    /// Whether it has not ended. A runtime that is shut down drops what is spawned on it unseen.
+    fn runs(&self) -> bool {
+        match &self.bell {
+            Bell::Thread(_) => true,
+            #[cfg(feature = "tokio")]
+            Bell::Tokio(_, task) => !task.is_finished(),
+        }
+    }
 }
 
 impl Bell {
@@ -76,7 +93,7 @@ impl Bell {
         match self {
             Self::Thread(bell) => bell.ring(),
             #[cfg(feature = "tokio")]
-            Self::Tokio(bell) => bell.notify_one(),
+            Self::Tokio(bell, _) => bell.notify_one(),
         }
     }
 }
@@ -106,20 +123,27 @@ impl Drivers {
             return true;
         }
         let place = self.with_timers(place);
+        if place == Place::Thread && !scope.is_local() {
+            // A shared store is asked by tasks only.
+            self.left(post);
+            return false;
+        }
         if let Some((known, number)) = post.0 {
             if known == place && self.find(known, number).is_some() {
                 return true;
             }
             self.left(post);
         }
-        let found = self.running.iter_mut().find(|driver| driver.place == place);
+        let found = self.running.iter_mut().find(|driver| driver.place == place && driver.runs());
         let number = match found {
             Some(driver) => {
                 driver.waiters += 1;
                 driver.number
             }
+            // A runtime without timers, or one that is shut down, leaves it to a thread.
             None => match self.start(place, scope) {
                 Some(number) => number,
+                None if place != Place::Thread => return self.attend(post, Place::Thread, scope),
                 None => return false,
             },
         };
@@ -138,7 +162,8 @@ impl Drivers {
     }
 
     fn find(&mut self, place: Place, number: u64) -> Option<&mut Driver> {
-        self.running.iter_mut().find(|driver| driver.place == place && driver.number == number)
+        let same = |driver: &&mut Driver| driver.place == place && driver.number == number;
+        self.running.iter_mut().find(same).filter(|driver| driver.runs())
     }
 
     fn with_timers(&self, place: Place) -> Place {
@@ -176,12 +201,18 @@ impl Drivers {
                 Bell::Thread(bell)
             }
             #[cfg(feature = "tokio")]
-            Place::Tokio(_) => {
+            Place::Tokio(runtime) => {
+                if !has_timers() {
+                    self.without_timers.push(runtime);
+                    return None;
+                }
                 let bell = Arc::new(tokio::sync::Notify::new());
-                tokio::runtime::Handle::try_current()
-                    .ok()?
-                    .spawn(drive_on_tokio(duty, bell.clone()));
-                Bell::Tokio(bell)
+                let handle = tokio::runtime::Handle::try_current().ok()?;
+                let task = handle.spawn(drive_on_tokio(duty, bell.clone())).abort_handle();
+                if task.is_finished() {
+                    return None;
+                }
+                Bell::Tokio(bell, task)
             }
         };
         self.running.push(Driver { place, number, waiters: 1, bell });
@@ -197,6 +228,12 @@ impl Drivers {
     fn remove(&mut self, place: Place, number: u64) {
         self.running.retain(|driver| driver.place != place || driver.number != number);
     }
+}
+
+/// Whether the runtime of this thread has timers. Making one is the only way to find out.
+#[cfg(feature = "tokio")]
+fn has_timers() -> bool {
+    std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
 /// What one driver has to do.
@@ -218,7 +255,10 @@ impl Duty {
             state.drivers.remove(self.place, self.number);
         }
         #[cfg(feature = "tokio")]
-        let ask = if needed { scope.to_ask(&mut state) } else { None };
+        let ask = match self.place {
+            Place::Tokio(_) if needed => scope.to_ask(&mut state),
+            _ => None,
+        };
         drop(state);
         drop(wakes);
         if !needed {
@@ -245,10 +285,6 @@ impl Drop for OnDuty {
         let mut state = scope.lock();
         let stranded = state.drivers.is_needed(*place, *number);
         state.drivers.remove(*place, *number);
-        #[cfg(feature = "tokio")]
-        if let (Place::Tokio(runtime), true) = (place, std::thread::panicking()) {
-            state.drivers.without_timers.push(*runtime);
-        }
         if stranded {
             state.heart.rouse();
         }
@@ -264,11 +300,40 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
     loop {
         match duty.0.look() {
             Shift::Over => return,
-            Shift::Ask(scope, id, ticket) => scope.ask(id, ticket).await,
+            Shift::Ask(scope, id, ticket) => {
+                for (ticket, receipt) in scope.take_stranded() {
+                    ticket.give_back(scope.bank(), &receipt).await;
+                }
+                ask_and_watch(&scope, id, ticket, &bell).await;
+            }
             Shift::Sleep(None) => bell.notified().await,
             Shift::Sleep(Some(span)) => {
                 let _ = tokio::time::timeout(span, bell.notified()).await;
             }
+        }
+    }
+}
+
+/// Asks a shared store for the head, and watches the deadlines of all meanwhile.
+#[cfg(feature = "tokio")]
+async fn ask_and_watch(scope: &Arc<Scope>, id: Id, ticket: Ticket, bell: &tokio::sync::Notify) {
+    let mut ask = pin!(scope.ask(id, ticket));
+    loop {
+        let until = scope.refresh().map(|until| until.since(scope.now()));
+        let mut watch = pin!(async {
+            match until {
+                None => bell.notified().await,
+                Some(span) => {
+                    let _ = tokio::time::timeout(span, bell.notified()).await;
+                }
+            }
+        });
+        let asked = poll_fn(|context| match ask.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(true),
+            Poll::Pending => watch.as_mut().poll(context).map(|()| false),
+        });
+        if asked.await {
+            return;
         }
     }
 }

@@ -87,6 +87,14 @@ impl<T: Demands, G> Demands for Waiter<T, G> {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
         self.ticket.demands()
     }
+
+    fn joins(&self) {
+        self.ticket.joins();
+    }
+
+    fn leaves(&self) {
+        self.ticket.leaves();
+    }
 }
 
 /// What asking after a waiter gives.
@@ -221,8 +229,18 @@ impl<T: Demands, G> Heart<T, G> {
         self.queue.get(id).map(|waiter| &waiter.ticket)
     }
 
-    /// Whether the waiter is still in the queue.
+    /// What a waiter wanted, to correct by what it got.
+    pub(crate) fn ticket_mut(&mut self, id: Id) -> Option<&mut T> {
+        self.queue.get_mut(id).map(|waiter| &mut waiter.ticket)
+    }
+
+    /// When there is something to do that has nothing to do with the head.
     #[cfg(feature = "tokio")]
+    pub(crate) fn aside(&self) -> Option<Time> {
+        self.earliest(None)
+    }
+
+    /// Whether the waiter is still in the queue.
     pub(crate) fn is_waiting(&self, id: Id) -> bool {
         self.queue.get(id).is_some_and(|waiter| matches!(waiter.fate, Fate::Waiting(_)))
     }
@@ -236,6 +254,9 @@ impl<T: Demands, G> Heart<T, G> {
 
     /// The waiter was charged: it leaves the queue, takes a slot, and will hear of it.
     pub(crate) fn granted(&mut self, id: Id, grant: G, now: Time) {
+        if !self.is_waiting(id) {
+            return;
+        }
         let own_mark = self.queue.get(id).map(|waiter| waiter.own_mark.clone()).unwrap_or_default();
         let own = self.queue.blame(id).map(|blame| blame.since(&own_mark, now));
         self.queue.grant(id);
@@ -266,6 +287,9 @@ impl<T: Demands, G> Heart<T, G> {
 
     /// The waiter can never be charged, or not in time.
     pub(crate) fn refuse(&mut self, id: Id, refused: Refused) {
+        if !self.is_waiting(id) {
+            return;
+        }
         self.queue.leave(id);
         self.end(id, Fate::Refused(refused));
     }

@@ -149,6 +149,7 @@ impl<T: Demands> FairQueue<T> {
         self.len += 1;
         let tenant = self.tenant_of(line);
         let before = self.tenants.get(tenant).and_then(|tenant| tenant.last);
+        value.joins();
         if let Some(tenant) = self.tenants.get_mut(tenant) {
             tenant.count(cost, &value);
             self.parked_len += usize::from(tenant.parked.is_some());
@@ -357,6 +358,7 @@ impl<T: Demands> FairQueue<T> {
         let (before, after) = (node.before.take(), node.after.take());
         self.len -= 1;
         let cost = node.cost;
+        node.value.leaves();
         if let Some(tenant) = self.tenants.get_mut(tenant_id) {
             tenant.discount(cost, &node.value);
             self.parked_len -= usize::from(tenant.parked.is_some());

@@ -18,7 +18,7 @@ use super::driver::Drivers;
 use super::heart::{Heart, Left, Refused, Step};
 use super::permit::OnDrop;
 use super::slab::{Id, Slab};
-use super::ticket::{Ticket, Verdict, in_time};
+use super::ticket::{Ticket, Verdict, holds_slots, in_time};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
 
@@ -37,6 +37,9 @@ pub(super) struct State {
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) adaptive: Option<Adaptive>,
+    /// What a driver had reserved when its runtime was shut down, to be given back by another.
+    #[cfg(feature = "tokio")]
+    pub(super) stranded: Vec<(Ticket, Receipt)>,
     /// A driver is asking a shared store for the head.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
     pub(super) asking: bool,
@@ -51,7 +54,15 @@ impl Scope {
     ) -> Self {
         let clock = PacerClock::of(&bank);
         let buckets = Buckets::default();
-        let state = State { heart, buckets, drivers, adaptive, asking: false };
+        let state = State {
+            heart,
+            buckets,
+            drivers,
+            adaptive,
+            #[cfg(feature = "tokio")]
+            stranded: Vec::new(),
+            asking: false,
+        };
         Self { bank, clock, nobody: "".into(), state: Mutex::new(state) }
     }
 
@@ -74,6 +85,16 @@ impl Scope {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves the queue on, and wakes who was granted. Says when there is more to do.
+    pub(super) fn refresh(&self) -> Option<Time> {
+        let mut state = self.lock();
+        let until = self.move_on(&mut state);
+        let wakes = state.heart.wakes();
+        drop(state);
+        drop(wakes);
+        until
     }
 
     /// Does something under the lock, moves the queue on, and wakes who was granted.
@@ -101,9 +122,12 @@ impl Scope {
                     state.drivers.set_alarm(until);
                     return until;
                 }
+                #[cfg(feature = "tokio")]
                 Step::Try(_) if !self.is_local() => {
-                    state.drivers.set_alarm(Some(now));
-                    return Some(now);
+                    // While one driver asks, the others watch deadlines.
+                    let until = if state.asking { state.heart.aside() } else { Some(now) };
+                    state.drivers.set_alarm(until);
+                    return until;
                 }
                 Step::Try(id) => id,
             };
@@ -139,7 +163,7 @@ impl Scope {
         fate: OnDrop,
         word: (CallOutcome, u64),
     ) {
-        if fate == OnDrop::Refund || ticket.holds_slots() {
+        if fate == OnDrop::Refund || holds_slots(receipt) {
             self.give_back(ticket, receipt, fate);
         }
         self.act(|state| {
@@ -195,7 +219,12 @@ impl State {
             ticket.map(|ticket| ticket.claims[index].limit()).unwrap_or_default()
         };
         match verdict {
-            Verdict::Granted { receipt, .. } => self.heart.granted(id, receipt, now),
+            Verdict::Granted { receipt, charged, .. } => {
+                self.heart.granted(id, receipt, now);
+                if let Some(ticket) = self.heart.ticket_mut(id) {
+                    ticket.correct(&charged);
+                }
+            }
             Verdict::Blocked { index, own: false, wait } => {
                 let by = by(self, index);
                 self.heart.blocked(id, &by, in_time(wait, now), now);
@@ -239,7 +268,6 @@ pub(super) struct Buckets {
 impl Buckets {
     /// The id of a claim's bucket, for as long as it is not forgotten as often.
     pub(super) fn know(&mut self, claim: &Claim) -> Id {
-        claim.queue_up();
         let bucket = claim.bucket();
         if let Some(&id) = self.ids.get(&bucket) {
             if let Some((_, claims)) = self.known.get_mut(id) {
@@ -253,9 +281,7 @@ impl Buckets {
     }
 
     pub(super) fn forget(&mut self, ticket: &Ticket) {
-        // A ticket that never joined has no buckets.
-        for (&id, claim) in ticket.buckets.iter().zip(&ticket.claims) {
-            claim.queue_off();
+        for &id in &ticket.buckets {
             let Some((_, claims)) = self.known.get_mut(id) else { continue };
             *claims -= 1;
             if *claims == 0 {

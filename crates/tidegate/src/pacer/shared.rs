@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use tidegate_core::{Receipt, Time};
+
 use super::heart::{Refused, Step};
 use super::scope::{Scope, State};
 use super::slab::Id;
@@ -33,46 +35,81 @@ impl Scope {
     /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
     /// talks to the store; if it has left meanwhile, what was reserved is given back.
     pub(super) async fn ask(&self, id: Id, ticket: Ticket) {
-        let asking = Asking(self);
-        let verdict = ticket.charge(self.bank(), LEAD).await;
-        let receipt = match verdict {
-            Verdict::Granted { receipt, wait } => {
-                tokio::time::sleep(wait).await;
-                Ok(receipt)
+        let mut asking = Asking { scope: self, ticket, reserved: None };
+        let verdict = asking.ticket.charge(self.bank(), LEAD).await;
+        let verdict = match verdict {
+            Verdict::Granted { receipt, wait, charged } => {
+                asking.ticket.correct(&charged);
+                asking.reserved = Some(receipt);
+                if !wait.is_zero() {
+                    tokio::time::sleep(wait).await;
+                }
+                None
             }
-            other => Err(other),
+            other => Some(other),
         };
-        drop(asking);
         let unwanted = self.act(|state| {
+            // Under one lock with what follows, or another driver would ask for the same head.
+            state.asking = false;
+            let receipt = asking.reserved.take();
+            if !state.heart.is_waiting(id) {
+                return receipt;
+            }
             let now = self.now();
-            match receipt {
-                Ok(receipt) if !state.heart.is_waiting(id) => return Some(receipt),
-                Ok(receipt) => state.heart.granted(id, receipt, now),
-                Err(Verdict::Blocked { index, own, wait }) => {
-                    let wait = wait.unwrap_or(ASK_AGAIN);
-                    if state.heart.is_late(id, now.after(wait)) {
-                        state.heart.refuse(id, Refused::TooLong(wait));
-                    } else {
-                        let wait = wait.saturating_sub(LEAD).max(Duration::from_millis(1));
-                        let blocked = Verdict::Blocked { index, own, wait: Some(wait) };
-                        state.apply(id, blocked, now);
+            match (receipt, verdict) {
+                (Some(receipt), _) => {
+                    state.heart.granted(id, receipt, now);
+                    if let Some(ticket) = state.heart.ticket_mut(id) {
+                        ticket.claims.clone_from(&asking.ticket.claims);
                     }
                 }
-                Err(verdict) => state.apply(id, verdict, now),
+                (None, Some(verdict)) => state.answer(id, verdict, now),
+                (None, None) => {}
             }
             None
         });
         if let Some(receipt) = unwanted {
-            ticket.give_back(self.bank(), &receipt).await;
+            asking.ticket.give_back(self.bank(), &receipt).await;
+        }
+    }
+
+    /// What drivers had reserved that are gone, to be given back.
+    pub(super) fn take_stranded(&self) -> Vec<(Ticket, Receipt)> {
+        std::mem::take(&mut self.lock().stranded)
+    }
+}
+
+impl State {
+    /// Does what a shared store said of the head, other than a grant.
+    fn answer(&mut self, id: Id, verdict: Verdict, now: Time) {
+        let Verdict::Blocked { index, own, wait } = verdict else {
+            return self.apply(id, verdict, now);
+        };
+        let wait = wait.unwrap_or(ASK_AGAIN);
+        if self.heart.is_late(id, now.after(wait)) {
+            self.heart.refuse(id, Refused::TooLong(wait));
+        } else {
+            let wait = wait.saturating_sub(LEAD).max(Duration::from_millis(1));
+            self.apply(id, Verdict::Blocked { index, own, wait: Some(wait) }, now);
         }
     }
 }
 
-/// A driver that asks a shared store. However that ends, others may ask again.
-struct Asking<'s>(&'s Scope);
+/// A driver that asks a shared store. However that ends, others may ask again, and what it had
+/// reserved is given back. Only an answer that never comes, because the runtime is shut down while
+/// the store is asked, may have been charged.
+struct Asking<'s> {
+    scope: &'s Scope,
+    ticket: Ticket,
+    reserved: Option<Receipt>,
+}
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
-        self.0.lock().asking = false;
+        let mut state = self.scope.lock();
+        state.asking = false;
+        if let Some(receipt) = self.reserved.take() {
+            state.stranded.push((self.ticket.clone(), receipt));
+        }
     }
 }

@@ -11,6 +11,12 @@ use super::slab::Id;
 pub(crate) trait Demands {
     /// Buckets and the tokens that are wanted of them.
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
+
+    /// The waiter has joined the queue.
+    fn joins(&self) {}
+
+    /// The waiter is in the queue no more, granted or not.
+    fn leaves(&self) {}
 }
 
 /// The waiters of one tenant in one class.

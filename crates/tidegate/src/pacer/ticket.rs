@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Operation, Outcome, Policy, Receipt, Retry, Settlement,
-    StoreError, Time,
+    Answer, Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry,
+    Settlement, StoreError, Time,
 };
 
 use super::bank::Bank;
@@ -26,6 +26,14 @@ impl Demands for Ticket {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
         self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
     }
+
+    fn joins(&self) {
+        self.claims.iter().for_each(Claim::queue_up);
+    }
+
+    fn leaves(&self) {
+        self.claims.iter().for_each(Claim::queue_off);
+    }
 }
 
 /// What came of trying a list.
@@ -36,6 +44,8 @@ pub(super) enum Verdict {
         receipt: Receipt,
         #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
         wait: Duration,
+        /// What was really charged, if some of it was debt; else as the claims say.
+        charged: SmallVec<[u64; 2]>,
     },
     /// The claim with this index is not ready.
     Blocked {
@@ -95,25 +105,47 @@ impl Ticket {
         };
         match decision(bank.ask(operation).await) {
             Ok(Decision::Allowed(grant)) => {
-                self.take_debt(bank, &moment, &charges).await;
-                Verdict::Granted { receipt: grant.receipt, wait: grant.wait }
+                let charged = self.take_debt(bank, &moment, &charges).await;
+                Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged }
             }
             Ok(denied) => self.blocked(denied.outcomes()),
             Err(error) => Verdict::Failed(error),
         }
     }
 
-    /// What is above the capacity is charged after the fact.
-    async fn take_debt(&self, bank: &Bank, moment: &Moment<'_>, charges: &[Charge<'_>]) {
+    /// What is above the capacity is charged after the fact. Says what the claims really cost, if
+    /// there was any: a debt beyond its bound is forgiven, and not to be given back later.
+    async fn take_debt(
+        &self,
+        bank: &Bank,
+        moment: &Moment<'_>,
+        charges: &[Charge<'_>],
+    ) -> SmallVec<[u64; 2]> {
         let excess =
             self.claims.iter().zip(charges).map(|(claim, charge)| claim.cost - charge.cost);
-        if excess.clone().any(|excess| excess > 0) {
-            let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
-            let corrections = moment.corrections(deltas);
-            // Never a caller's mistake: the charges on the same buckets were just granted. A
-            // store that fails now forgives the debt.
-            let settle = Operation::Settle { corrections: &corrections, receipt: None };
-            let _ = bank.ask(settle).await;
+        if !excess.clone().any(|excess| excess > 0) {
+            return SmallVec::new();
+        }
+        let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
+        let corrections = moment.corrections(deltas);
+        let settle = Operation::Settle { corrections: &corrections, receipt: None };
+        let applied = match bank.ask(settle).await {
+            Ok(Answer::Settled(settlement)) => settlement.applied,
+            // A store that fails now forgives the debt.
+            _ => SmallVec::new(),
+        };
+        let applied = applied.into_iter().chain(std::iter::repeat(0));
+        charges
+            .iter()
+            .zip(applied)
+            .map(|(c, applied)| c.cost.saturating_add_signed(applied))
+            .collect()
+    }
+
+    /// Sets the claims to what was really charged.
+    pub(super) fn correct(&mut self, charged: &[u64]) {
+        for (claim, charged) in self.claims.iter_mut().zip(charged) {
+            claim.cost = *charged;
         }
     }
 
@@ -179,11 +211,6 @@ impl Ticket {
     /// Lets every pacer know that waits for one of the limits that something was given back.
     pub(super) fn tell_watchers(&self) {
         self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
-    }
-
-    /// Whether a claim is on a concurrency policy of the store, whose slot the permit holds.
-    pub(super) fn holds_slots(&self) -> bool {
-        self.claims.iter().any(|claim| claim.terms.is_concurrency())
     }
 
     /// Gives back the slots of claims on a concurrency policy.
@@ -270,4 +297,9 @@ fn decision(answer: Result<Answer, StoreError>) -> Result<Decision, StoreError> 
 /// The instant that lies so far ahead.
 pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
     wait.map(|wait| now.after(wait))
+}
+
+/// Whether a receipt is for slots of the store, which the permit holds.
+pub(super) fn holds_slots(receipt: &Receipt) -> bool {
+    receipt.stamps().iter().any(|stamp| matches!(stamp.place, Place::Slot(_)))
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{AdaptiveBounds, CallOutcome, Pacer, WaitPart};
-use tidegate::{Engine, Policy};
+use tidegate::pacer::{AdaptiveBounds, CallOutcome, OnDrop, Pacer, WaitPart};
+use tidegate::{Change, Engine, Policy};
 
 use super::hand::{Hand, Waiter};
 
@@ -183,4 +183,21 @@ fn waits_are_put_down_to_their_causes() {
     hand.run(&pacer, SECOND);
     let parts = passed_over.ask().unwrap().unwrap().parts().to_vec();
     assert_eq!((&*parts[0].limit, parts[0].time), ("own", SECOND));
+}
+
+/// A slot is given back whatever its limit has become meanwhile.
+#[test]
+fn a_slot_outlives_the_policy_that_gave_it() {
+    let hand = Hand::new();
+    let pacer = hand.pacer();
+    let slots = || Policy::concurrency(1, None).unwrap();
+    let limiter = hand.engine.limiter("calls", slots()).unwrap();
+    for on_drop in [OnDrop::Keep, OnDrop::Refund] {
+        let permit = pacer.acquire([limiter.claim("k", 1)]).on_drop(on_drop).now().unwrap();
+        let bucket = Policy::per_second(10).build().unwrap();
+        limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
+        drop(permit);
+        assert_eq!(hand.engine.store().stats().leases, 0);
+        limiter.reconfigure(slots(), Change::KeepTokens).unwrap();
+    }
 }

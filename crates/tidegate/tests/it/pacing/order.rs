@@ -127,3 +127,20 @@ fn several_limits_are_one_wait() {
     assert_eq!(parts, [("tokens", SECOND * 2)]);
     assert_eq!(requests.peek("k").cost(0).now().remaining(), 0, "charged at the grant, not before");
 }
+
+/// A waiter that has been granted waits no more, whether it has heard of it or not.
+#[test]
+fn plain_takes_wait_for_waiters_only() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 10));
+    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
+    let deaf = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let idle =
+        Waiter::join(pacer.acquire([limiter.claim("other", 0), limiter.claim("k", 9)])).unwrap();
+    assert!(!limiter.take("k").now().is_allowed());
+    assert!(limiter.take("other").now().is_allowed(), "nobody wants a token of it");
+    drop(idle);
+    hand.run(&pacer, SECOND * 9);
+    assert_eq!(deaf.wakes(), 1);
+    assert!(limiter.take("k").now().is_allowed());
+}
