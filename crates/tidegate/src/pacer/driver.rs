@@ -221,8 +221,8 @@ impl Drivers {
 
     /// Whether a driver with waiters runs there.
     fn is_needed(&self, place: Place, number: u64) -> bool {
-        let driver = self.running.iter().find(|driver| driver.place == place);
-        driver.is_some_and(|driver| driver.number == number && driver.waiters > 0)
+        let same = |driver: &&Driver| driver.place == place && driver.number == number;
+        self.running.iter().find(same).is_some_and(|driver| driver.waiters > 0)
     }
 
     fn remove(&mut self, place: Place, number: u64) {
