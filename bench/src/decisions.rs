@@ -1,12 +1,11 @@
 //! `core`: keyed decisions in process, over the number of keys and of threads.
 
 use anyhow::Result;
-use indicatif::ProgressBar;
 
 use crate::contender::{Contender, Role};
 use crate::keys::Keys;
 use crate::machine;
-use crate::measure::{Effort, Figure, Row, as_float};
+use crate::measure::{Effort, Figure, as_float, in_turns};
 use crate::progress;
 use crate::report;
 
@@ -43,7 +42,7 @@ pub(crate) fn run(effort: Effort) -> Result<()> {
         }
         for &threads in &threads {
             progress.set_message(format!("{keys} keys, {threads} threads"));
-            let figures = measure(&contenders, &prepared.orders[..threads], effort, &progress)?;
+            let figures = in_turns(&contenders, &prepared.orders[..threads], effort, &progress)?;
             points.push(Point { keys, threads, figures });
         }
     }
@@ -74,21 +73,4 @@ fn enter(keys: &Keys) -> Result<Entered> {
         contenders.push(contender);
     }
     Ok((contenders, bytes))
-}
-
-fn measure(
-    contenders: &[Box<dyn Contender>],
-    orders: &[Vec<String>],
-    effort: Effort,
-    progress: &ProgressBar,
-) -> Result<Vec<Figure>> {
-    let rows = contenders.iter().map(|contender| Row::calibrate(contender.as_ref(), orders));
-    let mut rows = rows.collect::<Result<Vec<_>>>()?;
-    for _ in 0..effort.runs {
-        for row in &mut rows {
-            row.turn(effort)?;
-            progress.inc(1);
-        }
-    }
-    Ok(rows.iter().map(Row::figure).collect())
 }

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
 
 use crate::contender::Contender;
 use crate::machine;
@@ -161,6 +162,24 @@ pub(crate) fn as_float(count: u64) -> f64 {
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and small")]
 fn whole(number: f64) -> u64 {
     number.max(1.0) as u64
+}
+
+/// Measures contenders on the same keys, run by run in turns, so that drift hits all alike.
+pub(crate) fn in_turns(
+    contenders: &[Box<dyn Contender>],
+    orders: &[Vec<String>],
+    effort: Effort,
+    progress: &ProgressBar,
+) -> Result<Vec<Figure>> {
+    let rows = contenders.iter().map(|contender| Row::calibrate(contender.as_ref(), orders));
+    let mut rows = rows.collect::<Result<Vec<_>>>()?;
+    for _ in 0..effort.runs {
+        for row in &mut rows {
+            row.turn(effort)?;
+            progress.inc(1);
+        }
+    }
+    Ok(rows.iter().map(Row::figure).collect())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ mod solo;
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use crate::measure::{Effort, Figure, Row, summary};
+use crate::measure::{Effort, Figure, in_turns, summary};
 use crate::progress;
 
 pub(crate) use crowd::alone as crowd_alone;
@@ -56,15 +56,7 @@ fn alone(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     let contenders = solo::Role::ALL.map(solo::Role::enter);
     let contenders = contenders.into_iter().collect::<Result<Vec<_>>>()?;
     let key = [vec!["key-1".to_owned()]];
-    let rows = contenders.iter().map(|contender| Row::calibrate(contender.as_ref(), &key));
-    let mut rows = rows.collect::<Result<Vec<_>>>()?;
-    for _ in 0..effort.runs {
-        for row in &mut rows {
-            row.turn(effort)?;
-            progress.inc(1);
-        }
-    }
-    Ok(rows.iter().map(Row::figure).collect())
+    in_turns(&contenders, &key, effort, progress)
 }
 
 fn together(effort: Effort, waiters: usize, progress: &ProgressBar) -> Result<Vec<Crowd>> {

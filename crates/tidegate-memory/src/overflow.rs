@@ -31,7 +31,6 @@ pub(crate) struct Sets {
     /// How many of them inline limits may have, so that callers cannot use up what the configured
     /// ones need.
     most_inline: usize,
-    inline: usize,
     /// Limits whose buckets the present operation has read: their sets stay until it is done.
     pinned: Vec<Arc<str>>,
 }
@@ -58,9 +57,7 @@ impl SharedBuckets {
     }
 
     pub(crate) fn clear(&self) {
-        let mut sets = self.lock();
-        sets.by_limit.clear();
-        sets.inline = 0;
+        self.lock().by_limit.clear();
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -84,13 +81,14 @@ impl Sets {
             }
             let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
             self.by_limit.insert(limit.shared_identity(), set);
-            self.inline += usize::from(limit.is_inline());
         }
         self.look(limit, hash)
     }
 
     fn has_room_for(&self, limit: &Limit) -> bool {
-        self.by_limit.len() < self.most && (!limit.is_inline() || self.inline < self.most_inline)
+        // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
+        let inline = || self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
+        self.by_limit.len() < self.most && (!limit.is_inline() || inline() < self.most_inline)
     }
 
     /// The state and generation of the shared bucket of a key, if its limit has any.
@@ -112,8 +110,6 @@ impl Sets {
         by_limit.retain(|limit, set| {
             pinned.contains(limit) || set.iter().any(|slot| !slot.state().is_fresh(now))
         });
-        // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
-        self.inline = self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
     }
 }
 

@@ -115,10 +115,10 @@ fn overtaking(
     state: Result<Answer, StoreError>,
     (ahead, cost): (u128, u64),
 ) -> Result<Answer, StoreError> {
-    let (Some(snapshot), Answer::Decision(decision)) = (snapshot, state?) else {
-        return Err(StoreError::Unavailable("the store gave the wrong answer".into()));
+    let decision = state.and_then(Decision::from_answer)?;
+    let (Some(snapshot), Some(outcome)) = (snapshot, decision.outcomes().first()) else {
+        return Ok(Answer::Decision(decision));
     };
-    let Some(outcome) = decision.outcomes().first() else { return Ok(Answer::Decision(decision)) };
     let tokens = ahead.saturating_add(cost.into());
     let wait = match snapshot.limit().policy() {
         policy if cost > policy.capacity() => None,
@@ -225,10 +225,7 @@ where
             let snapshot = call.snapshot();
             let behind = call.behind();
             let parts = call.or_look(behind).under(snapshot.as_ref());
-            let mut answers = Answers::new();
-            store.submit(&[parts.operation()], &mut answers).await;
-            let missing = || StoreError::Unavailable("the store gave no answer".into());
-            let mut answer = answers.pop().unwrap_or_else(|| Err(missing()));
+            let mut answer = ask(store, parts.operation()).await;
             if let Some(behind) = behind {
                 answer = overtaking(snapshot.as_ref(), answer, behind);
             }
@@ -241,6 +238,17 @@ impl<S: ?Sized, T> fmt::Debug for Request<'_, S, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Request").field(&self.call).finish()
     }
+}
+
+/// Asks a store one thing.
+pub(crate) async fn ask<S: Store + ?Sized>(
+    store: &S,
+    operation: Operation<'_>,
+) -> Result<Answer, StoreError> {
+    let mut answers = Answers::new();
+    store.submit(&[operation], &mut answers).await;
+    let missing = || StoreError::Unavailable("the store gave no answer".into());
+    answers.pop().unwrap_or_else(|| Err(missing()))
 }
 
 /// The answers that requests give.

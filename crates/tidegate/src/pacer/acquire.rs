@@ -9,7 +9,8 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{ChargeError, MAX_CHARGES, Receipt, StoreError};
+use tidegate_core::decide::check_list;
+use tidegate_core::{Receipt, StoreError};
 
 use super::claim::{Claim, Oversize};
 use super::driver::{Place, Post};
@@ -190,9 +191,7 @@ impl Queued {
             Err(Refused::Failed(error)) => Err(error.into()),
         })
     }
-}
 
-impl Queued {
     fn leave(mut self) {
         self.scope.lock().drivers.left(&mut self.post);
         self.scope.leave(self.id);
@@ -244,9 +243,7 @@ impl Waiting {
             Err(error) => Poll::Ready(Err(error)),
         }
     }
-}
 
-impl Waiting {
     /// Leaves the queue, if it is in it.
     fn leave(&mut self) {
         if let Some(queued) = self.queued.take() {
@@ -321,11 +318,8 @@ impl Acquire {
         if !self.scope.is_local() && place == Place::Thread {
             return Err(AcquireError::NoRuntime);
         }
-        match self.claims.len() {
-            0 => Err(StoreError::from(ChargeError::Empty).into()),
-            1..=MAX_CHARGES => Ok(()),
-            many => Err(StoreError::from(ChargeError::TooMany(many)).into()),
-        }
+        check_list(self.claims.len()).map_err(StoreError::from)?;
+        Ok(())
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Time, WallTime};
+use tidegate_core::{Answer, Operation, Store, StoreError, Time, WallTime};
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock as _, wall_now};
 
 use crate::engine::Engine;
+use crate::request::ask;
 
 /// The store of a pacer and of its claims. Made from an [`Engine`], which stays the owner.
 #[derive(Clone, Debug)]
@@ -46,14 +47,10 @@ impl Bank {
 
     /// Asks the store, whichever it is.
     pub(super) async fn ask(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
-        let store: &dyn Store = match &self.0 {
-            Kind::Local(store) => &**store,
-            Kind::Shared(store) => &**store,
-        };
-        let mut answers = Answers::new();
-        store.submit(&[operation], &mut answers).await;
-        let missing = || StoreError::Unavailable("the store gave no answer".into());
-        answers.pop().unwrap_or_else(|| Err(missing()))
+        match &self.0 {
+            Kind::Local(store) => ask(&**store, operation).await,
+            Kind::Shared(store) => ask(&**store, operation).await,
+        }
     }
 }
 

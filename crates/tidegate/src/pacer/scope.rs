@@ -87,25 +87,24 @@ impl Scope {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Does something under the lock, moves the queue on, and wakes who was granted.
+    pub(super) fn act<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        self.act_and_look(act).0
+    }
+
     /// Moves the queue on, and wakes who was granted. Says when there is more to do.
     pub(super) fn refresh(&self) -> Option<Time> {
+        self.act_and_look(|_| ()).1
+    }
+
+    fn act_and_look<R>(&self, act: impl FnOnce(&mut State) -> R) -> (R, Option<Time>) {
         let mut state = self.lock();
+        let result = act(&mut state);
         let until = self.move_on(&mut state);
         let wakes = state.heart.wakes();
         drop(state);
         drop(wakes);
-        until
-    }
-
-    /// Does something under the lock, moves the queue on, and wakes who was granted.
-    pub(super) fn act<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.lock();
-        let result = act(&mut state);
-        self.move_on(&mut state);
-        let wakes = state.heart.wakes();
-        drop(state);
-        drop(wakes);
-        result
+        (result, until)
     }
 
     /// Grants what can be granted now; says when there is more to do. A shared store is not asked

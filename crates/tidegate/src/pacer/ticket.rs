@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry,
-    Settlement, StoreError, Time,
+    Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry, Settlement,
+    StoreError, Target, Time,
 };
 
 use super::bank::Bank;
 use super::claim::{Claim, Oversize};
 use super::slab::Id;
 use super::tenant::Demands;
+use crate::request::FromAnswer as _;
 use crate::terms::Snapshot;
 
 /// The claims of one acquire.
@@ -79,10 +80,13 @@ impl<'c> Moment<'c> {
         self.claims.iter().zip(&self.snapshots).map(charge).collect()
     }
 
+    fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+        let pairs = self.claims.iter().zip(&self.snapshots);
+        pairs.map(|(claim, terms)| terms.target(claim.key.as_key()))
+    }
+
     fn corrections(&self, deltas: impl Iterator<Item = i64>) -> SmallVec<[Correction<'_>; 2]> {
-        let targets = self.claims.iter().zip(&self.snapshots);
-        let targets = targets.map(|(claim, terms)| terms.target(claim.key.as_key()));
-        targets.zip(deltas).map(|(target, delta)| Correction { target, delta }).collect()
+        self.targets().zip(deltas).map(|(target, delta)| Correction { target, delta }).collect()
     }
 }
 
@@ -103,7 +107,7 @@ impl Ticket {
         } else {
             Operation::Reserve { charges: &charges, horizon: lead }
         };
-        match decision(bank.ask(operation).await) {
+        match bank.ask(operation).await.and_then(Decision::from_answer) {
             Ok(Decision::Allowed(grant)) => {
                 let charged = self.take_debt(bank, &moment, &charges).await;
                 Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged }
@@ -129,11 +133,9 @@ impl Ticket {
         let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
         let corrections = moment.corrections(deltas);
         let settle = Operation::Settle { corrections: &corrections, receipt: None };
-        let applied = match bank.ask(settle).await {
-            Ok(Answer::Settled(settlement)) => settlement.applied,
-            // A store that fails now forgives the debt.
-            _ => SmallVec::new(),
-        };
+        let settlement = bank.ask(settle).await.and_then(Settlement::from_answer);
+        // A store that fails now forgives the debt.
+        let applied = settlement.map(|settlement| settlement.applied).unwrap_or_default();
         let applied = applied.into_iter().chain(std::iter::repeat(0));
         charges
             .iter()
@@ -216,8 +218,7 @@ impl Ticket {
     /// Gives back the slots of claims on a concurrency policy.
     pub(super) async fn release_slots(&self, bank: &Bank, receipt: &Receipt) {
         let moment = Moment::of(&self.claims);
-        let targets: SmallVec<[_; 2]> =
-            moment.charges(|_, _| 0).into_iter().map(|charge| charge.target).collect();
+        let targets: SmallVec<[_; 2]> = moment.targets().collect();
         // As above; a slot with a lease runs out.
         let _ = bank.ask(Operation::Release { targets: &targets, receipt }).await;
     }
@@ -232,10 +233,7 @@ impl Ticket {
         let moment = Moment::of(&self.claims);
         let corrections = moment.corrections(deltas.iter().copied());
         let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
-        match bank.ask(settle).await? {
-            Answer::Settled(settlement) => Ok(settlement),
-            _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
-        }
+        bank.ask(settle).await.and_then(Settlement::from_answer)
     }
 
     /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
@@ -262,7 +260,7 @@ impl Ticket {
             return Ok(Err(index));
         }
         let charges = moment.charges(|_, _| 0);
-        let decision = decision(bank.ask(Operation::Peek(&charges)).await)?;
+        let decision = bank.ask(Operation::Peek(&charges)).await.and_then(Decision::from_answer)?;
         let mut longest = Duration::ZERO;
         for (index, outcome) in decision.outcomes().iter().enumerate() {
             let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));
@@ -284,13 +282,6 @@ pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Optio
         Policy::Allowance(_) if tokens > outcome.remaining => None,
         // Nobody knows when slots are released.
         _ => Some(Duration::ZERO),
-    }
-}
-
-fn decision(answer: Result<Answer, StoreError>) -> Result<Decision, StoreError> {
-    match answer? {
-        Answer::Decision(decision) => Ok(decision),
-        _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
     }
 }
 
