@@ -14,6 +14,7 @@ mod soak;
 mod tally;
 mod test;
 mod tidy;
+mod tools;
 mod vectors;
 
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ enum Task {
     /// Run every check: formatting, lints, tidy, vectors, documentation, no_std, features, tests,
     /// models. Stops at the first step that fails; the last line is "N passed, M failed".
     Test,
+    /// Install what the tests need and is missing: Redis and Valkey. `test` does so too.
+    Tools,
     /// Check what the compiler does not: dependency arrows, licences, file sizes, names, paths.
     Tidy,
     /// Write the vector file from the rational-number oracle.
@@ -53,6 +56,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Test => return test::run(),
+        Task::Tools => tools::run(),
         Task::Tidy => tidy::run(),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),

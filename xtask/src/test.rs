@@ -1,16 +1,15 @@
 //! `cargo xtask test`: every check there is, in the order in which mistakes are cheap to find.
 
 use std::env;
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::models::{self, Checker};
 use crate::process;
-use crate::project;
 use crate::tally::Tally;
-use crate::{features, no_std, tidy, vectors};
+use crate::{features, no_std, tidy, tools, vectors};
 
 /// Runs the steps until one fails; the last line says how many tests passed and failed.
 pub(crate) fn run() -> ExitCode {
@@ -27,7 +26,7 @@ pub(crate) fn run() -> ExitCode {
 fn steps(session: &mut Session) -> Result<()> {
     // A build server must not change the lock file; a developer who adds a dependency does.
     let locked: &[&str] = if env::var_os("CI").is_some() { &["--locked"] } else { &[] };
-    session.step("tools", tools)?;
+    session.step("tools", tools::run)?;
     session.step("formatting", || process::run(process::cargo(["fmt", "--all", "--check"])))?;
     session.step("lints", || clippy(locked))?;
     session.step("tidy", tidy::run)?;
@@ -38,22 +37,6 @@ fn steps(session: &mut Session) -> Result<()> {
     session.tests("tests", |tally| tests(locked, tally))?;
     session.tests("models, loom", |tally| models::check(Checker::Loom, locked, tally))?;
     session.tests("models, shuttle", |tally| models::check(Checker::Shuttle, locked, tally))
-}
-
-/// What the other steps need. There is nothing to install but two components of the toolchain.
-fn tools() -> Result<()> {
-    for component in ["fmt", "clippy"] {
-        let mut command = process::cargo([component, "--version"]);
-        let found = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
-        if !found.is_ok_and(|status| status.success()) {
-            bail!("cargo {component} is missing; run: rustup component add rustfmt clippy");
-        }
-    }
-    let found = process::git(["--version"]).stdout(Stdio::null()).status();
-    if project::is_clone() && !found.is_ok_and(|status| status.success()) {
-        bail!("git is missing; install it with the package manager of the system");
-    }
-    Ok(())
 }
 
 fn clippy(locked: &[&str]) -> Result<()> {
@@ -124,6 +107,8 @@ fn seconds(span: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::bail;
+
     use super::*;
 
     #[test]

@@ -9,6 +9,7 @@
 //! - [`compose`], [`random`]: where the scenarios of both come from.
 //! - [`conformance`]: the suite that is the contract.
 //! - [`concurrency`]: many threads on one store.
+#![cfg_attr(feature = "launch", doc = "- [`launch`]: real servers, a slow network, processes.")]
 //!
 //! A store runs all of it like this:
 //!
@@ -28,11 +29,14 @@
 //! }
 //! ```
 //!
-//! Nothing here reads a clock, sleeps, or belongs into a program.
+//! Nothing here sleeps or belongs into a program, and nothing but the feature `launch`, which
+//! waits for other processes, reads a clock.
 
 pub mod compose;
 pub mod concurrency;
 pub mod conformance;
+#[cfg(feature = "launch")]
+pub mod launch;
 pub mod oracle;
 pub mod property;
 pub mod random;

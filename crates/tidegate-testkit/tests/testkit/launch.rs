@@ -1,0 +1,25 @@
+//! The launchers: what they start does what a test tells it, and is gone afterwards.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod orphans;
+mod peers;
+mod proxies;
+mod servers;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Whether a process is there; one that has ended and was not waited for is not.
+fn lives(pid: u32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The state of a process as a letter of the system's: `T` is frozen.
+fn state(pid: u32) -> Option<char> {
+    let stat: io::Result<String> = std::fs::read_to_string(proc(pid).join("stat"));
+    stat.ok()?.rsplit_once(") ")?.1.chars().next()
+}
+
+fn proc(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
+}

@@ -1,0 +1,46 @@
+//! A test that is killed cannot clean up. Its servers and their folders go all the same.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
+
+use super::{lives, proc};
+
+const ENDING: &str = "TIDEGATE_TEST_ENDING";
+
+/// A server that no `Drop` ever stops, as a program's tests would share it.
+static SHARED: OnceLock<RedisServer> = OnceLock::new();
+
+#[test]
+fn no_server_outlives_its_test() {
+    let Some(ending) = Peer::told(ENDING) else {
+        for ending in ["killed", "killed frozen", "shared"] {
+            watch(ending);
+        }
+        return;
+    };
+    let server = SHARED.get_or_init(|| RedisServer::start(Flavor::Redis));
+    if ending == "killed frozen" {
+        server.stop();
+    }
+    Peer::report(&server.pid().to_string());
+    // Waits for the end of the pipe, or for its own.
+    let _ = Peer::heard();
+}
+
+fn watch(ending: &str) {
+    let name = "launch::orphans::no_server_outlives_its_test";
+    let mut peer = Peer::spawn(name, &[(ENDING, ending)]);
+    let server: u32 = peer.line().parse().unwrap();
+    assert!(lives(server));
+    let folder: PathBuf = std::fs::read_link(proc(server).join("cwd")).unwrap();
+    assert!(folder.join("server.conf").exists());
+    if ending == "shared" {
+        assert_eq!(peer.finish(), [] as [&str; 0]);
+    } else {
+        peer.kill();
+    }
+    wait_until("the server's end", || (!lives(server)).then_some(()));
+    wait_until("the end of its folder", || (!folder.exists()).then_some(()));
+}

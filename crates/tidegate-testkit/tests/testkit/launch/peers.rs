@@ -1,0 +1,56 @@
+//! Processes of the test's own program.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tidegate_testkit::launch::Peer;
+
+use super::{lives, state};
+
+const ROLE: &str = "TIDEGATE_TEST_PEER";
+
+#[test]
+fn a_peer_hears_and_reports() {
+    if let Some(role) = Peer::told(ROLE) {
+        Peer::report(&format!("ready, {role}"));
+        while let Some(line) = Peer::heard() {
+            Peer::report(&line.to_uppercase());
+        }
+        return;
+    }
+    let name = "launch::peers::a_peer_hears_and_reports";
+    let mut peers: Vec<Peer> =
+        ["one", "two"].iter().map(|role| Peer::spawn(name, &[(ROLE, role)])).collect();
+    let mut other = peers.pop().unwrap();
+    let mut peer = peers.pop().unwrap();
+    assert_eq!(peer.line(), "ready, one");
+    assert_eq!(other.line(), "ready, two");
+    assert_ne!(peer.pid(), other.pid());
+
+    peer.stop();
+    assert_eq!(state(peer.pid()), Some('T'));
+    peer.say("frozen");
+    peer.cont();
+    assert_eq!(peer.line(), "FROZEN");
+    peer.say("unread");
+    assert_eq!(peer.finish(), ["UNREAD"]);
+
+    let pid = other.pid();
+    drop(other);
+    assert!(!lives(pid), "a dropped peer is killed");
+}
+
+#[test]
+fn a_peer_that_fails_fails_the_test() {
+    if Peer::told(ROLE).is_some() {
+        panic!("as it was told");
+    }
+    let failure = |name: &str| {
+        let peer = Peer::spawn(name, &[(ROLE, "failing")]);
+        let panic = catch_unwind(AssertUnwindSafe(|| peer.finish())).unwrap_err();
+        panic.downcast_ref::<String>().unwrap().clone()
+    };
+    let told = failure("launch::peers::a_peer_that_fails_fails_the_test");
+    assert!(told.contains("the peer failed") && told.contains("as it was told"), "{told}");
+    let told = failure("launch::peers::no_such_test");
+    assert!(told.contains("no test of that name"), "{told}");
+}

