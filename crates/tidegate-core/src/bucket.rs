@@ -83,6 +83,18 @@ impl Bucket {
         self.full
     }
 
+    /// Time from the deepest debt to full.
+    #[must_use]
+    pub const fn deepest(&self) -> Exact {
+        self.deepest
+    }
+
+    /// The furthest that an arrival time can honestly lie ahead: debt and horizon together.
+    #[must_use]
+    pub const fn ceiling(&self) -> Exact {
+        self.ceiling
+    }
+
     /// The time that `tokens` take to come: `tokens * P / N`, exactly.
     ///
     /// Anything beyond capacity and debt gives a span beyond every clamp.

@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::failure::FailureRule;
 use crate::receipt::Receipt;
 
 /// The outcomes of a list, in the order of its charges.
@@ -110,6 +111,24 @@ impl Decision {
         }
     }
 
+    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{Decision, FailureRule, Grant, Receipt};
+    /// let grant = Grant::new(Default::default(), Duration::ZERO, Receipt::default());
+    /// assert_eq!(Decision::Allowed(grant.clone()).degraded(), None);
+    /// let decision = Decision::Allowed(grant.degraded(FailureRule::Open));
+    /// assert_eq!(decision.degraded(), Some(FailureRule::Open));
+    /// ```
+    #[must_use]
+    pub const fn degraded(&self) -> Option<FailureRule> {
+        match self {
+            Self::Allowed(grant) => grant.degraded,
+            Self::Denied(denial) => denial.degraded,
+        }
+    }
+
     /// The grant, if allowed.
     #[must_use]
     pub fn granted(self) -> Option<Grant> {
@@ -132,6 +151,8 @@ pub struct Grant {
     pub wait: Duration,
     /// What settle, release and cancel take back.
     pub receipt: Receipt,
+    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    pub degraded: Option<FailureRule>,
 }
 
 impl Grant {
@@ -140,7 +161,14 @@ impl Grant {
     pub fn new(outcomes: Outcomes, wait: Duration, receipt: Receipt) -> Self {
         let least = outcomes.iter().enumerate().min_by_key(|(_, outcome)| outcome.remaining);
         let binding = least.map_or(0, |(index, _)| index);
-        Self { outcomes, binding, wait, receipt }
+        Self { outcomes, binding, wait, receipt, degraded: None }
+    }
+
+    /// The grant, marked as one of a failure rule instead of the store.
+    #[must_use]
+    pub fn degraded(mut self, rule: FailureRule) -> Self {
+        self.degraded = Some(rule);
+        self
     }
 }
 
@@ -154,6 +182,8 @@ pub struct Denial {
     pub by: usize,
     /// The longest wait.
     pub retry: Retry,
+    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    pub degraded: Option<FailureRule>,
 }
 
 impl Denial {
@@ -166,7 +196,14 @@ impl Denial {
                 (by, longest) = (index, outcome.retry);
             }
         }
-        Self { outcomes, by, retry: longest.unwrap_or(Retry::Never) }
+        Self { outcomes, by, retry: longest.unwrap_or(Retry::Never), degraded: None }
+    }
+
+    /// The denial, marked as one of a failure rule instead of the store.
+    #[must_use]
+    pub fn degraded(mut self, rule: FailureRule) -> Self {
+        self.degraded = Some(rule);
+        self
     }
 }
 

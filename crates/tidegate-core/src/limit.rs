@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::failure::FailureRule;
 use crate::policy::Policy;
 
 /// The longest name of a limit, in bytes.
@@ -101,6 +102,7 @@ struct Inner {
     inline: bool,
     current: Revision,
     past: Vec<Revision>,
+    on_failure: Option<FailureRule>,
 }
 
 impl Limit {
@@ -138,7 +140,8 @@ impl Limit {
 
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
         let current = Revision { generation: 0, policy, change: Change::default() };
-        Self(Arc::new(Inner { identity, inline, current, past: Vec::new() }))
+        let past = Vec::new();
+        Self(Arc::new(Inner { identity, inline, current, past, on_failure: None }))
     }
 
     /// The same limit with another policy, one generation on.
@@ -160,6 +163,29 @@ impl Limit {
         past.push(self.0.current);
         let current = Revision { generation, policy, change };
         Ok(Self(Arc::new(Inner { identity: self.0.identity.clone(), current, past, ..*self.0 })))
+    }
+
+    /// The same limit with a rule for the time in which its store does not answer. The rule is no
+    /// part of the identity or the policy: buckets, generation and history stay, and a revision
+    /// keeps the rule.
+    ///
+    /// ```
+    /// use tidegate_core::{FailureRule, Limit, Policy};
+    /// let budget = Limit::named("budget", Policy::per_minute(100).build()?)?;
+    /// assert_eq!(budget.failure_rule(), None);
+    /// let strict = budget.on_failure(FailureRule::Closed);
+    /// assert_eq!((&strict, strict.failure_rule()), (&budget, Some(FailureRule::Closed)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_failure(&self, rule: FailureRule) -> Self {
+        Self(Arc::new(Inner { on_failure: Some(rule), ..(*self.0).clone() }))
+    }
+
+    /// What is decided while the store does not answer; `None` leaves it to whoever decides then.
+    #[must_use]
+    pub fn failure_rule(&self) -> Option<FailureRule> {
+        self.0.on_failure
     }
 
     /// The identity, shared.
@@ -245,6 +271,21 @@ mod tests {
             Limit::inline(policy(3)).revise(policy(4), Change::Reset).unwrap_err(),
             LimitError::Inline
         );
+    }
+
+    #[test]
+    fn a_failure_rule_changes_nothing_else_and_outlives_revisions() {
+        let first = Limit::named("a", policy(1)).unwrap();
+        let second = first.revise(policy(2), Change::KeepTokens).unwrap();
+        let ruled = second.on_failure(FailureRule::Open);
+        assert_eq!((ruled.identity(), ruled.generation()), ("a", 1));
+        assert_eq!(ruled.since(0).unwrap().count(), 2);
+        assert_eq!(ruled.policy(), second.policy());
+        let third = ruled.revise(policy(3), Change::Reset).unwrap();
+        assert_eq!(third.failure_rule(), Some(FailureRule::Open));
+        let inline = Limit::inline(policy(1)).on_failure(FailureRule::Closed);
+        assert_eq!(inline, Limit::inline(policy(1)));
+        assert!(inline.is_inline());
     }
 
     #[test]

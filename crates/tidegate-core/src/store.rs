@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
+use core::num::NonZeroU32;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
@@ -134,7 +135,22 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn wall_time(&self) -> Option<WallTime> {
         None
     }
+
+    /// How many nodes were last seen to share this store, this one included; `None` if it is not
+    /// shared or nobody knows yet. It answers at once, from what the store has heard so far.
+    fn nodes(&self) -> Option<NonZeroU32> {
+        None
+    }
+
+    /// Finds out whether the store answers at all, spending nothing. The default is a store that
+    /// always does.
+    fn probe(&self) -> Probe<'_> {
+        Box::pin(core::future::ready(Ok(())))
+    }
 }
+
+/// Whether a store answers, under way.
+pub type Probe<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
 /// Answers under way: already there, or a future to wait for.
 #[must_use = "the answers are there once this has been awaited"]

@@ -107,6 +107,12 @@ impl Windows {
         bounds.is_sorted_by(|a, b| a < b).then_some(Self { bounds })
     }
 
+    /// The four bounds, in seconds since the Unix epoch.
+    #[must_use]
+    pub const fn bounds(&self) -> [u32; 4] {
+        self.bounds
+    }
+
     /// The end, in seconds since the Unix epoch, of the window that holds `wall`.
     ///
     /// `None` when it is in none of the three: the clocks of caller and store disagree by more

@@ -1,0 +1,160 @@
+//! How a store is opened.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+
+use crate::error::OpenError;
+use crate::gather::gather;
+use crate::link::Link;
+use crate::names::Names;
+use crate::script::Script;
+use crate::store::RedisStore;
+
+/// Builds a [`RedisStore`].
+#[derive(Clone, Debug)]
+#[must_use = "a store is opened by `open`"]
+pub struct RedisBuilder {
+    address: Address,
+    prefix: Option<String>,
+    ttl: Option<Duration>,
+    #[cfg(feature = "tls")]
+    tls: Tls,
+    #[cfg(feature = "manual-clock")]
+    clock: Option<String>,
+}
+
+/// The address, with what must not be shown.
+#[derive(Clone)]
+struct Address(String);
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Address(..)")
+    }
+}
+
+/// Certificates, in PEM.
+#[cfg(feature = "tls")]
+#[derive(Clone, Default)]
+struct Tls {
+    root: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+#[cfg(feature = "tls")]
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tls(..)")
+    }
+}
+
+impl RedisBuilder {
+    pub(crate) fn new(address: &str) -> Self {
+        Self {
+            address: Address(address.to_owned()),
+            prefix: None,
+            ttl: None,
+            #[cfg(feature = "tls")]
+            tls: Tls::default(),
+            #[cfg(feature = "manual-clock")]
+            clock: None,
+        }
+    }
+
+    /// What every key starts with. Default `tidegate:`. Stores with different prefixes on one
+    /// server have nothing in common.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = Some(prefix.into());
+        self
+    }
+
+    /// How long a bucket that nobody uses is kept. Default: twice the time it takes to fill, at
+    /// least a minute. A bucket is always kept until it is full, and a held one until it reopens,
+    /// however short this is: otherwise its end would give its tokens back early.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Trusts this certificate authority (PEM) instead of those of the system.
+    #[cfg(feature = "tls")]
+    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.tls.root = Some(pem.into());
+        self
+    }
+
+    /// Shows this certificate (PEM) and its key to a server that asks for one.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.tls.identity = Some((certificate.into(), key.into()));
+        self
+    }
+
+    /// Reads the time from a list in the server, seconds and microseconds, instead of its clock.
+    #[cfg(feature = "manual-clock")]
+    pub fn clock_in(mut self, list: impl Into<String>) -> Self {
+        self.clock = Some(list.into());
+        self
+    }
+
+    /// Opens the store on the tokio runtime that this is called in, which from then on runs its
+    /// connection. The server need not be there yet: the store connects in the background, and
+    /// operations fail until it has. [`RedisStore::connected`] waits for the first try.
+    ///
+    /// # Errors
+    /// When the address or the prefix is not usable, or there is no runtime.
+    pub fn open(self) -> Result<RedisStore, OpenError> {
+        let runtime = Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
+        let names = self.prefix.as_deref().map_or_else(|| Ok(Names::default()), Names::new)?;
+        #[cfg(feature = "manual-clock")]
+        let script = self.clock.as_deref().map_or_else(Script::new, Script::with_clock_in);
+        #[cfg(not(feature = "manual-clock"))]
+        let script = Script::new();
+        let client = self.client()?;
+        let node = getrandom::u64().map_err(OpenError::Random)?;
+        let leases = getrandom::u64().map_err(OpenError::Random)?;
+        let link = Arc::new(Link::new(client, names, script, node));
+        let (outbox, inbox) = mpsc::unbounded_channel();
+        let tasks = [
+            runtime.spawn(link.clone().keep()).abort_handle(),
+            runtime.spawn(gather(link.clone(), inbox)).abort_handle(),
+        ];
+        Ok(RedisStore::new(link, outbox, tasks, self.ttl, leases))
+    }
+
+    fn client(&self) -> Result<Client, OpenError> {
+        // The client's own text may repeat the address, and with it a password.
+        let unusable = |error: redis::RedisError| OpenError::Address(error.category().to_owned());
+        if self.address.0.starts_with("rediss:") && !cfg!(feature = "tls") {
+            return Err(OpenError::NoTls);
+        }
+        let info: ConnectionInfo =
+            self.address.0.as_str().into_connection_info().map_err(unusable)?;
+        // Without it small calls wait for the acknowledgement of the ones before.
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        // The name of the client library is one more command that a user would have to be permitted.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let info = info.set_redis_settings(settings);
+        #[cfg(feature = "tls")]
+        if self.address.0.starts_with("rediss:") {
+            use redis::{ClientTlsConfig, TlsCertificates};
+            // Fails when the program has chosen a provider already: then that one is used.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let identity = self.tls.identity.clone();
+            let client_tls = identity
+                .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            let certificates = TlsCertificates { client_tls, root_cert: self.tls.root.clone() };
+            return Client::build_with_tls(info, certificates).map_err(unusable);
+        }
+        Client::open(info).map_err(unusable)
+    }
+}

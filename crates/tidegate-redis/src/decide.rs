@@ -1,0 +1,111 @@
+//! Take, peek and reserve.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Account, Answer, ChargeError, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
+    decide,
+};
+
+use crate::error::Fault;
+use crate::job::{Code, Job, Verdict};
+use crate::number::{Reader, put_time};
+use crate::plan::{Desk, Step};
+use crate::seats::{Found, Seats, found};
+
+/// Whether a decision spends, and when at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Take,
+    Peek,
+    Reserve(Duration),
+}
+
+impl Mode {
+    fn horizon(self) -> Duration {
+        match self {
+            Self::Take | Self::Peek => Duration::ZERO,
+            Self::Reserve(horizon) => horizon,
+        }
+    }
+}
+
+/// What the server is asked.
+pub(crate) fn job(seats: &Seats<'_>, mode: Mode, desk: Desk<'_>) -> Result<Job, Fault> {
+    let mut job = Job::new(match mode {
+        Mode::Take => Code::Take,
+        Mode::Peek => Code::Peek,
+        Mode::Reserve(_) => Code::Reserve,
+    });
+    if let Mode::Reserve(horizon) = mode {
+        let asked = seats.list.iter().filter(|seat| seat.amount > 0);
+        let policies = asked.map(|seat| seat.policy().horizon());
+        let nearest = policies.fold(horizon, Duration::min);
+        put_time(Time::ZERO.after(nearest), job.head());
+    }
+    for seat in &seats.list {
+        let mut item = seat.item(desk.names, seat.cost(), desk.ttl)?;
+        if mode != Mode::Peek {
+            item.tail.extend(seat.lease.to_le_bytes());
+        }
+        job.push(item);
+    }
+    Ok(job)
+}
+
+/// What the server's answer means.
+pub(crate) fn step(
+    seats: &Seats<'_>,
+    mode: Mode,
+    reader: &mut Reader<'_>,
+    now: Now,
+    desk: Desk<'_>,
+) -> Result<Step, StoreError> {
+    let verdict = Verdict::read(reader)?;
+    match verdict {
+        Verdict::Skipped => return Ok(Step::Again),
+        Verdict::OtherWindows => return Err(other_windows(seats, now)),
+        _ => {}
+    }
+    let found = found(seats, reader)?;
+    if let Some(index) = seats.newer(&found) {
+        return Ok(Step::Learn(index));
+    }
+    if verdict == Verdict::Stale {
+        return Ok(Step::Convert(found));
+    }
+    let decision = decision(seats, &found, mode, now, desk)?;
+    // What the script did and what the core makes of the same numbers are one decision.
+    let agree = mode == Mode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
+    if agree { Ok(Step::Done(Answer::Decision(decision))) } else { Err(Fault::Nonsense.into()) }
+}
+
+fn decision(
+    seats: &Seats<'_>,
+    found: &[Found],
+    mode: Mode,
+    now: Now,
+    desk: Desk<'_>,
+) -> Result<Decision, StoreError> {
+    let mut accounts = seats.accounts(found, now)?;
+    let Some(start) = decide::start(&accounts, mode.horizon(), now) else {
+        let outcomes = decide::refused(&accounts, seats.order(), now);
+        return Ok(Decision::Denied(Denial::new(outcomes)));
+    };
+    decide::spend(&mut accounts, start, now);
+    let outcomes = decide::granted(&accounts, seats.order(), now);
+    if mode == Mode::Peek {
+        return Ok(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, Receipt::default())));
+    }
+    let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();
+    let receipt = Receipt::new(desk.issuer, start, seats.stamps(&states));
+    Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
+}
+
+/// Which of the calendar windows do not hold the server's time.
+pub(crate) fn other_windows(seats: &Seats<'_>, now: Now) -> StoreError {
+    let strange = |windows: tidegate_core::Windows| windows.end_of(now.wall).is_none();
+    let index = seats.list.iter().position(|seat| seat.target.windows.is_some_and(strange));
+    ChargeError::OtherWindows(index.unwrap_or(0)).into()
+}

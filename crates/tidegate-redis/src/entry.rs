@@ -1,0 +1,178 @@
+//! What is stored for a bucket, and how it stands under the policy that decides.
+
+use tidegate_core::{Exact, Policy, State, Time};
+
+use crate::error::Fault;
+use crate::names::FORMAT;
+use crate::number::{Pair, Reader, put};
+use crate::roll::Roll;
+
+const FRESH: u8 = 0;
+const BUCKET: u8 = 1;
+const QUOTA: u8 = 2;
+const ALLOWANCE: u8 = 3;
+/// Set beside the kind when a hold follows.
+const WITH_HOLD: u8 = 128;
+
+/// A value as the script reads and writes it. Words are pairs of the bucket's own rate, or counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    kind: u8,
+    generation: u64,
+    words: [u64; 2],
+    hold: Option<Hold>,
+}
+
+/// Until when a key is closed, and under which policy that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hold {
+    until: Time,
+    generation: u64,
+}
+
+/// How an entry stands under the policy that decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: State,
+    pub(crate) held_until: Time,
+    /// The entry itself is under another policy, or held by one until an instant that has passed.
+    pub(crate) converted: bool,
+}
+
+impl Entry {
+    /// The entry of an answer.
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Fault> {
+        let kind = reader.byte()?;
+        if kind == FRESH {
+            return Ok(Self::default());
+        }
+        let (generation, words) = (reader.number()?, [reader.number()?, reader.number()?]);
+        let hold = if kind & WITH_HOLD == 0 {
+            None
+        } else {
+            Some(Hold { until: reader.time()?, generation: reader.number()? })
+        };
+        let kind = kind & !WITH_HOLD;
+        if kind > ALLOWANCE {
+            return Err(Fault::Nonsense);
+        }
+        Ok(Self { kind, generation, words, hold })
+    }
+
+    /// The value as it is stored: empty for an entry that is the same as none.
+    pub(crate) fn stored(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(50);
+        if self.kind == FRESH && self.hold.is_none() {
+            return bytes;
+        }
+        bytes.extend([FORMAT, self.kind]);
+        put(self.generation, &mut bytes);
+        put(self.words[0], &mut bytes);
+        put(self.words[1], &mut bytes);
+        if let Some(hold) = self.hold {
+            crate::number::put_time(hold.until, &mut bytes);
+            put(hold.generation, &mut bytes);
+        }
+        bytes
+    }
+
+    /// The newest generation that the entry knows of.
+    pub(crate) fn newest(&self) -> u64 {
+        self.generation.max(self.hold.map_or(0, |hold| hold.generation))
+    }
+
+    /// How the entry stands at `now` under the policy that decides for `roll`.
+    pub(crate) fn standing(&self, roll: &Roll, now: Time) -> Standing {
+        let generation = roll.index_of(self.generation);
+        let state = self.state(roll.policy_of(self.generation));
+        let state = match roll.limit().policy() {
+            // Slots are kept elsewhere and outlive every change.
+            Policy::Concurrency(_) => State::Fresh,
+            _ => state.carried(roll.limit(), generation, now),
+        };
+        let mut standing = Standing {
+            state,
+            held_until: Time::ZERO,
+            converted: self.kind != FRESH && self.generation != roll.generation(),
+        };
+        if let Some(hold) = self.hold {
+            if hold.until > now || hold.generation == roll.generation() {
+                standing.held_until = hold.until;
+            } else {
+                let generation = roll.index_of(hold.generation);
+                let reopened = State::after_hold(roll.limit(), generation, hold.until, now);
+                standing.state = standing.state.or_less(reopened);
+                standing.converted = true;
+            }
+        }
+        standing
+    }
+
+    /// The entry brought under the policy that decides for `roll`.
+    pub(crate) fn converted(&self, roll: &Roll, now: Time) -> Self {
+        let standing = self.standing(roll, now);
+        let policy = roll.limit().policy();
+        let (kind, words) = match (standing.state, policy) {
+            (State::Bucket(tat), Policy::Bucket(bucket)) => {
+                let pair = Pair::of(tat, bucket);
+                (BUCKET, [pair.us, pair.rest])
+            }
+            (State::Quota { ends, used }, _) => (QUOTA, [ends.into(), used]),
+            (State::Allowance { used }, _) => (ALLOWANCE, [used, 0]),
+            _ => (FRESH, [0, 0]),
+        };
+        let hold = self.hold.filter(|hold| standing.held_until == hold.until);
+        Self { kind, generation: roll.generation(), words, hold }
+    }
+
+    /// Until when the entry must live, at least.
+    pub(crate) fn lasts_until(&self, policy: &Policy) -> Time {
+        let full = match policy {
+            Policy::Bucket(bucket) => bucket.time_to_full().ceil(),
+            _ => 0,
+        };
+        let own = match self.kind {
+            BUCKET => Time::from_nanos((self.words[0] + 1).saturating_mul(1_000)),
+            QUOTA => Time::from_nanos((self.words[0] + 60).saturating_mul(1_000_000_000)),
+            _ => Time::ZERO,
+        };
+        let held = self.hold.map_or(0, |hold| hold.until.as_nanos().saturating_add(full));
+        own.max(Time::from_nanos(held))
+    }
+
+    /// The state, read under the policy that it was written under. That of a policy which nobody
+    /// remembers is rounded up: what is made of it is never in the caller's favour.
+    fn state(&self, policy: Option<&Policy>) -> State {
+        let [first, second] = self.words;
+        match self.kind {
+            BUCKET => State::Bucket(match policy {
+                Some(Policy::Bucket(bucket)) => Pair { us: first, rest: second }.exact(bucket),
+                _ => Exact::whole((first + u64::from(second > 0)).saturating_mul(1_000)),
+            }),
+            QUOTA => State::Quota { ends: u32::try_from(first).unwrap_or(u32::MAX), used: second },
+            ALLOWANCE => State::Allowance { used: first },
+            _ => State::Fresh,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_stored_as_the_script_reads_it() {
+        assert!(Entry::default().stored().is_empty());
+        let plain = Entry { kind: BUCKET, generation: 3, words: [4, 5], hold: None };
+        assert_eq!((plain.stored().len(), plain.stored()[0]), (26, FORMAT));
+        let hold = Some(Hold { until: Time::from_nanos(1_500), generation: 3 });
+        let held = Entry { hold, ..plain };
+        assert_eq!(held.stored().len(), 50);
+        // An answer has the same numbers behind one byte instead of two.
+        let mut answer = vec![BUCKET | WITH_HOLD];
+        answer.extend(&held.stored()[2..]);
+        assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), held);
+        answer[0] = 77;
+        assert!(Entry::read(&mut Reader(&answer)).is_err());
+    }
+}

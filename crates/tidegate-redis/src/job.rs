@@ -1,0 +1,193 @@
+//! Operations as the script takes them, and how many of them become one call.
+
+use std::collections::HashMap;
+
+use redis::Cmd;
+use smallvec::SmallVec;
+
+use crate::error::Fault;
+use crate::names::Name;
+use crate::number::Reader;
+use crate::tariff::Tariff;
+
+/// The most operations that are gathered into one call.
+pub(crate) const MOST_JOBS: usize = 64;
+/// The most keys that one call reads: more would stop the server for too long.
+pub(crate) const MOST_KEYS: usize = 256;
+
+/// What the script knows by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    Take = 1,
+    Reserve = 2,
+    Peek = 3,
+    Settle = 4,
+    Release = 5,
+    Renew = 6,
+    Hold = 7,
+    Reset = 8,
+    Swap = 9,
+    Enrol = 10,
+    Beat = 11,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    code: Code,
+    /// What the operation needs besides its items.
+    head: SmallVec<[u8; 16]>,
+    items: SmallVec<[Item; 2]>,
+}
+
+/// One bucket of an operation: its keys, its tariff, and what else the operation needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Item {
+    pub(crate) entry: Option<Name>,
+    /// The key of slots, of policies or of nodes.
+    pub(crate) other: Option<Name>,
+    pub(crate) tariff: Option<Tariff>,
+    pub(crate) tail: SmallVec<[u8; 40]>,
+}
+
+impl Job {
+    pub(crate) fn new(code: Code) -> Self {
+        Self { code, head: SmallVec::new(), items: SmallVec::new() }
+    }
+
+    pub(crate) fn head(&mut self) -> &mut SmallVec<[u8; 16]> {
+        &mut self.head
+    }
+
+    pub(crate) fn push(&mut self, item: Item) {
+        self.items.push(item);
+    }
+
+    pub(crate) fn with(mut self, item: Item) -> Self {
+        self.items.push(item);
+        self
+    }
+
+    pub(crate) fn keys(&self) -> usize {
+        let keys =
+            |item: &Item| usize::from(item.entry.is_some()) + usize::from(item.other.is_some());
+        self.items.iter().map(keys).sum()
+    }
+}
+
+/// What the server answered: its time in microseconds, and bytes for each operation.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    pub(crate) now_us: u64,
+    pub(crate) each: Vec<Vec<u8>>,
+}
+
+/// The operations of several callers in one call.
+#[derive(Debug, Default)]
+pub(crate) struct Batch<'j> {
+    entries: Numbered<'j>,
+    others: Numbered<'j>,
+    tariffs: Vec<&'j Tariff>,
+    parcels: u16,
+    bytes: Vec<u8>,
+}
+
+impl<'j> Batch<'j> {
+    /// Adds the operations of one caller, which are carried out in order.
+    pub(crate) fn add(&mut self, jobs: &'j [Job]) {
+        self.parcels += 1;
+        // A parcel holds at most 64 operations.
+        self.bytes.push(u8::try_from(jobs.len()).unwrap_or(u8::MAX));
+        for job in jobs {
+            let start = self.bytes.len();
+            let items = u8::try_from(job.items.len()).unwrap_or(u8::MAX);
+            self.bytes.extend([0, 0, job.code as u8, items]);
+            self.bytes.extend_from_slice(&job.head);
+            for item in &job.items {
+                let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
+                let other = item.other.as_ref().map_or(0, |name| self.others.number(name));
+                let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariff(tariff));
+                for number in [entry, other, tariff] {
+                    self.bytes.extend(number.to_le_bytes());
+                }
+                self.bytes.extend_from_slice(&item.tail);
+            }
+            let size = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
+            self.bytes[start..start + 2].copy_from_slice(&size.to_le_bytes());
+        }
+    }
+
+    /// The command that carries everything out.
+    pub(crate) fn command(&self, command: &str, script: &str) -> Cmd {
+        let (entries, others) = (&self.entries.names, &self.others.names);
+        let mut cmd = Cmd::new();
+        cmd.arg(command).arg(script).arg(entries.len() + others.len());
+        for name in entries.iter().chain(others) {
+            cmd.arg(name.as_bytes());
+        }
+        let mut head = Vec::with_capacity(4 + self.bytes.len());
+        head.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_le_bytes());
+        head.extend(self.parcels.to_le_bytes());
+        head.extend_from_slice(&self.bytes);
+        cmd.arg(head);
+        for tariff in &self.tariffs {
+            cmd.arg(tariff.as_slice());
+        }
+        cmd
+    }
+
+    /// Tariffs are few: most operations of a moment are on the same limits at the same cost.
+    fn tariff(&mut self, tariff: &'j Tariff) -> u16 {
+        let known = self.tariffs.iter().rposition(|known| *known == tariff);
+        let index = known.unwrap_or_else(|| {
+            self.tariffs.push(tariff);
+            self.tariffs.len() - 1
+        });
+        u16::try_from(index + 1).unwrap_or(u16::MAX)
+    }
+}
+
+/// Names in the order in which they came, each once, numbered from one.
+#[derive(Debug, Default)]
+struct Numbered<'j> {
+    names: Vec<&'j Name>,
+    numbers: HashMap<&'j Name, u16>,
+}
+
+impl<'j> Numbered<'j> {
+    fn number(&mut self, name: &'j Name) -> u16 {
+        let next = u16::try_from(self.names.len() + 1).unwrap_or(u16::MAX);
+        let number = *self.numbers.entry(name).or_insert(next);
+        if number == next {
+            self.names.push(name);
+        }
+        number
+    }
+}
+
+/// What the server says of an operation before its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Denied,
+    Done,
+    /// An entry is under another policy and must be converted first.
+    Stale,
+    /// The caller's calendar windows do not hold the server's time.
+    OtherWindows,
+    /// An operation before it must be carried out again first.
+    Skipped,
+}
+
+impl Verdict {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Fault> {
+        Ok(match reader.byte()? {
+            0 => Self::Denied,
+            1 => Self::Done,
+            2 => Self::Stale,
+            3 => return Err(Fault::Format(reader.byte()?)),
+            4 => Self::OtherWindows,
+            5 => Self::Skipped,
+            _ => return Err(Fault::Nonsense),
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Numbers as the script sees them: whole, in doubles, never above 2^53.
+
+use tidegate_core::{Bucket, Exact, Time};
+
+use crate::error::Fault;
+
+/// Spans and counts are cut here: far beyond what a policy can ask for, and still exact.
+pub(crate) const MOST: u64 = 1 << 52;
+
+/// The largest quota, allowance or number of slots: with the same again as debt it stays exact.
+pub(crate) const MOST_COUNTED: u64 = 1 << 51;
+
+/// Appends a number to a message.
+pub(crate) fn put(number: u64, into: &mut impl Extend<u8>) {
+    // Exact: every number that is sent is below 2^53.
+    into.extend((number as f64).to_le_bytes());
+}
+
+/// An instant or span as whole microseconds and a rest in units of 1/(1000 N) of a microsecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) us: u64,
+    pub(crate) rest: u64,
+}
+
+impl Pair {
+    /// An exact value of `bucket`'s rate.
+    pub(crate) fn of(value: Exact, bucket: &Bucket) -> Self {
+        let us = value.ns / 1_000;
+        if us >= MOST {
+            return Self { us: MOST, rest: 0 };
+        }
+        let n = u64::from(bucket.rate().tokens());
+        Self { us, rest: value.ns % 1_000 * n + u64::from(value.part) }
+    }
+
+    /// The exact value under `bucket`'s rate.
+    pub(crate) fn exact(self, bucket: &Bucket) -> Exact {
+        let n = u64::from(bucket.rate().tokens());
+        let ns = self.us.saturating_mul(1_000).saturating_add(self.rest / n);
+        // The remainder of a division by 32 bits.
+        #[expect(clippy::cast_possible_truncation)]
+        Exact { ns, part: (self.rest % n) as u32 }
+    }
+
+    pub(crate) fn put(self, into: &mut impl Extend<u8>) {
+        put(self.us, into);
+        put(self.rest, into);
+    }
+}
+
+/// An instant as whole microseconds and nanoseconds.
+pub(crate) fn put_time(time: Time, into: &mut impl Extend<u8>) {
+    put(time.as_nanos() / 1_000, into);
+    put(time.as_nanos() % 1_000, into);
+}
+
+/// Takes numbers off the front of an answer.
+#[derive(Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn byte(&mut self) -> Result<u8, Fault> {
+        let (&first, rest) = self.0.split_first().ok_or(Fault::Nonsense)?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    /// A whole number that is not negative.
+    pub(crate) fn number(&mut self) -> Result<u64, Fault> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(Fault::Nonsense)?;
+        self.0 = rest;
+        let number = f64::from_le_bytes(*head);
+        if !(0.0..=(1_u64 << 53) as f64).contains(&number) || number.fract() != 0.0 {
+            return Err(Fault::Nonsense);
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
+        Ok(number as u64)
+    }
+
+    pub(crate) fn short(&mut self) -> Result<usize, Fault> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(Fault::Nonsense)?;
+        self.0 = rest;
+        Ok(usize::from(u16::from_le_bytes(*head)))
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Fault> {
+        let (head, rest) = self.0.split_at_checked(length).ok_or(Fault::Nonsense)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    /// Whole microseconds and nanoseconds.
+    pub(crate) fn time(&mut self) -> Result<Time, Fault> {
+        let (us, ns) = (self.number()?, self.number()?);
+        Ok(Time::from_nanos(us.saturating_mul(1_000).saturating_add(ns)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Policy;
+
+    use super::*;
+
+    #[test]
+    fn pairs_are_exact_for_the_oddest_rate() {
+        let policy = Policy::rate("999983/min".parse().unwrap()).capacity(7).build().unwrap();
+        let Policy::Bucket(bucket) = policy else { panic!("a bucket") };
+        for value in [
+            Exact { ns: 1_699_920_000_123_456_789, part: 999_982 },
+            Exact { ns: 999, part: 0 },
+            Exact::ZERO,
+        ] {
+            let pair = Pair::of(value, &bucket);
+            assert!(pair.rest < 1_000 * 999_983);
+            assert_eq!(pair.exact(&bucket), value);
+        }
+    }
+
+    #[test]
+    fn answers_are_whole_numbers() {
+        let mut bytes = Vec::new();
+        put(MOST, &mut bytes);
+        assert_eq!(Reader(&bytes).number().unwrap(), MOST);
+        assert!(Reader(&bytes[1..]).number().is_err());
+        for bad in [0.5_f64, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+            assert!(Reader(&bad.to_le_bytes()).number().is_err(), "{bad}");
+        }
+    }
+}

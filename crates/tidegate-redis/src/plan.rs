@@ -1,0 +1,163 @@
+//! An operation on its way: what the server is asked, and what its answer means.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time, WallTime};
+
+use crate::decide::{self, Mode};
+use crate::error::Fault;
+use crate::job::{Code, Item, Job};
+use crate::names::Names;
+use crate::number::{Reader, put_time};
+use crate::seats::{Found, Seats};
+use crate::settle;
+
+/// How a store asks: its names, its number in receipts, its own time to live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Desk<'s> {
+    pub(crate) names: &'s Names,
+    pub(crate) issuer: u64,
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// An operation whose limits are known to all nodes.
+#[derive(Debug)]
+pub(crate) enum Plan<'a> {
+    Decide {
+        seats: Seats<'a>,
+        mode: Mode,
+    },
+    Settle {
+        seats: Seats<'a>,
+        receipt: Option<&'a Receipt>,
+    },
+    /// Release or renew; no job if the receipt has no slots.
+    Leases(Option<Job>),
+    Hold {
+        seats: Seats<'a>,
+        span: Duration,
+    },
+    Reset {
+        seats: Seats<'a>,
+    },
+}
+
+/// What an answer of the server means.
+#[derive(Debug)]
+pub(crate) enum Step {
+    Done(Answer),
+    /// Entries are under another policy: convert them and ask again.
+    Convert(SmallVec<[Found; 2]>),
+    /// The seat's limit has a newer policy than this node knows: learn it and ask again.
+    Learn(usize),
+    /// An operation before it must be done again first.
+    Again,
+}
+
+impl<'a> Plan<'a> {
+    /// What the server is asked; nothing if the answer is known.
+    pub(crate) fn job(&self, desk: Desk<'_>) -> Result<Option<Job>, StoreError> {
+        Ok(Some(match self {
+            Self::Decide { seats, mode } => decide::job(seats, *mode, desk)?,
+            Self::Settle { seats, receipt } => settle::job(seats, *receipt, desk)?,
+            Self::Leases(job) => return Ok(job.clone()),
+            Self::Hold { seats, span } => {
+                let mut job = Job::new(Code::Hold);
+                put_time(Time::ZERO.after(*span), job.head());
+                job.with(seats.list[0].item(desk.names, 0, desk.ttl)?)
+            }
+            Self::Reset { seats } => {
+                let (name, target) = (&seats.list[0].name, &seats.list[0].target);
+                let (entry, other) = (Some(name.clone()), Some(desk.names.slots(target)));
+                Job::new(Code::Reset).with(Item { entry, other, ..Item::default() })
+            }
+        }))
+    }
+
+    /// What the server's answer means.
+    pub(crate) fn step(
+        &self,
+        reply: &[u8],
+        now_us: u64,
+        desk: Desk<'_>,
+    ) -> Result<Step, StoreError> {
+        let nanos = now_us.saturating_mul(1_000);
+        let now = Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) };
+        let mut reader = Reader(reply);
+        match self {
+            Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, desk),
+            Self::Settle { seats, receipt } => settle::step(seats, *receipt, &mut reader, now),
+            Self::Leases(_) => {
+                if reply == [5] {
+                    return Ok(Step::Again);
+                }
+                Ok(Step::Done(Answer::Slots(reader.number()?)))
+            }
+            Self::Hold { .. } => hold_step(&mut reader, now),
+            Self::Reset { seats } => reset_step(seats, &mut reader, now),
+        }
+    }
+
+    /// The seats of a list.
+    pub(crate) fn seats(&self) -> Option<&Seats<'a>> {
+        match self {
+            Self::Decide { seats, .. }
+            | Self::Settle { seats, .. }
+            | Self::Hold { seats, .. }
+            | Self::Reset { seats } => Some(seats),
+            Self::Leases(_) => None,
+        }
+    }
+}
+
+fn hold_step(reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
+    use crate::job::Verdict;
+    match Verdict::read(reader)? {
+        Verdict::Skipped => Ok(Step::Again),
+        Verdict::Done => Ok(Step::Done(Answer::Held(reader.time()?.since(now.time)))),
+        _ => Err(Fault::Nonsense.into()),
+    }
+}
+
+/// An entry of an unknown format is forgotten too: that is what an operator asks for.
+fn reset_step(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
+    let strange = match reader.byte()? {
+        5 => return Ok(Step::Again),
+        verdict => verdict == 3,
+    };
+    let (seat, entry) = (&seats.list[0], crate::entry::Entry::read(reader)?);
+    let taken = reader.number()?;
+    let standing = entry.standing(&seat.roll, now.time);
+    let mut account = Account::new(seat.policy(), standing.state, standing.held_until, 0);
+    if seat.has_slots() {
+        account.set_taken(taken);
+    } else if let Some(windows) = &seat.target.windows {
+        // Windows that do not hold the present leave the account as it is.
+        let _ = account.open_window(windows, now);
+    }
+    let outcome = account.outcome(now, None);
+    let held = standing.held_until > now.time;
+    let forgot = strange || held || taken > 0 || outcome.remaining < outcome.capacity;
+    Ok(Step::Done(Answer::Reset(forgot)))
+}
+
+/// The job of a release or a renewal; `None` if the receipt has no slots.
+pub(crate) fn lease_job<'t>(
+    code: Code,
+    leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<crate::tariff::Tariff>)>,
+    names: &Names,
+) -> Option<Job> {
+    let mut job = Job::new(code);
+    let mut known: SmallVec<[u64; 4]> = SmallVec::new();
+    for (target, lease, tariff) in leases {
+        // Equal buckets of a list share one lease.
+        if known.contains(&lease) {
+            continue;
+        }
+        known.push(lease);
+        let tail = SmallVec::from_slice(&lease.to_le_bytes());
+        job.push(Item { entry: None, other: Some(names.slots(target)), tariff, tail });
+    }
+    (!known.is_empty()).then_some(job)
+}

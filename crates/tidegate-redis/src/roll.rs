@@ -1,0 +1,225 @@
+//! The policies that a limit has had, as all nodes know them.
+//!
+//! Every process counts the revisions of its limits by itself, so their numbers mean nothing to
+//! others. What is stored carries a number that the server gave: later than every other, and
+//! found in a record of the limit together with the policy. The newest policy decides for
+//! everybody: a node that still has an older one adopts it as soon as it meets it.
+
+use std::time::Duration;
+
+use tidegate_core::{Change, Limit, Policy, Rate, Revision};
+
+use crate::error::Fault;
+use crate::names::FORMAT;
+use crate::number::Reader;
+
+/// The known policies of one limit. The numbers are in order, the newest last.
+#[derive(Clone, Debug)]
+pub(crate) struct Roll {
+    /// The limit, with one revision for each number.
+    limit: Limit,
+    numbers: Vec<u64>,
+    /// The newest revision of the caller's own limit that has been enrolled.
+    enrolled: u32,
+}
+
+impl Roll {
+    /// The roll of an inline limit, which is its parameters and never changes.
+    pub(crate) fn inline(limit: &Limit) -> Self {
+        Self { limit: limit.clone(), numbers: vec![0], enrolled: 0 }
+    }
+
+    /// The roll that a record holds, for a caller whose limit has been enrolled as it is.
+    pub(crate) fn read(limit: &Limit, enrolled: u32, record: &[u8]) -> Result<Self, Fault> {
+        let mut reader = Reader(record);
+        let mut revisions = Vec::new();
+        while !reader.0.is_empty() {
+            let (number, length) = (reader.number()?, reader.short()?);
+            revisions.push((number, parse(reader.bytes(length)?)?));
+        }
+        revisions.sort_unstable_by_key(|&(number, _)| number);
+        let (_, (_, first)) = *revisions.first().ok_or(Fault::Nonsense)?;
+        let mut shared = Limit::named(limit.identity(), first).map_err(|_| Fault::Nonsense)?;
+        for &(_, (change, policy)) in &revisions[1..] {
+            shared = shared.revise(policy, change).map_err(|_| Fault::Nonsense)?;
+        }
+        let numbers = revisions.iter().map(|&(number, _)| number).collect();
+        Ok(Self { limit: shared, numbers, enrolled })
+    }
+
+    /// The limit under the policy that decides.
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// The number of the policy that decides.
+    pub(crate) fn generation(&self) -> u64 {
+        self.numbers.last().copied().unwrap_or(0)
+    }
+
+    /// The same, as receipts carry it: they only compare it.
+    #[expect(clippy::cast_possible_truncation, reason = "equal numbers have equal low halves")]
+    pub(crate) fn stamp(&self) -> u32 {
+        self.generation() as u32
+    }
+
+    /// Which revision of [`limit`](Self::limit) has this number; one that it does not have, if
+    /// nobody remembers it.
+    pub(crate) fn index_of(&self, number: u64) -> u32 {
+        let index = self.numbers.binary_search(&number).ok();
+        index.and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX)
+    }
+
+    /// The policy of this number.
+    pub(crate) fn policy_of(&self, number: u64) -> Option<&Policy> {
+        self.limit.since(self.index_of(number))?.next().map(Revision::policy)
+    }
+
+    /// Whether the number is of a policy that this roll does not hold.
+    pub(crate) fn is_behind(&self, number: u64) -> bool {
+        number > self.generation()
+    }
+
+    /// The newest revision of the caller's limit that was enrolled.
+    pub(crate) fn enrolled(&self) -> u32 {
+        self.enrolled
+    }
+}
+
+/// A revision as a record holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Enrolment {
+    pub(crate) text: String,
+    /// The owner revised the limit to the policy that it had: that is a new generation, although
+    /// the record has the same policy already.
+    pub(crate) again: bool,
+}
+
+/// The revisions of a limit that come after `enrolled`; only the newest if none has been.
+pub(crate) fn revisions(limit: &Limit, enrolled: Option<u32>) -> Vec<Enrolment> {
+    let from = enrolled.filter(|&generation| limit.since(generation).is_some());
+    let first = from.unwrap_or(limit.generation());
+    let known: Vec<&Revision> = limit.since(first).into_iter().flatten().collect();
+    let new = |(index, revision): (usize, &&Revision)| {
+        let before = index.checked_sub(1).and_then(|index| known.get(index));
+        let again = before.is_some_and(|before| before.policy() == revision.policy());
+        Enrolment { text: written(revision.policy(), revision.change()), again }
+    };
+    known.iter().enumerate().skip(usize::from(from.is_some())).map(new).collect()
+}
+
+/// A policy as a record holds it: format, mode of the change, and the parameters.
+fn written(policy: &Policy, change: Change) -> String {
+    let mode = match change {
+        Change::Proportional => 'p',
+        Change::Reset => 'r',
+        _ => 'k',
+    };
+    let parameters = match policy {
+        Policy::Bucket(bucket) => format!(
+            "bucket {} {} {} {} {}",
+            bucket.capacity(),
+            bucket.rate().tokens(),
+            bucket.rate().period(),
+            bucket.max_debt(),
+            bucket.horizon().as_nanos(),
+        ),
+        Policy::Quota(quota) => format!("quota {}", quota.amount()),
+        Policy::Allowance(allowance) => format!("allowance {}", allowance.amount()),
+        Policy::Concurrency(limit) => {
+            let lease = limit.lease().map_or(0, |lease| lease.as_nanos());
+            format!("concurrency {} {lease}", limit.slots())
+        }
+        // A kind of the future has a record of the future.
+        _ => "unknown".to_owned(),
+    };
+    format!("{FORMAT}{mode} {parameters}")
+}
+
+fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
+    let text = std::str::from_utf8(text).map_err(|_| Fault::Nonsense)?;
+    let mut chars = text.chars();
+    let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(Fault::Nonsense)?;
+    if format != u32::from(FORMAT) {
+        return Err(Fault::Format(u8::try_from(format).unwrap_or(u8::MAX)));
+    }
+    let change = match chars.next() {
+        Some('k') => Change::KeepTokens,
+        Some('p') => Change::Proportional,
+        Some('r') => Change::Reset,
+        _ => return Err(Fault::Nonsense),
+    };
+    let mut words = chars.as_str().split_ascii_whitespace();
+    let kind = words.next().ok_or(Fault::Nonsense)?;
+    let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let policy = match (kind, numbers.as_slice()) {
+        ("bucket", &[capacity, tokens, period, max_debt, horizon]) => {
+            let rate = Rate::per(tokens, Duration::from_nanos(period));
+            let rate = rate.map_err(|_| Fault::Nonsense)?;
+            let builder = Policy::rate(rate).capacity(capacity).max_debt(max_debt);
+            builder.max_horizon(Duration::from_nanos(horizon)).build()
+        }
+        ("quota", &[amount]) => Policy::quota(amount),
+        ("allowance", &[amount]) => Policy::allowance(amount),
+        ("concurrency", &[slots, lease]) => {
+            let lease = (lease > 0).then(|| Duration::from_nanos(lease));
+            Policy::concurrency(slots, lease)
+        }
+        _ => return Err(Fault::Nonsense),
+    };
+    Ok((change, policy.map_err(|_| Fault::Nonsense)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::put;
+
+    fn policies() -> Vec<Policy> {
+        let odd = Policy::rate("999983/min".parse().unwrap());
+        vec![
+            odd.capacity(7).max_debt(0).max_horizon(Duration::ZERO).build().unwrap(),
+            Policy::strict_window(5, Duration::from_secs(60), 5).unwrap(),
+            Policy::quota(9).unwrap(),
+            Policy::allowance(u64::MAX).unwrap(),
+            Policy::concurrency(3, None).unwrap(),
+            Policy::concurrency(3, Some(Duration::from_millis(1_500))).unwrap(),
+        ]
+    }
+
+    #[test]
+    fn policies_survive_their_record() {
+        for policy in policies() {
+            for change in [Change::KeepTokens, Change::Proportional, Change::Reset] {
+                let text = written(&policy, change);
+                assert_eq!(parse(text.as_bytes()).unwrap(), (change, policy), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_format_is_refused() {
+        assert!(matches!(parse(b"2k quota 9"), Err(Fault::Format(2))));
+        for bad in ["", "1", "1k", "1x quota 9", "1k quota", "1k quota 0", "1k quota -1", "1k z 1"]
+        {
+            assert!(matches!(parse(bad.as_bytes()), Err(Fault::Nonsense)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_newest_policy_of_a_record_decides() {
+        let limit = Limit::named("a", Policy::quota(1).unwrap()).unwrap();
+        let mut record = Vec::new();
+        for (number, text) in [(900, "1k quota 3"), (700, "1k quota 2")] {
+            put(number, &mut record);
+            record.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
+            record.extend(text.bytes());
+        }
+        let roll = Roll::read(&limit, 0, &record).unwrap();
+        assert_eq!((roll.generation(), roll.limit().policy().capacity()), (900, 3));
+        assert_eq!(roll.policy_of(700).unwrap().capacity(), 2);
+        assert_eq!((roll.index_of(700), roll.index_of(800)), (0, u32::MAX));
+        assert!(roll.policy_of(800).is_none());
+        assert!(roll.is_behind(901));
+    }
+}

@@ -1,0 +1,143 @@
+//! The script, by its hash: loaded once, and once more when the server has forgotten it.
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Mutex;
+
+use crate::error::{CallError, Fault};
+use crate::job::Batch;
+use crate::link::failed;
+
+/// The line of the script that reads the server's clock.
+#[cfg(feature = "manual-clock")]
+const CLOCK_LINE: &str = "redis.call('TIME')";
+
+/// The parts of the script, in order; together they are one chunk.
+const SOURCE: &str = concat!(
+    include_str!("script/head.lua"),
+    include_str!("script/entries.lua"),
+    include_str!("script/tariffs.lua"),
+    include_str!("script/slots.lua"),
+    include_str!("script/decide.lua"),
+    include_str!("script/settle.lua"),
+    include_str!("script/operations.lua"),
+);
+
+/// The script and what is known of the server's copy.
+#[derive(Debug)]
+pub(crate) struct Script {
+    source: String,
+    hash: String,
+    copy: Mutex<Copy>,
+}
+
+/// The server's copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Copy {
+    /// Nobody has looked yet, or the last try failed: the next call loads it.
+    Missing,
+    /// Loaded so many times.
+    Loaded(u64),
+    /// `SCRIPT LOAD` is not permitted: the source goes with every call.
+    Forbidden,
+}
+
+impl Script {
+    /// The script, with the clock of the server.
+    pub(crate) fn new() -> Self {
+        Self::from_source(SOURCE.to_owned())
+    }
+
+    /// The script with a clock that a test sets: seconds and microseconds in a list of the server.
+    #[cfg(feature = "manual-clock")]
+    pub(crate) fn with_clock_in(list: &str) -> Self {
+        let clock = format!("redis.call('LRANGE', '{list}', 0, 1)");
+        assert_eq!(SOURCE.matches(CLOCK_LINE).count(), 1, "the script reads the clock once");
+        Self::from_source(SOURCE.replace(CLOCK_LINE, &clock))
+    }
+
+    fn from_source(source: String) -> Self {
+        let hash = redis::Script::new(&source).get_hash().to_owned();
+        Self { source, hash, copy: Mutex::new(Copy::Missing) }
+    }
+
+    /// Forgets what was known of the server: it may be another one.
+    pub(crate) async fn reconnected(&self) {
+        *self.copy.lock().await = Copy::Missing;
+    }
+
+    /// Carries a batch out. Only a call that the server has not carried out for want of the script
+    /// is sent again, once.
+    pub(crate) async fn call(
+        &self,
+        connection: &mut MultiplexedConnection,
+        batch: &Batch<'_>,
+    ) -> Result<Value, CallError> {
+        let copy = self.load(connection, None).await?;
+        match self.send(connection, batch, copy).await {
+            Err(Sent::NoScript) => {}
+            other => return other.map_err(Sent::into_call_error),
+        }
+        let copy = self.load(connection, Some(copy)).await?;
+        self.send(connection, batch, copy).await.map_err(Sent::into_call_error)
+    }
+
+    /// Makes sure that the server has the script. Callers at the same time share one load; `lost`
+    /// is the copy that turned out to be gone.
+    async fn load(
+        &self,
+        connection: &mut MultiplexedConnection,
+        lost: Option<Copy>,
+    ) -> Result<Copy, CallError> {
+        let mut copy = self.copy.lock().await;
+        if *copy != Copy::Missing && Some(*copy) != lost {
+            return Ok(*copy);
+        }
+        let times = match lost {
+            Some(Copy::Loaded(times)) => times,
+            _ => 0,
+        };
+        *copy = Copy::Missing;
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(&self.source);
+        match connection.send_packed_command(&load).await.and_then(Value::extract_error) {
+            Ok(_) => *copy = Copy::Loaded(times + 1),
+            Err(error) if error.code() == Some("NOPERM") => *copy = Copy::Forbidden,
+            Err(error) => return Err(failed(&error)),
+        }
+        Ok(*copy)
+    }
+
+    async fn send(
+        &self,
+        connection: &mut MultiplexedConnection,
+        batch: &Batch<'_>,
+        copy: Copy,
+    ) -> Result<Value, Sent> {
+        let command = match copy {
+            Copy::Forbidden => batch.command("EVAL", &self.source),
+            _ => batch.command("EVALSHA", &self.hash),
+        };
+        match connection.send_packed_command(&command).await.and_then(Value::extract_error) {
+            Ok(value) => Ok(value),
+            Err(error) if error.code() == Some("NOSCRIPT") => Err(Sent::NoScript),
+            Err(error) => Err(Sent::Failed(failed(&error))),
+        }
+    }
+}
+
+/// How sending a batch failed.
+#[derive(Debug)]
+enum Sent {
+    NoScript,
+    Failed(CallError),
+}
+
+impl Sent {
+    fn into_call_error(self) -> CallError {
+        match self {
+            Self::NoScript => Fault::Forgetful.into(),
+            Self::Failed(error) => error,
+        }
+    }
+}

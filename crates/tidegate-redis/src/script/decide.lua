@@ -1,0 +1,170 @@
+-- Key j of those that are not entries, if there is one.
+local function other(j)
+  return j > 0 and KEYS[entries + j]
+end
+
+-- The items of an operation: entry, other key, tariff, and what else comes with the operation.
+local I, Z, J, X = {}, {}, {}, {}
+local function read_items(n, pos, fmt)
+  for x = 1, n do
+    I[x], Z[x], J[x], pos = unpack_from('<HHH', blob, pos)
+    Z[x] = other(Z[x])
+    if fmt then
+      X[x], pos = unpack_from(fmt, blob, pos)
+    end
+    if I[x] > 0 then
+      open(I[x])
+    end
+  end
+  return pos
+end
+
+local function unknown_format(n)
+  for x = 1, n do
+    if I[x] > 0 and K[I[x]] < 0 then
+      return '\3' .. string.char(A[I[x]])
+    end
+  end
+end
+
+local function told_all(verdict, n, taken)
+  local out = { verdict }
+  for x = 1, n do
+    out[#out + 1] = told(I[x])
+    if taken[x] then
+      out[#out + 1] = told_slots(Z[x], taken[x], tariff(J[x]))
+    end
+  end
+  return table.concat(out)
+end
+
+-- Verdicts: 0 denied, 1 done, 2 an entry is under another policy, 3 an unknown format, 4 windows
+-- that do not hold the present.
+
+local EU, ER, W, U = {}, {}, {}, {}
+
+-- Take and reserve: spend every item at one instant, not later than the horizon, or nothing.
+local function decide(n, hu, hn)
+  local taken, blocked, behind = {}, false, false
+  local su, sn = now, 0
+  for x = 1, n do
+    local i, t = I[x], tariff(J[x])
+    if t.kind == 2 then
+      W[x], U[x] = window(i, t)
+      if not W[x] then
+        return '\4'
+      end
+    elseif t.kind == 3 then
+      U[x] = K[i] == 3 and A[i] or 0
+    elseif t.kind == 4 then
+      taken[x] = sweep(Z[x])
+      U[x] = taken[x]
+    end
+    if t.asks then
+      if stale(i, t) then
+        behind = true
+      elseif t.kind == 1 then
+        local m, tu, tr = t.m, 0, 0
+        if K[i] == 1 then
+          tu, tr = A[i], B[i]
+          local cu = now + t.cu
+          if tu > cu or (tu == cu and tr > t.cr) then
+            tu, tr = cu, t.cr
+          end
+        end
+        if HU[i] > 0 then
+          local ru, rr = HU[i] + t.fu, HN[i] * (m / 1000) + t.fr
+          if rr >= m then
+            ru, rr = ru + 1, rr - m
+          end
+          if ru > tu or (ru == tu and rr > tr) then
+            tu, tr = ru, rr
+          end
+        end
+        EU[x], ER[x] = tu, tr
+        if tu < now then
+          tu, tr = now, 0
+        end
+        -- The arrival time after the spend, less the time to full, is when it fits.
+        tu, tr = tu + t.su - t.fu, tr + t.sr - t.fr
+        if tr < 0 then
+          tu, tr = tu - 1, tr + m
+        elseif tr >= m then
+          tu, tr = tu + 1, tr - m
+        end
+        if t.fits == 2 then
+          blocked = true
+        elseif tu > now or (tu == now and tr > 0) then
+          local ns = ceil(tr / (m / 1000))
+          if ns == 1000 then
+            tu, ns = tu + 1, 0
+          end
+          if tu > su or (tu == su and ns > sn) then
+            su, sn = tu, ns
+          end
+        end
+      elseif U[x] + t.cost > t.cap or held(i) then
+        blocked = true
+      end
+    end
+  end
+  if behind then
+    return told_all('\2', n, taken)
+  end
+  if not blocked and (su > now or sn > 0) then
+    local wait = su - now
+    blocked = wait > hu or (wait == hu and sn > hn)
+    for x = 1, n do
+      local t = tariff(J[x])
+      if t.kind == 2 and t.asks and su >= W[x] * 1000000 then
+        blocked = true
+      end
+    end
+  end
+  local answer = told_all(blocked and '\0' or '\1', n, taken)
+  for x = 1, n do
+    local i, t = I[x], tariff(J[x])
+    if not t.asks then
+      -- Only reported.
+    elseif blocked then
+      if t.kind ~= 4 and K[i] ~= 0 and G[i] ~= t.g then
+        -- A full bucket of an older policy is none: it must not come back with a clock that does.
+        K[i], A[i], B[i] = 0, 0, 0
+        keep(i, t)
+      elseif t.kind == 1 and K[i] == 1 then
+        -- An arrival time that a clock which stepped back left too far ahead is brought back.
+        local cu = now + t.cu
+        if A[i] > cu or (A[i] == cu and B[i] > t.cr) then
+          A[i], B[i] = cu, t.cr
+          keep(i, t)
+        end
+      end
+    elseif t.kind == 1 then
+      local m, tu, tr = t.m, EU[x], ER[x]
+      local sr = sn * (m / 1000)
+      if tu < su or (tu == su and tr < sr) then
+        tu, tr = su, sr
+      end
+      tu, tr = tu + t.su, tr + t.sr
+      if tr >= m then
+        tu, tr = tu + 1, tr - m
+      end
+      K[i], G[i], A[i], B[i] = 1, t.g, tu, tr
+      keep(i, t)
+    elseif t.kind == 2 then
+      K[i], G[i], A[i], B[i] = 2, t.g, W[x], U[x] + t.cost
+      keep(i, t)
+    elseif t.kind == 3 then
+      K[i], G[i], A[i], B[i] = 3, t.g, U[x] + t.cost, 0
+      keep(i, t)
+    else
+      local z, id = Z[x], X[x]
+      if t.cost ~= 1 then
+        call('ZADD', z, t.cost, id .. 's')
+      end
+      call('ZINCRBY', z, t.cost, 'n')
+      lease(z, id, t.most, U[x] == 0)
+    end
+  end
+  return answer
+end

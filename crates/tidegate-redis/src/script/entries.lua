@@ -1,0 +1,44 @@
+-- The entries: kind, generation, two words of state, hold (instant in us and ns, generation).
+local K, G, A, B, HU, HN, HG = {}, {}, {}, {}, {}, {}, {}
+-- Those to be written, with their time to live in ms; 0 is for ever.
+local D = {}
+
+-- Reads entry i, if that has not been done. Kind -1 is a format that this script does not know.
+local function open(i)
+  if K[i] then
+    return
+  end
+  local v = found[i]
+  G[i], A[i], B[i], HU[i], HN[i], HG[i] = 0, 0, 0, 0, 0, 0
+  if not v then
+    K[i] = 0
+  elseif byte(v, 1) ~= FORMAT then
+    K[i], A[i] = -1, byte(v, 1) or 0
+  elseif #v == 26 then
+    _, K[i], G[i], A[i], B[i] = unpack_from('<BBddd', v, 1)
+  elseif #v == 50 then
+    _, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i] = unpack_from('<BBdddddd', v, 1)
+  else
+    K[i] = -1
+  end
+end
+
+-- Entry i as it is stored; empty for one that is the same as none.
+local function stored(i)
+  if HU[i] > 0 then
+    return pack('<BBdddddd', FORMAT, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i])
+  elseif K[i] == 0 then
+    return ''
+  end
+  return pack('<BBddd', FORMAT, K[i], G[i], A[i], B[i])
+end
+
+-- Entry i for the caller.
+local function told(i)
+  if HU[i] > 0 then
+    return pack('<Bdddddd', K[i] + 128, G[i], A[i], B[i], HU[i], HN[i], HG[i])
+  elseif K[i] == 0 then
+    return '\0'
+  end
+  return pack('<Bddd', K[i], G[i], A[i], B[i])
+end

@@ -1,0 +1,242 @@
+local O = {}
+
+-- Take: items; a new lease each.
+O[1] = function(n, pos)
+  read_items(n, pos, '<c8')
+  return unknown_format(n) or decide(n, 0, 0)
+end
+
+-- Reserve: horizon, items.
+O[2] = function(n, pos)
+  local hu, hn
+  hu, hn, pos = unpack_from('<dd', blob, pos)
+  read_items(n, pos, '<c8')
+  return unknown_format(n) or decide(n, hu, hn)
+end
+
+-- Peek: items.
+O[3] = function(n, pos)
+  read_items(n, pos)
+  local strange = unknown_format(n)
+  if strange then
+    return strange
+  end
+  local taken = {}
+  for x = 1, n do
+    if Z[x] then
+      taken[x] = (tonumber(call('ZSCORE', Z[x], 'n')) or 0) - lapsed(Z[x])
+    end
+  end
+  return told_all('\1', n, taken)
+end
+
+-- Settle: the instant of the spend, items with a stamp each: flags, two words, the lease.
+O[4] = function(n, pos)
+  local start_us, start_ns
+  start_us, start_ns, pos = unpack_from('<dd', blob, pos)
+  local started = start_us < now or (start_us == now and start_ns == 0)
+  local F, SA, SB = {}, {}, {}
+  for x = 1, n do
+    I[x], Z[x], J[x], F[x], SA[x], SB[x], X[x], pos = unpack_from('<HHHBddc8', blob, pos)
+    Z[x] = other(Z[x])
+    open(I[x])
+  end
+  local strange = unknown_format(n)
+  if strange then
+    return strange
+  end
+  local verdict = '\1'
+  for x = 1, n do
+    local t = tariff(J[x])
+    if not Z[x] and t.kind == 2 and not window(I[x], t) then
+      return '\4'
+    elseif t.asks and stale(I[x], t) then
+      verdict = '\2'
+    end
+  end
+  local out = { verdict }
+  for x = 1, n do
+    local i, z, t = I[x], Z[x], tariff(J[x])
+    out[#out + 1] = told(i)
+    if z then
+      local given = 0
+      if verdict == '\1' and F[x] >= 8 then
+        given = give_back(z, X[x], SA[x])
+      end
+      out[#out + 1] = pack('<dd', sweep(z), given)
+    elseif verdict == '\1' and t.asks then
+      correct(i, t, F[x], started, SA[x], SB[x])
+      forget_if_fresh(i, t)
+    end
+  end
+  return table.concat(out)
+end
+
+-- Release: items with a lease each.
+O[5] = function(n, pos)
+  read_items(n, pos, '<c8')
+  local given = 0
+  for x = 1, n do
+    given = given + give_back(Z[x], X[x], NEVER)
+  end
+  return pack('<d', given)
+end
+
+-- Renew: items with a lease each; the tariff knows its length.
+O[6] = function(n, pos)
+  read_items(n, pos, '<c8')
+  local still = 0
+  for x = 1, n do
+    local z, id = Z[x], X[x]
+    sweep(z)
+    if call('ZSCORE', z, id) then
+      lease(z, id, tariff(J[x]).most, false)
+      still = still + slots_of(z, id)
+    end
+  end
+  return pack('<d', still)
+end
+
+-- Hold: a span, an item. A shorter hold does not shorten a longer one.
+O[7] = function(n, pos)
+  local us, ns
+  us, ns, pos = unpack_from('<dd', blob, pos)
+  read_items(n, pos)
+  local strange = unknown_format(n)
+  if strange then
+    return strange
+  end
+  local i, t = I[1], tariff(J[1])
+  us = now + us
+  if us > HU[i] or (us == HU[i] and ns > HN[i]) then
+    HU[i], HN[i] = us, ns
+  end
+  HG[i] = t.g
+  if K[i] == 0 then
+    G[i] = t.g
+  end
+  keep(i, t)
+  return '\1' .. pack('<dd', HU[i], HN[i])
+end
+
+-- Reset: an item. Also an entry of an unknown format can be forgotten.
+O[8] = function(n, pos)
+  read_items(n, pos)
+  local i, z = I[1], Z[1]
+  local taken = (tonumber(call('ZSCORE', z, 'n')) or 0) - lapsed(z)
+  call('DEL', z)
+  local strange = K[i] < 0
+  if strange then
+    K[i] = 0
+  end
+  local answer = (strange and '\3' or '\1') .. told(i) .. pack('<d', taken)
+  K[i], HU[i], D[i] = 0, 0, 0
+  return answer
+end
+
+-- Swap: items, each with a time to live, the entry as it was and as it shall be. All or none.
+O[9] = function(n, pos)
+  local last = {}
+  for x = 1, n do
+    local ttl, before, after
+    I[x], Z[x], J[x], ttl, pos = unpack_from('<HHHd', blob, pos)
+    before, after, pos = unpack_from('<Bc0Bc0', blob, pos)
+    open(I[x])
+    if K[I[x]] < 0 or stored(I[x]) ~= before then
+      return '\0'
+    end
+    last[x] = { ttl, after }
+  end
+  for x = 1, n do
+    local i = I[x]
+    found[i], K[i] = last[x][2], nil
+    if found[i] == '' then
+      found[i] = false
+    end
+    open(i)
+    D[i] = last[x][1]
+  end
+  return '\1'
+end
+
+-- Enrol: the revisions of a limit that the caller has and the record has not. Each gets a number
+-- that is later than every other; the newest decides. Without revisions it only reads.
+O[10] = function(n, pos)
+  local z, count
+  _, z, _, count, pos = unpack_from('<HHHB', blob, pos)
+  z = other(z)
+  local newest = call('HGET', z, 'newest')
+  for x = 1, count do
+    local again, text
+    again, text, pos = unpack_from('<BHc0', blob, pos)
+    local same = newest and call('HGET', z, newest)
+    -- The first word says how buckets are carried over; it does not make another policy. What
+    -- another node has enrolled before is not enrolled again.
+    if again == 1 or not (same and sub(same, 4) == sub(text, 4)) then
+      local id = floor(now / 1000)
+      if newest and tonumber(newest) >= id then
+        id = tonumber(newest) + 1
+      end
+      newest = string.format('%.0f', id)
+      call('HSET', z, newest, text, 'newest', newest)
+      if call('HLEN', z) > 257 then
+        local oldest
+        for _, name in ipairs(call('HKEYS', z)) do
+          local number = tonumber(name)
+          if number and (not oldest or number < tonumber(oldest)) then
+            oldest = name
+          end
+        end
+        call('HDEL', z, oldest)
+      end
+    end
+  end
+  local all, out = call('HGETALL', z), {}
+  for x = 1, #all, 2 do
+    if all[x] ~= 'newest' then
+      out[#out + 1] = pack('<dH', tonumber(all[x]), #all[x + 1]) .. all[x + 1]
+    end
+  end
+  return table.concat(out)
+end
+
+-- Beat: a node says that it is there, and learns how many are.
+O[11] = function(n, pos)
+  local z, node, patience
+  _, z, _, patience, node, pos = unpack_from('<HHHdc8', blob, pos)
+  z = other(z)
+  call('ZADD', z, now, node)
+  call('ZREMRANGEBYSCORE', z, 0, now - patience)
+  call('PEXPIRE', z, ceil(patience / 1000))
+  return pack('<d', call('ZCARD', z))
+end
+
+-- A parcel is the operations of one caller, in order. What comes after one that must be converted
+-- first is left for the caller to send again.
+local out = { pack('<d', now) }
+for _ = 1, parcels do
+  local count, wait
+  count, at = unpack_from('<B', blob, at)
+  for _ = 1, count do
+    local size, code, n = unpack_from('<HBB', blob, at)
+    if wait then
+      out[#out + 1] = '\5'
+    else
+      out[#out + 1] = O[code](n, at + 4)
+      wait = code <= 4 and byte(out[#out], 1) == 2
+    end
+    at = at + size
+  end
+end
+
+for i, ttl in pairs(D) do
+  local value = stored(i)
+  if value == '' then
+    call('DEL', KEYS[i])
+  elseif ttl == 0 then
+    call('SET', KEYS[i], value)
+  else
+    call('SET', KEYS[i], value, 'PX', ttl)
+  end
+end
+return out

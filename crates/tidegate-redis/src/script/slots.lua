@@ -1,0 +1,98 @@
+-- Slots: a sorted set with one member for each lease, scored by the instant at which it runs out,
+-- 'n' scored by the number of slots taken, and for leases of other than one slot a second member,
+-- the lease and 's', scored by their number.
+
+local function slots_of(z, id)
+  return tonumber(call('ZSCORE', z, id .. 's')) or 1
+end
+
+local function add_taken(z, n)
+  local taken = tonumber(call('ZINCRBY', z, n, 'n'))
+  if taken <= 0 then
+    call('DEL', z)
+    return 0
+  end
+  return taken
+end
+
+-- Slots of leases that have run out by now.
+local function lapsed(z)
+  local gone, n = call('ZRANGEBYSCORE', z, COUNTS, now), 0
+  for x = 1, #gone do
+    n = n + slots_of(z, gone[x])
+  end
+  return n, gone
+end
+
+local function sweep(z)
+  local n, gone = lapsed(z)
+  for x = 1, #gone do
+    call('ZREM', z, gone[x], gone[x] .. 's')
+  end
+  if n > 0 then
+    return add_taken(z, -n)
+  end
+  return tonumber(call('ZSCORE', z, 'n')) or 0
+end
+
+-- When `need` slots will have run out by themselves; 0 if nobody knows.
+local function free_at(z, need)
+  local offset = 0
+  while true do
+    local range =
+      call('ZRANGEBYSCORE', z, '(' .. string.format('%.0f', now), '(' .. string.format('%.0f', NEVER),
+        'WITHSCORES', 'LIMIT', offset, 64)
+    if #range == 0 then
+      return 0
+    end
+    for x = 1, #range, 2 do
+      need = need - slots_of(z, range[x])
+      if need <= 0 then
+        return tonumber(range[x + 1])
+      end
+    end
+    offset = offset + 64
+  end
+end
+
+-- How it stands with the slots of item x, for the caller.
+local function told_slots(z, taken, t)
+  local free = 0
+  if taken + t.cost > t.cap then
+    free = free_at(z, taken + t.cost - t.cap)
+  end
+  return pack('<dd', taken, free)
+end
+
+-- The set lives as long as its last lease.
+local function lease(z, id, span, fresh)
+  if span == 0 then
+    call('ZADD', z, NEVER, id)
+    call('PERSIST', z)
+    return
+  end
+  call('ZADD', z, now + span, id)
+  local ttl, rest = ceil(span / 1000) + 1000, call('PTTL', z)
+  if fresh or (rest >= 0 and rest < ttl) then
+    call('PEXPIRE', z, ttl)
+  end
+end
+
+-- Gives back up to n slots of a lease; the number that were still held.
+local function give_back(z, id, n)
+  sweep(z)
+  if not call('ZSCORE', z, id) then
+    return 0
+  end
+  local has = slots_of(z, id)
+  if n >= has then
+    call('ZREM', z, id, id .. 's')
+    add_taken(z, -has)
+    return has
+  end
+  if n > 0 then
+    call('ZADD', z, has - n, id .. 's')
+    add_taken(z, -n)
+  end
+  return n
+end

@@ -1,0 +1,162 @@
+//! Settlement: refunds and later charges.
+
+use smallvec::SmallVec;
+use tidegate_core::decide::{self, Settled};
+use tidegate_core::{
+    Answer, MAX_CHARGES, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
+};
+
+use crate::decide::other_windows;
+use crate::entry::Entry;
+use crate::error::Fault;
+use crate::job::{Code, Job, Verdict};
+use crate::number::{MOST, Pair, Reader, put, put_time};
+use crate::plan::{Desk, Step};
+use crate::seats::{Found, Seat, Seats, Slots};
+
+/// The correction gives back.
+const BACK: u8 = 1;
+/// Two words of the stamp follow.
+const STAMPED: u8 = 2;
+/// There is a stamp, but it cannot be compared with what is stored.
+const STRANGE: u8 = 4;
+/// So many slots of a lease are given back.
+const SLOTS: u8 = 8;
+
+/// What the server is asked.
+pub(crate) fn job(
+    seats: &Seats<'_>,
+    receipt: Option<&Receipt>,
+    desk: Desk<'_>,
+) -> Result<Job, Fault> {
+    let mut job = Job::new(Code::Settle);
+    put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
+    for (index, seat) in seats.list.iter().enumerate() {
+        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+        let amount = seat.delta().unsigned_abs();
+        let mut item = seat.item(desk.names, amount, desk.ttl)?;
+        if is_on_slots(seat, stamp) {
+            item.other = Some(desk.names.slots(&seat.target));
+        }
+        let (flags, words, lease) = instruction(seat, stamp);
+        item.tail.push(flags);
+        put(words[0], &mut item.tail);
+        put(words[1], &mut item.tail);
+        item.tail.extend(lease.to_le_bytes());
+        job.push(item);
+    }
+    Ok(job)
+}
+
+/// Flags, words of the stamp, and the lease.
+fn instruction(seat: &Seat<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
+    let back = if seat.amount < 0 { BACK } else { 0 };
+    if is_on_slots(seat, stamp) {
+        return match stamp.map(|stamp| stamp.place) {
+            Some(Place::Slot(lease)) if seat.amount < 0 => {
+                (SLOTS, [seat.delta().unsigned_abs().min(MOST), 0], lease)
+            }
+            _ => (0, [0, 0], 0),
+        };
+    }
+    let (flags, words) = match (stamp, seat.policy()) {
+        (None, _) => (0, [0, 0]),
+        (Some(stamp), Policy::Bucket(bucket)) => match stamp.state {
+            State::Bucket(then) if stamp.generation == seat.roll.stamp() => {
+                let pair = Pair::of(then, bucket);
+                (STAMPED, [pair.us, pair.rest])
+            }
+            _ => (STRANGE, [0, 0]),
+        },
+        (Some(stamp), _) => match stamp.state {
+            State::Quota { ends, .. } => (STAMPED, [ends.into(), 0]),
+            _ => (STRANGE, [0, 0]),
+        },
+    };
+    (back | flags, words, 0)
+}
+
+/// What the server's answer means.
+pub(crate) fn step(
+    seats: &Seats<'_>,
+    receipt: Option<&Receipt>,
+    reader: &mut Reader<'_>,
+    now: Now,
+) -> Result<Step, StoreError> {
+    let verdict = Verdict::read(reader)?;
+    match verdict {
+        Verdict::Skipped => return Ok(Step::Again),
+        Verdict::OtherWindows => return Err(other_windows(seats, now)),
+        _ => {}
+    }
+    let mut found: SmallVec<[Found; 2]> = SmallVec::new();
+    let mut given: SmallVec<[u64; 2]> = SmallVec::new();
+    for (index, seat) in seats.list.iter().enumerate() {
+        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+        let entry = Entry::read(reader)?;
+        if is_on_slots(seat, stamp) {
+            let taken = reader.number()?;
+            found.push(Found { entry, slots: Some(Slots { taken, free_at: None }) });
+            given.push(reader.number()?);
+        } else {
+            found.push(Found { entry, slots: None });
+            given.push(0);
+        }
+    }
+    if let Some(index) = seats.newer(&found) {
+        return Ok(Step::Learn(index));
+    }
+    if verdict == Verdict::Stale {
+        return Ok(Step::Convert(found));
+    }
+    let settlement = settlement(seats, receipt, &mut found, &given, now)?;
+    Ok(Step::Done(Answer::Settled(settlement)))
+}
+
+/// The script has done it; this computes the same from what was stored before.
+fn settlement(
+    seats: &Seats<'_>,
+    receipt: Option<&Receipt>,
+    found: &mut [Found],
+    given: &[u64],
+    now: Now,
+) -> Result<Settlement, StoreError> {
+    for (seat, found) in seats.list.iter().zip(&mut *found) {
+        // Slots of a limit that has become another kind are no part of its account.
+        found.slots = found.slots.filter(|_| seat.has_slots());
+    }
+    let mut accounts = seats.accounts(found, now)?;
+    let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
+    for (index, (account, seat)) in accounts.iter_mut().zip(&seats.list).enumerate() {
+        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+        results.push(if is_on_slots(seat, stamp) {
+            slots_given(seat, stamp, given[index])
+        } else {
+            let spend = stamp.zip(receipt.map(Receipt::start));
+            account.settle(seat.delta(), spend, seat.roll.stamp(), now)
+        });
+    }
+    let outcomes = decide::granted(&accounts, seats.order(), now);
+    let saturated = results.iter().filter(|settled| settled.saturated).count();
+    let dropped = results.iter().filter(|settled| settled.dropped).count();
+    let mut told = [false; MAX_CHARGES];
+    let applied = seats.order().map(|index| {
+        if std::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
+    });
+    Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
+}
+
+/// Slots are given back by their lease, whatever the limit has become meanwhile.
+fn is_on_slots(seat: &Seat<'_>, stamp: Option<&Stamp>) -> bool {
+    seat.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
+}
+
+fn slots_given(seat: &Seat<'_>, stamp: Option<&Stamp>, given: u64) -> Settled {
+    match stamp.map(|stamp| stamp.place) {
+        Some(Place::Slot(_)) if seat.amount < 0 => {
+            let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
+            Settled { saturated: false, dropped: given == 0, applied }
+        }
+        _ => Settled::nothing_of(seat.delta()),
+    }
+}

@@ -1,0 +1,326 @@
+//! The store: operations in, one answer each, over one connection.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Answer, Answers, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store, StoreError,
+    Submission, Target, decide,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::builder::RedisBuilder;
+use crate::decide::Mode;
+use crate::enrol::Rolls;
+use crate::error::{CallError, Fault};
+use crate::gather::Parcel;
+use crate::job::{Code, Job, MOST_JOBS, MOST_KEYS, Replies};
+use crate::link::Link;
+use crate::plan::{Desk, Plan, Step, lease_job};
+use crate::roll::Roll;
+use crate::seats::{Seats, check_receipt};
+use crate::tariff::tariff;
+
+/// How often an operation is tried again because a policy has just changed.
+const MOST_TRIES: usize = 8;
+
+/// Buckets in Redis or Valkey, shared by every process that uses the same server and prefix.
+///
+/// Cheap to clone; clones share one connection.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate_redis::RedisStore;
+/// let store = RedisStore::builder("redis://127.0.0.1:6379").open()?;
+/// store.connected().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisStore(Arc<Inner>);
+
+struct Inner {
+    link: Arc<Link>,
+    outbox: mpsc::UnboundedSender<Parcel>,
+    tasks: [AbortHandle; 2],
+    ttl: Option<Duration>,
+    issuer: u64,
+    leases: AtomicU64,
+    rolls: Rolls,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl RedisStore {
+    /// Builds a store at an address such as `redis://user:password@host:6379/0`, or `rediss://`
+    /// with the feature `tls`.
+    pub fn builder(address: &str) -> RedisBuilder {
+        RedisBuilder::new(address)
+    }
+
+    pub(crate) fn new(
+        link: Arc<Link>,
+        outbox: mpsc::UnboundedSender<Parcel>,
+        tasks: [AbortHandle; 2],
+        ttl: Option<Duration>,
+        leases: u64,
+    ) -> Self {
+        let issuer = link.names.issuer();
+        Self(Arc::new(Inner {
+            link,
+            outbox,
+            tasks,
+            ttl,
+            issuer,
+            leases: AtomicU64::new(leases),
+            rolls: Rolls::default(),
+        }))
+    }
+
+    /// Waits for the first try to connect.
+    ///
+    /// # Errors
+    /// Why it failed. The store goes on trying.
+    pub async fn connected(&self) -> Result<(), Fault> {
+        self.0.link.tried().await
+    }
+
+    pub(crate) fn rolls(&self) -> &Rolls {
+        &self.0.rolls
+    }
+
+    pub(crate) fn desk(&self) -> Desk<'_> {
+        Desk { names: &self.0.link.names, issuer: self.0.issuer, ttl: self.0.ttl }
+    }
+
+    /// A number that no other lease has, of this process or another.
+    fn lease(&self) -> u64 {
+        let mut x = self.0.leases.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// Carries operations out, in order.
+    async fn carry_out(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+        let (mut done, mut tries) = (0, 0);
+        while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
+            let before = answers.len();
+            let again = self.round(rest, answers).await;
+            done += answers.len() - before;
+            tries = if answers.len() > before { 0 } else { tries + 1 };
+            match again {
+                Ok(()) if tries < MOST_TRIES => {}
+                Ok(()) => {
+                    answers.push(Err(Fault::Contended.into()));
+                    (done, tries) = (done + 1, 0);
+                }
+                Err(error) => {
+                    // The first that is left gets the error; the others are tried on their own.
+                    answers.push(Err(error));
+                    (done, tries) = (done + 1, 0);
+                }
+            }
+        }
+    }
+
+    /// Sends as many operations as fit into one call and pushes their answers, up to the first
+    /// that must be sent again.
+    async fn round(
+        &self,
+        operations: &[Operation<'_>],
+        answers: &mut Answers,
+    ) -> Result<(), StoreError> {
+        let mut plans: SmallVec<[Result<(Plan<'_>, Asked), StoreError>; 1]> = SmallVec::new();
+        let (mut jobs, mut keys) = (Vec::new(), 0);
+        for operation in operations.iter().take(MOST_JOBS) {
+            let plan = self.plan(operation).await;
+            plans.push(plan.and_then(|plan| {
+                let Some(job) = plan.job(self.desk())? else { return Ok((plan, Asked::Nothing)) };
+                keys += job.keys();
+                jobs.push(job);
+                Ok((plan, Asked::Server))
+            }));
+            if keys > MOST_KEYS {
+                break;
+            }
+        }
+        let mut replies =
+            if jobs.is_empty() { Ok(Replies::default()) } else { self.send(jobs).await };
+        let now_us = replies.as_ref().map_or(0, |replies| replies.now_us);
+        let mut each = replies.as_mut().map(|replies| replies.each.drain(..));
+        for plan in plans {
+            let answer = match (plan, &mut each) {
+                (Err(error), _) => Err(error),
+                (Ok((_, Asked::Nothing)), _) => Ok(Answer::Slots(0)),
+                (Ok(_), Err(error)) => Err(error.clone().into()),
+                (Ok((plan, Asked::Server)), Ok(each)) => {
+                    let reply = each.next().ok_or(Fault::Nonsense)?;
+                    match plan.step(&reply, now_us, self.desk()) {
+                        Ok(Step::Done(answer)) => Ok(answer),
+                        Ok(Step::Again) => return Ok(()),
+                        Ok(Step::Learn(index)) => return self.learn(&plan, index).await,
+                        Ok(Step::Convert(found)) => {
+                            return self.convert(&plan, &found, now_us).await;
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+            };
+            answers.push(answer);
+        }
+        Ok(())
+    }
+
+    async fn plan<'o>(&self, operation: &Operation<'o>) -> Result<Plan<'o>, StoreError> {
+        let decision = |seats, mode| Plan::Decide { seats, mode };
+        Ok(match *operation {
+            Operation::Take(charges) => decision(self.charged(charges).await?, Mode::Take),
+            Operation::Peek(charges) => decision(self.charged(charges).await?, Mode::Peek),
+            Operation::Reserve { charges, horizon } => {
+                decision(self.charged(charges).await?, Mode::Reserve(horizon))
+            }
+            Operation::Settle { corrections, receipt } => {
+                decide::check_list(corrections.len())?;
+                if let Some(receipt) = receipt {
+                    self.check(receipt, corrections.iter().map(|correction| &correction.target))?;
+                }
+                let targets = corrections.iter().map(|c| (c.target, i128::from(c.delta)));
+                let seats = self.seats(targets).await?;
+                seats.check_windows()?;
+                Plan::Settle { seats, receipt }
+            }
+            Operation::Release { targets, receipt } => {
+                self.check_leases(targets, receipt)?;
+                let leases = slots(targets, receipt).map(|(target, lease)| (target, lease, None));
+                Plan::Leases(lease_job(Code::Release, leases, &self.0.link.names))
+            }
+            Operation::Renew { targets, receipt } => {
+                self.check_leases(targets, receipt)?;
+                let mut leases: SmallVec<[_; 2]> = SmallVec::new();
+                for (target, lease) in slots(targets, receipt) {
+                    let roll = self.roll(target.limit).await?;
+                    if let Policy::Concurrency(_) = roll.limit().policy() {
+                        let policy = roll.limit().policy();
+                        let tariff = tariff(policy, roll.generation(), 0, None, None)?;
+                        leases.push((target, lease, Some(tariff)));
+                    }
+                }
+                Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.link.names))
+            }
+            Operation::Hold { target, span } => {
+                let seats = self.seats(std::iter::once((target, 0))).await?;
+                Plan::Hold { seats, span: span.min(MAX_SPAN) }
+            }
+            Operation::Reset { target } => {
+                let seats = self.seats(std::iter::once((target, 0))).await?;
+                Plan::Reset { seats }
+            }
+            _ => return Err(Fault::Nonsense.into()),
+        })
+    }
+
+    async fn charged<'o>(
+        &self,
+        charges: &'o [tidegate_core::Charge<'o>],
+    ) -> Result<Seats<'o>, StoreError> {
+        decide::check_list(charges.len())?;
+        let targets = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
+        let seats = self.seats(targets).await?;
+        seats.check_windows()?;
+        Ok(seats)
+    }
+
+    async fn seats<'o>(
+        &self,
+        targets: impl Iterator<Item = (Target<'o>, i128)> + Clone,
+    ) -> Result<Seats<'o>, StoreError> {
+        let mut rolls: SmallVec<[Arc<Roll>; 2]> = SmallVec::new();
+        for (target, _) in targets.clone() {
+            rolls.push(self.roll(target.limit).await?);
+        }
+        let entries = targets.zip(rolls).map(|((target, amount), roll)| (target, amount, roll));
+        Ok(Seats::new(&self.0.link.names, entries, || self.lease()))
+    }
+
+    fn check_leases(&self, targets: &[Target<'_>], receipt: &Receipt) -> Result<(), StoreError> {
+        decide::check_list(targets.len())?;
+        self.check(receipt, targets.iter())
+    }
+
+    fn check<'t>(
+        &self,
+        receipt: &Receipt,
+        targets: impl ExactSizeIterator<Item = &'t Target<'t>>,
+    ) -> Result<(), StoreError> {
+        check_receipt(receipt, self.0.issuer, targets, &self.0.link.names)
+    }
+
+    pub(crate) async fn send(&self, jobs: Vec<Job>) -> Result<Replies, CallError> {
+        let (answer, answered) = oneshot::channel();
+        let ended = CallError::Fault(Fault::Ended);
+        if self.0.outbox.send(Parcel { jobs, answer }).is_err() {
+            return Err(ended);
+        }
+        answered.await.unwrap_or(Err(ended))
+    }
+}
+
+/// Whom an operation needs for its answer.
+#[derive(Clone, Copy, Debug)]
+enum Asked {
+    /// A receipt without slots: there is nothing to release.
+    Nothing,
+    Server,
+}
+
+/// The leases of a receipt.
+fn slots<'o>(
+    targets: &'o [Target<'o>],
+    receipt: &'o Receipt,
+) -> impl Iterator<Item = (&'o Target<'o>, u64)> {
+    let lease = |stamp: &Stamp| match stamp.place {
+        Place::Slot(lease) => Some(lease),
+        _ => None,
+    };
+    let pairs = targets.iter().zip(receipt.stamps());
+    pairs.filter_map(move |(target, stamp)| Some((target, lease(stamp)?)))
+}
+
+impl Store for RedisStore {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(self.carry_out(operations, answers)))
+    }
+
+    fn nodes(&self) -> Option<NonZeroU32> {
+        NonZeroU32::new(self.0.link.nodes())
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        // An empty parcel goes the whole way and touches nothing.
+        Box::pin(async { self.send(Vec::new()).await.map(|_| ()).map_err(StoreError::from) })
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("prefix", &self.0.link.names.prefix())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! What the script is told of a policy and a cost, with the multiplications already done.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Bucket, Policy, Windows};
+
+use crate::error::Fault;
+use crate::number::{MOST, MOST_COUNTED, Pair, put};
+
+/// A message of the script's `tariff` function.
+pub(crate) type Tariff = SmallVec<[u8; 112]>;
+
+/// Buckets live at least this long.
+const LEAST_TTL: Duration = Duration::from_secs(60);
+
+/// The tariff of `amount` tokens under a policy of this generation. `ttl` replaces the usual time
+/// to live of a bucket; the script makes it longer where a bucket would come back full too early.
+pub(crate) fn tariff(
+    policy: &Policy,
+    generation: u64,
+    amount: u64,
+    windows: Option<Windows>,
+    ttl: Option<Duration>,
+) -> Result<Tariff, Fault> {
+    let mut out = Tariff::new();
+    let ttl = entry_ttl(policy, ttl);
+    match policy {
+        Policy::Bucket(bucket) => {
+            out.push(1);
+            put(generation, &mut out);
+            put(ttl, &mut out);
+            out.push(match amount {
+                0 => 0,
+                _ if amount <= bucket.capacity() => 1,
+                _ => 2,
+            });
+            put(u64::from(bucket.rate().tokens()) * 1_000, &mut out);
+            for span in
+                [bucket.time_to_full(), bucket.ceiling(), bucket.span(amount), bucket.deepest()]
+            {
+                Pair::of(span, bucket).put(&mut out);
+            }
+        }
+        Policy::Quota(quota) => {
+            out.push(2);
+            let most = counted(quota.amount())? + quota.max_debt().min(MOST_COUNTED);
+            put_counts(&mut out, generation, ttl, amount, quota.amount());
+            put(most, &mut out);
+            for bound in windows.map_or([0; 4], |windows| windows.bounds()) {
+                out.extend(bound.to_le_bytes());
+            }
+        }
+        Policy::Allowance(allowance) => {
+            out.push(3);
+            let all = counted(allowance.amount())?;
+            put_counts(&mut out, generation, ttl, amount, all);
+            put(all * 2, &mut out);
+        }
+        Policy::Concurrency(limit) => {
+            out.push(4);
+            let slots = counted(limit.slots())?;
+            put_counts(&mut out, generation, ttl, amount, slots);
+            let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
+            put(u64::try_from(lease).unwrap_or(MOST).min(MOST), &mut out);
+        }
+        _ => return Err(Fault::Nonsense),
+    }
+    Ok(out)
+}
+
+/// How long a bucket lives without being used: twice the time to full, at least a minute.
+fn time_to_live(bucket: &Bucket) -> Duration {
+    let full = Duration::from_nanos(bucket.time_to_full().ceil());
+    full.saturating_mul(2).max(LEAST_TTL)
+}
+
+/// The time to live of an entry in milliseconds, as the script counts it.
+pub(crate) fn entry_ttl(policy: &Policy, ttl: Option<Duration>) -> u64 {
+    match policy {
+        Policy::Bucket(bucket) => millis(ttl.unwrap_or_else(|| time_to_live(bucket))),
+        Policy::Quota(_) => millis(ttl.unwrap_or(LEAST_TTL)),
+        // An allowance does not come back by itself, so it does not go by itself either.
+        Policy::Allowance(_) => 0,
+        _ => millis(LEAST_TTL),
+    }
+}
+
+fn put_counts(out: &mut Tariff, generation: u64, ttl: u64, amount: u64, capacity: u64) {
+    put(generation, out);
+    put(ttl, out);
+    put(amount.min(MOST), out);
+    put(capacity, out);
+}
+
+fn counted(amount: u64) -> Result<u64, Fault> {
+    if amount > MOST_COUNTED { Err(Fault::TooMany) } else { Ok(amount) }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(MOST).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ttl(rate: u64, capacity: u64) -> u64 {
+        let policy = Policy::per_second(rate).capacity(capacity).build().unwrap();
+        entry_ttl(&policy, None)
+    }
+
+    /// R190.
+    #[test]
+    fn the_time_to_live_is_twice_the_time_to_full_and_a_minute_at_least() {
+        assert_eq!([ttl(1, 10), ttl(10, 100), ttl(10, 1)], [60_000; 3]);
+        assert_eq!(ttl(1, 100), 200_000);
+        let odd = Policy::rate("7/min".parse().unwrap()).capacity(11).build().unwrap();
+        assert_eq!(entry_ttl(&odd, None), 188_572);
+    }
+
+    #[test]
+    fn what_cannot_be_counted_exactly_is_refused() {
+        let policy = |amount| Policy::allowance(amount).unwrap();
+        assert!(tariff(&policy(MOST_COUNTED), 0, u64::MAX, None, None).is_ok());
+        assert!(tariff(&policy(MOST_COUNTED + 1), 0, 1, None, None).is_err());
+    }
+}

@@ -1,0 +1,35 @@
+//! The whole conformance suite, the vectors, random scenarios and threads, on both servers.
+
+use tidegate_testkit::concurrency::{self, Load};
+use tidegate_testkit::launch::Flavor;
+use tidegate_testkit::property::{Effort, property};
+use tidegate_testkit::subject::block_on;
+
+use crate::fixture::Timed;
+
+mod redis {
+    use super::*;
+    tidegate_testkit::conformance_tests!(|| Timed::new(Flavor::Redis));
+}
+
+mod valkey {
+    use super::*;
+    tidegate_testkit::conformance_tests!(|| Timed::new(Flavor::Valkey));
+}
+
+/// The script and the oracle agree on random scenarios. Each step is a round trip, so the short
+/// form is shorter than that of the in-process store.
+#[test]
+fn random_scenarios() {
+    let effort = Effort::default();
+    let steps = property(
+        || block_on(Timed::new(Flavor::Redis)),
+        Effort { cases: effort.cases / 10, ..effort },
+    );
+    assert!(steps > 10_000, "{steps} steps");
+}
+
+#[test]
+fn threads() {
+    concurrency::check_all(|| block_on(Timed::new(Flavor::Redis)), Load { threads: 4, rounds: 20 });
+}
