@@ -46,7 +46,7 @@ pub(crate) fn job(seats: &Seats<'_>, mode: Mode, desk: Desk<'_>) -> Result<Job, 
     }
     for seat in &seats.list {
         let mut item = seat.item(desk.names, seat.cost(), desk.ttl)?;
-        if mode != Mode::Peek {
+        if mode != Mode::Peek && seat.has_slots() {
             item.tail.extend(seat.lease.to_le_bytes());
         }
         job.push(item);

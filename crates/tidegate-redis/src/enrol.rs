@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use tidegate_core::{Limit, StoreError, Time};
+use tidegate_core::{Limit, StoreError};
 use tokio::sync::Mutex;
 
 use crate::error::Fault;
 use crate::job::{Code, Item, Job};
-use crate::number::put;
+use crate::number::{moment, put};
 use crate::plan::Plan;
 use crate::roll::{Enrolment, Roll, revisions};
 use crate::seats::Found;
@@ -101,16 +101,19 @@ impl RedisStore {
         found: &[Found],
         now_us: u64,
     ) -> Result<(), StoreError> {
-        let now = Time::from_nanos(now_us.saturating_mul(1_000));
+        let now = moment(now_us);
         let seats = plan.seats().ok_or(Fault::Nonsense)?;
         let mut job = Job::new(Code::Swap);
         for (seat, found) in seats.list.iter().zip(found) {
-            if seat.amount == 0 || !found.entry.standing(&seat.roll, now).converted {
+            if seat.amount == 0 || !found.entry.standing(&seat.roll, now.time).converted {
                 continue;
             }
-            let (policy, after) = (seat.policy(), found.entry.converted(&seat.roll, now));
+            let (policy, after) = (
+                seat.policy(),
+                found.entry.converted(&seat.roll, seat.target.windows.as_ref(), now),
+            );
             let mut item = Item { entry: Some(seat.name.clone()), ..Item::default() };
-            let needed = after.lasts_until(policy).since(now).as_millis();
+            let needed = after.lasts_until(policy).since(now.time).as_millis();
             let ttl = match entry_ttl(policy, self.desk().ttl) {
                 0 => 0,
                 ttl => ttl.max(u64::try_from(needed).unwrap_or(u64::MAX).saturating_add(1)),

@@ -1,6 +1,6 @@
 //! What is stored for a bucket, and how it stands under the policy that decides.
 
-use tidegate_core::{Exact, Policy, State, Time};
+use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 
 use crate::error::Fault;
 use crate::names::FORMAT;
@@ -108,11 +108,17 @@ impl Entry {
         standing
     }
 
-    /// The entry brought under the policy that decides for `roll`.
-    pub(crate) fn converted(&self, roll: &Roll, now: Time) -> Self {
-        let standing = self.standing(roll, now);
+    /// The entry brought under the policy that decides for `roll`. What was used in a calendar
+    /// window that has passed is left behind.
+    pub(crate) fn converted(&self, roll: &Roll, windows: Option<&Windows>, now: Now) -> Self {
+        let standing = self.standing(roll, now.time);
         let policy = roll.limit().policy();
-        let (kind, words) = match (standing.state, policy) {
+        let mut account = Account::new(policy, standing.state, Time::ZERO, 0);
+        if let (Policy::Quota(_), Some(windows)) = (policy, windows) {
+            // Windows that do not hold the present leave the account as it is.
+            let _ = account.open_window(windows, now);
+        }
+        let (kind, words) = match (account.state(), policy) {
             (State::Bucket(tat), Policy::Bucket(bucket)) => {
                 let pair = Pair::of(tat, bucket);
                 (BUCKET, [pair.us, pair.rest])

@@ -1,6 +1,6 @@
 //! Numbers as the script sees them: whole, in doubles, never above 2^53.
 
-use tidegate_core::{Bucket, Exact, Time};
+use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
 
 use crate::error::Fault;
 
@@ -53,6 +53,12 @@ impl Pair {
 pub(crate) fn put_time(time: Time, into: &mut impl Extend<u8>) {
     put(time.as_nanos() / 1_000, into);
     put(time.as_nanos() % 1_000, into);
+}
+
+/// The moment that a server's clock shows; its wall clock is the same one.
+pub(crate) fn moment(us: u64) -> Now {
+    let nanos = us.saturating_mul(1_000);
+    Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
 }
 
 /// Takes numbers off the front of an answer.

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time, WallTime};
+use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
 use crate::decide::{self, Mode};
 use crate::error::Fault;
 use crate::job::{Code, Item, Job};
 use crate::names::Names;
-use crate::number::{Reader, put_time};
+use crate::number::{Reader, moment, put_time};
 use crate::seats::{Found, Seats};
 use crate::settle;
 
@@ -82,8 +82,7 @@ impl<'a> Plan<'a> {
         now_us: u64,
         desk: Desk<'_>,
     ) -> Result<Step, StoreError> {
-        let nanos = now_us.saturating_mul(1_000);
-        let now = Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) };
+        let now = moment(now_us);
         let mut reader = Reader(reply);
         match self {
             Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, desk),

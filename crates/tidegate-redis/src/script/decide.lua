@@ -5,12 +5,12 @@ end
 
 -- The items of an operation: entry, other key, tariff, and what else comes with the operation.
 local I, Z, J, X = {}, {}, {}, {}
-local function read_items(n, pos, fmt)
+local function read_items(n, pos, leases)
   for x = 1, n do
     I[x], Z[x], J[x], pos = unpack_from('<HHH', blob, pos)
     Z[x] = other(Z[x])
-    if fmt then
-      X[x], pos = unpack_from(fmt, blob, pos)
+    if leases and Z[x] then
+      X[x], pos = unpack_from('<c8', blob, pos)
     end
     if I[x] > 0 then
       open(I[x])
@@ -27,15 +27,17 @@ local function unknown_format(n)
   end
 end
 
-local function told_all(verdict, n, taken)
-  local out = { verdict }
+-- Slots taken of each item that has any.
+local taken = {}
+local function told_all(verdict, n)
+  local out = verdict
   for x = 1, n do
-    out[#out + 1] = told(I[x])
-    if taken[x] then
-      out[#out + 1] = told_slots(Z[x], taken[x], tariff(J[x]))
+    out = out .. told(I[x])
+    if Z[x] then
+      out = out .. told_slots(Z[x], taken[x], tariff(J[x]))
     end
   end
-  return table.concat(out)
+  return out
 end
 
 -- Verdicts: 0 denied, 1 done, 2 an entry is under another policy, 3 an unknown format, 4 windows
@@ -45,7 +47,7 @@ local EU, ER, W, U = {}, {}, {}, {}
 
 -- Take and reserve: spend every item at one instant, not later than the horizon, or nothing.
 local function decide(n, hu, hn)
-  local taken, blocked, behind = {}, false, false
+  local blocked, behind = false, false
   local su, sn = now, 0
   for x = 1, n do
     local i, t = I[x], tariff(J[x])
@@ -109,7 +111,7 @@ local function decide(n, hu, hn)
     end
   end
   if behind then
-    return told_all('\2', n, taken)
+    return told_all('\2', n)
   end
   if not blocked and (su > now or sn > 0) then
     local wait = su - now
@@ -121,7 +123,7 @@ local function decide(n, hu, hn)
       end
     end
   end
-  local answer = told_all(blocked and '\0' or '\1', n, taken)
+  local answer = told_all(blocked and '\0' or '\1', n)
   for x = 1, n do
     local i, t = I[x], tariff(J[x])
     if not t.asks then

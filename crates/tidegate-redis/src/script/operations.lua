@@ -2,7 +2,7 @@ local O = {}
 
 -- Take: items; a new lease each.
 O[1] = function(n, pos)
-  read_items(n, pos, '<c8')
+  read_items(n, pos, true)
   return unknown_format(n) or decide(n, 0, 0)
 end
 
@@ -10,7 +10,7 @@ end
 O[2] = function(n, pos)
   local hu, hn
   hu, hn, pos = unpack_from('<dd', blob, pos)
-  read_items(n, pos, '<c8')
+  read_items(n, pos, true)
   return unknown_format(n) or decide(n, hu, hn)
 end
 
@@ -21,13 +21,12 @@ O[3] = function(n, pos)
   if strange then
     return strange
   end
-  local taken = {}
   for x = 1, n do
     if Z[x] then
       taken[x] = (tonumber(call('ZSCORE', Z[x], 'n')) or 0) - lapsed(Z[x])
     end
   end
-  return told_all('\1', n, taken)
+  return told_all('\1', n)
 end
 
 -- Settle: the instant of the spend, items with a stamp each: flags, two words, the lease.
@@ -74,7 +73,7 @@ end
 
 -- Release: items with a lease each.
 O[5] = function(n, pos)
-  read_items(n, pos, '<c8')
+  read_items(n, pos, true)
   local given = 0
   for x = 1, n do
     given = given + give_back(Z[x], X[x], NEVER)
@@ -84,7 +83,7 @@ end
 
 -- Renew: items with a lease each; the tariff knows its length.
 O[6] = function(n, pos)
-  read_items(n, pos, '<c8')
+  read_items(n, pos, true)
   local still = 0
   for x = 1, n do
     local z, id = Z[x], X[x]
