@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use tidegate::{DecimalError, LimitError, PolicyError, ScheduleError};
 
 use crate::fields::Path;
+use crate::redis_url::RedisUrlError;
 use crate::size::{ByteSize, SizeError};
 use crate::value::{Node, Value};
 
@@ -72,14 +73,17 @@ pub enum Rule {
         least: ByteSize,
     },
     /// A store that this version does not have.
-    #[error("this version has no {scheme} store; it serves the in-process one, \"memory:\"")]
+    #[error("this version has no {scheme} store; it serves \"memory:\" and \"redis://host:6379\"")]
     StoreNotServed {
         /// The part before the colon.
         scheme: String,
     },
     /// Not the address of a store.
-    #[error("must be \"memory:\", the in-process store")]
+    #[error("must be \"memory:\", the in-process store, or an address such as redis://host:6379")]
     StoreUrl,
+    /// Not the address of a Redis server.
+    #[error(transparent)]
+    RedisUrl(#[from] RedisUrlError),
     /// A decimal that cannot be used.
     #[error(transparent)]
     Decimal(#[from] DecimalError),
@@ -178,7 +182,8 @@ impl Fault {
     #[must_use]
     pub fn at(path: Path<'_>, value: &Value<'_>, rule: Rule) -> Self {
         // A store's address may hold a password, and a table does not fit a line.
-        let secret = matches!(rule, Rule::StoreNotServed { .. } | Rule::StoreUrl);
+        let secret =
+            matches!(rule, Rule::StoreNotServed { .. } | Rule::StoreUrl | Rule::RedisUrl(_));
         let hidden = secret || matches!(value.node, Node::Table(_));
         let shown = (!hidden).then(|| value.to_string());
         Self { key: path.to_string(), value: shown, rule, span: value.span.clone() }

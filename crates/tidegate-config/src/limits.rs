@@ -8,7 +8,7 @@ use crate::fault::Rule;
 use crate::fields::{Fields, Path};
 use crate::policy::{Calendar, POLICY_KEYS, PolicyPlan, read_policy_fields};
 use crate::setting::Source;
-use crate::store::{OnFailure, on_failure};
+use crate::store::on_failure;
 use crate::value::Value;
 
 /// The limits by name. A file that has any replaces the ones that are there by default.
@@ -25,12 +25,11 @@ pub struct Limits {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitPlan {
-    /// The name and what it allows.
+    /// The name, what it allows, and what is decided when the store does not answer, if that
+    /// differs from the store's rule.
     pub limit: Limit,
     /// The windows of a calendar quota.
     pub calendar: Option<Calendar>,
-    /// What is decided when the store does not answer, if it differs from the store's rule.
-    pub on_failure: Option<OnFailure>,
 }
 
 impl Default for Limits {
@@ -40,7 +39,7 @@ impl Default for Limits {
         let plans = defaults.into_iter().filter_map(|(name, capacity, rate)| {
             let policy = Policy::per_second(rate).capacity(capacity).build().ok()?;
             let limit = Limit::named(name, policy).ok()?;
-            Some((name.to_owned(), LimitPlan { limit, calendar: None, on_failure: None }))
+            Some((name.to_owned(), LimitPlan { limit, calendar: None }))
         });
         Self { by_name: plans.collect(), source: Source::Default }
     }
@@ -76,7 +75,13 @@ fn limit<'t>(
         None => PolicyPlan { policy: Policy::allowance(1).ok()?, calendar: None },
     };
     match Limit::named(name, policy) {
-        Ok(limit) => Some(LimitPlan { limit, calendar, on_failure }),
+        Ok(limit) => {
+            let limit = match on_failure {
+                Some(rule) => limit.on_failure(rule),
+                None => limit,
+            };
+            Some(LimitPlan { limit, calendar })
+        }
         Err(error) => {
             limits.refuse(name, Rule::Limit(error));
             None

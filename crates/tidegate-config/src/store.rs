@@ -2,10 +2,11 @@
 
 use std::num::NonZeroU32;
 
-use tidegate::Overflow;
+use tidegate::{FailureRule, Overflow};
 
 use crate::fault::Rule;
 use crate::fields::Fields;
+use crate::redis_url::RedisUrl;
 use crate::setting::{Setting, Source};
 use crate::size::{ByteSize, SizeError};
 use crate::value::{Node, Value};
@@ -19,14 +20,15 @@ pub(crate) const STORE_KEYS: &[&str] =
 pub struct StorePlan {
     /// Which one. Default `memory:`.
     pub url: Setting<StoreUrl>,
-    /// The bound of the in-process store. Default `64MiB`.
+    /// The bound of the in-process store, or of what this process decides by itself while another
+    /// one does not answer. Default `64MiB`.
     pub max_memory: Setting<ByteSize>,
     /// What happens to new keys when it is full. Default `shared`.
     pub overflow: Setting<Overflow>,
-    /// What is decided when the store does not answer. Default `local`; the in-process store
-    /// always answers.
-    pub on_failure: Setting<OnFailure>,
-    /// How many nodes share a limit before they have met in the store. Default 1.
+    /// What is decided when the store does not answer, about limits that have no rule of their
+    /// own and are no calendar quotas. Default `local`; the in-process store always answers.
+    pub on_failure: Setting<FailureRule>,
+    /// Among how many nodes a limit is divided before they have met in the store. Default 1.
     pub expected_nodes: Setting<NonZeroU32>,
 }
 
@@ -36,18 +38,8 @@ pub struct StorePlan {
 pub enum StoreUrl {
     /// The one in this process.
     Memory,
-}
-
-/// What is decided when a store does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnFailure {
-    /// Everything is allowed.
-    Open,
-    /// Everything is denied.
-    Closed,
-    /// This process enforces its share by itself.
-    Local,
+    /// A Redis or Valkey server that several processes share.
+    Redis(RedisUrl),
 }
 
 /// Below this the in-process store refuses to start.
@@ -61,7 +53,7 @@ impl Default for StorePlan {
             url: Setting::default(StoreUrl::Memory),
             max_memory: Setting::default(ByteSize::from_bytes(64 << 20)),
             overflow: Setting::default(Overflow::Shared),
-            on_failure: Setting::default(OnFailure::Local),
+            on_failure: Setting::default(FailureRule::Local),
             expected_nodes: Setting::default(NonZeroU32::MIN),
         }
     }
@@ -78,10 +70,11 @@ impl StorePlan {
 }
 
 fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
-    const LATER: [&str; 4] = ["redis", "rediss", "redis+cluster", "redis+sentinel"];
+    const LATER: [&str; 2] = ["redis+cluster", "redis+sentinel"];
     let text = value.to_text().map_err(|_| Rule::StoreUrl)?;
     match text.split_once(':') {
         Some(("memory", "")) => Ok(StoreUrl::Memory),
+        Some(("redis" | "rediss", _)) => Ok(StoreUrl::Redis(text.parse()?)),
         Some((scheme, _)) if LATER.contains(&scheme) => {
             Err(Rule::StoreNotServed { scheme: scheme.to_owned() })
         }
@@ -107,11 +100,11 @@ fn overflow(value: &Value<'_>) -> Result<Overflow, Rule> {
     }
 }
 
-pub(crate) fn on_failure(value: &Value<'_>) -> Result<OnFailure, Rule> {
+pub(crate) fn on_failure(value: &Value<'_>) -> Result<FailureRule, Rule> {
     match value.to_text() {
-        Ok("open") => Ok(OnFailure::Open),
-        Ok("closed") => Ok(OnFailure::Closed),
-        Ok("local") => Ok(OnFailure::Local),
+        Ok("open") => Ok(FailureRule::Open),
+        Ok("closed") => Ok(FailureRule::Closed),
+        Ok("local") => Ok(FailureRule::Local),
         _ => Err(Rule::NotOneOf(FAILURES)),
     }
 }

@@ -4,8 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryError, MemoryStore, Store};
 use tidegate_config::{Plan, StorePlan, StoreUrl};
+use tidegate_redis::{OpenError, RedisStore};
 
 use crate::door::http::{Bounds, Guard, HttpDoor};
 use crate::drain::{Drain, Drained, GRACE};
@@ -19,6 +21,9 @@ pub enum StartError {
     /// The store cannot be opened.
     #[error("the in-process store cannot be opened: {0}")]
     Store(#[from] MemoryError),
+    /// The shared store cannot be opened, whether or not its server is there.
+    #[error("the shared store cannot be opened: {0}")]
+    SharedStore(#[from] OpenError),
     /// A store of a kind that this version does not have.
     #[error("this version cannot open the configured store")]
     UnknownStore,
@@ -61,24 +66,38 @@ fn advice(error: &io::Error) -> &'static str {
 #[must_use = "a server serves once its doors are open"]
 pub struct Server {
     plan: Plan,
-    engine: Engine<dyn Store>,
+    /// Open already, or else opened with the doors.
+    store: Option<Arc<dyn Store>>,
     max_keys: Option<usize>,
 }
 
 impl Server {
-    /// A server on the store that the plan names.
+    /// A server on the store that the plan names. The in-process one is open from now on, any
+    /// other once the doors are.
     ///
     /// # Errors
-    /// When the store cannot be opened.
+    /// When the in-process store cannot be opened.
     pub fn new(plan: &Plan) -> Result<Self, StartError> {
-        let store = open_store(&plan.store)?;
+        if plan.store.url.value != StoreUrl::Memory {
+            return Ok(Self { plan: plan.clone(), store: None, max_keys: None });
+        }
+        let store = open_memory(&plan.store)?;
         let max_keys = Some(store.stats().max_keys);
         Ok(Self { max_keys, ..Self::with_store(plan, Arc::new(store)) })
     }
 
     /// A server on a store that is open already, whatever the plan says of it.
     pub fn with_store(plan: &Plan, store: Arc<dyn Store>) -> Self {
-        Self { plan: plan.clone(), engine: Engine::on(store), max_keys: None }
+        Self { plan: plan.clone(), store: Some(store), max_keys: None }
+    }
+
+    /// A server on a store that is open already and may fail: behind a guard, with the failure
+    /// rules of the plan.
+    ///
+    /// # Errors
+    /// When the guard has no memory to decide in.
+    pub fn with_shared_store(plan: &Plan, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        Ok(Self::with_store(plan, guarded(&plan.store, store)?))
     }
 
     /// How many keys the memory of the store is enough for, if that is known.
@@ -90,8 +109,12 @@ impl Server {
     /// Opens the doors.
     ///
     /// # Errors
-    /// When an address cannot be listened on. No door is open then.
+    /// When the store cannot be opened or an address cannot be listened on. No door is open then.
     pub async fn open(self) -> Result<Running, StartError> {
+        let store = match self.store {
+            Some(store) => store,
+            None => open_store(&self.plan.store).await?,
+        };
         let address = self.plan.listen.http.value;
         let (listener, http) = listen::bind(address).await.map_err(|source| StartError::Bind {
             door: "http",
@@ -100,7 +123,7 @@ impl Server {
         })?;
         let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
         let served = Arc::new(Served::new(&self.plan.limits));
-        let door = HttpDoor { engine: self.engine, served, guard, bounds: Bounds::default() };
+        let door = HttpDoor { engine: Engine::on(store), served, guard, bounds: Bounds::default() };
         let mut drain = Drain::new();
         let stop = drain.signal();
         drain.watch(door.serve(listener, stop));
@@ -109,16 +132,37 @@ impl Server {
     }
 }
 
-fn open_store(plan: &StorePlan) -> Result<MemoryStore, StartError> {
-    match plan.url.value {
-        StoreUrl::Memory => {
-            let builder = MemoryStore::builder()
-                .max_memory(plan.max_memory.value.bytes())
-                .overflow(plan.overflow.value);
-            Ok(builder.build()?)
+/// Opens the store that a plan names. One that can fail is put behind a guard.
+async fn open_store(plan: &StorePlan) -> Result<Arc<dyn Store>, StartError> {
+    match &plan.url.value {
+        StoreUrl::Memory => Ok(Arc::new(open_memory(plan)?)),
+        StoreUrl::Redis(url) => {
+            let store = RedisStore::builder(url.with_credentials()).open()?;
+            // A server that is away is no reason not to start: the failure rules decide until it
+            // is back. The store itself says why it cannot connect.
+            if store.connected().await.is_ok() {
+                tracing::info!(%url, "the shared store answers");
+            }
+            guarded(plan, Arc::new(store))
         }
         _ => Err(StartError::UnknownStore),
     }
+}
+
+fn open_memory(plan: &StorePlan) -> Result<MemoryStore, StartError> {
+    let builder = MemoryStore::builder()
+        .max_memory(plan.max_memory.value.bytes())
+        .overflow(plan.overflow.value);
+    Ok(builder.build()?)
+}
+
+/// A guard around a store, with the failure rules of a plan.
+fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Arc<dyn Store>, StartError> {
+    let guard = Guarded::builder(store)
+        .default_rule(plan.on_failure.value)
+        .expected_nodes(plan.expected_nodes.value)
+        .max_memory(plan.max_memory.value.bytes());
+    Ok(Arc::new(guard.build()?))
 }
 
 /// A server whose doors are open.

@@ -18,9 +18,12 @@
 //! - A [`Request`] is carried out at once by [`now`](Request::now) on the in-process store, and by
 //!   `.await` on any store. There is one set of verbs for both.
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
+//! - A store that can fail is put behind a [`guard`], with a failure rule for each limit.
 //! - Tests drive a [`clock::ManualClock`].
 
 mod engine;
+#[cfg(feature = "tokio")]
+pub mod guard;
 mod limiter;
 pub mod pacer;
 mod request;
@@ -49,9 +52,9 @@ pub use schedule::{Every, Schedule, ScheduleError};
 pub use terms::Snapshot;
 pub use tidegate_core::{
     Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Concurrency, Correction,
-    Decimal, DecimalError, Decision, Denial, Grant, Key, KeyBuf, KeyError, Limit, LimitError,
-    MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Policy, PolicyBuilder,
-    PolicyError, Quota, Rate, RateError, Receipt, ReceiptError, Retry, Settlement, Store,
-    StoreError, Submission, Target, Time, WallTime, Windows,
+    Decimal, DecimalError, Decision, Denial, FailureRule, Grant, Key, KeyBuf, KeyError, Limit,
+    LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Policy,
+    PolicyBuilder, PolicyError, Probe, Quota, Rate, RateError, Receipt, ReceiptError, Retry,
+    Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows,
 };
 pub use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Stats};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Change, Decision, Key, Limit, LimitError, Policy, Receipt, Settlement, Store, WallTime,
+    Change, Decision, FailureRule, Key, Limit, LimitError, Policy, Receipt, Settlement, Store,
+    WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -134,6 +135,20 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// calendar quota and the limiter has no schedule.
     pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         self.terms.revise(policy, change)
+    }
+
+    /// Sets what is decided while the store does not answer, for every limiter of this name and
+    /// from the next decision on. It takes a [guarded](crate::guard) store to decide so.
+    ///
+    /// ```
+    /// use tidegate::{Engine, FailureRule, Policy};
+    /// let limiter = Engine::new().limiter("api", Policy::per_second(2).build()?)?;
+    /// limiter.set_failure_rule(FailureRule::Closed);
+    /// assert_eq!(limiter.limit().failure_rule(), Some(FailureRule::Closed));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_failure_rule(&self, rule: FailureRule) {
+        self.terms.set_failure_rule(rule);
     }
 
     /// The terms of this moment, for a list of charges over several limiters; see [`Engine`].

@@ -130,7 +130,11 @@ fn overtaking(
         None => Retry::Never,
     };
     let outcome = Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, Some(retry));
-    Ok(Answer::Decision(Decision::Denied(Denial::new(smallvec::smallvec![outcome]))))
+    let denial = Denial::new(smallvec::smallvec![outcome]);
+    Ok(Answer::Decision(Decision::Denied(match decision.degraded() {
+        Some(rule) => denial.degraded(rule),
+        None => denial,
+    })))
 }
 
 /// An operation together with the list of one that it borrows.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{
-    Change, Charge, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
+    Change, Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
 };
 
 #[cfg(feature = "calendar")]
@@ -118,6 +118,13 @@ impl Terms {
         drop(one_at_a_time);
         self.tell_watchers();
         Ok(())
+    }
+
+    /// Sets what is decided while the store does not answer.
+    pub(crate) fn set_failure_rule(&self, rule: FailureRule) {
+        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        let ruled = self.limit.load().on_failure(rule);
+        self.limit.store(Arc::new(ruled));
     }
 
     /// Lets all watchers know: the policy has changed, or tokens or slots were given back.

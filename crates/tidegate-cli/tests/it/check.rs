@@ -36,11 +36,11 @@ fn wrong_use_is_exit_code_two() {
     for args in [&[][..], &["srve"], &["serve", "--port", "1"], &["check"]] {
         assert_eq!(run(here.path(), args).code, Some(2), "{args:?}");
     }
-    let ended = run(here.path(), &["serve", "--http", "8080", "--store", "redis://h"]);
+    let ended = run(here.path(), &["serve", "--http", "8080", "--store", "redis+cluster://h"]);
     assert_eq!(ended.code, Some(2));
     let lines: Vec<_> = ended.stderr.lines().collect();
     assert!(lines[0].starts_with("--http: listen.http = 8080: must be an address"), "{ended:?}");
-    assert!(lines[1].starts_with("--store: store.url: this version has no redis store"));
+    assert!(lines[1].starts_with("--store: store.url: this version has no redis+cluster store"));
 }
 
 #[test]

@@ -4,3 +4,4 @@
 mod check;
 mod program;
 mod serve;
+mod shared;

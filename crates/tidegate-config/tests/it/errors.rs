@@ -12,7 +12,7 @@ http = "8080"
 hosts = ["a"]
 
 [store]
-url = "redis://user:secret@host:6379"
+url = "redis+cluster://user:secret@host:6379"
 max_memory = "64MB"
 overflow = "shred"
 on_failure = true
@@ -36,8 +36,8 @@ zone = "Mars/Olympus"
              127.0.0.1:8080; port 0 picks a free one",
             "tidegate.toml:4:1: listen.hosts: is not a known key; known are http, admin, grpc, \
              resp, allowed_hosts",
-            "tidegate.toml:7:7: store.url: this version has no redis store; it serves the \
-             in-process one, \"memory:\"",
+            "tidegate.toml:7:7: store.url: this version has no redis+cluster store; it serves \
+             \"memory:\" and \"redis://host:6379\"",
             "tidegate.toml:8:14: store.max_memory = \"64MB\": must be a size such as 64MiB, \
              512KiB or 1GiB, or a whole number of bytes",
             "tidegate.toml:9:12: store.overflow = \"shred\": must be one of shared, deny",
@@ -107,7 +107,7 @@ fn columns_count_characters() {
 fn the_environment_and_flags_are_named_as_the_place() {
     let error = Loader::default()
         .environment([
-            ("TIDEGATE_STORE_URL".to_owned(), "rediss://:secret@host".to_owned()),
+            ("TIDEGATE_STORE_URL".to_owned(), "rediss://:secret@host:x".to_owned()),
             ("TIDEGATE_LISTEN_HTTP".to_owned(), "8080".to_owned()),
             ("TIDEGATE_LISTEN_ALLOWED_HOSTS".to_owned(), "a b".to_owned()),
         ])
@@ -122,8 +122,7 @@ fn the_environment_and_flags_are_named_as_the_place() {
              127.0.0.1:8080; port 0 picks a free one",
             "TIDEGATE_LISTEN_ALLOWED_HOSTS: listen.allowed_hosts = \"a b\": must be a host name \
              or address, with or without a port, such as tidegate.internal",
-            "TIDEGATE_STORE_URL: store.url: this version has no rediss store; it serves the \
-             in-process one, \"memory:\"",
+            "TIDEGATE_STORE_URL: store.url: must have a port from 1 to 65535, or none, which is 6379",
             "--grpc: listen.grpc = \"here\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
         ]

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use tidegate_config::{ByteSize, ConfigError, Key, Loader, OnFailure, Plan, Source};
+use tidegate::FailureRule;
+use tidegate_config::{ByteSize, ConfigError, Key, Loader, Plan, Source, StoreUrl};
 
 use crate::plan;
 
@@ -25,7 +26,7 @@ fn without_a_word_from_anybody_the_defaults_can_be_tried_at_once() {
     assert_eq!(plan.listen.resp.value.to_string(), "127.0.0.1:6380");
     assert!(plan.listen.allowed_hosts.value.is_empty());
     assert_eq!(plan.store.max_memory.value.to_string(), "64MiB");
-    assert_eq!(plan.store.on_failure.value, OnFailure::Local);
+    assert_eq!(plan.store.on_failure.value, FailureRule::Local);
     assert_eq!(plan.store.expected_nodes.value.get(), 1);
     assert_eq!(plan.store.url.source, Source::Default);
     assert_eq!(limit_names(&plan), ["client", "organization"]);
@@ -83,6 +84,20 @@ fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
     assert_eq!((hosts[0].host.as_str(), hosts[0].port), ("tidegate.internal", None));
     assert_eq!((hosts[1].host.as_str(), hosts[1].port), ("gate.example.org", Some(8443)));
     assert_eq!((hosts[2].host.as_str(), hosts[2].port), ("[::1]", None));
+}
+
+#[test]
+fn a_shared_store_has_an_address_whose_secrets_are_not_shown() {
+    let text = "[store]\nurl = \"rediss://gate:secret@cache:7000/3\"\n";
+    let loaded = plan(text).unwrap();
+    let StoreUrl::Redis(url) = &loaded.store.url.value else { panic!("{loaded:?}") };
+    assert_eq!(url.with_credentials(), "rediss://gate:secret@cache:7000/3");
+    assert!(!format!("{loaded:?}").contains("secret"));
+    assert!(!format!("{loaded:?}").contains("gate:"));
+    let flag = Loader::default().flag(Key::StoreUrl, "redis://:secret@cache").text("x", text);
+    let flag = flag.unwrap();
+    assert_eq!(flag.store.url.source, Source::Flag);
+    assert!(matches!(&flag.store.url.value, StoreUrl::Redis(url) if !url.tls()));
 }
 
 #[test]

@@ -196,7 +196,8 @@ fn what_is_missing_or_doubled_is_named() {
 #[test]
 fn a_limit_may_have_a_failure_rule_of_its_own() {
     let plan = plan("[limits.money]\nallowance = 5\non_failure = \"closed\"\n").unwrap();
-    assert_eq!(plan.limits.by_name["money"].on_failure, Some(tidegate_config::OnFailure::Closed));
+    let money = &plan.limits.by_name["money"].limit;
+    assert_eq!(money.failure_rule(), Some(tidegate::FailureRule::Closed));
     assert_eq!(
         complaints("[limits.money]\nallowance = 5\non_failure = \"ajar\"\n"),
         ["tidegate.toml:3:14: limits.money.on_failure = \"ajar\": must be one of open, closed, \

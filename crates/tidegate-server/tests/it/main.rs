@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod decisions;
+mod degraded;
 mod doors;
 mod errors;
 mod guards;
 mod lists;
 mod reservations;
+mod shared;
 mod wire;
 
 use std::sync::Arc;
@@ -60,7 +62,10 @@ impl Gate {
         clock.set_wall(WallTime::from_secs(20_000 * 86_400 - 3_600));
         let store = MemoryStore::builder().max_memory(bytes).clock(clock.clone()).build().unwrap();
         let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("test", text);
-        let server = Server::with_store(&plan.unwrap(), Arc::new(store));
+        Self::serving(Server::with_store(&plan.unwrap(), Arc::new(store)), clock)
+    }
+
+    fn serving(server: Server, clock: ManualClock) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

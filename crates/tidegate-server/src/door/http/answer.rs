@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
-use tidegate::{Decision, Denial, Grant, Outcome, Receipt, Settlement};
+use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement};
 
 use super::request::List;
 
@@ -19,6 +19,7 @@ pub(crate) enum Extra {
     WaitAndReceipt,
 }
 
+/// `degraded` is the failure rule that decided because the store did not answer, in both answers.
 #[derive(Serialize)]
 struct Allowed<'a> {
     allowed: bool,
@@ -28,6 +29,8 @@ struct Allowed<'a> {
     wait_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     charges: Option<Vec<State<'a>>>,
 }
@@ -40,6 +43,8 @@ struct Denied<'a> {
     by_index: Option<usize>,
     remaining: u64,
     retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     charges: Option<Vec<State<'a>>>,
 }
@@ -101,6 +106,7 @@ fn allowed(grant: &Grant, list: &List<'_, u64>, extra: Extra) -> Response {
             reset_after_ms: longest_reset(&grant.outcomes),
             wait_ms,
             receipt,
+            degraded: grant.degraded.map(FailureRule::as_str),
             charges: states(list, &grant.outcomes),
         },
     )
@@ -114,6 +120,7 @@ fn denied(denial: &Denial, list: &List<'_, u64>, denials_are_ok: bool) -> Respon
         by_index: list.listed.then_some(denial.by),
         remaining: least(&denial.outcomes),
         retry_after_ms: retry.map(millis),
+        degraded: denial.degraded.map(FailureRule::as_str),
         charges: states(list, &denial.outcomes),
     };
     if denials_are_ok {

@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tidegate::StoreError;
+use tidegate::guard::NotAsked;
 use tidegate_config::Fault;
 
 use super::bounds::MAX_BODY;
@@ -147,11 +148,17 @@ const fn invalid() -> (StatusCode, &'static str, &'static str) {
     (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
 }
 
+/// Whether the guard of the store has logged that already, once and not with every request.
+fn is_known_to_be_down(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(reason) if reason.is::<NotAsked>())
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, r#type, title) = self.kind();
         if let Self::Store(error) = &self
             && status == StatusCode::SERVICE_UNAVAILABLE
+            && !is_known_to_be_down(error)
         {
             tracing::warn!(%error, "the store could not answer");
         }

@@ -1,0 +1,136 @@
+//! Answers while the store does not answer: decisions by the failure rules, marked as such.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tidegate::clock::ManualClock;
+use tidegate::{Answers, MemoryStore, Operation, Probe, Store, StoreError, Submission};
+use tidegate_config::{Key, Loader, Plan};
+use tidegate_server::Server;
+
+use crate::Gate;
+
+const LIMITS: &str = r#"
+[store]
+expected_nodes = 3
+[limits.local]
+capacity = 10
+rate = "1/min"
+[limits.open]
+capacity = 10
+rate = "1/min"
+on_failure = "open"
+[limits.closed]
+capacity = 10
+rate = "1/min"
+on_failure = "closed"
+[limits.daily]
+quota = 10
+every = "day"
+"#;
+
+/// A store that refuses when it is told to.
+#[derive(Debug, Default)]
+struct Fragile {
+    store: MemoryStore,
+    broken: AtomicBool,
+}
+
+impl Fragile {
+    fn error(&self) -> Option<StoreError> {
+        let refused = || StoreError::Unavailable("connection refused".into());
+        self.broken.load(Ordering::SeqCst).then(refused)
+    }
+}
+
+impl Store for Fragile {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        for operation in operations {
+            answers.push(match self.error() {
+                Some(error) => Err(error),
+                None => self.store.execute(operation),
+            });
+        }
+        Submission::Ready
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        Box::pin(async { self.error().map_or(Ok(()), Err) })
+    }
+}
+
+fn plan(text: &str) -> Plan {
+    Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("test", text).unwrap()
+}
+
+fn gate() -> (Gate, Arc<Fragile>) {
+    let store = Arc::new(Fragile::default());
+    let server = Server::with_shared_store(&plan(LIMITS), store.clone()).unwrap();
+    (Gate::serving(server, ManualClock::new()), store)
+}
+
+#[test]
+fn a_decision_by_a_rule_is_marked_and_one_of_the_store_is_not() {
+    let (gate, store) = gate();
+    let take = |limit: &str| gate.post("/v1/take", &format!(r#"{{"key":"k","limit":"{limit}"}}"#));
+    for limit in ["local", "open", "closed", "daily"] {
+        let reply = take(limit);
+        assert_eq!(reply.status, 200);
+        assert!(!reply.body.contains("degraded"), "{}", reply.body);
+    }
+    store.broken.store(true, Ordering::SeqCst);
+    for (limit, status, rule, remaining) in
+        [("local", 200, "local", 2), ("open", 200, "open", 10), ("closed", 429, "closed", 0)]
+    {
+        let reply = take(limit);
+        assert_eq!((reply.status, reply.member("degraded")), (status, rule.into()), "{limit}");
+        assert_eq!(reply.member("remaining"), remaining, "{limit}");
+    }
+    let closed = take("daily");
+    assert_eq!((closed.status, closed.header("retry-after")), (429, Some("1")));
+    assert_eq!(closed.member("degraded"), "closed", "a quota, without a rule of its own");
+    let list = r#"{"charges":[{"key":"k","limit":"open"},{"key":"k","limit":"closed"}]}"#;
+    let reply = gate.post("/v1/take?deny_status=200", list);
+    assert_eq!((reply.status, reply.member("by")), (200, "closed".into()));
+    assert_eq!(reply.member("degraded"), "closed");
+}
+
+#[test]
+fn what_no_rule_can_decide_is_a_problem() {
+    let (gate, store) = gate();
+    let body = r#"{"key":"k","limit":"local","receipt":true}"#;
+    let of_store = gate.post("/v1/take", body).member("receipt");
+    store.broken.store(true, Ordering::SeqCst);
+    let of_rule = gate.post("/v1/take", body).member("receipt");
+    let settle = |receipt: &serde_json::Value| {
+        gate.post(
+            "/v1/settle",
+            &format!(r#"{{"key":"k","limit":"local","delta":-1,"receipt":{receipt}}}"#),
+        )
+    };
+    let settled = settle(&of_rule);
+    assert_eq!((settled.status, settled.member("remaining")), (200, 3.into()), "{}", settled.body);
+    for _ in 0..5 {
+        let refused = settle(&of_store);
+        assert_eq!(refused.status, 503);
+        assert_eq!(refused.member("type"), "urn:tidegate:problem:store");
+    }
+    let held = gate.post("/v1/hold", r#"{"key":"k","limit":"local","for_ms":5000}"#);
+    assert_eq!(held.status, 200, "{}", held.body);
+}
+
+#[test]
+fn a_server_starts_without_its_store_and_keeps_the_password() {
+    let plan =
+        plan("[store]\nurl = \"redis://:secret@127.0.0.1:1\"\n[limits.api]\nrate = \"1/s\"\n");
+    let server = Server::new(&plan).unwrap();
+    assert_eq!(server.max_keys(), None);
+    assert!(!format!("{server:?}").contains("secret"));
+    let gate = Gate::serving(server, ManualClock::new());
+    let reply = gate.post("/v1/take", r#"{"key":"k","limit":"api"}"#);
+    assert_eq!((reply.status, reply.member("degraded")), (200, "local".into()));
+}

@@ -1,0 +1,98 @@
+//! The HTTP door of two servers on one store.
+
+use tidegate::clock::ManualClock;
+use tidegate_config::{Key, Loader};
+use tidegate_server::Server;
+use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
+
+use crate::Gate;
+
+const LIMITS: &str = r#"
+[limits.client]
+capacity = 10
+rate = "1/day"
+[limits.daily]
+quota = 3
+every = "day"
+[limits.open]
+capacity = 10
+rate = "1/day"
+on_failure = "open"
+"#;
+
+fn gate(server: &RedisServer) -> Gate {
+    let loader = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0");
+    let plan = loader.flag(Key::StoreUrl, server.url()).text("test", LIMITS).unwrap();
+    Gate::serving(Server::new(&plan).unwrap(), ManualClock::new())
+}
+
+/// Two programs, one budget; receipts go from one to the other.
+#[test]
+fn two_servers_share_their_limits() {
+    let server = RedisServer::start(Flavor::Redis);
+    let (one, other) = (gate(&server), gate(&server));
+    let take = r#"{"limit":"client","key":"alice","cost":4,"receipt":true}"#;
+    let first = one.post("/v1/take", take);
+    assert_eq!((first.status, first.member("remaining")), (200, 6.into()), "{}", first.body);
+    assert_eq!(other.post("/v1/take", take).member("remaining"), 2);
+    assert_eq!(one.post("/v1/take", take).status, 429);
+    let settle = format!(
+        r#"{{"limit":"client","key":"alice","delta":-4,"receipt":{}}}"#,
+        first.member("receipt")
+    );
+    assert_eq!(other.post("/v1/settle", &settle).member("remaining"), 6);
+    for gate in [&one, &other, &one] {
+        assert_eq!(gate.post("/v1/take", r#"{"limit":"daily","key":"alice"}"#).status, 200);
+    }
+    assert_eq!(other.post("/v1/take", r#"{"limit":"daily","key":"alice"}"#).status, 429);
+    let list = r#"{"charges":[{"limit":"client","key":"alice"},{"limit":"daily","key":"alice"}]}"#;
+    assert_eq!(one.post("/v1/take", list).member("by"), "daily");
+    assert_eq!(
+        one.post("/v1/peek", r#"{"limit":"client","key":"alice","cost":0}"#).member("remaining"),
+        6
+    );
+    assert_eq!(
+        one.post("/v1/hold", r#"{"limit":"client","key":"alice","for_ms":60000}"#).status,
+        200
+    );
+    assert_eq!(other.post("/v1/take", r#"{"limit":"client","key":"alice"}"#).status, 429);
+    assert_eq!(
+        other.post("/v1/reset", r#"{"limit":"client","key":"alice"}"#).member("reset"),
+        true
+    );
+    assert_eq!(one.post("/v1/take", take).member("remaining"), 6);
+}
+
+/// The store dies under the door: every limit by its rule, marked, and shared again afterwards.
+#[test]
+fn a_dead_store_is_no_dead_door() {
+    let server = RedisServer::start(Flavor::Valkey);
+    let (one, other) = (gate(&server), gate(&server));
+    let take = |gate: &Gate, limit: &str| {
+        gate.post("/v1/take", &format!(r#"{{"limit":"{limit}","key":"alice"}}"#))
+    };
+    assert_eq!(take(&one, "client").member("remaining"), 9);
+    // Both nodes have been seen, so each enforces a half.
+    server.kill();
+    let degraded = wait_until("the rule to decide", || {
+        let reply = take(&one, "client");
+        reply.body.contains("degraded").then_some(reply)
+    });
+    assert_eq!((degraded.status, degraded.member("degraded")), (200, "local".into()));
+    assert_eq!(take(&one, "open").member("degraded"), "open");
+    let closed = take(&one, "daily");
+    assert_eq!((closed.status, closed.member("degraded")), (429, "closed".into()));
+    server.start_again();
+    wait_until("both to be back", || {
+        let back = |gate| !take(gate, "daily").body.contains("degraded");
+        (back(&one) && back(&other)).then_some(())
+    });
+    // The server has forgotten everything; from here on the two count together again.
+    for gate in [&one, &other] {
+        let reset = gate.post("/v1/reset", r#"{"limit":"client","key":"bob"}"#);
+        assert_eq!(reset.status, 200, "{}", reset.body);
+    }
+    let bob = r#"{"limit":"client","key":"bob","cost":5}"#;
+    assert_eq!(one.post("/v1/take", bob).member("remaining"), 5);
+    assert_eq!(other.post("/v1/take", bob).member("remaining"), 0);
+}

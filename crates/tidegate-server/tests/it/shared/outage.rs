@@ -1,0 +1,149 @@
+//! Servers that die or stand still under load, behind the guard.
+
+use std::time::Duration;
+
+use tidegate::FailureRule;
+use tidegate::guard::StoreState;
+use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
+use tokio::time::Instant;
+
+use super::{Node, nodes, slow};
+
+/// No call outlives its time-out, and after a few nobody pays at all. Virtual time: it stands
+/// still while anybody works and jumps to the next timer when all wait.
+#[tokio::test]
+async fn nobody_waits_for_a_server_that_stands_still() {
+    let server = RedisServer::start(Flavor::Redis);
+    let node = Node::on(&server.url()).await;
+    let limiter = node.engine.limiter("client", slow(1_000)).unwrap();
+    assert!(limiter.take("a").await.unwrap().is_allowed());
+    server.stop();
+    tokio::time::pause();
+    let mut paid = Vec::new();
+    for _ in 0..20 {
+        let start = Instant::now();
+        let decision = limiter.take("a").await.unwrap();
+        assert_eq!(decision.degraded(), Some(FailureRule::Local));
+        paid.push(start.elapsed());
+    }
+    let most = Duration::from_millis(51);
+    assert!(paid.iter().all(|paid| *paid <= most), "{paid:?}");
+    // The breaker is open after three.
+    assert!(paid[..3].iter().all(|paid| *paid >= Duration::from_millis(50)), "{paid:?}");
+    assert!(paid[3..].iter().all(Duration::is_zero), "{paid:?}");
+    assert_eq!(node.guard.state(), StoreState::Down);
+    tokio::time::resume();
+    server.cont();
+    wait_for(&node, StoreState::Up).await;
+    let decision = limiter.take("a").await.unwrap();
+    assert_eq!(decision.degraded(), None);
+    // What timed out may have been carried out, once; nothing was sent again.
+    assert!((995..=998).contains(&decision.remaining()), "{}", decision.remaining());
+}
+
+/// Killed under load: each call is decided, and after the restart exactly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decisions_are_exact_again_after_a_crash() {
+    let server = RedisServer::start(Flavor::Redis);
+    let nodes = nodes(&server, 2).await;
+    let mut callers = Vec::new();
+    for node in &nodes {
+        let limiter = node.engine.limiter("client", slow(100)).unwrap();
+        for _ in 0..4 {
+            let limiter = limiter.clone();
+            callers.push(tokio::spawn(async move {
+                let (mut allowed, mut degraded) = (0_u64, 0_u64);
+                while degraded < 50 {
+                    let decision = limiter.take("a").await.unwrap();
+                    allowed += u64::from(decision.is_allowed());
+                    degraded += u64::from(decision.degraded().is_some());
+                }
+                allowed
+            }));
+        }
+    }
+    server.kill();
+    let mut allowed = 0;
+    for caller in callers {
+        allowed += caller.await.unwrap();
+    }
+    // Once by the server, and once by the shares of both.
+    assert!(allowed <= 200, "{allowed}");
+    server.start_again();
+    for node in &nodes {
+        wait_for(node, StoreState::Up).await;
+    }
+    let mut allowed = 0;
+    for turn in 0..15 {
+        let limiter = nodes[turn % 2].engine.limiter("other", slow(10)).unwrap();
+        let decision = limiter.take("a").await.unwrap();
+        assert_eq!(decision.degraded(), None);
+        allowed += u64::from(decision.is_allowed());
+    }
+    assert_eq!(allowed, 10);
+}
+
+/// Three nodes without their server enforce a third each: together the limit, and as all three
+/// have met before, not a token more.
+#[tokio::test]
+async fn three_nodes_alone_share_the_limit() {
+    let server = RedisServer::start(Flavor::Redis);
+    let nodes = nodes(&server, 3).await;
+    wait_until_all_met(&nodes).await;
+    server.kill();
+    let mut allowed = Vec::new();
+    for node in &nodes {
+        let limiter = node.engine.limiter("client", slow(30)).unwrap();
+        let mut own = 0;
+        for _ in 0..40 {
+            let decision = limiter.take("a").await.unwrap();
+            assert_eq!(decision.degraded(), Some(FailureRule::Local));
+            own += u64::from(decision.is_allowed());
+        }
+        allowed.push(own);
+    }
+    assert_eq!(allowed, [10, 10, 10]);
+}
+
+/// Starting without the server serves by the rule; its arrival ends that.
+#[tokio::test]
+async fn a_node_starts_before_its_server() {
+    let server = RedisServer::start(Flavor::Valkey);
+    server.kill();
+    for rule in [FailureRule::Local, FailureRule::Open, FailureRule::Closed] {
+        let node = Node::at(&server.url(), rule);
+        let limiter = node.engine.limiter("client", slow(2)).unwrap();
+        let decision = limiter.take("a").await.unwrap();
+        assert_eq!(decision.degraded(), Some(rule));
+        assert_eq!(decision.is_allowed(), rule != FailureRule::Closed);
+    }
+    let node = Node::at(&server.url(), FailureRule::Closed);
+    let limiter = node.engine.limiter("client", slow(2)).unwrap();
+    assert!(!limiter.take("a").await.unwrap().is_allowed());
+    server.start_again();
+    let decision = loop {
+        let decision = limiter.take("a").await.unwrap();
+        if decision.degraded().is_none() {
+            break decision;
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(decision.is_allowed());
+    assert_eq!(decision.remaining(), 1);
+}
+
+async fn wait_for(node: &Node, state: StoreState) {
+    let guard = node.guard.clone();
+    let wait = move || wait_until("the breaker", || (guard.state() == state).then_some(()));
+    tokio::task::spawn_blocking(wait).await.unwrap();
+}
+
+async fn wait_until_all_met(nodes: &[Node]) {
+    use tidegate::Store as _;
+    let guards: Vec<_> = nodes.iter().map(|node| node.guard.clone()).collect();
+    let met = move || {
+        let all = guards.iter().all(|guard| guard.nodes().is_some_and(|nodes| nodes.get() == 3));
+        all.then_some(())
+    };
+    tokio::task::spawn_blocking(move || wait_until("three nodes to meet", met)).await.unwrap();
+}

@@ -1,0 +1,53 @@
+//! The caller's deadline: how long a store may be waited for on behalf of one task.
+//!
+//! No operation carries the caller's time, and none needs to: a deadline belongs to the task that
+//! will give up, so the task carries it, through every engine and store that it asks.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+tokio::task_local! {
+    static DEADLINE: Option<Instant>;
+}
+
+/// Runs a future of a caller who gives up after `deadline`: whatever it asks of a
+/// [`Guarded`](super::Guarded) store is answered in three quarters of what is left of that, if
+/// that is less than the time-out. The rest is the caller's, to act on the answer.
+///
+/// The time counts from the call of this function. Of deadlines inside each other the nearest
+/// counts. It holds for the task that awaits the future, not for tasks that this one spawns.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use tidegate::guard::{Guarded, within};
+/// use tidegate::{Engine, MemoryStore, Policy, Store};
+///
+/// let store = Guarded::builder(Arc::new(MemoryStore::new())).build()?;
+/// let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+/// let limiter = engine.limiter("api", Policy::per_second(10).build()?)?;
+/// let take = async { limiter.take("alice").await };
+/// assert!(within(Duration::from_millis(20), take).await?.is_allowed());
+/// # Ok(())
+/// # }
+/// ```
+pub fn within<F: Future>(deadline: Duration, future: F) -> impl Future<Output = F::Output> {
+    let own = Instant::now().checked_add(deadline);
+    async move {
+        let outer = DEADLINE.try_with(|outer| *outer).ok().flatten();
+        // A deadline too far away to be an instant is none.
+        let nearest = own.into_iter().chain(outer).min();
+        DEADLINE.scope(nearest, future).await
+    }
+}
+
+/// How long a store may take for the present task.
+pub(super) fn time_for(timeout: Duration) -> Duration {
+    let Ok(Some(deadline)) = DEADLINE.try_with(|deadline| *deadline) else { return timeout };
+    let left = deadline.saturating_duration_since(Instant::now());
+    timeout.min(left - left / 4)
+}

@@ -1,0 +1,306 @@
+//! What is answered in place of a store that does not: decisions by the failure rules of the
+//! limits, on a store of the guard's own.
+//!
+//! Nothing here waits or asks anybody.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Answer, Charge, ChargeError, Decision, Denial, FailureRule, Grant, Limit, Operation, Outcome,
+    Outcomes, Policy, Receipt, Retry, StoreError, Target, Time, decide,
+};
+use tidegate_memory::MemoryStore;
+
+use super::receipts::{Book, NOT_CHARGED};
+use super::share::Shares;
+use crate::request::FromAnswer as _;
+
+/// The rules, and the store that enforces this node's shares.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    pub(super) book: Book,
+    default_rule: FailureRule,
+    expected_nodes: NonZeroU32,
+    /// How many nodes the store has last told of; zero: it never has.
+    seen: AtomicU32,
+}
+
+/// A verb that is decided.
+#[derive(Clone, Copy)]
+enum Verb {
+    Take,
+    Peek,
+    Reserve(Duration),
+}
+
+impl Verb {
+    fn of<'a>(self, charges: &'a [Charge<'a>]) -> Operation<'a> {
+        match self {
+            Self::Take => Operation::Take(charges),
+            Self::Peek => Operation::Peek(charges),
+            Self::Reserve(horizon) => Operation::Reserve { charges, horizon },
+        }
+    }
+}
+
+/// How one limit of a list is decided.
+enum Ruled {
+    Open,
+    Closed,
+    /// On this share of it.
+    Local(Limit),
+}
+
+impl Ruled {
+    const fn rule(&self) -> FailureRule {
+        match self {
+            Self::Open => FailureRule::Open,
+            Self::Closed => FailureRule::Closed,
+            Self::Local(_) => FailureRule::Local,
+        }
+    }
+}
+
+impl Fallback {
+    pub(super) const fn new(
+        book: Book,
+        default_rule: FailureRule,
+        expected_nodes: NonZeroU32,
+    ) -> Self {
+        Self { book, default_rule, expected_nodes, seen: AtomicU32::new(0) }
+    }
+
+    /// Remembers how many nodes there are, while the store can tell.
+    pub(super) fn see(&self, nodes: Option<NonZeroU32>) {
+        let Some(nodes) = nodes else { return };
+        if self.seen.load(Ordering::Relaxed) != nodes.get() {
+            self.seen.store(nodes.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// Among how many nodes a limit is divided: those last seen, by this guard or else by the
+    /// store, and before first contact those that were said to be expected.
+    pub(super) fn nodes(&self, told: Option<NonZeroU32>) -> NonZeroU32 {
+        let seen = NonZeroU32::new(self.seen.load(Ordering::Relaxed));
+        seen.or(told).unwrap_or(self.expected_nodes)
+    }
+
+    /// The answer to an operation that the store has not carried out, because of `error`. `hint`
+    /// is the wait until it is worth asking the store again.
+    pub(super) fn answer(
+        &self,
+        operation: &Operation<'_>,
+        nodes: NonZeroU32,
+        hint: impl FnOnce() -> Duration,
+        error: impl FnOnce() -> StoreError,
+    ) -> Result<Answer, StoreError> {
+        let decided = |decision: Result<_, _>| decision.map(Answer::Decision);
+        match *operation {
+            Operation::Take(charges) => decided(self.decide(Verb::Take, charges, nodes, hint)),
+            Operation::Peek(charges) => decided(self.decide(Verb::Peek, charges, nodes, hint)),
+            Operation::Reserve { charges, horizon } => {
+                decided(self.decide(Verb::Reserve(horizon), charges, nodes, hint))
+            }
+            Operation::Hold { target, span } => match self.ruled(target.limit, nodes) {
+                Ruled::Local(share) => {
+                    let target = Target { limit: &share, ..target };
+                    self.book.store().execute(&Operation::Hold { target, span })
+                }
+                Ruled::Open | Ruled::Closed => Err(error()),
+            },
+            Operation::Reset { target } => {
+                self.forget(&target, nodes);
+                // The shared bucket is still there, which the caller must know.
+                Err(error())
+            }
+            Operation::Settle { corrections, .. } => not_here(corrections.len(), error),
+            Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
+                not_here(targets.len(), error)
+            }
+            _ => Err(error()),
+        }
+    }
+
+    /// Forgets what was spent of a key here.
+    pub(super) fn forget(&self, target: &Target<'_>, nodes: NonZeroU32) {
+        if let Some(share) = self.book.shares().find(target.limit, nodes) {
+            let target = Target { limit: &share, ..*target };
+            let _ = self.book.store().execute(&Operation::Reset { target });
+        }
+    }
+
+    /// Decides a list: denied if a closed limit is to be charged, else as the shares among them
+    /// say together, all-or-nothing.
+    fn decide(
+        &self,
+        verb: Verb,
+        charges: &[Charge<'_>],
+        nodes: NonZeroU32,
+        hint: impl FnOnce() -> Duration,
+    ) -> Result<Decision, StoreError> {
+        check(charges)?;
+        let ruled: SmallVec<[Ruled; 2]> =
+            charges.iter().map(|charge| self.ruled(charge.target.limit, nodes)).collect();
+        let rule = ruled.iter().map(Ruled::rule).max().unwrap_or(FailureRule::Closed);
+        let pairs = || charges.iter().zip(&ruled);
+        let shut_out = pairs().any(|(charge, by)| charge.cost > 0 && matches!(by, Ruled::Closed));
+        let part = Part::of(charges, &ruled);
+        let store = self.book.store();
+        let said = if shut_out { part.look(store) } else { part.decide(verb, store) }?;
+        let denied = shut_out || said.as_ref().is_some_and(|said| !said.is_allowed());
+        let hint = if denied { hint() } else { Duration::ZERO };
+        let mut states = said.iter().flat_map(Decision::outcomes);
+        let outcomes: Outcomes = pairs()
+            .map(|(charge, by)| match by {
+                Ruled::Open => full(charge.target.limit.policy()),
+                Ruled::Closed => shut(charge, hint),
+                Ruled::Local(_) => match states.next() {
+                    Some(state) => of_limit(*state, charge, charges, hint),
+                    None => shut(charge, hint),
+                },
+            })
+            .collect();
+        if denied {
+            return Ok(Decision::Denied(Denial::new(outcomes).degraded(rule)));
+        }
+        let local = said.and_then(Decision::granted);
+        let wait = local.as_ref().map_or(Duration::ZERO, |grant| grant.wait);
+        let receipt = match verb {
+            Verb::Peek => Receipt::default(),
+            Verb::Take | Verb::Reserve(_) => self.receipt(&ruled, local.as_ref(), nodes),
+        };
+        Ok(Decision::Allowed(Grant::new(outcomes, wait, receipt).degraded(rule)))
+    }
+
+    /// One stamp for each charge: that of its share, or one that says that nobody counted it.
+    fn receipt(&self, ruled: &[Ruled], local: Option<&Grant>, nodes: NonZeroU32) -> Receipt {
+        let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps());
+        let stamps = ruled.iter().map(|by| match by {
+            Ruled::Open | Ruled::Closed => NOT_CHARGED,
+            Ruled::Local(share) => {
+                let stamp = charged.next().copied().unwrap_or(NOT_CHARGED);
+                Shares::stamped(share, nodes, stamp)
+            }
+        });
+        let start = local.map_or(Time::ZERO, |grant| grant.receipt.start());
+        Receipt::new(self.book.issuer(), start, stamps)
+    }
+
+    fn ruled(&self, limit: &Limit, nodes: NonZeroU32) -> Ruled {
+        let default = match limit.policy() {
+            // What was bought for a day or a month is not given away because a store is down.
+            Policy::Quota(_) => FailureRule::Closed,
+            _ => self.default_rule,
+        };
+        match limit.failure_rule().unwrap_or(default) {
+            FailureRule::Open => Ruled::Open,
+            // A share that cannot be expressed is none.
+            FailureRule::Local => {
+                self.book.shares().of(limit, nodes).map_or(Ruled::Closed, Ruled::Local)
+            }
+            _ => Ruled::Closed,
+        }
+    }
+}
+
+/// The charges of a list that are on shares.
+struct Part<'a> {
+    charges: SmallVec<[Charge<'a>; 2]>,
+    /// For each its place in the whole list.
+    places: SmallVec<[usize; 2]>,
+}
+
+impl<'a> Part<'a> {
+    fn of(charges: &'a [Charge<'a>], ruled: &'a [Ruled]) -> Self {
+        let mut part = Self { charges: SmallVec::new(), places: SmallVec::new() };
+        for (place, (charge, by)) in charges.iter().zip(ruled).enumerate() {
+            if let Ruled::Local(share) = by {
+                let target = Target { limit: share, ..charge.target };
+                part.charges.push(Charge { target, cost: charge.cost });
+                part.places.push(place);
+            }
+        }
+        part
+    }
+
+    /// What the store says of them, if there are any.
+    fn decide(&self, verb: Verb, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
+        if self.charges.is_empty() {
+            return Ok(None);
+        }
+        let decision = store.execute(&verb.of(&self.charges)).and_then(Decision::from_answer);
+        decision.map(Some).map_err(|error| self.told_of_the_list(error))
+    }
+
+    /// How they stand in a list that is denied anyhow: what would be granted is not spent.
+    fn look(mut self, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
+        match self.decide(Verb::Peek, store)? {
+            Some(Decision::Allowed(_)) => {
+                self.charges.iter_mut().for_each(|charge| charge.cost = 0);
+                self.decide(Verb::Peek, store)
+            }
+            decision => Ok(decision),
+        }
+    }
+
+    /// An error about one of these charges, with its place in the whole list.
+    fn told_of_the_list(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Charge(ChargeError::OtherWindows(index)) => {
+                let place = self.places.get(index).copied().unwrap_or(index);
+                ChargeError::OtherWindows(place).into()
+            }
+            other => other,
+        }
+    }
+}
+
+/// The caller's mistakes, which are mistakes whoever decides.
+fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
+    decide::check_list(charges.len())?;
+    let windowless = charges.iter().position(|Charge { target, .. }| {
+        matches!(target.limit.policy(), Policy::Quota(_)) && target.windows.is_none()
+    });
+    windowless.map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
+}
+
+/// Nobody but the store knows what it charged; a list that it would refuse is refused.
+fn not_here(length: usize, error: impl FnOnce() -> StoreError) -> Result<Answer, StoreError> {
+    decide::check_list(length)?;
+    Err(error())
+}
+
+/// A limit of which nothing is counted.
+pub(super) fn full(policy: &Policy) -> Outcome {
+    let reset = matches!(policy, Policy::Bucket(_) | Policy::Quota(_)).then_some(Duration::ZERO);
+    Outcome::new(policy.capacity(), policy.capacity(), reset, None)
+}
+
+/// A limit that is closed until the store is back.
+fn shut(charge: &Charge<'_>, hint: Duration) -> Outcome {
+    let retry = (charge.cost > 0).then_some(Retry::After(hint));
+    Outcome::new(charge.target.limit.policy().capacity(), 0, None, retry)
+}
+
+/// What a share says, corrected where it does not speak for the limit: what never fits the share
+/// may fit the limit, once the store is back.
+fn of_limit(
+    outcome: Outcome,
+    charge: &Charge<'_>,
+    charges: &[Charge<'_>],
+    hint: Duration,
+) -> Outcome {
+    let Target { limit, key, .. } = charge.target;
+    let beside = |other: &&Charge<'_>| other.target.limit == limit && other.target.key == key;
+    let wanted: u128 = charges.iter().filter(beside).map(|charge| u128::from(charge.cost)).sum();
+    match outcome.retry {
+        Some(Retry::Never) if wanted <= limit.policy().capacity().into() => {
+            let retry = Some(Retry::After(hint));
+            Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, retry)
+        }
+        _ => outcome,
+    }
+}

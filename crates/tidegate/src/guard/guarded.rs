@@ -1,0 +1,126 @@
+//! The guard as its users see it: a store around a store.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Answers, Operation, Probe, Store, Submission, WallTime};
+use tokio::time::Instant;
+
+use super::breaker::StoreState;
+use super::builder::GuardBuilder;
+use super::call::{Inner, ask};
+use super::fallback::Fallback;
+use super::stats::GuardStats;
+use super::{NotAsked, prober};
+
+/// A store that answers in time whatever happens to the one inside. Cheap to clone; clones share
+/// everything.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use tidegate::guard::{Guarded, StoreState};
+/// use tidegate::{Answers, Engine, FailureRule, Operation, Policy, Store, Submission};
+///
+/// #[derive(Debug)]
+/// struct Dead;
+/// impl Store for Dead {
+///     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+///         Submission::Pending(Box::pin(std::future::pending()))
+///     }
+/// }
+///
+/// let store = Guarded::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
+/// let engine: Engine<dyn Store> = Engine::on(Arc::new(store.clone()));
+/// let limiter = engine.limiter("api", Policy::per_second(10).capacity(100).build()?)?;
+/// for _ in 0..25 {
+///     let decision = limiter.take("alice").await?; // each takes 50 ms at most
+///     assert!(decision.is_allowed());
+///     assert_eq!(decision.degraded(), Some(FailureRule::Local));
+/// }
+/// assert!(!limiter.take("alice").await?.is_allowed(), "a quarter of the limit is used up");
+/// assert_eq!(store.state(), StoreState::Down);
+/// assert_eq!((store.stats().local, store.stats().timed_out), (26, 3));
+/// # Ok(())
+/// # }
+/// ```
+pub struct Guarded<S: ?Sized> {
+    inner: Arc<Inner<S>>,
+}
+
+impl<S: Store + ?Sized + 'static> Guarded<S> {
+    /// A guard around this store, to be configured.
+    pub fn builder(store: Arc<S>) -> GuardBuilder<S> {
+        GuardBuilder::new(store)
+    }
+
+    pub(super) fn new(timeout: Duration, fallback: Fallback, store: Arc<S>) -> Self {
+        Self { inner: Arc::new(Inner::new(timeout, fallback, store)) }
+    }
+
+    /// The store inside.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.inner.store
+    }
+
+    /// Whether the store is asked at present.
+    #[must_use]
+    pub fn state(&self) -> StoreState {
+        self.inner.breaker.state()
+    }
+
+    /// What has been counted since the guard was made.
+    #[must_use]
+    pub fn stats(&self) -> GuardStats {
+        self.inner.counters.read()
+    }
+}
+
+impl<S: Store + ?Sized + 'static> Store for Guarded<S> {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        match self.inner.breaker.begin() {
+            Some(_) => Submission::Pending(Box::pin(ask(&self.inner, operations, answers))),
+            None => {
+                prober::attend(&self.inner, Instant::now());
+                self.inner.answer_all(operations, answers, NotAsked::Down);
+                Submission::Ready
+            }
+        }
+    }
+
+    fn wall_time(&self) -> Option<WallTime> {
+        self.inner.store.wall_time()
+    }
+
+    fn nodes(&self) -> Option<NonZeroU32> {
+        self.inner.store.nodes()
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        self.inner.store.probe()
+    }
+}
+
+impl<S: ?Sized> Clone for Guarded<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<S: Store + ?Sized> fmt::Debug for Guarded<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guarded")
+            .field("state", &self.inner.breaker.state())
+            .field("stats", &self.inner.counters.read())
+            .field("store", &&*self.inner.store)
+            .finish_non_exhaustive()
+    }
+}

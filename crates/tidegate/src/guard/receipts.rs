@@ -1,0 +1,177 @@
+//! Receipts of what was decided without the store: settled, released and renewed where it was
+//! charged, also after the store has come back.
+//!
+//! They carry the number of the guard's own store, one stamp for each charge, and so survive the
+//! wire like any other. A charge that was not counted has a stamp without a bucket.
+
+use smallvec::SmallVec;
+use tidegate_core::{
+    Answer, Correction, Limit, Operation, Outcomes, Place, Policy, Receipt, ReceiptError,
+    Settlement, Stamp, State, StoreError, Target, decide,
+};
+use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder};
+
+use super::fallback::full;
+use super::share::Shares;
+use crate::request::FromAnswer as _;
+
+/// The stamp of a charge that nobody counted. The in-process store never numbers a bucket zero.
+pub(super) const NOT_CHARGED: Stamp =
+    Stamp { bucket: 0, place: Place::Own, generation: 0, state: State::Fresh };
+
+/// The guard's own store, the shares that it enforces, and its number on receipts.
+#[derive(Debug)]
+pub(super) struct Book {
+    store: MemoryStore,
+    shares: Shares,
+    issuer: u64,
+}
+
+impl Book {
+    pub(super) fn open(builder: MemoryStoreBuilder) -> Result<Self, MemoryError> {
+        let store = builder.build()?;
+        let issuer = issuer(&store);
+        Ok(Self { store, shares: Shares::default(), issuer })
+    }
+
+    pub(super) const fn store(&self) -> &MemoryStore {
+        &self.store
+    }
+
+    pub(super) const fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    pub(super) const fn issuer(&self) -> u64 {
+        self.issuer
+    }
+
+    /// Whether an operation is about a receipt from here.
+    pub(super) fn knows(&self, operation: &Operation<'_>) -> bool {
+        let receipt = match operation {
+            Operation::Settle { receipt, .. } => *receipt,
+            Operation::Release { receipt, .. } | Operation::Renew { receipt, .. } => Some(*receipt),
+            _ => None,
+        };
+        receipt.is_some_and(|receipt| receipt.issuer() == self.issuer)
+    }
+
+    /// Carries out an operation about a receipt from here.
+    pub(super) fn answer(&self, operation: &Operation<'_>) -> Result<Answer, StoreError> {
+        match *operation {
+            Operation::Settle { corrections, receipt: Some(receipt) } => {
+                self.settle(corrections, receipt).map(Answer::Settled)
+            }
+            Operation::Release { targets, receipt } => {
+                self.lease(targets, receipt, |targets, receipt| Operation::Release {
+                    targets,
+                    receipt,
+                })
+            }
+            Operation::Renew { targets, receipt } => {
+                self.lease(targets, receipt, |targets, receipt| Operation::Renew {
+                    targets,
+                    receipt,
+                })
+            }
+            _ => Err(ReceiptError::Mismatch.into()),
+        }
+    }
+
+    fn settle(
+        &self,
+        corrections: &[Correction<'_>],
+        receipt: &Receipt,
+    ) -> Result<Settlement, StoreError> {
+        let targets = corrections.iter().map(|correction| correction.target);
+        let charged = self.charged(targets, receipt)?;
+        let local: SmallVec<[Correction<'_>; 2]> = corrections
+            .iter()
+            .zip(&charged.shares)
+            .filter_map(|(correction, share)| {
+                let target = Target { limit: share.as_ref()?, ..correction.target };
+                Some(Correction { target, delta: correction.delta })
+            })
+            .collect();
+        let settlement = if local.is_empty() {
+            None
+        } else {
+            let receipt = Some(&charged.receipt);
+            let settle = Operation::Settle { corrections: &local, receipt };
+            Some(self.store.execute(&settle).and_then(Settlement::from_answer)?)
+        };
+        let mut outcomes = settlement.iter().flat_map(|local| &local.outcomes).copied();
+        let mut applied = settlement.iter().flat_map(|local| &local.applied).copied();
+        let (saturated, dropped) =
+            settlement.as_ref().map_or((0, 0), |local| (local.saturated, local.dropped));
+        // Of what nobody counted there is nothing to correct.
+        let not_counted = |index: usize| full(corrections[index].target.limit.policy());
+        let shares = || charged.shares.iter().enumerate();
+        let outcomes: Outcomes = shares()
+            .map(|(index, share)| {
+                share.as_ref().and_then(|_| outcomes.next()).unwrap_or_else(|| not_counted(index))
+            })
+            .collect();
+        let applied =
+            shares().map(|(_, share)| share.as_ref().and_then(|_| applied.next()).unwrap_or(0));
+        Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
+    }
+
+    fn lease(
+        &self,
+        targets: &[Target<'_>],
+        receipt: &Receipt,
+        act: impl for<'a> Fn(&'a [Target<'a>], &'a Receipt) -> Operation<'a>,
+    ) -> Result<Answer, StoreError> {
+        let charged = self.charged(targets.iter().copied(), receipt)?;
+        let local: SmallVec<[Target<'_>; 2]> = targets
+            .iter()
+            .zip(&charged.shares)
+            .filter_map(|(target, share)| Some(Target { limit: share.as_ref()?, ..*target }))
+            .collect();
+        if local.is_empty() {
+            return Ok(Answer::Slots(0));
+        }
+        self.store.execute(&act(&local, &charged.receipt))
+    }
+
+    /// Where the charges of a receipt were counted.
+    fn charged<'a>(
+        &self,
+        targets: impl ExactSizeIterator<Item = Target<'a>>,
+        receipt: &Receipt,
+    ) -> Result<Charged, StoreError> {
+        decide::check_list(targets.len())?;
+        if targets.len() != receipt.stamps().len() {
+            return Err(ReceiptError::Mismatch.into());
+        }
+        let (mut shares, mut stamps) = (SmallVec::new(), SmallVec::<[Stamp; 2]>::new());
+        for (target, stamp) in targets.zip(receipt.stamps()) {
+            if stamp.bucket == NOT_CHARGED.bucket {
+                shares.push(None);
+                continue;
+            }
+            let charged = self.shares.charged(target.limit, stamp);
+            let (share, stamp) = charged.ok_or(ReceiptError::Mismatch)?;
+            shares.push(Some(share));
+            stamps.push(stamp);
+        }
+        Ok(Charged { shares, receipt: Receipt::new(self.issuer, receipt.start(), stamps) })
+    }
+}
+
+/// The charges of a receipt: for each the share it was counted on, if it was, and what of the
+/// receipt is about those.
+struct Charged {
+    shares: SmallVec<[Option<Limit>; 2]>,
+    receipt: Receipt,
+}
+
+/// The number that a store puts on its receipts; a charge of nothing shows it.
+fn issuer(store: &MemoryStore) -> u64 {
+    let Ok(policy) = Policy::allowance(1) else { return 0 };
+    store
+        .take_one(&Limit::inline(policy), "".into(), 0)
+        .granted()
+        .map_or(0, |grant| grant.receipt.issuer())
+}

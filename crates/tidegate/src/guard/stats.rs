@@ -1,0 +1,81 @@
+//! What a guard has counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_core::FailureRule;
+
+/// What a guard has counted since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GuardStats {
+    /// Decisions of rule [`Open`](FailureRule::Open).
+    pub open: u64,
+    /// Decisions of rule [`Local`](FailureRule::Local).
+    pub local: u64,
+    /// Decisions of rule [`Closed`](FailureRule::Closed).
+    pub closed: u64,
+    /// Calls that the store did not answer in time. They may have been charged.
+    pub timed_out: u64,
+    /// Calls of which the store could not carry out something, other than those.
+    pub failed: u64,
+    /// How often the store was taken to be down.
+    pub downs: u64,
+}
+
+impl GuardStats {
+    /// Decisions of all rules together.
+    #[must_use]
+    pub const fn degraded(&self) -> u64 {
+        self.open + self.local + self.closed
+    }
+}
+
+/// The counters themselves.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    open: AtomicU64,
+    local: AtomicU64,
+    closed: AtomicU64,
+    timed_out: AtomicU64,
+    failed: AtomicU64,
+    downs: AtomicU64,
+}
+
+impl Counters {
+    pub(super) fn degraded(&self, rule: FailureRule) {
+        let counter = match rule {
+            FailureRule::Open => &self.open,
+            FailureRule::Local => &self.local,
+            _ => &self.closed,
+        };
+        count(counter);
+    }
+
+    pub(super) fn timed_out(&self) {
+        count(&self.timed_out);
+    }
+
+    pub(super) fn failed(&self) {
+        count(&self.failed);
+    }
+
+    pub(super) fn went_down(&self) {
+        count(&self.downs);
+    }
+
+    pub(super) fn read(&self) -> GuardStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        GuardStats {
+            open: read(&self.open),
+            local: read(&self.local),
+            closed: read(&self.closed),
+            timed_out: read(&self.timed_out),
+            failed: read(&self.failed),
+            downs: read(&self.downs),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}

@@ -1,0 +1,235 @@
+//! When the store is taken to be down, and how it comes back.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::FailureRule::Local;
+use tidegate::guard::StoreState;
+use tidegate::{Engine, Operation, Store, StoreError};
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span;
+
+use super::stand_in::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, one, per_second};
+
+#[tokio::test(start_paused = true)]
+async fn callers_stop_paying_once_it_is_open() {
+    for (mood, cost) in [(Mood::Hangs, TIMEOUT * 3), (Mood::Refuses, Duration::ZERO)] {
+        let (store, guard, limiter) = guarded(per_second(1, 10));
+        store.set(mood);
+        let start = Instant::now();
+        for number in 0..3 {
+            assert_eq!(guard.state(), StoreState::Up, "{mood:?} {number}");
+            assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
+        }
+        assert_eq!((guard.state(), start.elapsed()), (StoreState::Down, cost));
+        for _ in 0..1_000 {
+            assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
+        }
+        assert_eq!(start.elapsed(), cost, "{mood:?} costs no time");
+        assert_eq!(store.asked(), 3, "{mood:?} is not touched");
+        assert_eq!((guard.stats().downs, guard.stats().local), (1, 1_003));
+    }
+}
+
+/// Callers that come at once pay one time-out, not three.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_pays_once() {
+    let (store, guard, limiter) = guarded(per_second(1, 10));
+    store.set(Mood::Hangs);
+    let start = Instant::now();
+    let crowd: Vec<_> = (0..500)
+        .map(|_| {
+            let limiter = limiter.clone();
+            tokio::spawn(async move { limiter.take("k").await.unwrap() })
+        })
+        .collect();
+    for caller in crowd {
+        assert_eq!(caller.await.unwrap().degraded(), Some(Local));
+    }
+    assert_eq!(start.elapsed(), TIMEOUT);
+    assert_eq!((guard.stats().downs, guard.stats().timed_out), (1, 500));
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failures_in_a_row_count_and_only_the_stores() {
+    let (store, guard, limiter) = guarded(per_second(1, 1_000));
+    for _ in 0..10 {
+        for mood in [Mood::Refuses, Mood::Silent, Mood::Answers] {
+            store.set(mood);
+            let _ = limiter.take("k").await.unwrap();
+        }
+    }
+    assert_eq!((guard.state(), guard.stats().failed), (StoreState::Up, 20));
+    for _ in 0..10 {
+        let faulty = one(&guard, Operation::Take(&[])).await;
+        assert!(matches!(faulty, Err(StoreError::Charge(_))));
+    }
+    store.set(Mood::Full);
+    for _ in 0..10 {
+        assert!(matches!(limiter.take("k").await, Err(StoreError::Full)));
+    }
+    assert_eq!((guard.state(), guard.stats().degraded()), (StoreState::Up, 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn recovery_is_automatic_and_exact() {
+    let (store, guard, limiter) = guarded(per_second(1, 10));
+    assert_eq!(limiter.take("k").cost(7).await.unwrap().remaining(), 3);
+    store.set(Mood::Hangs);
+    for _ in 0..5 {
+        assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
+    }
+    store.set(Mood::Answers);
+    // Nobody calls: the probe alone brings it back.
+    tokio::time::sleep(MILLI * 101).await;
+    assert_eq!((guard.state(), store.probes().len(), store.asked()), (StoreState::Up, 1, 4));
+    let decision = limiter.take("k").cost(3).await.unwrap();
+    assert_eq!((decision.degraded(), decision.remaining()), (None, 0));
+    assert!(!limiter.take("k").await.unwrap().is_allowed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_back_off_and_are_never_two_at_a_time() {
+    for (mood, taken) in [(Mood::Hangs, TIMEOUT), (Mood::Refuses, Duration::ZERO)] {
+        let (store, guard, limiter) = guarded(per_second(1, 10));
+        store.set(mood);
+        for _ in 0..3 {
+            let _ = limiter.take("k").await.unwrap();
+        }
+        let mut last = Instant::now();
+        for _ in 0..600 {
+            let _ = limiter.take("k").await.unwrap();
+            tokio::time::sleep(MILLI * 100).await;
+        }
+        let mut pauses =
+            [100, 200, 400, 800, 1_600, 3_200].into_iter().chain(std::iter::repeat(5_000));
+        let probes = store.probes();
+        assert!((15..=22).contains(&probes.len()), "{} probes in a minute", probes.len());
+        let mut before = Duration::ZERO;
+        for at in probes {
+            let (full, pause) = (MILLI * pauses.next().unwrap(), at - last - before);
+            // Timers are exact to a millisecond.
+            assert!(
+                pause + MILLI >= full * 3 / 4 && pause <= full + MILLI,
+                "{pause:?} of {full:?}"
+            );
+            (last, before) = (at, taken);
+        }
+        assert_eq!((guard.state(), store.asked()), (StoreState::Down, 3));
+        store.set(Mood::Answers);
+        tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
+        assert_eq!(guard.state(), StoreState::Up);
+    }
+}
+
+/// A store that answers probes and fails callers gets three of them each time, and ever more
+/// rarely.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_only_answers_probes_is_tried_more_and_more_rarely() {
+    let (store, guard, limiter) = guarded(per_second(1, 10));
+    for _ in 0..6_000 {
+        let is_probed = guard.state() == StoreState::Down;
+        store.set(if is_probed { Mood::Answers } else { Mood::Refuses });
+        let _ = limiter.take("k").await.unwrap();
+        tokio::time::sleep(MILLI * 10).await;
+    }
+    assert!(store.asked() <= 3 * 22, "{} calls in a minute", store.asked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_nobody_wants_is_gone() {
+    let (store, guard, limiter) = guarded(per_second(1, 10));
+    bring_down(&store, &guard).await;
+    store.set(Mood::Hangs);
+    tokio::time::sleep(SECOND).await;
+    let probed = store.probes().len();
+    assert!(probed > 1);
+    drop((guard, limiter));
+    tokio::time::sleep(TIMEOUT + MILLI).await;
+    assert_eq!(Arc::strong_count(&store), 1, "nobody else holds the store");
+    let probed = store.probes().len();
+    tokio::time::sleep(SECOND * 60).await;
+    assert_eq!(store.probes().len(), probed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn everything_else_is_the_stores_own() {
+    let (store, guard, _limiter) = guarded(per_second(1, 10));
+    assert_eq!(guard.nodes(), None);
+    store.set_nodes(7);
+    assert_eq!(guard.nodes().map(Into::into), Some(7));
+    assert_eq!(guard.wall_time(), store.wall_time());
+    assert!(guard.probe().await.is_ok());
+    store.set(Mood::Refuses);
+    assert!(matches!(guard.probe().await, Err(StoreError::Unavailable(_))));
+    assert_eq!(store.probes().len(), 2);
+    let dynamic: Arc<dyn Store> = Arc::new(guard);
+    let limiter = Engine::on(dynamic).limiter("calls", per_second(1, 1)).unwrap();
+    assert!(limiter.take("k").await.unwrap().is_allowed());
+}
+
+/// What was logged: level and text.
+#[derive(Clone, Debug, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.push_str(&format!(" {field}={value:?}"));
+    }
+
+    fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
+        let told =
+            std::iter::successors(Some(error), |&error: &&(dyn Error + 'static)| error.source());
+        let told: Vec<_> = told.map(ToString::to_string).collect();
+        self.record_debug(field, &told);
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        if event.metadata().target().starts_with("tidegate::guard") {
+            let mut line = event.metadata().level().to_string();
+            event.record(&mut Line(&mut line));
+            self.0.lock().unwrap().push(line);
+        }
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_change_is_logged_once_and_no_call_ever() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let (store, _guard, limiter) = guarded(per_second(1, 10));
+    for outage in 1..=3 {
+        store.set(Mood::Refuses);
+        for _ in 0..100 {
+            let _ = limiter.take("a-secret-key").await.unwrap();
+        }
+        assert_eq!(log.0.lock().unwrap().len(), 2 * outage - 1);
+        store.set(Mood::Answers);
+        tokio::time::sleep(SECOND * 20).await;
+        assert!(limiter.take("a-secret-key").await.is_ok());
+        assert_eq!(log.0.lock().unwrap().len(), 2 * outage);
+    }
+    let lines = log.0.lock().unwrap();
+    assert!(lines[0].starts_with("WARN") && lines[0].contains("does not answer"), "{lines:?}");
+    assert!(lines[0].contains("connection refused"), "with the error: {lines:?}");
+    assert!(lines[1].starts_with("INFO") && lines[1].contains("degraded=98"), "{lines:?}");
+    assert!(lines[1].contains("down="), "{lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("secret-key")));
+}
