@@ -20,6 +20,9 @@ pub enum ChargeError {
     /// A calendar quota without its windows.
     #[error("charge {0} is on a calendar quota and needs its windows")]
     NoWindows(usize),
+    /// A policy of more tokens or slots than the store counts exactly.
+    #[error("the policy of charge {0} is for more than this store can count exactly")]
+    Uncountable(usize),
     /// The windows that came with a charge do not hold the store's wall time.
     #[error(
         "the calendar windows of charge {0} do not hold the store's time: the clocks disagree by more than a window"

@@ -146,7 +146,10 @@ impl MemoryStore {
             });
         }
         let outcomes = decide::granted(&accounts, seats.order(), now);
-        let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
+        // Slots are not charged after the fact: what was given back has been given back already.
+        let settled =
+            |account: Account<'_>| account.concurrency().is_none().then(|| account.state());
+        let states: States = accounts.into_iter().map(settled).collect();
         write_back(&mut seats, &states, &mut locked, now);
         let saturated = results.iter().filter(|settled| settled.saturated).count();
         let dropped = results.iter().filter(|settled| settled.dropped).count();

@@ -12,6 +12,7 @@ use crate::error::OpenError;
 use crate::gather::gather;
 use crate::link::Link;
 use crate::names::Names;
+use crate::pulse::pulse;
 use crate::script::Script;
 use crate::store::RedisStore;
 
@@ -122,13 +123,16 @@ impl RedisBuilder {
         let client = self.client()?;
         let node = getrandom::u64().map_err(OpenError::Random)?;
         let leases = getrandom::u64().map_err(OpenError::Random)?;
-        let link = Arc::new(Link::new(client, names, script, node));
+        let link = Arc::new(Link::new(client, names, script));
         let (outbox, inbox) = mpsc::unbounded_channel();
-        let tasks = [
-            runtime.spawn(link.clone().keep()).abort_handle(),
+        let store = RedisStore::new(link.clone(), outbox, self.ttl, leases);
+        let pulse = pulse(store.downgrade(), node, link.watch());
+        store.run([
             runtime.spawn(gather(link.clone(), inbox)).abort_handle(),
-        ];
-        Ok(RedisStore::new(link, outbox, tasks, self.ttl, leases))
+            runtime.spawn(link.keep(node)).abort_handle(),
+            runtime.spawn(pulse).abort_handle(),
+        ]);
+        Ok(store)
     }
 
     fn client(&self) -> Result<Client, OpenError> {

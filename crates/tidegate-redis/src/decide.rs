@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Account, Answer, ChargeError, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
-    decide,
+    Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time, decide,
 };
 
 use crate::error::Fault;
@@ -62,15 +61,16 @@ pub(crate) fn step(
     now: Now,
     desk: Desk<'_>,
 ) -> Result<Step, StoreError> {
-    let verdict = Verdict::read(reader)?;
-    match verdict {
-        Verdict::Skipped => return Ok(Step::Again),
-        Verdict::OtherWindows => return Err(other_windows(seats, now)),
-        _ => {}
+    let verdict = seats.verdict(reader, now)?;
+    if verdict == Verdict::Skipped {
+        return Ok(Step::Again);
     }
     let found = found(seats, reader)?;
-    if let Some(index) = seats.newer(&found) {
-        return Ok(Step::Learn(index));
+    if verdict == Verdict::Stale || mode == Mode::Peek {
+        // Nothing was done, so it may be asked again.
+        if let Some((index, number)) = seats.newer(&found) {
+            return Ok(Step::Learn(index, number));
+        }
     }
     if verdict == Verdict::Stale {
         return Ok(Step::Convert(found));
@@ -101,11 +101,4 @@ fn decision(
     let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();
     let receipt = Receipt::new(desk.issuer, start, seats.stamps(&states));
     Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
-}
-
-/// Which of the calendar windows do not hold the server's time.
-pub(crate) fn other_windows(seats: &Seats<'_>, now: Now) -> StoreError {
-    let strange = |windows: tidegate_core::Windows| windows.end_of(now.wall).is_none();
-    let index = seats.list.iter().position(|seat| seat.target.windows.is_some_and(strange));
-    ChargeError::OtherWindows(index.unwrap_or(0)).into()
 }

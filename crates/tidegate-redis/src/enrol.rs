@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use tidegate_core::{Limit, StoreError};
+use tidegate_core::{Limit, Policy, StoreError};
 use tokio::sync::Mutex;
 
 use crate::error::Fault;
@@ -14,6 +15,12 @@ use crate::roll::{Enrolment, Roll, revisions};
 use crate::seats::Found;
 use crate::store::RedisStore;
 use crate::tariff::entry_ttl;
+
+/// Appends a text with its length in front.
+pub(crate) fn put_text(text: &str, into: &mut impl Extend<u8>) {
+    into.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+    into.extend(text.bytes());
+}
 
 /// The rolls that this node has read.
 #[derive(Debug, Default)]
@@ -27,6 +34,12 @@ impl Rolls {
     fn get(&self, limit: &Limit) -> Option<Arc<Roll>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(limit.identity()).cloned()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Roll>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.values().cloned().collect()
     }
 
     fn insert(&self, limit: &Limit, roll: Arc<Roll>) {
@@ -51,8 +64,30 @@ impl RedisStore {
         if let Some(roll) = known.clone().filter(up_to_date) {
             return Ok(roll);
         }
+        self.warn_of(limit);
         let new = revisions(limit, known.as_ref().map(|roll| roll.enrolled()));
         self.enrol(limit, limit.generation(), &new).await
+    }
+
+    /// Says what its owner may not know of a limit, once for each of its revisions.
+    fn warn_of(&self, limit: &Limit) {
+        match (limit.policy(), self.desk().ttl) {
+            (Policy::Bucket(bucket), Some(ttl))
+                if ttl < Duration::from_nanos(bucket.time_to_full().ceil()) =>
+            {
+                tracing::warn!(
+                    limit = limit.name(),
+                    "the time to live is shorter than the time to full; buckets are kept until \
+                     they are full"
+                );
+            }
+            (Policy::Concurrency(slots), _) if slots.lease().is_none() => tracing::warn!(
+                limit = limit.name(),
+                "slots without a lease stay taken for ever if their holder dies or its call is \
+                 lost; give the limit a lease"
+            ),
+            _ => {}
+        }
     }
 
     /// Adds revisions to the record of a limit, and reads it.
@@ -64,32 +99,50 @@ impl RedisStore {
     ) -> Result<Arc<Roll>, StoreError> {
         let policies = self.desk().names.policies(limit.identity());
         let mut item = Item { other: Some(policies), ..Item::default() };
-        item.tail.push(u8::try_from(new.len()).unwrap_or(u8::MAX));
-        for Enrolment { text, again } in new.iter().take(usize::from(u8::MAX)) {
+        item.tail.extend(u16::try_from(new.len()).unwrap_or(u16::MAX).to_le_bytes());
+        for Enrolment { text, again } in new {
             item.tail.push(u8::from(*again));
-            item.tail.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-            item.tail.extend_from_slice(text.as_bytes());
+            put_text(text, &mut item.tail);
         }
         let replies = self.send(vec![Job::new(Code::Enrol).with(item)]).await?;
         let record = replies.each.first().ok_or(Fault::Nonsense)?;
-        let roll = Arc::new(Roll::read(limit, enrolled, record)?);
+        let before = self.rolls().get(limit);
+        let roll = Roll::read(limit.identity(), enrolled, record, before.as_deref())?;
+        let roll = Arc::new(roll);
         self.rolls().insert(limit, roll.clone());
         Ok(roll)
     }
 
-    /// Learns the policy that another node has given to a limit.
-    pub(crate) async fn learn(&self, plan: &Plan<'_>, index: usize) -> Result<(), StoreError> {
+    /// Learns the policy that another node has given to a limit, by its number.
+    pub(crate) async fn learn(
+        &self,
+        plan: &Plan<'_>,
+        index: usize,
+        number: u64,
+    ) -> Result<(), StoreError> {
         let seat = &plan.seats().ok_or(Fault::Nonsense)?.list[index];
+        self.learn_of(seat.roll.limit(), number).await
+    }
+
+    /// Learns the policy of a limit that has this number. A record that does not have it has lost
+    /// it; its node will write it down again, and until then what is under it counts as empty.
+    pub(crate) async fn learn_of(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
         let _one_at_a_time = self.rolls().enrolling.lock().await;
-        let limit = seat.roll.limit();
-        let before = limit.policy().capacity();
-        let roll = self.enrol(limit, seat.roll.enrolled(), &[]).await?;
-        tracing::warn!(
-            limit = limit.name(),
-            capacity_before = before,
-            capacity = roll.limit().policy().capacity(),
-            "another node has given this limit a newer policy; it decides from now on"
-        );
+        let before = self.rolls().get(limit).ok_or(Fault::Nonsense)?;
+        if !before.is_behind(number) {
+            return Ok(());
+        }
+        let roll = self.enrol(limit, before.enrolled(), &[]).await?;
+        if roll.is_behind(number) {
+            self.rolls().insert(limit, Arc::new(Roll::clone(&roll).without(number)));
+        } else {
+            tracing::warn!(
+                limit = limit.name(),
+                capacity_before = before.limit().policy().capacity(),
+                capacity = roll.limit().policy().capacity(),
+                "another node has given this limit a newer policy; it decides from now on"
+            );
+        }
         Ok(())
     }
 
@@ -105,7 +158,9 @@ impl RedisStore {
         let seats = plan.seats().ok_or(Fault::Nonsense)?;
         let mut job = Job::new(Code::Swap);
         for (seat, found) in seats.list.iter().zip(found) {
-            if seat.amount == 0 || !found.entry.standing(&seat.roll, now.time).converted {
+            let asked = seat.amount != 0 && found.entry.standing(&seat.roll, now.time).converted;
+            let lost = found.entry.newest() > seat.roll.generation();
+            if !asked && !lost {
                 continue;
             }
             let (policy, after) = (

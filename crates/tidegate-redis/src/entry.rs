@@ -4,7 +4,7 @@ use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 
 use crate::error::Fault;
 use crate::names::FORMAT;
-use crate::number::{Pair, Reader, put};
+use crate::number::{Pair, Reader, put, put_time};
 use crate::roll::Roll;
 
 const FRESH: u8 = 0;
@@ -13,6 +13,8 @@ const QUOTA: u8 = 2;
 const ALLOWANCE: u8 = 3;
 /// Set beside the kind when a hold follows.
 const WITH_HOLD: u8 = 128;
+/// Set beside both when a fence follows the hold.
+const WITH_FENCE: u8 = 64;
 
 /// A value as the script reads and writes it. Words are pairs of the bucket's own rate, or counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +23,8 @@ pub(crate) struct Entry {
     generation: u64,
     words: [u64; 2],
     hold: Option<Hold>,
+    /// The generation of somebody who waits to convert the entry; 0 if nobody does.
+    fence: u64,
 }
 
 /// Until when a key is closed, and under which policy that was asked for.
@@ -52,33 +56,40 @@ impl Entry {
         } else {
             Some(Hold { until: reader.time()?, generation: reader.number()? })
         };
-        let kind = kind & !WITH_HOLD;
+        let fence = if kind & WITH_FENCE == 0 { 0 } else { reader.number()? };
+        let kind = kind & !(WITH_HOLD | WITH_FENCE);
         if kind > ALLOWANCE {
             return Err(Fault::Nonsense);
         }
-        Ok(Self { kind, generation, words, hold })
+        let hold = hold.filter(|hold| hold.until > Time::ZERO);
+        Ok(Self { kind, generation, words, hold, fence })
     }
 
     /// The value as it is stored: empty for an entry that is the same as none.
     pub(crate) fn stored(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(50);
-        if self.kind == FRESH && self.hold.is_none() {
+        let mut bytes = Vec::with_capacity(58);
+        if self.kind == FRESH && self.hold.is_none() && self.fence == 0 {
             return bytes;
         }
         bytes.extend([FORMAT, self.kind]);
         put(self.generation, &mut bytes);
         put(self.words[0], &mut bytes);
         put(self.words[1], &mut bytes);
-        if let Some(hold) = self.hold {
-            crate::number::put_time(hold.until, &mut bytes);
+        if self.hold.is_some() || self.fence > 0 {
+            let hold = self.hold.unwrap_or(Hold { until: Time::ZERO, generation: 0 });
+            put_time(hold.until, &mut bytes);
             put(hold.generation, &mut bytes);
+        }
+        if self.fence > 0 {
+            put(self.fence, &mut bytes);
         }
         bytes
     }
 
     /// The newest generation that the entry knows of.
     pub(crate) fn newest(&self) -> u64 {
-        self.generation.max(self.hold.map_or(0, |hold| hold.generation))
+        let held = self.hold.map_or(0, |hold| hold.generation);
+        self.generation.max(held).max(self.fence)
     }
 
     /// How the entry stands at `now` under the policy that decides for `roll`.
@@ -120,7 +131,7 @@ impl Entry {
         }
         let (kind, words) = match (account.state(), policy) {
             (State::Bucket(tat), Policy::Bucket(bucket)) => {
-                let pair = Pair::of(tat, bucket);
+                let pair = Pair::instant(tat, bucket);
                 (BUCKET, [pair.us, pair.rest])
             }
             (State::Quota { ends, used }, _) => (QUOTA, [ends.into(), used]),
@@ -128,7 +139,7 @@ impl Entry {
             _ => (FRESH, [0, 0]),
         };
         let hold = self.hold.filter(|hold| standing.held_until == hold.until);
-        Self { kind, generation: roll.generation(), words, hold }
+        Self { kind, generation: roll.generation(), words, hold, fence: 0 }
     }
 
     /// Until when the entry must live, at least.
@@ -169,7 +180,7 @@ mod tests {
     #[test]
     fn an_entry_is_stored_as_the_script_reads_it() {
         assert!(Entry::default().stored().is_empty());
-        let plain = Entry { kind: BUCKET, generation: 3, words: [4, 5], hold: None };
+        let plain = Entry { kind: BUCKET, generation: 3, words: [4, 5], hold: None, fence: 0 };
         assert_eq!((plain.stored().len(), plain.stored()[0]), (26, FORMAT));
         let hold = Some(Hold { until: Time::from_nanos(1_500), generation: 3 });
         let held = Entry { hold, ..plain };
@@ -178,7 +189,13 @@ mod tests {
         let mut answer = vec![BUCKET | WITH_HOLD];
         answer.extend(&held.stored()[2..]);
         assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), held);
-        answer[0] = 77;
+        // A fence comes after a hold, or after the room for one.
+        let fenced = Entry { fence: 9, ..plain };
+        assert_eq!(fenced.stored().len(), 58);
+        let mut answer = vec![BUCKET | WITH_HOLD | WITH_FENCE];
+        answer.extend(&fenced.stored()[2..]);
+        assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), fenced);
+        answer[0] = 7;
         assert!(Entry::read(&mut Reader(&answer)).is_err());
     }
 }

@@ -57,9 +57,9 @@ pub enum Fault {
     /// Others changed the bucket's policy again and again in between.
     #[error("the policy of a limit is being changed too often")]
     Contended,
-    /// A quota, an allowance or a number of slots beyond what is counted exactly.
-    #[error("a policy of more than 2^51 tokens or slots cannot be counted in Redis")]
-    TooMany,
+    /// A key under the prefix holds something that this store has not put there.
+    #[error("a key under the prefix of the store holds something that is not the store's")]
+    NotOurs,
 }
 
 impl From<Fault> for StoreError {

@@ -1,22 +1,27 @@
 //! Many callers, few calls: what waits at the same time goes together.
 //!
-//! One task takes operations off a queue and sends them, at most a few calls at a time. A caller
-//! alone is sent at once. While calls are under way others gather, and go with the next one, up
-//! to 64 together. An operation whose caller has left before it was sent is not sent.
+//! One task takes operations off a queue and sends them. A caller alone is sent at once. While
+//! calls are under way others gather, and go with the next one, up to 64 together. An operation
+//! whose caller has left before it was sent is not sent.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::{CallError, Fault};
 use crate::job::{Batch, Job, MOST_JOBS, MOST_KEYS, Replies};
 use crate::link::{Line, Link};
 use crate::number::Reader;
 
-/// How many calls are under way at most: one that the server works on, one that waits there.
-const FLIGHTS: usize = 2;
+/// With fewer calls under way than this, whoever waits is sent at once: one call that the server
+/// works on, one that waits there.
+const FEW: usize = 2;
+/// Full calls go as long as there are fewer under way than this: the line may be long.
+const MANY: usize = 16;
 
 /// The operations of one caller, and where their answers go.
 #[derive(Debug)]
@@ -27,74 +32,125 @@ pub(crate) struct Parcel {
 
 /// Sends what comes in until nobody is left who could send anything.
 pub(crate) async fn gather(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<Parcel>) {
-    let flights = Arc::new(Semaphore::new(FLIGHTS));
-    let mut next = None;
+    let flights = Arc::new(Flights::default());
+    let mut gate = Gate::default();
     loop {
-        // First room, then passengers: those who come meanwhile go together.
-        let Ok(permit) = flights.clone().acquire_owned().await else { return };
-        let Some(first) = (match next.take() {
-            Some(parcel) => Some(parcel),
-            None => inbox.recv().await,
-        }) else {
-            return;
-        };
-        let boarded = board(first, &mut inbox);
-        next = boarded.left_over;
-        let parcels = boarded.parcels;
-        match link.line() {
-            Line::Up(connection) => {
-                tokio::spawn(fly(link.clone(), connection, parcels, permit));
-            }
-            Line::Down(fault) => refuse(parcels, &fault.into()),
-            Line::Trying => {
-                let fault = Fault::NotConnected("the first try is under way".to_owned());
-                refuse(parcels, &fault.into());
+        while !gate.is_full() {
+            let Ok(parcel) = inbox.try_recv() else { break };
+            gate.add(parcel);
+        }
+        let under_way = flights.under_way.load(Ordering::Acquire);
+        if !gate.is_empty() && (under_way < FEW || (gate.is_full() && under_way < MANY)) {
+            flights.under_way.fetch_add(1, Ordering::AcqRel);
+            let landing = Landing(flights.clone());
+            send(&link, gate.depart(), landing);
+            continue;
+        }
+        tokio::select! {
+            () = flights.landed.notified(), if !gate.is_empty() => {}
+            parcel = inbox.recv(), if !gate.is_full() => match parcel {
+                Some(parcel) => gate.add(parcel),
+                None => return,
             }
         }
     }
 }
 
-/// Those who go with the next call.
+/// Calls under way.
+#[derive(Debug, Default)]
+struct Flights {
+    under_way: AtomicUsize,
+    landed: Notify,
+}
+
+/// A call is not under way any more when this is dropped.
 #[derive(Debug)]
-struct Boarded {
-    parcels: Vec<Parcel>,
-    /// Came, and did not fit any more.
-    left_over: Option<Parcel>,
+struct Landing(Arc<Flights>);
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.landed.notify_one();
+    }
 }
 
-/// Gathers what is there already, as far as it fits. Whoever has left is left out.
-fn board(first: Parcel, inbox: &mut mpsc::UnboundedReceiver<Parcel>) -> Boarded {
-    let (mut parcels, mut jobs, mut keys) = (Vec::new(), 0, 0);
-    let mut next = Some(first);
-    while let Some(parcel) = next {
-        let more_jobs = jobs + parcel.jobs.len();
-        let more_keys = keys + parcel.jobs.iter().map(Job::keys).sum::<usize>();
-        if !parcels.is_empty() && (more_jobs > MOST_JOBS || more_keys > MOST_KEYS) {
-            return Boarded { parcels, left_over: Some(parcel) };
-        }
-        if !parcel.answer.is_closed() {
-            (jobs, keys) = (more_jobs, more_keys);
-            parcels.push(parcel);
-        }
-        next = inbox.try_recv().ok();
+/// Those who wait for the next call, in the order in which they came.
+#[derive(Debug, Default)]
+struct Gate {
+    parcels: VecDeque<Parcel>,
+    jobs: usize,
+    keys: usize,
+}
+
+impl Gate {
+    fn add(&mut self, parcel: Parcel) {
+        self.jobs += parcel.jobs.len();
+        self.keys += keys(&parcel);
+        self.parcels.push_back(parcel);
     }
-    Boarded { parcels, left_over: None }
+
+    fn is_empty(&self) -> bool {
+        self.parcels.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.jobs >= MOST_JOBS || self.keys >= MOST_KEYS || self.parcels.len() >= MOST_JOBS
+    }
+
+    /// Those who go with the next call: as many as fit, at least one. Whoever has left meanwhile
+    /// does not go.
+    fn depart(&mut self) -> Vec<Parcel> {
+        let (mut parcels, mut jobs, mut all_keys) = (Vec::new(), 0, 0);
+        while let Some(parcel) = self.parcels.pop_front() {
+            let (own_jobs, own_keys) = (parcel.jobs.len(), keys(&parcel));
+            let fits = jobs + own_jobs <= MOST_JOBS && all_keys + own_keys <= MOST_KEYS;
+            if !fits && !parcels.is_empty() {
+                self.parcels.push_front(parcel);
+                break;
+            }
+            (self.jobs, self.keys) = (self.jobs - own_jobs, self.keys - own_keys);
+            if !parcel.answer.is_closed() {
+                (jobs, all_keys) = (jobs + own_jobs, all_keys + own_keys);
+                parcels.push(parcel);
+            }
+        }
+        parcels
+    }
+}
+
+fn keys(parcel: &Parcel) -> usize {
+    parcel.jobs.iter().map(Job::keys).sum()
+}
+
+/// Sends a call on its way, or says why there is none.
+fn send(link: &Arc<Link>, parcels: Vec<Parcel>, landing: Landing) {
+    match link.line() {
+        _ if parcels.is_empty() => {}
+        Line::Up(connection, number) => {
+            tokio::spawn(fly(link.clone(), (connection, number), parcels, landing));
+        }
+        Line::Down(fault) => refuse(parcels, &fault.into()),
+        Line::Trying => {
+            let fault = Fault::NotConnected("the first try is under way".to_owned());
+            refuse(parcels, &fault.into());
+        }
+    }
 }
 
 /// Carries one call out and hands the answers to their callers.
 async fn fly(
     link: Arc<Link>,
-    mut connection: MultiplexedConnection,
+    line: (MultiplexedConnection, u64),
     parcels: Vec<Parcel>,
-    permit: OwnedSemaphorePermit,
+    landing: Landing,
 ) {
     let mut batch = Batch::default();
     for parcel in &parcels {
         batch.add(&parcel.jobs);
     }
-    let answer = link.call(&mut connection, &batch).await;
+    let answer = link.call(line, &batch).await;
     // The next call may go while these answers are handed out.
-    drop(permit);
+    drop(landing);
     match answer.and_then(|value| replies(value).map_err(CallError::from)) {
         Ok(Replies { now_us, each }) => {
             let mut each = each.into_iter();
@@ -102,12 +158,9 @@ async fn fly(
                 let own: Vec<Vec<u8>> = each.by_ref().take(parcel.jobs.len()).collect();
                 let complete = own.len() == parcel.jobs.len();
                 let own = Replies { now_us, each: own };
+                let answer = if complete { Ok(own) } else { Err(Fault::Nonsense.into()) };
                 // Nobody may be waiting any more.
-                let _ = parcel.answer.send(if complete {
-                    Ok(own)
-                } else {
-                    Err(Fault::Nonsense.into())
-                });
+                let _ = parcel.answer.send(answer);
             }
         }
         Err(error) => refuse(parcels, &error),
@@ -150,31 +203,38 @@ mod tests {
 
     #[test]
     fn at_most_64_operations_go_together() {
-        let (outbox, mut inbox) = mpsc::unbounded_channel();
-        let (first, _kept) = parcel(1);
-        let mut waiting = Vec::new();
-        for _ in 0..100 {
+        let (mut gate, mut waiting) = (Gate::default(), Vec::new());
+        for _ in 0..101 {
             let (parcel, answered) = parcel(1);
-            outbox.send(parcel).unwrap();
+            gate.add(parcel);
             waiting.push(answered);
         }
-        let boarded = board(first, &mut inbox);
-        assert_eq!(boarded.parcels.len(), MOST_JOBS);
-        let boarded = board(boarded.left_over.unwrap(), &mut inbox);
-        assert_eq!(boarded.parcels.len(), 37);
-        assert!(boarded.left_over.is_none());
+        assert!(gate.is_full());
+        assert_eq!(gate.depart().len(), MOST_JOBS);
+        assert!(!gate.is_full());
+        assert_eq!(gate.depart().len(), 37);
+        assert!(gate.is_empty());
+        // One that fills a call alone goes alone, and the next one does not overtake it.
+        for jobs in [60, 5, 1] {
+            let (parcel, answered) = parcel(jobs);
+            gate.add(parcel);
+            waiting.push(answered);
+        }
+        assert_eq!([gate.depart().len(), gate.depart().len()], [1, 2]);
     }
 
     /// A caller may give up while calls are under way. What it asked for is then not done.
     #[test]
     fn who_has_left_is_not_sent() {
-        let (outbox, mut inbox) = mpsc::unbounded_channel();
+        let mut gate = Gate::default();
         let (first, gone) = parcel(1);
-        drop(gone);
         let (second, _kept) = parcel(2);
-        outbox.send(second).unwrap();
-        let boarded = board(first, &mut inbox);
-        assert_eq!(boarded.parcels.len(), 1);
-        assert_eq!(boarded.parcels[0].jobs.len(), 2);
+        gate.add(first);
+        gate.add(second);
+        drop(gone);
+        let parcels = gate.depart();
+        assert_eq!(parcels.len(), 1);
+        assert_eq!(parcels[0].jobs.len(), 2);
+        assert_eq!((gate.jobs, gate.keys), (0, 0));
     }
 }

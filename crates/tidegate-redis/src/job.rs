@@ -1,6 +1,7 @@
 //! Operations as the script takes them, and how many of them become one call.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use redis::Cmd;
 use smallvec::SmallVec;
@@ -29,6 +30,7 @@ pub(crate) enum Code {
     Swap = 9,
     Enrol = 10,
     Beat = 11,
+    Confirm = 12,
 }
 
 /// One operation.
@@ -85,9 +87,9 @@ pub(crate) struct Replies {
 /// The operations of several callers in one call.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'j> {
-    entries: Numbered<'j>,
-    others: Numbered<'j>,
-    tariffs: Vec<&'j Tariff>,
+    entries: Numbered<'j, Name>,
+    others: Numbered<'j, Name>,
+    tariffs: Numbered<'j, Tariff>,
     parcels: u16,
     bytes: Vec<u8>,
 }
@@ -106,7 +108,7 @@ impl<'j> Batch<'j> {
             for item in &job.items {
                 let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
                 let other = item.other.as_ref().map_or(0, |name| self.others.number(name));
-                let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariff(tariff));
+                let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariffs.number(tariff));
                 for number in [entry, other, tariff] {
                     self.bytes.extend(number.to_le_bytes());
                 }
@@ -119,7 +121,7 @@ impl<'j> Batch<'j> {
 
     /// The command that carries everything out.
     pub(crate) fn command(&self, command: &str, script: &str) -> Cmd {
-        let (entries, others) = (&self.entries.names, &self.others.names);
+        let (entries, others) = (&self.entries.all, &self.others.all);
         let mut cmd = Cmd::new();
         cmd.arg(command).arg(script).arg(entries.len() + others.len());
         for name in entries.iter().chain(others) {
@@ -130,36 +132,32 @@ impl<'j> Batch<'j> {
         head.extend(self.parcels.to_le_bytes());
         head.extend_from_slice(&self.bytes);
         cmd.arg(head);
-        for tariff in &self.tariffs {
+        for tariff in &self.tariffs.all {
             cmd.arg(tariff.as_slice());
         }
         cmd
     }
+}
 
-    /// Tariffs are few: most operations of a moment are on the same limits at the same cost.
-    fn tariff(&mut self, tariff: &'j Tariff) -> u16 {
-        let known = self.tariffs.iter().rposition(|known| *known == tariff);
-        let index = known.unwrap_or_else(|| {
-            self.tariffs.push(tariff);
-            self.tariffs.len() - 1
-        });
-        u16::try_from(index + 1).unwrap_or(u16::MAX)
+/// Things in the order in which they came, each once, numbered from one.
+#[derive(Debug)]
+struct Numbered<'j, T> {
+    all: Vec<&'j T>,
+    numbers: HashMap<&'j T, u16>,
+}
+
+impl<T> Default for Numbered<'_, T> {
+    fn default() -> Self {
+        Self { all: Vec::new(), numbers: HashMap::new() }
     }
 }
 
-/// Names in the order in which they came, each once, numbered from one.
-#[derive(Debug, Default)]
-struct Numbered<'j> {
-    names: Vec<&'j Name>,
-    numbers: HashMap<&'j Name, u16>,
-}
-
-impl<'j> Numbered<'j> {
-    fn number(&mut self, name: &'j Name) -> u16 {
-        let next = u16::try_from(self.names.len() + 1).unwrap_or(u16::MAX);
-        let number = *self.numbers.entry(name).or_insert(next);
+impl<'j, T: Eq + Hash> Numbered<'j, T> {
+    fn number(&mut self, thing: &'j T) -> u16 {
+        let next = u16::try_from(self.all.len() + 1).unwrap_or(u16::MAX);
+        let number = *self.numbers.entry(thing).or_insert(next);
         if number == next {
-            self.names.push(name);
+            self.all.push(thing);
         }
         number
     }
@@ -187,6 +185,7 @@ impl Verdict {
             3 => return Err(Fault::Format(reader.byte()?)),
             4 => Self::OtherWindows,
             5 => Self::Skipped,
+            6 => return Err(Fault::NotOurs),
             _ => return Err(Fault::Nonsense),
         })
     }

@@ -21,6 +21,9 @@
 //!   starts anew. Lost slots are free again while their holders still run.
 //! - A clock that steps back grants nothing and closes a key for no longer than its capacity, debt
 //!   and horizon take to refill. One that jumps ahead refills by the jump.
+//! - A limit that is changed: for up to 2 s some nodes may still decide by the policy before.
+//! - Slots without a lease stay taken when their holder dies, or when its call is lost. Give
+//!   concurrency limits a lease, and renew it; the pacer does.
 //! - A call that timed out may have been carried out. Nothing is sent again but a call that the
 //!   server answered with `NOSCRIPT`, once; so a token can be lost by a fault, never granted twice.
 //!
@@ -28,7 +31,7 @@
 //!
 //! | key | type | what |
 //! | --- | --- | --- |
-//! | `<prefix>1:{<tag>}:<limit>[:<name>]` | string | state and hold of a bucket, 26 or 50 bytes |
+//! | `<prefix>1:{<tag>}:<limit>[:<name>]` | string | state and hold of a bucket, 26 to 58 bytes |
 //! | `<prefix>1s:{<tag>}:<limit>[:<name>]` | sorted set | slots of a concurrency limit: leases by the instant at which they run out |
 //! | `<prefix>1p:{<limit>}` | hash | the policies that a named limit has had |
 //! | `<prefix>1n` | sorted set | the nodes that share the store, by when they were last seen |
@@ -43,8 +46,10 @@
 //!
 //! Every revision of a named limit gets a number from the server, later than every other. Whoever
 //! starts or reconfigures with a policy that differs from the newest one makes it the newest; the
-//! others adopt it when they first meet a bucket under it, and say so in a warning. Buckets are
-//! converted when they are next spent from, in the mode of the change.
+//! others adopt it when they first meet a bucket under it, at the latest with their next heartbeat
+//! (2 s), and say so in a warning. Buckets are converted when they are next spent from, in the mode
+//! of the change. A record of policies that the server has lost is written again with the
+//! heartbeats; until then a bucket under a policy that a node does not know counts as empty there.
 //!
 //! This crate says when it cannot work. What is decided then (nothing, everything, or a share on
 //! this node alone) is the business of `tidegate::Guarded`.
@@ -60,6 +65,7 @@ mod link;
 mod names;
 mod number;
 mod plan;
+mod pulse;
 mod roll;
 mod script;
 mod seats;

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, Value};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::error::{CallError, Fault};
-use crate::job::{Batch, Code, Item, Job};
+use crate::job::Batch;
 use crate::names::{FORMAT, Names};
-use crate::number::{Reader, put};
 use crate::script::Script;
 
 /// How long a connection may take, and how long an answer: after that the line is given up.
@@ -20,18 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Between two tries to connect, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often a node says that it is there.
-const BEAT: Duration = Duration::from_secs(2);
-/// After how many silent microseconds a node is not counted any more.
-const SILENCE_US: u64 = 10_000_000;
-
 /// How it stands with the connection.
 #[derive(Clone, Debug)]
 pub(crate) enum Line {
     /// The first try is under way.
     Trying,
     Down(Fault),
-    Up(MultiplexedConnection),
+    /// With the number of the connection.
+    Up(MultiplexedConnection, u64),
 }
 
 /// One server, and the line to it.
@@ -40,24 +35,21 @@ pub(crate) struct Link {
     client: Client,
     pub(crate) names: Names,
     pub(crate) script: Script,
-    /// What this node is called among the nodes.
-    node: u64,
     line: watch::Sender<Line>,
-    /// Somebody found the line broken.
-    broken: Notify,
+    /// The number of the last connection that somebody found broken.
+    broken: watch::Sender<u64>,
     /// Nodes last seen, this one included; 0 before the first contact.
     nodes: AtomicU32,
 }
 
 impl Link {
-    pub(crate) fn new(client: Client, names: Names, script: Script, node: u64) -> Self {
+    pub(crate) fn new(client: Client, names: Names, script: Script) -> Self {
         Self {
             client,
             names,
             script,
-            node,
             line: watch::Sender::new(Line::Trying),
-            broken: Notify::new(),
+            broken: watch::Sender::new(0),
             nodes: AtomicU32::new(0),
         }
     }
@@ -71,10 +63,15 @@ impl Link {
     pub(crate) async fn tried(&self) -> Result<(), Fault> {
         let mut line = self.line.subscribe();
         match line.wait_for(|line| !matches!(line, Line::Trying)).await.as_deref() {
-            Ok(Line::Up(_)) => Ok(()),
+            Ok(Line::Up(..)) => Ok(()),
             Ok(Line::Down(fault)) => Err(fault.clone()),
             _ => Err(Fault::Ended),
         }
+    }
+
+    /// Tells of every change of the line.
+    pub(crate) fn watch(&self) -> watch::Receiver<Line> {
+        self.line.subscribe()
     }
 
     /// Nodes last seen.
@@ -82,29 +79,57 @@ impl Link {
         self.nodes.load(Ordering::Relaxed)
     }
 
+    /// So many nodes have been seen.
+    pub(crate) fn met(&self, nodes: u32) {
+        self.nodes.store(nodes, Ordering::Relaxed);
+    }
+
+    /// Gives the present line up.
+    pub(crate) fn break_up(&self) {
+        if let Line::Up(_, number) = *self.line.borrow() {
+            self.found_broken(number);
+        }
+    }
+
+    /// A report about an older line than the last one that broke is no news.
+    fn found_broken(&self, number: u64) {
+        self.broken.send_if_modified(|last| {
+            let news = number > *last;
+            *last = number.max(*last);
+            news
+        });
+    }
+
     /// Carries a batch out on the line; one that turns out to be broken is made anew.
     pub(crate) async fn call(
         &self,
-        connection: &mut MultiplexedConnection,
+        (mut connection, number): (MultiplexedConnection, u64),
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
-        let answer = self.script.call(connection, batch).await;
+        let answer = self.script.call(&mut connection, batch).await;
         if let Err(CallError::TimedOut | CallError::Fault(Fault::Broken(_))) = answer {
-            self.broken.notify_one();
+            self.found_broken(number);
         }
         answer
     }
 
     /// Keeps the line up, for ever.
-    pub(crate) async fn keep(self: Arc<Self>) {
+    pub(crate) async fn keep(self: Arc<Self>, mut jitter: u64) {
         let mut pause = FIRST_PAUSE;
-        loop {
+        for number in 1.. {
             match self.connect().await {
                 Ok(connection) => {
                     tracing::info!("connected to the shared store");
-                    self.line.send_replace(Line::Up(connection.clone()));
-                    if self.watch(connection).await {
+                    self.line.send_replace(Line::Up(connection, number));
+                    let mut broken = self.broken.subscribe();
+                    // A line that breaks at once is not tried again at once.
+                    let lasted = tokio::time::timeout(
+                        LONGEST_PAUSE,
+                        broken.wait_for(|last| *last >= number),
+                    );
+                    if lasted.await.is_err() {
                         pause = FIRST_PAUSE;
+                        let _ = broken.wait_for(|last| *last >= number).await;
                     }
                     tracing::warn!("the connection to the shared store broke");
                     let fault = Fault::NotConnected("the connection broke".to_owned());
@@ -118,40 +143,12 @@ impl Link {
                     self.line.send_replace(Line::Down(fault));
                 }
             }
-            tokio::time::sleep(pause).await;
+            // Nodes that lost their server together do not come back together.
+            jitter = jitter.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let part = u32::try_from(jitter >> 62).unwrap_or(0);
+            tokio::time::sleep(pause - pause / 16 * part).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-    }
-
-    /// Lets the nodes know of each other until the line breaks. Says whether it worked at all.
-    async fn watch(&self, mut connection: MultiplexedConnection) -> bool {
-        let mut worked = false;
-        loop {
-            if self.beat(&mut connection).await.is_err() {
-                return worked;
-            }
-            worked = true;
-            tokio::select! {
-                () = tokio::time::sleep(BEAT) => {}
-                () = self.broken.notified() => return worked,
-            }
-        }
-    }
-
-    async fn beat(&self, connection: &mut MultiplexedConnection) -> Result<(), CallError> {
-        let mut item = Item { other: Some(self.names.nodes()), ..Item::default() };
-        put(SILENCE_US, &mut item.tail);
-        item.tail.extend(self.node.to_le_bytes());
-        let jobs = [Job::new(Code::Beat).with(item)];
-        let mut batch = Batch::default();
-        batch.add(&jobs);
-        let answer = self.script.call(connection, &batch).await;
-        let Ok(replies) = crate::gather::replies(answer?) else { return Ok(()) };
-        let nodes = replies.each.first().map(|reply| Reader(reply).number());
-        if let Some(Ok(nodes)) = nodes {
-            self.nodes.store(u32::try_from(nodes).unwrap_or(u32::MAX), Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
@@ -170,11 +167,18 @@ impl Link {
     async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
         let refused = |error: RedisError| Fault::NotConnected(error.to_string());
         let name = self.names.format();
-        let mut set = redis::cmd("SET");
-        set.arg(&name).arg(FORMAT).arg("NX");
-        set.exec_async(connection).await.map_err(refused)?;
         let mut get = redis::cmd("GET");
-        let found: String = get.arg(&name).query_async(connection).await.map_err(refused)?;
+        get.arg(name.as_bytes());
+        let found: Option<String> = get.query_async(connection).await.map_err(refused)?;
+        let found = match found {
+            Some(found) => found,
+            None => {
+                let mut set = redis::cmd("SET");
+                set.arg(name.as_bytes()).arg(FORMAT).arg("NX");
+                set.exec_async(connection).await.map_err(refused)?;
+                get.query_async(connection).await.map_err(refused)?
+            }
+        };
         match found.parse() {
             Ok(FORMAT) => Ok(()),
             Ok(other) => Err(Fault::Format(other)),

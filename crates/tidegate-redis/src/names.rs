@@ -67,12 +67,12 @@ impl Names {
 
     /// The number of this store in receipts: the same for every node that shares it.
     pub(crate) fn issuer(&self) -> u64 {
-        fnv1a(&self.format())
+        self.format().number()
     }
 
     /// The format in use under this prefix.
-    pub(crate) fn format(&self) -> String {
-        format!("{}format", self.prefix)
+    pub(crate) fn format(&self) -> Name {
+        Name(format!("{}format", self.prefix))
     }
 
     fn bucket(&self, kind: &str, target: &Target<'_>) -> Name {
@@ -196,6 +196,6 @@ mod tests {
         for bad in ["", "a b", "a{b", "}", &"x".repeat(65)] {
             assert!(Names::new(bad).is_err(), "{bad}");
         }
-        assert_eq!(Names::new("app:").unwrap().format(), "app:format");
+        assert_eq!(Names::new("app:").unwrap().format().0, "app:format");
     }
 }

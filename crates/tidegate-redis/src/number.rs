@@ -7,6 +7,9 @@ use crate::error::Fault;
 /// Spans and counts are cut here: far beyond what a policy can ask for, and still exact.
 pub(crate) const MOST: u64 = 1 << 52;
 
+/// Instants are cut here, in microseconds since the epoch: in the year 2255.
+const LAST: u64 = (1 << 53) - 1;
+
 /// The largest quota, allowance or number of slots: with the same again as debt it stays exact.
 pub(crate) const MOST_COUNTED: u64 = 1 << 51;
 
@@ -24,11 +27,20 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// An exact value of `bucket`'s rate.
-    pub(crate) fn of(value: Exact, bucket: &Bucket) -> Self {
+    /// A span of `bucket`'s rate.
+    pub(crate) fn span(value: Exact, bucket: &Bucket) -> Self {
+        Self::of(value, bucket, MOST)
+    }
+
+    /// An instant of `bucket`'s rate.
+    pub(crate) fn instant(value: Exact, bucket: &Bucket) -> Self {
+        Self::of(value, bucket, LAST)
+    }
+
+    fn of(value: Exact, bucket: &Bucket, most: u64) -> Self {
         let us = value.ns / 1_000;
-        if us >= MOST {
-            return Self { us: MOST, rest: 0 };
+        if us >= most {
+            return Self { us: most, rest: 0 };
         }
         let n = u64::from(bucket.rate().tokens());
         Self { us, rest: value.ns % 1_000 * n + u64::from(value.part) }
@@ -118,7 +130,7 @@ mod tests {
             Exact { ns: 999, part: 0 },
             Exact::ZERO,
         ] {
-            let pair = Pair::of(value, &bucket);
+            let pair = Pair::instant(value, &bucket);
             assert!(pair.rest < 1_000 * 999_983);
             assert_eq!(pair.exact(&bucket), value);
         }

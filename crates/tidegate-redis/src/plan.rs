@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
 use crate::decide::{self, Mode};
+use crate::entry::Entry;
 use crate::error::Fault;
-use crate::job::{Code, Item, Job};
+use crate::job::{Code, Item, Job, Verdict};
 use crate::names::Names;
 use crate::number::{Reader, moment, put_time};
 use crate::seats::{Found, Seats};
@@ -49,8 +50,9 @@ pub(crate) enum Step {
     Done(Answer),
     /// Entries are under another policy: convert them and ask again.
     Convert(SmallVec<[Found; 2]>),
-    /// The seat's limit has a newer policy than this node knows: learn it and ask again.
-    Learn(usize),
+    /// The seat's limit has a policy of this number, which this node does not know: learn it and
+    /// ask again.
+    Learn(usize, u64),
     /// An operation before it must be done again first.
     Again,
 }
@@ -87,12 +89,11 @@ impl<'a> Plan<'a> {
         match self {
             Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, desk),
             Self::Settle { seats, receipt } => settle::step(seats, *receipt, &mut reader, now),
-            Self::Leases(_) => {
-                if reply == [5] {
-                    return Ok(Step::Again);
-                }
-                Ok(Step::Done(Answer::Slots(reader.number()?)))
-            }
+            Self::Leases(_) => match Verdict::read(&mut reader)? {
+                Verdict::Skipped => Ok(Step::Again),
+                Verdict::Done => Ok(Step::Done(Answer::Slots(reader.number()?))),
+                _ => Err(Fault::Nonsense.into()),
+            },
             Self::Hold { .. } => hold_step(&mut reader, now),
             Self::Reset { seats } => reset_step(seats, &mut reader, now),
         }
@@ -111,7 +112,6 @@ impl<'a> Plan<'a> {
 }
 
 fn hold_step(reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
-    use crate::job::Verdict;
     match Verdict::read(reader)? {
         Verdict::Skipped => Ok(Step::Again),
         Verdict::Done => Ok(Step::Done(Answer::Held(reader.time()?.since(now.time)))),
@@ -119,14 +119,15 @@ fn hold_step(reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
     }
 }
 
-/// An entry of an unknown format is forgotten too: that is what an operator asks for.
+/// What is not ours is forgotten too: that is what an operator asks for.
 fn reset_step(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
-    let strange = match reader.byte()? {
-        5 => return Ok(Step::Again),
-        verdict => verdict == 3,
-    };
-    let (seat, entry) = (&seats.list[0], crate::entry::Entry::read(reader)?);
-    let taken = reader.number()?;
+    match Verdict::read(reader)? {
+        Verdict::Skipped => return Ok(Step::Again),
+        Verdict::Done => {}
+        _ => return Err(Fault::Nonsense.into()),
+    }
+    let (seat, entry) = (&seats.list[0], Entry::read(reader)?);
+    let (taken, strange) = (reader.number()?, reader.byte()? == 1);
     let standing = entry.standing(&seat.roll, now.time);
     let mut account = Account::new(seat.policy(), standing.state, standing.held_until, 0);
     if seat.has_slots() {

@@ -5,6 +5,7 @@
 //! found in a record of the limit together with the policy. The newest policy decides for
 //! everybody: a node that still has an older one adopts it as soon as it meets it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_core::{Change, Limit, Policy, Rate, Revision};
@@ -12,6 +13,10 @@ use tidegate_core::{Change, Limit, Policy, Rate, Revision};
 use crate::error::Fault;
 use crate::names::FORMAT;
 use crate::number::Reader;
+use crate::tariff::is_countable;
+
+/// How many policies a roll holds; a limit remembers as many.
+const MOST_REVISIONS: usize = 256;
 
 /// The known policies of one limit. The numbers are in order, the newest last.
 #[derive(Clone, Debug)]
@@ -21,30 +26,53 @@ pub(crate) struct Roll {
     numbers: Vec<u64>,
     /// The newest revision of the caller's own limit that has been enrolled.
     enrolled: u32,
+    /// Numbers up to this one that the record does not have are lost: nobody can tell what they
+    /// were, and buckets under them count as empty.
+    lost: u64,
 }
 
 impl Roll {
     /// The roll of an inline limit, which is its parameters and never changes.
     pub(crate) fn inline(limit: &Limit) -> Self {
-        Self { limit: limit.clone(), numbers: vec![0], enrolled: 0 }
+        Self { limit: limit.clone(), numbers: vec![0], enrolled: 0, lost: 0 }
     }
 
-    /// The roll that a record holds, for a caller whose limit has been enrolled as it is.
-    pub(crate) fn read(limit: &Limit, enrolled: u32, record: &[u8]) -> Result<Self, Fault> {
+    /// The roll that a record holds, together with what was known before: a server may have lost
+    /// part of the record, or all of it.
+    pub(crate) fn read(
+        identity: &str,
+        enrolled: u32,
+        record: &[u8],
+        before: Option<&Self>,
+    ) -> Result<Self, Fault> {
+        let mut revisions: BTreeMap<u64, (Change, Policy)> = BTreeMap::new();
+        if let Some(before) = before {
+            let known = before.limit.since(0).into_iter().flatten();
+            let known = known.map(|revision| (revision.change(), *revision.policy()));
+            revisions.extend(before.numbers.iter().copied().zip(known));
+        }
         let mut reader = Reader(record);
-        let mut revisions = Vec::new();
         while !reader.0.is_empty() {
             let (number, length) = (reader.number()?, reader.short()?);
-            revisions.push((number, parse(reader.bytes(length)?)?));
+            revisions.insert(number, parse(reader.bytes(length)?)?);
         }
-        revisions.sort_unstable_by_key(|&(number, _)| number);
-        let (_, (_, first)) = *revisions.first().ok_or(Fault::Nonsense)?;
-        let mut shared = Limit::named(limit.identity(), first).map_err(|_| Fault::Nonsense)?;
-        for &(_, (change, policy)) in &revisions[1..] {
-            shared = shared.revise(policy, change).map_err(|_| Fault::Nonsense)?;
+        while revisions.len() > MOST_REVISIONS {
+            revisions.pop_first();
         }
-        let numbers = revisions.iter().map(|&(number, _)| number).collect();
-        Ok(Self { limit: shared, numbers, enrolled })
+        let mut policies = revisions.values();
+        let (_, first) = *policies.next().ok_or(Fault::Nonsense)?;
+        let mut limit = Limit::named(identity, first).map_err(|_| Fault::Nonsense)?;
+        for &(change, policy) in policies {
+            limit = limit.revise(policy, change).map_err(|_| Fault::Nonsense)?;
+        }
+        let lost = before.map_or(0, |before| before.lost);
+        Ok(Self { limit, numbers: revisions.into_keys().collect(), enrolled, lost })
+    }
+
+    /// The same roll, given up on numbers up to this one.
+    pub(crate) fn without(mut self, number: u64) -> Self {
+        self.lost = self.lost.max(number);
+        self
     }
 
     /// The limit under the policy that decides.
@@ -75,9 +103,15 @@ impl Roll {
         self.limit.since(self.index_of(number))?.next().map(Revision::policy)
     }
 
-    /// Whether the number is of a policy that this roll does not hold.
+    /// Whether the number is of a newer policy than this roll holds, and not known to be lost.
     pub(crate) fn is_behind(&self, number: u64) -> bool {
-        number > self.generation()
+        number > self.generation() && number > self.lost
+    }
+
+    /// The policy that decides, as a record holds it.
+    pub(crate) fn newest(&self) -> String {
+        let change = self.limit.since(self.limit.generation()).and_then(|mut all| all.next());
+        written(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
     /// The newest revision of the caller's limit that was enrolled.
@@ -151,7 +185,8 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
     };
     let mut words = chars.as_str().split_ascii_whitespace();
     let kind = words.next().ok_or(Fault::Nonsense)?;
-    let numbers: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
+    let numbers = numbers.map_err(|_| Fault::Nonsense)?;
     let policy = match (kind, numbers.as_slice()) {
         ("bucket", &[capacity, tokens, period, max_debt, horizon]) => {
             let rate = Rate::per(tokens, Duration::from_nanos(period));
@@ -167,7 +202,8 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
         }
         _ => return Err(Fault::Nonsense),
     };
-    Ok((change, policy.map_err(|_| Fault::Nonsense)?))
+    let policy = policy.map_err(|_| Fault::Nonsense)?;
+    if is_countable(&policy) { Ok((change, policy)) } else { Err(Fault::Nonsense) }
 }
 
 #[cfg(test)]
@@ -181,7 +217,7 @@ mod tests {
             odd.capacity(7).max_debt(0).max_horizon(Duration::ZERO).build().unwrap(),
             Policy::strict_window(5, Duration::from_secs(60), 5).unwrap(),
             Policy::quota(9).unwrap(),
-            Policy::allowance(u64::MAX).unwrap(),
+            Policy::allowance(1 << 51).unwrap(),
             Policy::concurrency(3, None).unwrap(),
             Policy::concurrency(3, Some(Duration::from_millis(1_500))).unwrap(),
         ]
@@ -200,26 +236,43 @@ mod tests {
     #[test]
     fn a_record_of_another_format_is_refused() {
         assert!(matches!(parse(b"2k quota 9"), Err(Fault::Format(2))));
-        for bad in ["", "1", "1k", "1x quota 9", "1k quota", "1k quota 0", "1k quota -1", "1k z 1"]
-        {
+        for bad in [
+            "",
+            "1",
+            "1k",
+            "1x quota 9",
+            "1k quota",
+            "1k quota 0",
+            "1k quota -1",
+            "1k z 1",
+            "1k quota 1 x",
+        ] {
             assert!(matches!(parse(bad.as_bytes()), Err(Fault::Nonsense)), "{bad}");
         }
     }
 
     #[test]
     fn the_newest_policy_of_a_record_decides() {
-        let limit = Limit::named("a", Policy::quota(1).unwrap()).unwrap();
         let mut record = Vec::new();
         for (number, text) in [(900, "1k quota 3"), (700, "1k quota 2")] {
             put(number, &mut record);
             record.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
             record.extend(text.bytes());
         }
-        let roll = Roll::read(&limit, 0, &record).unwrap();
+        let roll = Roll::read("a", 0, &record, None).unwrap();
         assert_eq!((roll.generation(), roll.limit().policy().capacity()), (900, 3));
         assert_eq!(roll.policy_of(700).unwrap().capacity(), 2);
         assert_eq!((roll.index_of(700), roll.index_of(800)), (0, u32::MAX));
         assert!(roll.policy_of(800).is_none());
         assert!(roll.is_behind(901));
+        // A record that lost its newest: what was known stays known, what was not is given up.
+        let after = Roll::read("a", 0, &record[20..], Some(&roll)).unwrap();
+        assert_eq!(after.generation(), 900);
+        assert_eq!(
+            Roll::read("a", 0, &[], Some(&roll)).unwrap().policy_of(700),
+            roll.policy_of(700)
+        );
+        assert!(!roll.clone().without(950).is_behind(950));
+        assert!(roll.without(950).is_behind(951));
     }
 }

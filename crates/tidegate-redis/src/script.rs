@@ -1,7 +1,7 @@
 //! The script, by its hash: loaded once, and once more when the server has forgotten it.
 
-use redis::Value;
 use redis::aio::MultiplexedConnection;
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::error::{CallError, Fault};
@@ -38,7 +38,7 @@ enum Copy {
     Missing,
     /// Loaded so many times.
     Loaded(u64),
-    /// `SCRIPT LOAD` is not permitted: the source goes with every call.
+    /// `SCRIPT LOAD` is not permitted: the source goes with a call that finds no script.
     Forbidden,
 }
 
@@ -74,12 +74,16 @@ impl Script {
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
         let copy = self.load(connection, None).await?;
-        match self.send(connection, batch, copy).await {
+        match self.send(connection, batch.command("EVALSHA", &self.hash)).await {
             Err(Sent::NoScript) => {}
             other => return other.map_err(Sent::into_call_error),
         }
-        let copy = self.load(connection, Some(copy)).await?;
-        self.send(connection, batch, copy).await.map_err(Sent::into_call_error)
+        let again = match self.load(connection, Some(copy)).await? {
+            // The server keeps a script that it was sent as well.
+            Copy::Forbidden => batch.command("EVAL", &self.source),
+            _ => batch.command("EVALSHA", &self.hash),
+        };
+        self.send(connection, again).await.map_err(Sent::into_call_error)
     }
 
     /// Makes sure that the server has the script. Callers at the same time share one load; `lost`
@@ -90,7 +94,8 @@ impl Script {
         lost: Option<Copy>,
     ) -> Result<Copy, CallError> {
         let mut copy = self.copy.lock().await;
-        if *copy != Copy::Missing && Some(*copy) != lost {
+        let known = *copy != Copy::Missing && Some(*copy) != lost;
+        if known || *copy == Copy::Forbidden {
             return Ok(*copy);
         }
         let times = match lost {
@@ -102,7 +107,7 @@ impl Script {
         load.arg("LOAD").arg(&self.source);
         match connection.send_packed_command(&load).await.and_then(Value::extract_error) {
             Ok(_) => *copy = Copy::Loaded(times + 1),
-            Err(error) if error.code() == Some("NOPERM") => *copy = Copy::Forbidden,
+            Err(error) if is_forbidden(&error) => *copy = Copy::Forbidden,
             Err(error) => return Err(failed(&error)),
         }
         Ok(*copy)
@@ -111,19 +116,20 @@ impl Script {
     async fn send(
         &self,
         connection: &mut MultiplexedConnection,
-        batch: &Batch<'_>,
-        copy: Copy,
+        command: Cmd,
     ) -> Result<Value, Sent> {
-        let command = match copy {
-            Copy::Forbidden => batch.command("EVAL", &self.source),
-            _ => batch.command("EVALSHA", &self.hash),
-        };
         match connection.send_packed_command(&command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
             Err(error) if error.code() == Some("NOSCRIPT") => Err(Sent::NoScript),
             Err(error) => Err(Sent::Failed(failed(&error))),
         }
     }
+}
+
+/// Whether scripts cannot be loaded at all: not permitted, or the command was taken away.
+fn is_forbidden(error: &RedisError) -> bool {
+    let unknown = |detail: &str| detail.contains("unknown command");
+    error.code() == Some("NOPERM") || error.detail().is_some_and(unknown)
 }
 
 /// How sending a batch failed.

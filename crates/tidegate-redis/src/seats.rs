@@ -5,12 +5,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{
     Account, ChargeError, Now, Place, Policy, Receipt, ReceiptError, Stamp, State, StoreError,
-    Target, Time,
+    Target, Time, Windows,
 };
 
 use crate::entry::Entry;
 use crate::error::Fault;
-use crate::job::Item;
+use crate::job::{Item, Verdict};
 use crate::names::{Name, Names};
 use crate::number::Reader;
 use crate::roll::Roll;
@@ -132,6 +132,17 @@ impl<'a> Seats<'a> {
             .map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
     }
 
+    /// What the server says of the list. Windows that do not hold its time are the caller's fault.
+    pub(crate) fn verdict(&self, reader: &mut Reader<'_>, now: Now) -> Result<Verdict, StoreError> {
+        let verdict = Verdict::read(reader)?;
+        if verdict != Verdict::OtherWindows {
+            return Ok(verdict);
+        }
+        let strange = |windows: Windows| windows.end_of(now.wall).is_none();
+        let index = self.list.iter().position(|seat| seat.target.windows.is_some_and(strange));
+        Err(ChargeError::OtherWindows(index.unwrap_or(0)).into())
+    }
+
     /// The accounts to decide on, of what the server found.
     pub(crate) fn accounts(
         &self,
@@ -159,10 +170,12 @@ impl<'a> Seats<'a> {
         Ok(accounts)
     }
 
-    /// The first seat whose entry is of a newer policy than this node knows.
-    pub(crate) fn newer(&self, found: &[Found]) -> Option<usize> {
-        let mut pairs = self.list.iter().zip(found);
-        pairs.position(|(seat, found)| seat.roll.is_behind(found.entry.newest()))
+    /// The first seat whose entry is of a newer policy than this node knows, and its number.
+    pub(crate) fn newer(&self, found: &[Found]) -> Option<(usize, u64)> {
+        let numbers = found.iter().map(|found| found.entry.newest());
+        let mut pairs = self.list.iter().zip(numbers).enumerate();
+        let newer = pairs.find(|(_, (seat, number))| seat.roll.is_behind(*number));
+        newer.map(|(index, (_, number))| (index, number))
     }
 }
 

@@ -6,7 +6,6 @@ use tidegate_core::{
     Answer, MAX_CHARGES, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
 };
 
-use crate::decide::other_windows;
 use crate::entry::Entry;
 use crate::error::Fault;
 use crate::job::{Code, Job, Verdict};
@@ -63,7 +62,7 @@ fn instruction(seat: &Seat<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
         (None, _) => (0, [0, 0]),
         (Some(stamp), Policy::Bucket(bucket)) => match stamp.state {
             State::Bucket(then) if stamp.generation == seat.roll.stamp() => {
-                let pair = Pair::of(then, bucket);
+                let pair = Pair::instant(then, bucket);
                 (STAMPED, [pair.us, pair.rest])
             }
             _ => (STRANGE, [0, 0]),
@@ -83,11 +82,9 @@ pub(crate) fn step(
     reader: &mut Reader<'_>,
     now: Now,
 ) -> Result<Step, StoreError> {
-    let verdict = Verdict::read(reader)?;
-    match verdict {
-        Verdict::Skipped => return Ok(Step::Again),
-        Verdict::OtherWindows => return Err(other_windows(seats, now)),
-        _ => {}
+    let verdict = seats.verdict(reader, now)?;
+    if verdict == Verdict::Skipped {
+        return Ok(Step::Again);
     }
     let mut found: SmallVec<[Found; 2]> = SmallVec::new();
     let mut given: SmallVec<[u64; 2]> = SmallVec::new();
@@ -103,11 +100,12 @@ pub(crate) fn step(
             given.push(0);
         }
     }
-    if let Some(index) = seats.newer(&found) {
-        return Ok(Step::Learn(index));
-    }
     if verdict == Verdict::Stale {
-        return Ok(Step::Convert(found));
+        // Nothing was done, so it may be asked again.
+        return Ok(match seats.newer(&found) {
+            Some((index, number)) => Step::Learn(index, number),
+            None => Step::Convert(found),
+        });
     }
     let settlement = settlement(seats, receipt, &mut found, &given, now)?;
     Ok(Step::Done(Answer::Settled(settlement)))

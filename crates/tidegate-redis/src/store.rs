@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Answers, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store, StoreError,
-    Submission, Target, decide,
+    Answer, Answers, ChargeError, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store,
+    StoreError, Submission, Target, decide,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -24,7 +24,7 @@ use crate::link::Link;
 use crate::plan::{Desk, Plan, Step, lease_job};
 use crate::roll::Roll;
 use crate::seats::{Seats, check_receipt};
-use crate::tariff::tariff;
+use crate::tariff::{is_countable, tariff};
 
 /// How often an operation is tried again because a policy has just changed.
 const MOST_TRIES: usize = 8;
@@ -44,10 +44,11 @@ const MOST_TRIES: usize = 8;
 #[derive(Clone)]
 pub struct RedisStore(Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     link: Arc<Link>,
     outbox: mpsc::UnboundedSender<Parcel>,
-    tasks: [AbortHandle; 2],
+    /// What runs in the background, to be ended with the store.
+    tasks: OnceLock<[AbortHandle; 3]>,
     ttl: Option<Duration>,
     issuer: u64,
     leases: AtomicU64,
@@ -56,7 +57,7 @@ struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        for task in &self.tasks {
+        for task in self.tasks.get().into_iter().flatten() {
             task.abort();
         }
     }
@@ -72,7 +73,6 @@ impl RedisStore {
     pub(crate) fn new(
         link: Arc<Link>,
         outbox: mpsc::UnboundedSender<Parcel>,
-        tasks: [AbortHandle; 2],
         ttl: Option<Duration>,
         leases: u64,
     ) -> Self {
@@ -80,12 +80,25 @@ impl RedisStore {
         Self(Arc::new(Inner {
             link,
             outbox,
-            tasks,
+            tasks: OnceLock::new(),
             ttl,
             issuer,
             leases: AtomicU64::new(leases),
             rolls: Rolls::default(),
         }))
+    }
+
+    /// Ends these with the store.
+    pub(crate) fn run(&self, tasks: [AbortHandle; 3]) {
+        let _ = self.0.tasks.set(tasks);
+    }
+
+    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.0)
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.0.link
     }
 
     /// Waits for the first try to connect.
@@ -170,7 +183,9 @@ impl RedisStore {
                     match plan.step(&reply, now_us, self.desk()) {
                         Ok(Step::Done(answer)) => Ok(answer),
                         Ok(Step::Again) => return Ok(()),
-                        Ok(Step::Learn(index)) => return self.learn(&plan, index).await,
+                        Ok(Step::Learn(index, number)) => {
+                            return self.learn(&plan, index, number).await;
+                        }
                         Ok(Step::Convert(found)) => {
                             return self.convert(&plan, &found, now_us).await;
                         }
@@ -247,7 +262,10 @@ impl RedisStore {
         targets: impl Iterator<Item = (Target<'o>, i128)> + Clone,
     ) -> Result<Seats<'o>, StoreError> {
         let mut rolls: SmallVec<[Arc<Roll>; 2]> = SmallVec::new();
-        for (target, _) in targets.clone() {
+        for (index, (target, _)) in targets.clone().enumerate() {
+            if !is_countable(target.limit.policy()) {
+                return Err(ChargeError::Uncountable(index).into());
+            }
             rolls.push(self.roll(target.limit).await?);
         }
         let entries = targets.zip(rolls).map(|((target, amount), roll)| (target, amount, roll));
@@ -314,6 +332,12 @@ impl Store for RedisStore {
     fn probe(&self) -> Probe<'_> {
         // An empty parcel goes the whole way and touches nothing.
         Box::pin(async { self.send(Vec::new()).await.map(|_| ()).map_err(StoreError::from) })
+    }
+}
+
+impl From<Arc<Inner>> for RedisStore {
+    fn from(inner: Arc<Inner>) -> Self {
+        Self(inner)
     }
 }
 

@@ -11,6 +11,8 @@ use crate::number::{MOST, MOST_COUNTED, Pair, put};
 /// A message of the script's `tariff` function.
 pub(crate) type Tariff = SmallVec<[u8; 112]>;
 
+/// More slots than that could not be told from instants in their sorted set.
+const MOST_SLOTS: u64 = 1 << 32;
 /// Buckets live at least this long.
 const LEAST_TTL: Duration = Duration::from_secs(60);
 
@@ -39,12 +41,12 @@ pub(crate) fn tariff(
             for span in
                 [bucket.time_to_full(), bucket.ceiling(), bucket.span(amount), bucket.deepest()]
             {
-                Pair::of(span, bucket).put(&mut out);
+                Pair::span(span, bucket).put(&mut out);
             }
         }
         Policy::Quota(quota) => {
             out.push(2);
-            let most = counted(quota.amount())? + quota.max_debt().min(MOST_COUNTED);
+            let most = quota.amount() + quota.max_debt().min(MOST_COUNTED);
             put_counts(&mut out, generation, ttl, amount, quota.amount());
             put(most, &mut out);
             for bound in windows.map_or([0; 4], |windows| windows.bounds()) {
@@ -53,14 +55,13 @@ pub(crate) fn tariff(
         }
         Policy::Allowance(allowance) => {
             out.push(3);
-            let all = counted(allowance.amount())?;
+            let all = allowance.amount();
             put_counts(&mut out, generation, ttl, amount, all);
             put(all * 2, &mut out);
         }
         Policy::Concurrency(limit) => {
             out.push(4);
-            let slots = counted(limit.slots())?;
-            put_counts(&mut out, generation, ttl, amount, slots);
+            put_counts(&mut out, generation, ttl, amount, limit.slots());
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
             put(u64::try_from(lease).unwrap_or(MOST).min(MOST), &mut out);
         }
@@ -93,8 +94,14 @@ fn put_counts(out: &mut Tariff, generation: u64, ttl: u64, amount: u64, capacity
     put(capacity, out);
 }
 
-fn counted(amount: u64) -> Result<u64, Fault> {
-    if amount > MOST_COUNTED { Err(Fault::TooMany) } else { Ok(amount) }
+/// Whether the script can count exactly what a policy allows.
+pub(crate) fn is_countable(policy: &Policy) -> bool {
+    let most = match policy {
+        Policy::Bucket(_) => u64::MAX,
+        Policy::Concurrency(_) => MOST_SLOTS,
+        _ => MOST_COUNTED,
+    };
+    policy.capacity() <= most
 }
 
 fn millis(span: Duration) -> u64 {
@@ -121,8 +128,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_exactly_is_refused() {
-        let policy = |amount| Policy::allowance(amount).unwrap();
-        assert!(tariff(&policy(MOST_COUNTED), 0, u64::MAX, None, None).is_ok());
-        assert!(tariff(&policy(MOST_COUNTED + 1), 0, 1, None, None).is_err());
+        assert!(is_countable(&Policy::allowance(1 << 51).unwrap()));
+        assert!(!is_countable(&Policy::allowance((1 << 51) + 1).unwrap()));
+        assert!(!is_countable(&Policy::quota(1 << 52).unwrap()));
+        assert!(is_countable(&Policy::concurrency(1 << 32, None).unwrap()));
+        assert!(!is_countable(&Policy::concurrency((1 << 32) + 1, None).unwrap()));
+        assert!(is_countable(&Policy::per_second(1).capacity(1 << 30).build().unwrap()));
     }
 }

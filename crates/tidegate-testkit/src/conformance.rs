@@ -178,6 +178,7 @@ suite! { $
     slots {
         a_slot_is_released_once
         several_slots_go_together
+        slots_are_not_charged_afterwards
         a_lease_runs_out
         a_lease_is_renewed
         rate_and_slots_are_one_list

@@ -19,10 +19,13 @@ local function read_items(n, pos, leases)
   return pos
 end
 
-local function unknown_format(n)
+-- The verdict on keys that hold something that this script does not know.
+local function not_ours(n)
   for x = 1, n do
     if I[x] > 0 and K[I[x]] < 0 then
       return '\3' .. string.char(A[I[x]])
+    elseif Z[x] and not recorded(Z[x]) then
+      return '\6'
     end
   end
 end
@@ -40,14 +43,14 @@ local function told_all(verdict, n)
   return out
 end
 
--- Verdicts: 0 denied, 1 done, 2 an entry is under another policy, 3 an unknown format, 4 windows
--- that do not hold the present.
+-- Verdicts: 0 denied, 1 done, 2 an entry is under another policy and nothing was done, 3 an unknown
+-- format, 4 windows that do not hold the present, 5 left out, 6 a key that is not ours.
 
 local EU, ER, W, U = {}, {}, {}, {}
 
 -- Take and reserve: spend every item at one instant, not later than the horizon, or nothing.
 local function decide(n, hu, hn)
-  local blocked, behind = false, false
+  local blocked, wait = false, false
   local su, sn = now, 0
   for x = 1, n do
     local i, t = I[x], tariff(J[x])
@@ -62,10 +65,10 @@ local function decide(n, hu, hn)
       taken[x] = sweep(Z[x])
       U[x] = taken[x]
     end
-    if t.asks then
-      if stale(i, t) then
-        behind = true
-      elseif t.kind == 1 then
+    if behind(i, t) then
+      wait = true
+    elseif t.asks then
+      if t.kind == 1 then
         local m, tu, tr = t.m, 0, 0
         if K[i] == 1 then
           tu, tr = A[i], B[i]
@@ -110,12 +113,12 @@ local function decide(n, hu, hn)
       end
     end
   end
-  if behind then
+  if wait then
     return told_all('\2', n)
   end
   if not blocked and (su > now or sn > 0) then
-    local wait = su - now
-    blocked = wait > hu or (wait == hu and sn > hn)
+    local pause = su - now
+    blocked = pause > hu or (pause == hu and sn > hn)
     for x = 1, n do
       local t = tariff(J[x])
       if t.kind == 2 and t.asks and su >= W[x] * 1000000 then

@@ -1,5 +1,6 @@
--- The entries: kind, generation, two words of state, hold (instant in us and ns, generation).
-local K, G, A, B, HU, HN, HG = {}, {}, {}, {}, {}, {}, {}
+-- The entries: kind, generation, two words of state, hold (instant in us and ns, generation), and
+-- fence: the generation of somebody who waits to convert the entry, or 0.
+local K, G, A, B, HU, HN, HG, F = {}, {}, {}, {}, {}, {}, {}, {}
 -- Those to be written, with their time to live in ms; 0 is for ever.
 local D = {}
 
@@ -9,7 +10,7 @@ local function open(i)
     return
   end
   local v = found[i]
-  G[i], A[i], B[i], HU[i], HN[i], HG[i] = 0, 0, 0, 0, 0, 0
+  G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i] = 0, 0, 0, 0, 0, 0, 0
   if not v then
     K[i] = 0
   elseif byte(v, 1) ~= FORMAT then
@@ -18,6 +19,8 @@ local function open(i)
     _, K[i], G[i], A[i], B[i] = unpack_from('<BBddd', v, 1)
   elseif #v == 50 then
     _, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i] = unpack_from('<BBdddddd', v, 1)
+  elseif #v == 58 then
+    _, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i] = unpack_from('<BBddddddd', v, 1)
   else
     K[i] = -1
   end
@@ -25,7 +28,9 @@ end
 
 -- Entry i as it is stored; empty for one that is the same as none.
 local function stored(i)
-  if HU[i] > 0 then
+  if F[i] > 0 then
+    return pack('<BBddddddd', FORMAT, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])
+  elseif HU[i] > 0 then
     return pack('<BBdddddd', FORMAT, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i])
   elseif K[i] == 0 then
     return ''
@@ -35,7 +40,9 @@ end
 
 -- Entry i for the caller.
 local function told(i)
-  if HU[i] > 0 then
+  if F[i] > 0 then
+    return pack('<Bddddddd', K[i] + 192, G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])
+  elseif HU[i] > 0 then
     return pack('<Bdddddd', K[i] + 128, G[i], A[i], B[i], HU[i], HN[i], HG[i])
   elseif K[i] == 0 then
     return '\0'

@@ -7,8 +7,7 @@
 --
 -- KEYS: the entries (strings), then other keys (sorted sets of slots, hashes of policies).
 -- ARGV[1]: number of entries, then the operations. ARGV[2..]: tariffs, one per policy and cost.
--- Entries are read once and written once, after the last operation: an error before that changes
--- nothing but slots.
+-- Entries are read once and written once, after the last operation.
 
 local FORMAT = 1
 local NEVER = 9007199254740992 -- 2^53: the end of a lease that does not run out

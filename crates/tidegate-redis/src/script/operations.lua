@@ -3,7 +3,7 @@ local O = {}
 -- Take: items; a new lease each.
 O[1] = function(n, pos)
   read_items(n, pos, true)
-  return unknown_format(n) or decide(n, 0, 0)
+  return not_ours(n) or decide(n, 0, 0)
 end
 
 -- Reserve: horizon, items.
@@ -11,19 +11,19 @@ O[2] = function(n, pos)
   local hu, hn
   hu, hn, pos = unpack_from('<dd', blob, pos)
   read_items(n, pos, true)
-  return unknown_format(n) or decide(n, hu, hn)
+  return not_ours(n) or decide(n, hu, hn)
 end
 
 -- Peek: items.
 O[3] = function(n, pos)
   read_items(n, pos)
-  local strange = unknown_format(n)
+  local strange = not_ours(n)
   if strange then
     return strange
   end
   for x = 1, n do
     if Z[x] then
-      taken[x] = (tonumber(call('ZSCORE', Z[x], 'n')) or 0) - lapsed(Z[x])
+      taken[x] = recorded(Z[x]) - lapsed(Z[x])
     end
   end
   return told_all('\1', n)
@@ -34,13 +34,13 @@ O[4] = function(n, pos)
   local start_us, start_ns
   start_us, start_ns, pos = unpack_from('<dd', blob, pos)
   local started = start_us < now or (start_us == now and start_ns == 0)
-  local F, SA, SB = {}, {}, {}
+  local flags, SA, SB = {}, {}, {}
   for x = 1, n do
-    I[x], Z[x], J[x], F[x], SA[x], SB[x], X[x], pos = unpack_from('<HHHBddc8', blob, pos)
+    I[x], Z[x], J[x], flags[x], SA[x], SB[x], X[x], pos = unpack_from('<HHHBddc8', blob, pos)
     Z[x] = other(Z[x])
     open(I[x])
   end
-  local strange = unknown_format(n)
+  local strange = not_ours(n)
   if strange then
     return strange
   end
@@ -49,7 +49,7 @@ O[4] = function(n, pos)
     local t = tariff(J[x])
     if not Z[x] and t.kind == 2 and not window(I[x], t) then
       return '\4'
-    elseif t.asks and stale(I[x], t) then
+    elseif behind(I[x], t) then
       verdict = '\2'
     end
   end
@@ -59,12 +59,12 @@ O[4] = function(n, pos)
     out[#out + 1] = told(i)
     if z then
       local given = 0
-      if verdict == '\1' and F[x] >= 8 then
+      if verdict == '\1' and flags[x] >= 8 then
         given = give_back(z, X[x], SA[x])
       end
       out[#out + 1] = pack('<dd', sweep(z), given)
     elseif verdict == '\1' and t.asks then
-      correct(i, t, F[x], started, SA[x], SB[x])
+      correct(i, t, flags[x], started, SA[x], SB[x])
       forget_if_fresh(i, t)
     end
   end
@@ -74,16 +74,24 @@ end
 -- Release: items with a lease each.
 O[5] = function(n, pos)
   read_items(n, pos, true)
+  local strange = not_ours(n)
+  if strange then
+    return strange
+  end
   local given = 0
   for x = 1, n do
     given = given + give_back(Z[x], X[x], NEVER)
   end
-  return pack('<d', given)
+  return '\1' .. pack('<d', given)
 end
 
 -- Renew: items with a lease each; the tariff knows its length.
 O[6] = function(n, pos)
   read_items(n, pos, true)
+  local strange = not_ours(n)
+  if strange then
+    return strange
+  end
   local still = 0
   for x = 1, n do
     local z, id = Z[x], X[x]
@@ -93,7 +101,7 @@ O[6] = function(n, pos)
       still = still + slots_of(z, id)
     end
   end
-  return pack('<d', still)
+  return '\1' .. pack('<d', still)
 end
 
 -- Hold: a span, an item. A shorter hold does not shorten a longer one.
@@ -101,7 +109,7 @@ O[7] = function(n, pos)
   local us, ns
   us, ns, pos = unpack_from('<dd', blob, pos)
   read_items(n, pos)
-  local strange = unknown_format(n)
+  local strange = not_ours(n)
   if strange then
     return strange
   end
@@ -118,18 +126,19 @@ O[7] = function(n, pos)
   return '\1' .. pack('<dd', HU[i], HN[i])
 end
 
--- Reset: an item. Also an entry of an unknown format can be forgotten.
+-- Reset: an item. Also what is not ours can be forgotten.
 O[8] = function(n, pos)
   read_items(n, pos)
   local i, z = I[1], Z[1]
-  local taken = (tonumber(call('ZSCORE', z, 'n')) or 0) - lapsed(z)
+  local taken = recorded(z)
+  local strange = K[i] < 0 or not taken
+  taken = taken and taken - lapsed(z) or 0
   call('DEL', z)
-  local strange = K[i] < 0
-  if strange then
+  if K[i] < 0 then
     K[i] = 0
   end
-  local answer = (strange and '\3' or '\1') .. told(i) .. pack('<d', taken)
-  K[i], HU[i], D[i] = 0, 0, 0
+  local answer = '\1' .. told(i) .. pack('<dB', taken, strange and 1 or 0)
+  K[i], HU[i], F[i], D[i] = 0, 0, 0, 0
   return answer
 end
 
@@ -158,35 +167,50 @@ O[9] = function(n, pos)
   return '\1'
 end
 
--- Enrol: the revisions of a limit that the caller has and the record has not. Each gets a number
--- that is later than every other; the newest decides. Without revisions it only reads.
+-- Adds a policy to the record z under a number that is later than every other, and forgets the
+-- oldest of more than 256. The newest decides.
+local function add_policy(z, newest, text)
+  local id = floor(now / 1000)
+  if newest and tonumber(newest) >= id then
+    id = tonumber(newest) + 1
+  end
+  newest = string.format('%.0f', id)
+  call('HSET', z, newest, text, 'newest', newest)
+  if call('HLEN', z) > 257 then
+    local oldest
+    for _, name in ipairs(call('HKEYS', z)) do
+      local number = tonumber(name)
+      if number and (not oldest or number < tonumber(oldest)) then
+        oldest = name
+      end
+    end
+    call('HDEL', z, oldest)
+  end
+  return newest
+end
+
+-- Whether two texts are of the same policy. The first word says how buckets are carried over to
+-- it; that does not make another policy.
+local function same_policy(one, other)
+  return one and other and sub(one, 4) == sub(other, 4)
+end
+
+-- Enrol: the revisions of a limit that the caller has and the record has not, oldest first. What
+-- another node has enrolled before is not enrolled again. Without revisions it only reads.
 O[10] = function(n, pos)
   local z, count
-  _, z, _, count, pos = unpack_from('<HHHB', blob, pos)
+  _, z, _, count, pos = unpack_from('<HHHH', blob, pos)
   z = other(z)
-  local newest = call('HGET', z, 'newest')
+  local texts, again = {}, {}
   for x = 1, count do
-    local again, text
-    again, text, pos = unpack_from('<BHc0', blob, pos)
-    local same = newest and call('HGET', z, newest)
-    -- The first word says how buckets are carried over; it does not make another policy. What
-    -- another node has enrolled before is not enrolled again.
-    if again == 1 or not (same and sub(same, 4) == sub(text, 4)) then
-      local id = floor(now / 1000)
-      if newest and tonumber(newest) >= id then
-        id = tonumber(newest) + 1
-      end
-      newest = string.format('%.0f', id)
-      call('HSET', z, newest, text, 'newest', newest)
-      if call('HLEN', z) > 257 then
-        local oldest
-        for _, name in ipairs(call('HKEYS', z)) do
-          local number = tonumber(name)
-          if number and (not oldest or number < tonumber(oldest)) then
-            oldest = name
-          end
-        end
-        call('HDEL', z, oldest)
+    again[x], texts[x], pos = unpack_from('<BHc0', blob, pos)
+  end
+  local newest = call('HGET', z, 'newest')
+  local last = newest and call('HGET', z, newest)
+  if count > 0 and (again[count] == 1 or not same_policy(last, texts[count])) then
+    for x = 1, count do
+      if again[x] == 1 or not same_policy(last, texts[x]) then
+        newest, last = add_policy(z, newest, texts[x]), texts[x]
       end
     end
   end
@@ -199,15 +223,37 @@ O[10] = function(n, pos)
   return table.concat(out)
 end
 
--- Beat: a node says that it is there, and learns how many are.
+-- Beat: a node says that it is there, and learns how many are, and which format is in use here.
 O[11] = function(n, pos)
   local z, node, patience
-  _, z, _, patience, node, pos = unpack_from('<HHHdc8', blob, pos)
+  local i
+  i, z, _, patience, node, pos = unpack_from('<HHHdc8', blob, pos)
   z = other(z)
   call('ZADD', z, now, node)
   call('ZREMRANGEBYSCORE', z, 0, now - patience)
+  -- A clock that stepped back must not keep those who are gone.
+  call('ZREMRANGEBYSCORE', z, '(' .. string.format('%.0f', now + patience), '+inf')
   call('PEXPIRE', z, ceil(patience / 1000))
-  return pack('<d', call('ZCARD', z))
+  local format = tonumber(found[i] or FORMAT) or 0
+  if not found[i] then
+    call('SET', KEYS[i], FORMAT)
+  end
+  return pack('<dd', call('ZCARD', z), format)
+end
+
+-- Confirm: the newest policy of a limit that the caller knows, and its number. A record that has
+-- lost it gets it back; the answer is the number of the newest.
+O[12] = function(n, pos)
+  local z, number, text
+  _, z, _, number, text, pos = unpack_from('<HHHdHc0', blob, pos)
+  z = other(z)
+  local newest = tonumber(call('HGET', z, 'newest')) or 0
+  if newest < number then
+    newest = number
+    local name = string.format('%.0f', number)
+    call('HSET', z, name, text, 'newest', name)
+  end
+  return pack('<d', newest)
 end
 
 -- A parcel is the operations of one caller, in order. What comes after one that must be converted

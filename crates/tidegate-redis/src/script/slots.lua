@@ -15,6 +15,15 @@ local function add_taken(z, n)
   return taken
 end
 
+-- Slots taken, by the record; nil if the key holds something that is not ours.
+local function recorded(z)
+  local n = redis.pcall('ZSCORE', z, 'n')
+  if type(n) == 'table' then
+    return nil
+  end
+  return tonumber(n) or 0
+end
+
 -- Slots of leases that have run out by now.
 local function lapsed(z)
   local gone, n = call('ZRANGEBYSCORE', z, COUNTS, now), 0
@@ -32,33 +41,27 @@ local function sweep(z)
   if n > 0 then
     return add_taken(z, -n)
   end
-  return tonumber(call('ZSCORE', z, 'n')) or 0
+  return recorded(z)
 end
 
--- When `need` slots will have run out by themselves; 0 if nobody knows.
+-- When `need` slots will have run out by themselves; 0 if nobody knows, or too many leases would
+-- have to be looked at while the server stands still.
 local function free_at(z, need)
-  local offset = 0
-  while true do
-    local range =
-      call('ZRANGEBYSCORE', z, '(' .. string.format('%.0f', now), '(' .. string.format('%.0f', NEVER),
-        'WITHSCORES', 'LIMIT', offset, 64)
-    if #range == 0 then
-      return 0
+  local range = call('ZRANGEBYSCORE', z, '(' .. string.format('%.0f', now),
+    '(' .. string.format('%.0f', NEVER), 'WITHSCORES', 'LIMIT', 0, 256)
+  for x = 1, #range, 2 do
+    need = need - slots_of(z, range[x])
+    if need <= 0 then
+      return tonumber(range[x + 1])
     end
-    for x = 1, #range, 2 do
-      need = need - slots_of(z, range[x])
-      if need <= 0 then
-        return tonumber(range[x + 1])
-      end
-    end
-    offset = offset + 64
   end
+  return 0
 end
 
 -- How it stands with the slots of item x, for the caller.
 local function told_slots(z, taken, t)
   local free = 0
-  if taken + t.cost > t.cap then
+  if taken + t.cost > t.cap and t.cost <= t.cap then
     free = free_at(z, taken + t.cost - t.cap)
   end
   return pack('<dd', taken, free)
@@ -78,16 +81,27 @@ local function lease(z, id, span, fresh)
   end
 end
 
+-- When the last slot that never runs out has been given back, the set ends with its last lease.
+local function end_with_leases(z)
+  if call('ZCOUNT', z, NEVER, NEVER) == 0 then
+    local last = call('ZRANGE', z, -1, -1, 'WITHSCORES')
+    call('PEXPIRE', z, ceil((tonumber(last[2]) - now) / 1000) + 1000)
+  end
+end
+
 -- Gives back up to n slots of a lease; the number that were still held.
 local function give_back(z, id, n)
   sweep(z)
-  if not call('ZSCORE', z, id) then
+  local ends = tonumber(call('ZSCORE', z, id))
+  if not ends then
     return 0
   end
   local has = slots_of(z, id)
   if n >= has then
     call('ZREM', z, id, id .. 's')
-    add_taken(z, -has)
+    if add_taken(z, -has) > 0 and ends == NEVER then
+      end_with_leases(z)
+    end
     return has
   end
   if n > 0 then

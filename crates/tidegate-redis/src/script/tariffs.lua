@@ -29,6 +29,9 @@ end
 -- Marks entry i to be written, and says for how long: never less than until it is the same as no
 -- entry, so that its end gives nobody anything.
 local function keep(i, t)
+  if F[i] <= t.g then
+    F[i] = 0
+  end
   local ttl = t.ttl
   if ttl == 0 then
     D[i] = 0
@@ -55,7 +58,7 @@ end
 
 -- Whether entry i is under another policy than tariff t, or held by one until an instant that has
 -- passed. The caller converts it. A full bucket is full under every policy.
-local function stale(i, t)
+local function is_stale(i, t)
   local k = K[i]
   if t.kind ~= 4 and k ~= 0 and (k ~= t.kind or G[i] ~= t.g) then
     if k ~= 1 or A[i] > now or (A[i] == now and B[i] > 0) then
@@ -64,6 +67,21 @@ local function stale(i, t)
   end
   local hu = HU[i]
   return hu > 0 and HG[i] ~= t.g and (hu < now or (hu == now and HN[i] == 0))
+end
+
+-- Whether something must happen to entry i before the operation: the caller must learn a later
+-- policy than it knows, or convert the entry. A fence tells those who still have the older policy
+-- to stop changing the entry under the hands of whoever converts it.
+local function behind(i, t)
+  if G[i] > t.g or HG[i] > t.g or F[i] > t.g then
+    return true
+  end
+  if t.asks and is_stale(i, t) then
+    keep(i, t)
+    F[i] = t.g
+    return true
+  end
+  return false
 end
 
 local function held(i)

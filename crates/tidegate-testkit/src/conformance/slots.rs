@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Charge, Limit, Operation, Policy, ReceiptError, Retry, StoreError, Target};
+use tidegate_core::{
+    Charge, Correction, Limit, Operation, Policy, ReceiptError, Retry, StoreError, Target,
+};
 
 use super::stage::{SECOND, Stage, bucket, named};
 use crate::subject::Subject;
@@ -34,6 +36,21 @@ pub async fn several_slots_go_together(subject: &dyn Subject) {
     let grant = stage.spend(&[Charge::new(&limit, "a", 3)]).await;
     assert_eq!(stage.take_of(&limit, "a", 3).await.retry(), Some(Retry::OnRelease));
     assert_eq!(stage.release(&limit, "a", &grant.receipt).await, 3);
+    assert_eq!(stage.left(&limit, "a").await, 5);
+}
+
+/// Slots are held by leases: a settlement gives some of a lease back, and charges none.
+pub async fn slots_are_not_charged_afterwards(subject: &dyn Subject) {
+    let (stage, limit) = (Stage(subject), calls(5, None));
+    stage.at(0).await;
+    let receipt = stage.spend(&[Charge::new(&limit, "a", 3)]).await.receipt;
+    let settled = stage.settle(&[Correction::new(&limit, "a", 2)], None).await;
+    assert_eq!((settled.applied[0], settled.saturated), (0, 1));
+    let settled = stage.settle(&[Correction::new(&limit, "a", 1)], Some(&receipt)).await;
+    assert_eq!((settled.applied[0], settled.outcomes[0].remaining), (0, 2));
+    let settled = stage.settle(&[Correction::new(&limit, "a", -1)], Some(&receipt)).await;
+    assert_eq!((settled.applied[0], settled.outcomes[0].remaining), (-1, 3));
+    assert_eq!(stage.release(&limit, "a", &receipt).await, 2);
     assert_eq!(stage.left(&limit, "a").await, 5);
 }
 

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_core::decide::Settled;
 use tidegate_core::{
     Account, Answer, Answers, Charge, ChargeError, Correction, Decision, Denial, Grant, Limit, Now,
     Operation, Outcomes, Place, Policy, Receipt, ReceiptError, Settlement, Stamp, State, Store,
@@ -325,7 +326,16 @@ impl Inner {
             let mut account = Account::new(limit.policy(), state, held, 0);
             open_window(&mut account, &correction.target, index, now)?;
             let spend = receipt.map(|receipt| (&receipt.stamps()[index], receipt.start()));
-            let settled = account.settle(correction.delta, spend, limit.generation(), now);
+            let settled = if account.concurrency().is_some() {
+                let settled =
+                    self.give_slots_back(&id, correction.delta, spend.map(|spend| spend.0));
+                if let (State::Concurrency { taken }, _) = self.open(&id, &limit, now) {
+                    account.set_taken(taken);
+                }
+                settled
+            } else {
+                account.settle(correction.delta, spend, limit.generation(), now)
+            };
             saturated += usize::from(settled.saturated);
             dropped += usize::from(settled.dropped);
             applied.push(settled.applied);
@@ -337,6 +347,19 @@ impl Inner {
             (entry.generation, entry.state) = (limit.generation(), state);
         }
         Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped, applied.into())))
+    }
+
+    /// Slots of a lease that a correction gives back; it charges none.
+    fn give_slots_back(&mut self, id: &Id, delta: i64, stamp: Option<&Stamp>) -> Settled {
+        let lease = match (stamp.map(|stamp| stamp.place), self.entries.get_mut(id)) {
+            (Some(Place::Slot(lease)), Some(entry)) if delta < 0 => entry.leases.get_mut(&lease),
+            _ => None,
+        };
+        let Some(lease) = lease else { return Settled::nothing_of(delta) };
+        let given = lease.slots.min(delta.unsigned_abs());
+        lease.slots -= given;
+        let applied = -i64::try_from(given).expect("a small number of slots");
+        Settled { saturated: false, dropped: given == 0, applied }
     }
 
     fn each_lease(

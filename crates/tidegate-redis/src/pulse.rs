@@ -1,0 +1,83 @@
+//! Heartbeats: nodes know how many they are, and keep each other's policies.
+//!
+//! With every beat a node also confirms the newest policy that it knows of each of its limits. A
+//! record that a server has lost is so written again by whoever knows best, and a policy that
+//! another node brought is learned by those who have not met a bucket under it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::enrol::put_text;
+use crate::error::{CallError, Fault};
+use crate::job::{Code, Item, Job, MOST_JOBS};
+use crate::link::Line;
+use crate::names::FORMAT;
+use crate::number::{Reader, put};
+use crate::roll::Roll;
+use crate::store::{Inner, RedisStore};
+
+/// How often a node says that it is there.
+const BEAT: Duration = Duration::from_secs(2);
+/// After how many silent microseconds a node is not counted any more.
+const SILENCE_US: u64 = 10_000_000;
+
+/// Beats for as long as the store lives, and at once when a line is up.
+pub(crate) async fn pulse(store: Weak<Inner>, node: u64, mut line: watch::Receiver<Line>) {
+    loop {
+        let up = matches!(*line.borrow_and_update(), Line::Up(..));
+        if up {
+            let Some(store) = store.upgrade().map(RedisStore::from) else { return };
+            // A beat that fails is told by whoever finds the line broken.
+            let _ = store.beat(node).await;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(BEAT) => {}
+            changed = line.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+impl RedisStore {
+    async fn beat(&self, node: u64) -> Result<(), CallError> {
+        let names = self.desk().names;
+        let (entry, other) = (Some(names.format()), Some(names.nodes()));
+        let mut item = Item { entry, other, ..Item::default() };
+        put(SILENCE_US, &mut item.tail);
+        item.tail.extend(node.to_le_bytes());
+        let replies = self.send(vec![Job::new(Code::Beat).with(item)]).await?;
+        let reply = replies.each.first().ok_or(Fault::Nonsense)?;
+        let mut reader = Reader(reply);
+        let (nodes, format) = (reader.number()?, reader.number()?);
+        if format != u64::from(FORMAT) {
+            // The check at the next connection says so to everybody.
+            self.link().break_up();
+            return Ok(());
+        }
+        self.link().met(u32::try_from(nodes).unwrap_or(u32::MAX));
+        for rolls in self.rolls().all().chunks(MOST_JOBS) {
+            self.confirm(rolls).await?;
+        }
+        Ok(())
+    }
+
+    async fn confirm(&self, rolls: &[Arc<Roll>]) -> Result<(), CallError> {
+        let job = |roll: &Arc<Roll>| {
+            let policies = self.desk().names.policies(roll.limit().identity());
+            let mut item = Item { other: Some(policies), ..Item::default() };
+            put(roll.generation(), &mut item.tail);
+            put_text(&roll.newest(), &mut item.tail);
+            Job::new(Code::Confirm).with(item)
+        };
+        let replies = self.send(rolls.iter().map(job).collect()).await?;
+        for (roll, reply) in rolls.iter().zip(&replies.each) {
+            let newest = Reader(reply).number()?;
+            if roll.is_behind(newest) {
+                // What cannot be learned now is learned with another beat.
+                let _ = self.learn_of(roll.limit(), newest).await;
+            }
+        }
+        Ok(())
+    }
+}
