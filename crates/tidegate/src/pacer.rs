@@ -9,6 +9,8 @@
 //! - Only a granted task is woken: N waiters cost N wake-ups. No lock is held asleep.
 //! - Dropping a waiter at any point gives back exactly what it held and moves the others on.
 //! - A wait that would be too long is refused at once.
+//! - Slots of the store that have a lease are renewed while their permit lives. Without its
+//!   process they run out, so that a crash frees them.
 //!
 //! On a shared store the queue stays in this process, and only its head talks to the store: it is
 //! asked to reserve within the last 250 ms, so that holds, priorities and changes of policy still
@@ -23,15 +25,19 @@ mod acquire;
 mod adaptive;
 mod ahead;
 mod bank;
+mod bell;
 mod blame;
 mod claim;
 mod driver;
 mod error;
 mod heart;
+mod leases;
 #[cfg(all(test, shuttle))]
 mod model_shuttle;
 mod permit;
+mod place;
 mod queue;
+mod renewal;
 mod scope;
 #[cfg(feature = "tokio")]
 mod shared;
@@ -39,13 +45,15 @@ mod slab;
 mod slots;
 mod tenant;
 mod ticket;
+mod waiter;
+mod waiting;
 mod wakes;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use acquire::{Acquire, Waiting};
+pub use acquire::Acquire;
 pub use adaptive::{AdaptiveBounds, CallOutcome};
 pub use bank::Bank;
 pub use blame::WaitPart;
@@ -54,6 +62,7 @@ pub use error::AcquireError;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use queue::Priority;
 pub(crate) use ticket::project;
+pub use waiting::Waiting;
 
 use adaptive::Adaptive;
 use driver::Drivers;
@@ -105,6 +114,8 @@ pub struct Gauges {
     pub in_flight: u64,
     /// How many may be out; `None` if there is no bound.
     pub concurrency: Option<u64>,
+    /// How many permits were found to have [lost](Permit::is_lost) slots of the store so far.
+    pub lost: u64,
 }
 
 impl Pacer {
@@ -175,10 +186,11 @@ impl Pacer {
             waiting: state.heart.waiting(),
             in_flight: state.heart.slots.in_flight(),
             concurrency: state.heart.slots.limit(),
+            lost: state.leases.lost(),
         }
     }
 
-    /// Grants what can be granted now, and says how long until there is more to do; `None` until
+    /// Renews leases that are due, grants what can be granted now, and says how long until there is more to do; `None` until
     /// something happens. Drivers do this by themselves, unless the pacer is driven
     /// [by hand](PacerBuilder::by_hand).
     ///
@@ -204,6 +216,7 @@ impl Pacer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn poll(&self) -> Option<Duration> {
+        self.scope.lock().leases.sweep();
         let until = self.scope.refresh();
         until.map(|until| until.since(self.scope.now()))
     }

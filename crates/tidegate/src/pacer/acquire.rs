@@ -1,4 +1,4 @@
-//! Acquiring: options, the future that waits, and waiting on a thread.
+//! Acquiring: options, going ahead at once, joining the queue, and waiting on a thread.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -9,18 +9,19 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::StoreError;
 use tidegate_core::decide::check_list;
-use tidegate_core::{Receipt, StoreError};
 
 use super::claim::{Claim, Oversize};
-use super::driver::{Place, Post};
 use super::error::AcquireError;
-use super::heart::{Granted, Polled, Refused};
+use super::leases::Holding;
 use super::permit::{Grounds, OnDrop, Permit};
+use super::place::{Place, Post};
 use super::queue::{Line, Priority};
 use super::scope::{Scope, State, at_once, watch};
 use super::slab::Id;
 use super::ticket::{Ticket, Verdict};
+use super::waiting::{Queued, Waiting};
 
 /// A request for a permit. Nothing happens until it is awaited, or carried out with
 /// [`now`](Self::now) or [`wait`](Self::wait).
@@ -107,9 +108,8 @@ impl Acquire {
     pub fn wait(self) -> Result<Permit, AcquireError> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
-        let mut wait = self.into_future();
         // This thread is blocked, so a runtime that it may have entered does not run here.
-        wait.place = Some(Place::Thread);
+        let mut wait = self.into_future().on_a_thread();
         loop {
             match Pin::new(&mut wait).poll(&mut context) {
                 Poll::Ready(done) => return done,
@@ -132,7 +132,7 @@ impl IntoFuture for Acquire {
     type IntoFuture = Waiting;
 
     fn into_future(self) -> Waiting {
-        Waiting { request: Some(self), queued: None, place: None }
+        Waiting::new(self)
     }
 }
 
@@ -146,167 +146,62 @@ impl fmt::Debug for Acquire {
     }
 }
 
-/// The future of an [`Acquire`]. Dropping it at any point gives back exactly what it held.
-#[must_use = "nothing happens until the future is awaited"]
-pub struct Waiting {
-    /// Until the first poll.
-    request: Option<Acquire>,
-    /// While in the queue.
-    queued: Option<Queued>,
-    /// Where it is driven, if not where it is polled.
-    place: Option<Place>,
-}
-
-/// A place in the queue.
-struct Queued {
-    scope: Arc<Scope>,
-    id: Id,
-    post: Post,
-    on_drop: OnDrop,
-    max_wait: Option<Duration>,
-}
-
-impl Queued {
-    /// What has become of the waiter; `None` while it waits, and then `waker` is kept.
-    fn ask(&mut self, state: &mut State, waker: &Waker) -> Option<Result<Grounds, AcquireError>> {
-        let (ticket, done) = match state.heart.poll(self.id, waker)? {
-            Polled::Waiting => return None,
-            Polled::Granted(ticket, granted) => (ticket, Ok(granted)),
-            Polled::Refused(ticket, refused) => (ticket, Err(refused)),
-        };
-        state.drivers.left(&mut self.post);
-        state.buckets.forget(&ticket);
-        Some(match done {
-            Ok(granted) => Ok(state.grounds(ticket, granted, self.on_drop)),
-            Err(Refused::TimedOut) => {
-                Err(AcquireError::TimedOut(self.max_wait.unwrap_or_default()))
-            }
-            #[cfg(feature = "tokio")]
-            Err(Refused::TooLong(projected)) => {
-                let max_wait = self.max_wait.unwrap_or_default();
-                Err(AcquireError::TooLong { projected, max_wait })
-            }
-            Err(Refused::QueueFull(waiting)) => Err(AcquireError::QueueFull(waiting)),
-            Err(Refused::NeverFits(index)) => Err(never_fits(&ticket.claims[index])),
-            Err(Refused::Failed(error)) => Err(error.into()),
-        })
-    }
-
-    fn leave(mut self) {
-        self.scope.lock().drivers.left(&mut self.post);
-        self.scope.leave(self.id);
-    }
-}
-
-impl Future for Waiting {
-    type Output = Result<Permit, AcquireError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.request.is_some() {
-            return self.start(context.waker());
-        }
-        let place = self.place.unwrap_or_else(Place::here);
-        let Some(queued) = &mut self.queued else { return Poll::Pending };
-        let scope = queued.scope.clone();
-        let mut state = scope.lock();
-        let done = queued.ask(&mut state, context.waker());
-        // The future may have moved, or the runtime that it was driven on may have ended.
-        let driven = done.is_some() || state.drivers.attend(&mut queued.post, place, &scope);
-        let wakes = state.heart.wakes();
-        drop(state);
-        drop(wakes);
-        match done {
-            Some(done) => {
-                self.queued = None;
-                Poll::Ready(done.map(|grounds| Permit::new(scope, grounds)))
-            }
-            None if driven => Poll::Pending,
-            None => {
-                self.leave();
-                Poll::Ready(Err(not_driven(&scope)))
-            }
-        }
-    }
-}
-
-impl Waiting {
-    /// The first poll: goes ahead at once if nobody waits, else joins the queue.
-    fn start(&mut self, waker: &Waker) -> Poll<Result<Permit, AcquireError>> {
-        let Some(request) = self.request.take() else { return Poll::Pending };
-        let place = self.place.unwrap_or_else(Place::here);
-        match request.start(waker, place) {
-            Ok(Started::Permit(permit)) => Poll::Ready(Ok(permit)),
-            Ok(Started::Queued(queued)) => {
-                self.queued = Some(queued);
-                Poll::Pending
-            }
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-
-    /// Leaves the queue, if it is in it.
-    fn leave(&mut self) {
-        if let Some(queued) = self.queued.take() {
-            queued.leave();
-        }
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("queued", &self.queued.is_some()).finish_non_exhaustive()
-    }
-}
-
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once; a box would cost more")]
-enum Started {
-    Permit(Permit),
-    Queued(Queued),
-}
-
 impl Acquire {
-    fn start(self, waker: &Waker, place: Place) -> Result<Started, AcquireError> {
+    /// Goes ahead at once if nobody waits, else joins the queue, and is `queued` while it waits.
+    pub(super) fn start(
+        self,
+        waker: &Waker,
+        place: Place,
+        queued: &mut Option<Queued>,
+    ) -> Poll<Result<Permit, AcquireError>> {
         self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
         let mut ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
         if scope.is_local() && state.heart.is_free_for(&line) && !state.heart.slots.is_full() {
-            let verdict = at_once(ticket.charge(scope.bank(), Duration::ZERO));
-            match verdict.unwrap_or(Verdict::Blocked { index: 0, own: false, wait: None }) {
-                Verdict::Granted { receipt, charged, .. } => {
+            match at_once(ticket.charge(scope.bank(), Duration::ZERO)) {
+                Some(Verdict::Granted { receipt, charged, lease, .. }) => {
                     ticket.correct(&charged);
                     state.heart.slots.take();
-                    let grounds = state.grounds(ticket, Granted::at_once(receipt), on_drop);
+                    let lease = lease.map(|lease| {
+                        let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
+                        state.drivers.attend_leases(&mut kept.post, place, &scope);
+                        state.mind_leases();
+                        kept
+                    });
+                    let epoch = state.leaves();
                     drop(state);
-                    return Ok(Started::Permit(Permit::new(scope, grounds)));
+                    let (waited, parts) = (Duration::ZERO, Vec::new());
+                    let holding = Holding { receipt, lease };
+                    let grounds = Grounds { ticket, holding, waited, parts, on_drop, epoch };
+                    return Poll::Ready(Ok(Permit::new(scope, grounds)));
                 }
-                Verdict::Never(index) => return Err(never_fits(&ticket.claims[index])),
-                Verdict::Failed(error) => return Err(error.into()),
-                Verdict::Blocked { .. } => {}
+                Some(Verdict::Never(index)) => {
+                    return Poll::Ready(Err(never_fits(&ticket.claims[index])));
+                }
+                Some(Verdict::Failed(error)) => return Poll::Ready(Err(error.into())),
+                Some(Verdict::Blocked(_)) | None => {}
             }
         }
         let id = state.join(&scope, ticket, &line, max_wait)?;
         let post = Post::default();
-        let mut queued = Queued { scope: scope.clone(), id, post, on_drop, max_wait };
+        let mut waiter = Queued { scope: scope.clone(), id, post, on_drop, max_wait };
         scope.move_on(&mut state);
-        let done = queued.ask(&mut state, waker);
+        let done = waiter.ask(&mut state, waker, place);
         let waits = done.is_none() && (max_wait != Some(Duration::ZERO) || !scope.is_local());
-        let driven = waits && state.drivers.attend(&mut queued.post, place, &scope);
+        let driven = waits && state.drivers.attend(&mut waiter.post, place, &scope);
         let wakes = state.heart.wakes();
         drop(state);
         drop(wakes);
         match done {
-            Some(done) => Ok(Started::Permit(Permit::new(scope, done?))),
-            None if driven => Ok(Started::Queued(queued)),
+            Some(done) => Poll::Ready(Ok(Permit::new(scope, done?))),
+            None if driven => {
+                *queued = Some(waiter);
+                Poll::Pending
+            }
             None => {
-                queued.leave();
-                Err(if waits { not_driven(&scope) } else { AcquireError::WouldWait })
+                waiter.leave();
+                Poll::Ready(Err(if waits { not_driven(&scope) } else { AcquireError::WouldWait }))
             }
         }
     }
@@ -351,11 +246,10 @@ impl State {
         Ok(self.heart.join(line, weight, deadline, ticket, now))
     }
 
-    fn grounds(&mut self, ticket: Ticket, granted: Granted<Receipt>, on_drop: OnDrop) -> Grounds {
+    /// A call leaves: the epoch of a concurrency that adapts.
+    pub(super) fn leaves(&mut self) -> u64 {
         let in_flight = self.heart.slots.in_flight();
-        let epoch = self.adaptive.as_mut().map_or(0, |adaptive| adaptive.leaves(in_flight));
-        let Granted { grant: receipt, waited, parts } = granted;
-        Grounds { ticket, receipt, waited, parts, on_drop, epoch }
+        self.adaptive.as_mut().map_or(0, |adaptive| adaptive.leaves(in_flight))
     }
 }
 
@@ -373,11 +267,11 @@ fn soon_enough(
     }
 }
 
-fn never_fits(claim: &Claim) -> AcquireError {
+pub(super) fn never_fits(claim: &Claim) -> AcquireError {
     AcquireError::NeverFits(claim.limit())
 }
 
 /// Nobody watches the time: no thread for it, or no runtime to ask a shared store.
-fn not_driven(scope: &Scope) -> AcquireError {
+pub(super) fn not_driven(scope: &Scope) -> AcquireError {
     if scope.is_local() { AcquireError::NoDriver } else { AcquireError::NoRuntime }
 }

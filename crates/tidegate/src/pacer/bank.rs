@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Answer, Operation, Store, StoreError, Time, WallTime};
+use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Time, WallTime};
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock as _, wall_now};
 
@@ -50,6 +50,14 @@ impl Bank {
         match &self.0 {
             Kind::Local(store) => ask(&**store, operation).await,
             Kind::Shared(store) => ask(&**store, operation).await,
+        }
+    }
+
+    /// Asks the store several things at once.
+    pub(super) async fn submit(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+        match &self.0 {
+            Kind::Local(store) => answers.extend(operations.iter().map(|one| store.execute(one))),
+            Kind::Shared(store) => store.submit(operations, answers).await,
         }
     }
 }

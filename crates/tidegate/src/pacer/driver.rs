@@ -1,8 +1,9 @@
 //! Drivers: they sleep until the next thing is due, then move the queue on.
 //!
-//! A scope has one driver for each tokio runtime in which somebody waits, and one thread for
-//! waiters outside of any. So a runtime that is shut down, or a current-thread one that nobody
-//! runs for the moment, stalls only its own waiters. A driver ends with its last waiter.
+//! A scope has one driver for each tokio runtime in which somebody waits or holds leases, and one
+//! thread for those outside of any. So a runtime that is shut down, or a current-thread one that
+//! nobody runs for the moment, stalls only its own waiters. A driver ends with its last waiter, or
+//! soon after its last lease.
 
 #[cfg(feature = "tokio")]
 use std::future::{Future, poll_fn};
@@ -15,37 +16,15 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::scope::Scope;
+use super::bell::{Bell, ThreadBell};
+use super::place::{Place, Post};
+use super::scope::{Scope, sooner};
 #[cfg(feature = "tokio")]
-use super::slab::Id;
-#[cfg(feature = "tokio")]
-use super::ticket::Ticket;
+use super::shared::Question;
 
-/// Where a waiter's future is polled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// On no runtime that we know timers of.
-    Thread,
-    /// On this tokio runtime.
-    #[cfg(feature = "tokio")]
-    Tokio(tokio::runtime::Id),
-}
-
-impl Place {
-    /// Where this code runs.
-    pub(super) fn here() -> Self {
-        #[cfg(feature = "tokio")]
-        if let Ok(handle) = tokio::runtime::Handle::try_current() {
-            return Self::Tokio(handle.id());
-        }
-        Self::Thread
-    }
-}
-
-/// Where a waiter is driven: to be looked at again with every poll, since a future may move, and
-/// runtimes end.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Post(Option<(Place, u64)>);
+/// How long a driver sleeps at most while there are leases. Nobody rouses it when the last of
+/// them ends, so that a permit which follows soon finds it running; it ends when it looks.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// The drivers of one scope.
 #[derive(Debug, Default)]
@@ -65,16 +44,9 @@ pub(super) struct Drivers {
 struct Driver {
     place: Place,
     number: u64,
-    waiters: usize,
+    /// How many wait here, or hold leases that were granted here.
+    posts: usize,
     bell: Bell,
-}
-
-/// Rouses a driver before its time.
-#[derive(Clone, Debug)]
-enum Bell {
-    Thread(Arc<ThreadBell>),
-    #[cfg(feature = "tokio")]
-    Tokio(Arc<tokio::sync::Notify>, tokio::task::AbortHandle),
 }
 
 impl Driver {
@@ -88,24 +60,14 @@ impl Driver {
     }
 }
 
-impl Bell {
-    fn ring(&self) {
-        match self {
-            Self::Thread(bell) => bell.ring(),
-            #[cfg(feature = "tokio")]
-            Self::Tokio(bell, _) => bell.notify_one(),
-        }
-    }
-}
-
 /// What a driver finds when it looks.
 enum Shift {
     /// Sleep that long, or until the bell rings.
     Sleep(Option<Duration>),
-    /// Ask a shared store for this waiter.
+    /// Ask a shared store for the head.
     #[cfg(feature = "tokio")]
-    Ask(Arc<Scope>, Id, Ticket),
-    /// Nobody waits here any more.
+    Ask(Box<Question>),
+    /// Nobody needs it here any more.
     Over,
 }
 
@@ -137,7 +99,7 @@ impl Drivers {
         let found = self.running.iter_mut().find(|driver| driver.place == place && driver.runs());
         let number = match found {
             Some(driver) => {
-                driver.waiters += 1;
+                driver.posts += 1;
                 driver.number
             }
             // A runtime without timers, or one that is shut down, leaves it to a thread.
@@ -151,14 +113,32 @@ impl Drivers {
         true
     }
 
+    /// Makes sure that leases are renewed: by the driver of the post if that still runs, wherever
+    /// it does, else by one in `place`. Without any they run out.
+    pub(super) fn attend_leases(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) {
+        let known = post.0.and_then(|(known, number)| self.find(known, number));
+        if known.is_none() {
+            self.attend(post, place, scope);
+        }
+    }
+
     /// A waiter waits no more.
     pub(super) fn left(&mut self, post: &mut Post) {
-        let Some((place, number)) = post.0.take() else { return };
-        let Some(driver) = self.find(place, number) else { return };
-        driver.waiters = driver.waiters.saturating_sub(1);
-        if driver.waiters == 0 {
+        if let Some(driver) = self.vacate(post).filter(|driver| driver.posts == 0) {
             driver.bell.ring();
         }
+    }
+
+    /// Leases are renewed no more. The driver is not roused: it will see.
+    pub(super) fn ended(&mut self, post: &mut Post) {
+        self.vacate(post);
+    }
+
+    fn vacate(&mut self, post: &mut Post) -> Option<&Driver> {
+        let (place, number) = post.0.take()?;
+        let driver = self.find(place, number)?;
+        driver.posts = driver.posts.saturating_sub(1);
+        Some(driver)
     }
 
     fn find(&mut self, place: Place, number: u64) -> Option<&mut Driver> {
@@ -183,14 +163,24 @@ impl Drivers {
         };
         self.alarm = until;
         if sooner {
-            self.running.iter().for_each(|driver| driver.bell.ring());
+            self.ring();
         }
+    }
+
+    /// As [`set_alarm`](Self::set_alarm), but for one thing among others.
+    pub(super) fn not_later(&mut self, until: Option<Time>) {
+        self.set_alarm(sooner(until, self.alarm));
+    }
+
+    /// Rouses all drivers.
+    pub(super) fn ring(&self) {
+        self.running.iter().for_each(|driver| driver.bell.ring());
     }
 
     fn start(&mut self, place: Place, scope: &Arc<Scope>) -> Option<u64> {
         self.started += 1;
         let number = self.started;
-        self.running.retain(|driver| driver.waiters > 0);
+        self.running.retain(|driver| driver.posts > 0);
         let duty = Duty { scope: Arc::downgrade(scope), place, number };
         let bell = match place {
             Place::Thread => {
@@ -215,14 +205,14 @@ impl Drivers {
                 Bell::Tokio(bell, task)
             }
         };
-        self.running.push(Driver { place, number, waiters: 1, bell });
+        self.running.push(Driver { place, number, posts: 1, bell });
         Some(number)
     }
 
-    /// Whether a driver with waiters runs there.
+    /// Whether a driver with posts runs there.
     fn is_needed(&self, place: Place, number: u64) -> bool {
         let same = |driver: &&Driver| driver.place == place && driver.number == number;
-        self.running.iter().find(same).is_some_and(|driver| driver.waiters > 0)
+        self.running.iter().find(same).is_some_and(|driver| driver.posts > 0)
     }
 
     fn remove(&mut self, place: Place, number: u64) {
@@ -244,10 +234,10 @@ struct Duty {
 }
 
 impl Duty {
-    /// Moves the queue on and says how long to sleep.
+    /// Renews what is due, moves the queue on, and says how long to sleep.
     fn look(&self) -> Shift {
         let Some(scope) = self.scope.upgrade() else { return Shift::Over };
-        let mut state = scope.lock();
+        let mut state = scope.lock_renewed();
         let until = scope.move_on(&mut state);
         let wakes = state.heart.wakes();
         let needed = state.drivers.is_needed(self.place, self.number);
@@ -259,17 +249,19 @@ impl Duty {
             Place::Tokio(_) if needed => scope.to_ask(&mut state),
             _ => None,
         };
+        let linger = (!state.leases.is_empty()).then_some(LINGER);
         drop(state);
         drop(wakes);
         if !needed {
             return Shift::Over;
         }
         #[cfg(feature = "tokio")]
-        if let Some((id, ticket)) = ask {
-            return Shift::Ask(scope, id, ticket);
+        if let Some(question) = ask {
+            return Shift::Ask(Box::new(question));
         }
         let now = scope.now();
-        Shift::Sleep(until.map(|until| until.since(now)))
+        let sleep = until.map(|until| until.since(now));
+        Shift::Sleep([sleep, linger].into_iter().flatten().min())
     }
 }
 
@@ -300,11 +292,12 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
     loop {
         match duty.0.look() {
             Shift::Over => return,
-            Shift::Ask(scope, id, ticket) => {
+            Shift::Ask(question) => {
+                let scope = question.scope().clone();
                 for (ticket, receipt) in scope.take_stranded() {
                     ticket.give_back(scope.bank(), &receipt).await;
                 }
-                ask_and_watch(&scope, id, ticket, &bell).await;
+                ask_and_watch(&scope, *question, &bell).await;
             }
             Shift::Sleep(None) => bell.notified().await,
             Shift::Sleep(Some(span)) => {
@@ -316,8 +309,8 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
 
 /// Asks a shared store for the head, and watches the deadlines of all meanwhile.
 #[cfg(feature = "tokio")]
-async fn ask_and_watch(scope: &Arc<Scope>, id: Id, ticket: Ticket, bell: &tokio::sync::Notify) {
-    let mut ask = pin!(scope.ask(id, ticket));
+async fn ask_and_watch(scope: &Arc<Scope>, question: Question, bell: &tokio::sync::Notify) {
+    let mut ask = pin!(question.ask());
     loop {
         let until = scope.refresh().map(|until| until.since(scope.now()));
         let mut watch = pin!(async {
@@ -335,33 +328,6 @@ async fn ask_and_watch(scope: &Arc<Scope>, id: Id, ticket: Ticket, bell: &tokio:
         if asked.await {
             return;
         }
-    }
-}
-
-/// A bell for a thread: rung or not, under a lock.
-#[derive(Debug, Default)]
-struct ThreadBell {
-    rung: std::sync::Mutex<bool>,
-    condition: std::sync::Condvar,
-}
-
-impl ThreadBell {
-    fn ring(&self) {
-        *self.rung.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = true;
-        self.condition.notify_one();
-    }
-
-    fn wait(&self, span: Option<Duration>) {
-        let poisoned = std::sync::PoisonError::into_inner;
-        let rung = self.rung.lock().unwrap_or_else(poisoned);
-        let mut rung = match span {
-            None => self.condition.wait_while(rung, |rung| !*rung).unwrap_or_else(poisoned),
-            Some(span) => {
-                let waited = self.condition.wait_timeout_while(rung, span, |rung| !*rung);
-                waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
-            }
-        };
-        *rung = false;
     }
 }
 

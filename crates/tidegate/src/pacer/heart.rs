@@ -9,13 +9,14 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use tidegate_core::{StoreError, Time};
+use tidegate_core::Time;
 
 use super::blame::{Blame, Mark, WaitPart, combine};
 use super::queue::{FairQueue, Line, Shares};
 use super::slab::Id;
 use super::slots::Slots;
 use super::tenant::Demands;
+use super::waiter::{Fate, Granted, Left, Polled, Refused, Waiter};
 use super::wakes::Wakes;
 
 /// How late a waiter may be granted: timers fire a little late, and one that was due in time shall
@@ -31,92 +32,6 @@ pub(crate) enum Step {
     Rest(Option<Time>),
 }
 
-/// How it stands with a waiter.
-#[derive(Debug)]
-enum Fate<G> {
-    Waiting(Option<Waker>),
-    Granted(Granted<G>),
-    /// Its deadline has passed, or its cost does not fit any more.
-    Refused(Refused),
-}
-
-/// Why a waiter will not be granted.
-#[derive(Debug)]
-pub(crate) enum Refused {
-    /// Its deadline passed.
-    TimedOut,
-    /// The wait would be longer than the deadline allows; a shared store tells at the head.
-    #[cfg(feature = "tokio")]
-    TooLong(Duration),
-    /// Too many wait for limits of their own.
-    QueueFull(usize),
-    /// A limit was changed so that the cost never fits: the index of the claim.
-    NeverFits(usize),
-    /// The store cannot decide.
-    Failed(StoreError),
-}
-
-/// A grant, and what it took to get there.
-#[derive(Debug)]
-pub(crate) struct Granted<G> {
-    pub(crate) grant: G,
-    pub(crate) waited: Duration,
-    pub(crate) parts: Vec<WaitPart>,
-}
-
-impl<G> Granted<G> {
-    /// Without having waited.
-    pub(crate) fn at_once(grant: G) -> Self {
-        Self { grant, waited: Duration::ZERO, parts: Vec::new() }
-    }
-}
-
-/// A waiter.
-#[derive(Debug)]
-struct Waiter<T, G> {
-    ticket: T,
-    joined: Time,
-    deadline: Option<Time>,
-    /// How it stood with the blame of all, and of its tenant, when it came.
-    mark: Mark,
-    own_mark: Mark,
-    fate: Fate<G>,
-}
-
-impl<T: Demands, G> Demands for Waiter<T, G> {
-    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-        self.ticket.demands()
-    }
-
-    fn joins(&self) {
-        self.ticket.joins();
-    }
-
-    fn leaves(&self) {
-        self.ticket.leaves();
-    }
-}
-
-/// What asking after a waiter gives.
-#[derive(Debug)]
-pub(crate) enum Polled<T, G> {
-    /// It still waits; the waker is kept.
-    Waiting,
-    /// It was granted, and has left.
-    Granted(T, Granted<G>),
-    /// It was refused, and has left.
-    Refused(T, Refused),
-}
-
-/// What leaving early gives.
-#[derive(Debug)]
-pub(crate) enum Left<T, G> {
-    /// It had not been granted: there is nothing to give back.
-    Queued(T),
-    /// It had been granted and not yet heard of it: this is to be given back.
-    Granted(T, G),
-}
-
 /// The state of one pacer. `T` is what a waiter wants, `G` what a grant consists of.
 #[derive(Debug)]
 pub(crate) struct Heart<T, G> {
@@ -125,6 +40,7 @@ pub(crate) struct Heart<T, G> {
     max_waiting: usize,
     /// The waiter that was tried.
     blocked: Option<Blocked>,
+    nudges: u64,
     deadlines: BTreeSet<(Time, Id)>,
     blame: Blame,
     wakes: Wakes,
@@ -146,6 +62,7 @@ impl<T: Demands, G> Heart<T, G> {
             slots,
             max_waiting,
             blocked: None,
+            nudges: 0,
             deadlines: BTreeSet::new(),
             blame: Blame::default(),
             wakes: Wakes::default(),
@@ -245,11 +162,16 @@ impl<T: Demands, G> Heart<T, G> {
         self.queue.get(id).is_some_and(|waiter| matches!(waiter.fate, Fate::Waiting(_)))
     }
 
+    /// When the waiter has to be granted at the latest.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn deadline(&self, id: Id) -> Option<Time> {
+        self.queue.get(id).and_then(|waiter| waiter.deadline)
+    }
+
     /// Whether the waiter would be too late at that time.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_late(&self, id: Id, at: Time) -> bool {
-        let deadline = self.queue.get(id).and_then(|waiter| waiter.deadline);
-        deadline.is_some_and(|deadline| deadline < at)
+        self.deadline(id).is_some_and(|deadline| deadline < at)
     }
 
     /// The waiter was charged: it leaves the queue, takes a slot, and will hear of it.
@@ -345,8 +267,15 @@ impl<T: Demands, G> Heart<T, G> {
 
     /// Something has changed: whatever was blocked or passed over is tried again.
     pub(crate) fn nudge(&mut self, now: Time) {
+        self.nudges += 1;
         self.blocked = None;
         self.queue.unpark_all(now);
+    }
+
+    /// How often something has changed: an answer from before the last time may be out of date.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn nudges(&self) -> u64 {
+        self.nudges
     }
 
     /// Who is to be woken, once the lock is released.

@@ -1,5 +1,5 @@
-//! Random schedules of threads that join, hear, leave and finish, by shuttle: nothing is lost,
-//! nobody is forgotten, nobody is woken twice.
+//! Random schedules of threads that join, hear, leave, finish and renew, by shuttle: nothing is
+//! lost, nobody is forgotten, nobody is woken twice.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -112,6 +112,48 @@ fn every_waiter_is_woken_once_and_none_is_forgotten() {
                 worker.join().unwrap();
             }
             assert_eq!(pacer.gauges().in_flight, 0);
+        },
+        SCHEDULES,
+    );
+}
+
+/// Leases are renewed while permits come, go unheard, and end: none is lost, and none stays.
+#[test]
+fn renewing_loses_no_slot_and_keeps_none() {
+    shuttle::check_random(
+        || {
+            let lease = Duration::from_secs(3);
+            let (pacer, rate, clock) = stage(100, 100);
+            let slots = Policy::concurrency(2, Some(lease)).unwrap();
+            let slots = rate.engine().limiter("slots", slots).unwrap();
+            let out = Arc::new(AtomicUsize::new(0));
+            let workers: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    let (pacer, slots, out) = (pacer.clone(), slots.clone(), out.clone());
+                    thread::spawn(move || {
+                        for _ in 0..3 {
+                            let acquire = pacer.acquire([slots.claim("k", 1)]);
+                            let mut waiting = Box::pin(acquire.into_future());
+                            if let Some(permit) = poll(&mut waiting, Waker::noop()) {
+                                assert!(out.fetch_add(1, Ordering::SeqCst) < 2);
+                                thread::yield_now();
+                                assert!(!permit.is_lost());
+                                out.fetch_sub(1, Ordering::SeqCst);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                clock.advance(lease / 3);
+                pacer.poll();
+            }
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert_eq!((pacer.gauges().lost, pacer.gauges().in_flight), (0, 0));
+            assert_eq!(rate.engine().store().stats().leases, 0);
+            assert_eq!(pacer.poll(), None);
         },
         SCHEDULES,
     );

@@ -6,11 +6,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Receipt, Settlement, StoreError};
+use tidegate_core::{Settlement, StoreError};
 
 use super::adaptive::CallOutcome;
 use super::blame::WaitPart;
 use super::claim::Claim;
+use super::leases::Holding;
 use super::scope::{Scope, at_once};
 use super::ticket::Ticket;
 
@@ -46,20 +47,15 @@ pub enum OnDrop {
 #[must_use = "a permit that is dropped at once gives its slot back at once"]
 pub struct Permit {
     scope: Arc<Scope>,
-    ticket: Ticket,
-    receipt: Receipt,
-    waited: Duration,
-    parts: Vec<WaitPart>,
-    on_drop: OnDrop,
+    grounds: Grounds,
     settled: bool,
-    epoch: u64,
     outcome: CallOutcome,
 }
 
 /// What a grant brings to a permit.
 pub(super) struct Grounds {
     pub(super) ticket: Ticket,
-    pub(super) receipt: Receipt,
+    pub(super) holding: Holding,
     pub(super) waited: Duration,
     pub(super) parts: Vec<WaitPart>,
     pub(super) on_drop: OnDrop,
@@ -68,22 +64,52 @@ pub(super) struct Grounds {
 
 impl Permit {
     pub(super) fn new(scope: Arc<Scope>, grounds: Grounds) -> Self {
-        let Grounds { ticket, receipt, waited, parts, on_drop, epoch } = grounds;
-        let outcome = CallOutcome::default();
-        Self { scope, ticket, receipt, waited, parts, on_drop, settled: false, epoch, outcome }
+        Self { scope, grounds, settled: false, outcome: CallOutcome::default() }
     }
 
     /// How long the caller waited, by the store's clock; zero if it did not.
     #[must_use]
     pub const fn waited(&self) -> Duration {
-        self.waited
+        self.grounds.waited
     }
 
     /// Which limits made it wait and for how long, the longest first. Together they are
     /// [`waited`](Self::waited), but for what the timer was late.
     #[must_use]
     pub fn parts(&self) -> &[WaitPart] {
-        &self.parts
+        &self.grounds.parts
+    }
+
+    /// Whether it has lost slots that it holds: those of a [concurrency limit with a
+    /// lease](crate::Policy::concurrency), if they could not be renewed in time. Others may have
+    /// them by now; they are not taken anew. Always `false` for a permit without such slots.
+    ///
+    /// Slots are renewed by themselves at a third of the lease while the runtime or, outside of
+    /// any, the process runs. They are lost if that was suspended, or the store not reached, for
+    /// longer than the lease, and if the store has forgotten them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// # use tidegate::clock::ManualClock;
+    /// # use tidegate::{Engine, MemoryStore, Policy, pacer::Pacer};
+    /// # let clock = ManualClock::new();
+    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// # let engine = Engine::on(std::sync::Arc::new(store));
+    /// let lease = Duration::from_secs(30);
+    /// let calls = engine.limiter("calls", Policy::concurrency(1, Some(lease))?)?;
+    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let permit = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// clock.advance(lease / 2);
+    /// pacer.poll(); // renews: a pacer that is not driven by hand does so by itself
+    /// clock.advance(lease / 2);
+    /// assert!(!permit.is_lost());
+    /// clock.advance(lease);
+    /// assert!(permit.is_lost());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.grounds.holding.lease.as_ref().is_some_and(|lease| lease.is_lost(self.scope.now()))
     }
 
     /// Corrects each claim to what was really used, in the order of the claims: less is given
@@ -123,7 +149,8 @@ impl Settle<'_> {
 
     async fn run(self) -> Result<Settlement, SettleError> {
         let Self { permit, actual } = self;
-        let claims = permit.ticket.claims.len();
+        let Grounds { ticket, holding, .. } = &mut permit.grounds;
+        let claims = ticket.claims.len();
         if actual.len() != claims {
             return Err(SettleError::Count { claims, given: actual.len() });
         }
@@ -131,10 +158,14 @@ impl Settle<'_> {
             let delta = i128::from(*actual) - i128::from(claim.cost);
             i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
         };
-        let deltas: Vec<i64> = permit.ticket.claims.iter().zip(actual).map(delta).collect();
-        let settlement = permit.scope.settle(&permit.ticket, &deltas, &permit.receipt).await?;
+        let deltas: Vec<i64> = ticket.claims.iter().zip(actual).map(delta).collect();
+        if let Some(lease) = &holding.lease {
+            // Slots that are given back on purpose are not to be missed by a renewal.
+            lease.lower_to(actual);
+        }
+        let settlement = permit.scope.settle(ticket, &deltas, &holding.receipt).await?;
         // What was really charged counts from here on: a debt that was forgiven is not given back.
-        for (claim, applied) in permit.ticket.claims.iter_mut().zip(&settlement.applied) {
+        for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
             claim.cost = claim.cost.saturating_add_signed(*applied);
         }
         permit.settled = true;
@@ -173,17 +204,18 @@ pub enum SettleError {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let fate = if self.settled { OnDrop::Keep } else { self.on_drop };
-        self.scope.release(&self.ticket, &self.receipt, fate, (self.outcome, self.epoch));
+        let Grounds { ticket, holding, on_drop, epoch, .. } = &mut self.grounds;
+        let fate = if self.settled { OnDrop::Keep } else { *on_drop };
+        self.scope.release(ticket, holding, fate, (self.outcome, *epoch));
     }
 }
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
-            .field("claims", &self.ticket.claims)
-            .field("waited", &self.waited)
-            .field("parts", &self.parts)
+            .field("claims", &self.grounds.ticket.claims)
+            .field("waited", &self.grounds.waited)
+            .field("parts", &self.grounds.parts)
             .finish_non_exhaustive()
     }
 }

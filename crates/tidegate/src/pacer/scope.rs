@@ -15,10 +15,12 @@ use super::adaptive::{Adaptive, CallOutcome};
 use super::bank::{Bank, PacerClock};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
-use super::heart::{Heart, Left, Refused, Step};
+use super::heart::{Heart, Step};
+use super::leases::{Holding, Leases};
 use super::permit::OnDrop;
 use super::slab::{Id, Slab};
-use super::ticket::{Ticket, Verdict, holds_slots, in_time};
+use super::ticket::{Block, Ticket, Verdict, holds_slots, in_time};
+use super::waiter::{Left, Refused};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
 
@@ -33,22 +35,23 @@ pub(super) struct Scope {
 
 /// What is under the lock.
 pub(super) struct State {
-    pub(super) heart: Heart<Ticket, Receipt>,
+    pub(super) heart: Heart<Ticket, Holding>,
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
+    pub(super) leases: Leases,
     pub(super) adaptive: Option<Adaptive>,
     /// What a driver had reserved when its runtime was shut down, to be given back by another.
     #[cfg(feature = "tokio")]
     pub(super) stranded: Vec<(Ticket, Receipt)>,
-    /// A driver is asking a shared store for the head.
+    /// The head for which a driver is asking a shared store.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
-    pub(super) asking: bool,
+    pub(super) asking: Option<Id>,
 }
 
 impl Scope {
     pub(super) fn new(
         bank: Bank,
-        heart: Heart<Ticket, Receipt>,
+        heart: Heart<Ticket, Holding>,
         adaptive: Option<Adaptive>,
         drivers: Drivers,
     ) -> Self {
@@ -59,9 +62,10 @@ impl Scope {
             buckets,
             drivers,
             adaptive,
+            leases: Leases::default(),
             #[cfg(feature = "tokio")]
             stranded: Vec::new(),
-            asking: false,
+            asking: None,
         };
         Self { bank, clock, nobody: "".into(), state: Mutex::new(state) }
     }
@@ -89,16 +93,21 @@ impl Scope {
 
     /// Does something under the lock, moves the queue on, and wakes who was granted.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        self.act_and_look(act).0
+        self.finish(self.lock(), act).0
     }
 
-    /// Moves the queue on, and wakes who was granted. Says when there is more to do.
-    pub(super) fn refresh(&self) -> Option<Time> {
-        self.act_and_look(|_| ()).1
+    /// Renews what is due, moves the queue on, and wakes who was granted. Says when there is more
+    /// to do.
+    pub(super) fn refresh(self: &Arc<Self>) -> Option<Time> {
+        self.finish(self.lock_renewed(), |_| ()).1
     }
 
-    fn act_and_look<R>(&self, act: impl FnOnce(&mut State) -> R) -> (R, Option<Time>) {
-        let mut state = self.lock();
+    /// Does something under the lock and moves the queue on; then, without it, wakes the granted.
+    fn finish<R>(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        act: impl FnOnce(&mut State) -> R,
+    ) -> (R, Option<Time>) {
         let result = act(&mut state);
         let until = self.move_on(&mut state);
         let wakes = state.heart.wakes();
@@ -107,26 +116,25 @@ impl Scope {
         (result, until)
     }
 
-    /// Grants what can be granted now; says when there is more to do. A shared store is not asked
-    /// here: a driver does that, and is roused.
+    /// Grants what can be granted now; says when there is more to do.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
-        if state.heart.waiting() == 0 {
-            state.drivers.set_alarm(None);
-            return None;
-        }
+        let queue = if state.heart.waiting() == 0 { None } else { self.grant(state) };
+        let until = sooner(queue, state.leases.tick());
+        state.drivers.set_alarm(until);
+        until
+    }
+
+    /// Grants what can be granted now; says when to look at the queue again. A shared store is not
+    /// asked here: a driver does that, and is roused.
+    fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
             let id = match state.heart.next(now) {
-                Step::Rest(until) => {
-                    state.drivers.set_alarm(until);
-                    return until;
-                }
+                Step::Rest(until) => return until,
                 #[cfg(feature = "tokio")]
                 Step::Try(_) if !self.is_local() => {
                     // While one driver asks, the others watch deadlines.
-                    let until = if state.asking { state.heart.aside() } else { Some(now) };
-                    state.drivers.set_alarm(until);
-                    return until;
+                    return if state.asking.is_some() { state.heart.aside() } else { Some(now) };
                 }
                 Step::Try(id) => id,
             };
@@ -140,6 +148,10 @@ impl Scope {
     pub(super) fn leave(self: &Arc<Self>, id: Id) {
         let left = self.act(|state| {
             let left = state.heart.leave(id, self.now());
+            if state.asking == Some(id) {
+                // What is reserved for it is given back without waiting for it to start.
+                state.drivers.ring();
+            }
             match &left {
                 Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
                     state.buckets.forget(ticket);
@@ -148,7 +160,8 @@ impl Scope {
             }
             left
         });
-        if let Some(Left::Granted(ticket, receipt)) = left {
+        if let Some(Left::Granted(ticket, Holding { receipt, lease })) = left {
+            drop(lease);
             self.give_back(&ticket, &receipt, OnDrop::Refund);
         }
     }
@@ -158,14 +171,19 @@ impl Scope {
     pub(super) fn release(
         self: &Arc<Self>,
         ticket: &Ticket,
-        receipt: &Receipt,
+        holding: &mut Holding,
         fate: OnDrop,
         word: (CallOutcome, u64),
     ) {
+        let post = holding.lease.take().map(|lease| lease.post);
+        let receipt = &holding.receipt;
         if fate == OnDrop::Refund || holds_slots(receipt) {
             self.give_back(ticket, receipt, fate);
         }
         self.act(|state| {
+            if let Some(mut post) = post {
+                state.drivers.ended(&mut post);
+            }
             state.heart.slots.give_back();
             if let Some(adaptive) = &mut state.adaptive {
                 adaptive.ended(word.0, word.1);
@@ -211,6 +229,11 @@ impl Scope {
 }
 
 impl State {
+    /// Lets drivers know of leases that were taken on.
+    pub(super) fn mind_leases(&mut self) {
+        self.drivers.not_later(self.leases.tick());
+    }
+
     /// Does what trying the head came to.
     pub(super) fn apply(&mut self, id: Id, verdict: Verdict, now: Time) {
         let by = |state: &Self, index: usize| {
@@ -218,23 +241,35 @@ impl State {
             ticket.map(|ticket| ticket.claims[index].limit()).unwrap_or_default()
         };
         match verdict {
-            Verdict::Granted { receipt, charged, .. } => {
-                self.heart.granted(id, receipt, now);
+            Verdict::Granted { receipt, charged, lease, .. } => {
+                let Some(ticket) = self.heart.ticket(id) else { return };
+                let lease = lease.map(|lease| self.leases.keep(ticket, &receipt, lease, now));
+                self.heart.granted(id, Holding { receipt, lease }, now);
                 if let Some(ticket) = self.heart.ticket_mut(id) {
                     ticket.correct(&charged);
                 }
             }
-            Verdict::Blocked { index, own: false, wait } => {
+            Verdict::Blocked(Block { index, own, wait, .. }) => {
                 let by = by(self, index);
-                self.heart.blocked(id, &by, in_time(wait, now), now);
-            }
-            Verdict::Blocked { index, own: true, wait } => {
-                let by = by(self, index);
-                self.heart.passed_over(id, &by, in_time(wait, now), now);
+                let until = in_time(wait, now);
+                if own {
+                    self.heart.passed_over(id, &by, until, now);
+                } else {
+                    self.heart.blocked(id, &by, until, now);
+                }
             }
             Verdict::Never(index) => self.heart.refuse(id, Refused::NeverFits(index)),
             Verdict::Failed(error) => self.heart.refuse(id, Refused::Failed(error)),
         }
+    }
+}
+
+/// The earlier of two times that may be.
+pub(super) fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, None) => one,
+        (None, other) => other,
     }
 }
 

@@ -4,14 +4,20 @@
 //! of a second; the others of the queue cost the store nothing. A grant is told when its
 //! reservation starts.
 
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{Receipt, Time};
 
-use super::heart::{Refused, Step};
+use super::heart::Step;
+use super::leases::Holding;
 use super::scope::{Scope, State};
 use super::slab::Id;
-use super::ticket::{Ticket, Verdict};
+use super::ticket::{Block, Ticket, Verdict};
+use super::waiter::Refused;
 
 /// How far ahead a shared store is asked to reserve. Until then holds, priorities and changes of
 /// policy still count for who goes next.
@@ -20,57 +26,37 @@ const LEAD: Duration = Duration::from_millis(250);
 /// How often a shared store is asked again when nobody can say when a limit will be ready.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
+/// What a driver asks a shared store. However that ends, others may ask again, and what it had
+/// reserved is given back. Only an answer that never comes, because the runtime is shut down while
+/// the store is asked, may have been charged.
+pub(super) struct Question {
+    scope: Arc<Scope>,
+    id: Id,
+    ticket: Ticket,
+    /// How far ahead it may reserve.
+    lead: Duration,
+    /// How often the heart had been nudged by then.
+    nudges: u64,
+    reserved: Option<Holding>,
+    /// Others may ask already.
+    answered: bool,
+}
+
 impl Scope {
     /// The head, if a shared store is to be asked for it now and nobody does so already.
-    pub(super) fn to_ask(&self, state: &mut State) -> Option<(Id, Ticket)> {
-        if self.is_local() || state.asking {
+    pub(super) fn to_ask(self: &Arc<Self>, state: &mut State) -> Option<Question> {
+        if self.is_local() || state.asking.is_some() {
             return None;
         }
-        let Step::Try(id) = state.heart.next(self.now()) else { return None };
+        let now = self.now();
+        let Step::Try(id) = state.heart.next(now) else { return None };
         let ticket = state.heart.ticket(id)?.clone();
-        state.asking = true;
-        Some((id, ticket))
-    }
-
-    /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
-    /// talks to the store; if it has left meanwhile, what was reserved is given back.
-    pub(super) async fn ask(&self, id: Id, ticket: Ticket) {
-        let mut asking = Asking { scope: self, ticket, reserved: None };
-        let verdict = asking.ticket.charge(self.bank(), LEAD).await;
-        let verdict = match verdict {
-            Verdict::Granted { receipt, wait, charged } => {
-                asking.ticket.correct(&charged);
-                asking.reserved = Some(receipt);
-                if !wait.is_zero() {
-                    tokio::time::sleep(wait).await;
-                }
-                None
-            }
-            other => Some(other),
-        };
-        let unwanted = self.act(|state| {
-            // Under one lock with what follows, or another driver would ask for the same head.
-            state.asking = false;
-            let receipt = asking.reserved.take();
-            if !state.heart.is_waiting(id) {
-                return receipt;
-            }
-            let now = self.now();
-            match (receipt, verdict) {
-                (Some(receipt), _) => {
-                    state.heart.granted(id, receipt, now);
-                    if let Some(ticket) = state.heart.ticket_mut(id) {
-                        ticket.claims.clone_from(&asking.ticket.claims);
-                    }
-                }
-                (None, Some(verdict)) => state.answer(id, verdict, now),
-                (None, None) => {}
-            }
-            None
-        });
-        if let Some(receipt) = unwanted {
-            asking.ticket.give_back(self.bank(), &receipt).await;
-        }
+        // What starts after the deadline would be reserved in vain.
+        let left = state.heart.deadline(id).map(|deadline| deadline.since(now));
+        let lead = left.map_or(LEAD, |left| left.min(LEAD));
+        let (scope, nudges) = (self.clone(), state.heart.nudges());
+        state.asking = Some(id);
+        Some(Question { scope, id, ticket, lead, nudges, reserved: None, answered: false })
     }
 
     /// What drivers had reserved that are gone, to be given back.
@@ -79,37 +65,117 @@ impl Scope {
     }
 }
 
-impl State {
-    /// Does what a shared store said of the head, other than a grant.
-    fn answer(&mut self, id: Id, verdict: Verdict, now: Time) {
-        let Verdict::Blocked { index, own, wait } = verdict else {
-            return self.apply(id, verdict, now);
+impl Question {
+    pub(super) fn scope(&self) -> &Arc<Scope> {
+        &self.scope
+    }
+
+    /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
+    /// talks to the store; if it has left meanwhile, what was reserved is given back.
+    pub(super) async fn ask(mut self) {
+        let bank = self.scope.bank().clone();
+        let refusal = match self.ticket.charge(&bank, self.lead).await {
+            Verdict::Granted { receipt, wait, charged, lease } => {
+                self.ticket.correct(&charged);
+                self.hold(receipt, lease);
+                self.wait_out(wait).await;
+                None
+            }
+            other => Some(other),
         };
-        let wait = wait.unwrap_or(ASK_AGAIN);
-        if self.heart.is_late(id, now.after(wait)) {
-            self.heart.refuse(id, Refused::TooLong(wait));
-        } else {
-            let wait = wait.saturating_sub(LEAD).max(Duration::from_millis(1));
-            self.apply(id, Verdict::Blocked { index, own, wait: Some(wait) }, now);
+        if let Some(Holding { receipt, lease }) = self.answer(refusal) {
+            drop(lease);
+            // Before the next head asks: what it builds on this could not be given back any more.
+            self.ticket.give_back(&bank, &receipt).await;
+            self.answer(None);
+            self.ticket.tell_watchers();
         }
+    }
+
+    /// Holds what is reserved. Its slots are taken from now on, whenever it starts.
+    fn hold(&mut self, receipt: Receipt, lease: Option<Duration>) {
+        let lease = lease.map(|lease| {
+            let mut state = self.scope.lock();
+            let kept = state.leases.keep(&self.ticket, &receipt, lease, self.scope.now());
+            state.mind_leases();
+            kept
+        });
+        self.reserved = Some(Holding { receipt, lease });
+    }
+
+    /// Waits until the reservation starts, or its waiter has left.
+    async fn wait_out(&self, wait: Duration) {
+        if wait.is_zero() {
+            return;
+        }
+        let mut sleep = pin!(tokio::time::sleep(wait));
+        let over = |context: &mut Context<'_>| {
+            let waits = self.scope.lock().heart.is_waiting(self.id);
+            if waits { sleep.as_mut().poll(context) } else { Poll::Ready(()) }
+        };
+        poll_fn(over).await;
+    }
+
+    /// Grants what was reserved, or does what the refusal asks for, and lets others ask. What nobody
+    /// waits for any more comes back instead.
+    fn answer(&mut self, refusal: Option<Verdict>) -> Option<Holding> {
+        let Self { scope, id, ticket, nudges, reserved, answered, .. } = self;
+        scope.act(|state| {
+            let (reserved, waits) = (reserved.take(), state.heart.is_waiting(*id));
+            if reserved.is_some() && !waits {
+                return reserved;
+            }
+            // Under one lock with what follows, or another driver would ask for the same head.
+            state.asking = None;
+            *answered = true;
+            if !waits {
+                return None;
+            }
+            let now = scope.now();
+            match (reserved, refusal) {
+                (Some(holding), _) => {
+                    state.heart.granted(*id, holding, now);
+                    if let Some(granted) = state.heart.ticket_mut(*id) {
+                        granted.claims.clone_from(&ticket.claims);
+                    }
+                }
+                // Something was given back while the store was asked, perhaps too late for its
+                // answer: the head is tried again.
+                (None, Some(Verdict::Blocked(_))) if state.heart.nudges() != *nudges => {}
+                (None, Some(refusal)) => state.refused(*id, refusal, now),
+                (None, None) => {}
+            }
+            None
+        })
     }
 }
 
-/// A driver that asks a shared store. However that ends, others may ask again, and what it had
-/// reserved is given back. Only an answer that never comes, because the runtime is shut down while
-/// the store is asked, may have been charged.
-struct Asking<'s> {
-    scope: &'s Scope,
-    ticket: Ticket,
-    reserved: Option<Receipt>,
-}
-
-impl Drop for Asking<'_> {
+impl Drop for Question {
     fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
         let mut state = self.scope.lock();
-        state.asking = false;
-        if let Some(receipt) = self.reserved.take() {
+        state.asking = None;
+        if let Some(Holding { receipt, .. }) = self.reserved.take() {
             state.stranded.push((self.ticket.clone(), receipt));
         }
+        // The head may be a waiter of another runtime, whose driver leaves the asking to us.
+        state.drivers.ring();
+    }
+}
+
+impl State {
+    /// Does what a shared store said of the head, other than a grant.
+    fn refused(&mut self, id: Id, verdict: Verdict, now: Time) {
+        let Verdict::Blocked(block) = verdict else { return self.apply(id, verdict, now) };
+        if let Some(wait) = block.timed.filter(|wait| self.heart.is_late(id, now.after(*wait))) {
+            return self.heart.refuse(id, Refused::TooLong(wait));
+        }
+        let lead = block.timed.map(|wait| wait.saturating_sub(LEAD));
+        // Slots may be released by other processes at any time, and those do not tell us.
+        let least = if block.slots { ASK_AGAIN } else { Duration::from_millis(1) };
+        let wait = Some(lead.unwrap_or(ASK_AGAIN).max(least));
+        self.apply(id, Verdict::Blocked(Block { wait, ..block }), now);
     }
 }

@@ -1,11 +1,12 @@
 //! Tickets: the claims of one acquire, and how they are tried on the store, settled and given back.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
     Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry, Settlement,
-    StoreError, Target, Time,
+    Stamp, StoreError, Target, Time,
 };
 
 use super::bank::Bank;
@@ -47,26 +48,41 @@ pub(super) enum Verdict {
         wait: Duration,
         /// What was really charged, if some of it was debt; else as the claims say.
         charged: SmallVec<[u64; 2]>,
+        /// How soon slots among it run out unless they are renewed.
+        lease: Option<Duration>,
     },
     /// The claim with this index is not ready.
-    Blocked {
-        index: usize,
-        own: bool,
-        wait: Option<Duration>,
-    },
+    Blocked(Block),
     /// The claim with this index never fits.
     Never(usize),
     Failed(StoreError),
 }
 
+/// What a list waits for.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    /// The claim that binds.
+    pub(super) index: usize,
+    /// Whether its limit is the tenant's own.
+    pub(super) own: bool,
+    /// How long until the list fits if nobody gives anything back; `None`: nobody knows.
+    pub(super) wait: Option<Duration>,
+    /// The part of that which no release of a slot makes shorter.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
+    pub(super) timed: Option<Duration>,
+    /// Whether slots are missing, which may be released at any time.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
+    pub(super) slots: bool,
+}
+
 /// The claims of a list under the policies of one moment.
-struct Moment<'c> {
+pub(super) struct Moment<'c> {
     claims: &'c [Claim],
     snapshots: SmallVec<[Snapshot; 2]>,
 }
 
 impl<'c> Moment<'c> {
-    fn of(claims: &'c [Claim]) -> Self {
+    pub(super) fn of(claims: &'c [Claim]) -> Self {
         Self { claims, snapshots: claims.iter().map(Claim::snapshot).collect() }
     }
 
@@ -80,7 +96,27 @@ impl<'c> Moment<'c> {
         self.claims.iter().zip(&self.snapshots).map(charge).collect()
     }
 
-    fn targets(&self) -> impl Iterator<Item = Target<'_>> {
+    pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        self.snapshots.iter().map(|terms| terms.limit().policy())
+    }
+
+    /// The shortest lease of the slots that a receipt is for, if they have any.
+    #[inline]
+    pub(super) fn lease(&self, receipt: &Receipt) -> Option<Duration> {
+        if holds_slots(receipt) { self.shortest_lease(receipt) } else { None }
+    }
+
+    fn shortest_lease(&self, receipt: &Receipt) -> Option<Duration> {
+        let slots =
+            receipt.stamps().iter().zip(self.policies()).filter(|(stamp, _)| is_slot(stamp));
+        let lease = |policy: &Policy| match policy {
+            Policy::Concurrency(slots) => slots.lease(),
+            _ => None,
+        };
+        slots.filter_map(|(_, policy)| lease(policy)).min()
+    }
+
+    pub(super) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
         let pairs = self.claims.iter().zip(&self.snapshots);
         pairs.map(|(claim, terms)| terms.target(claim.key.as_key()))
     }
@@ -110,9 +146,10 @@ impl Ticket {
         match bank.ask(operation).await.and_then(Decision::from_answer) {
             Ok(Decision::Allowed(grant)) => {
                 let charged = self.take_debt(bank, &moment, &charges).await;
-                Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged }
+                let lease = moment.lease(&grant.receipt);
+                Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged, lease }
             }
-            Ok(denied) => self.blocked(denied.outcomes()),
+            Ok(denied) => self.blocked(denied.outcomes(), &moment),
             Err(error) => Verdict::Failed(error),
         }
     }
@@ -183,22 +220,25 @@ impl Ticket {
 
     /// A limit of the tenant's own binds before those that all share: until it is ready the tenant
     /// is passed over, and keeps nobody from what is shared.
-    fn blocked(&self, outcomes: &[Outcome]) -> Verdict {
+    fn blocked(&self, outcomes: &[Outcome], moment: &Moment<'_>) -> Verdict {
         let waits = |own: bool| {
-            let claims = self.claims.iter().zip(outcomes).enumerate();
+            let claims = self.claims.iter().zip(outcomes).zip(moment.policies()).enumerate();
             claims
-                .filter(move |(_, (claim, _))| claim.own == own)
-                .filter_map(|(index, (_, outcome))| Some((outcome.retry?, index)))
-                .max_by_key(|(retry, index)| (*retry, std::cmp::Reverse(*index)))
+                .filter(move |(_, ((claim, _), _))| claim.own == own)
+                .filter_map(|(index, ((_, outcome), policy))| Some((outcome.retry?, index, policy)))
         };
-        let (own, longest) = match waits(true) {
-            Some(own) => (true, Some(own)),
-            None => (false, waits(false)),
-        };
+        let own = waits(true).next().is_some();
+        let longest = waits(own).max_by_key(|(retry, index, _)| (*retry, Reverse(*index)));
         match longest {
-            Some((Retry::Never, index)) => Verdict::Never(index),
-            Some((retry, index)) => Verdict::Blocked { index, own, wait: retry.after() },
-            None => Verdict::Blocked { index: 0, own: false, wait: None },
+            Some((Retry::Never, index, _)) => Verdict::Never(index),
+            Some((retry, index, _)) => {
+                let is_slots = |policy: &Policy| matches!(policy, Policy::Concurrency(_));
+                let slots = waits(own).any(|(_, _, policy)| is_slots(policy));
+                let timed = waits(own).filter(|(_, _, policy)| !is_slots(policy));
+                let timed = timed.filter_map(|(retry, _, _)| retry.after()).max();
+                Verdict::Blocked(Block { index, own, wait: retry.after(), timed, slots })
+            }
+            None => Verdict::Blocked(Block::default()),
         }
     }
 
@@ -291,6 +331,11 @@ pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
 }
 
 /// Whether a receipt is for slots of the store, which the permit holds.
+#[inline]
 pub(super) fn holds_slots(receipt: &Receipt) -> bool {
-    receipt.stamps().iter().any(|stamp| matches!(stamp.place, Place::Slot(_)))
+    receipt.stamps().iter().any(is_slot)
+}
+
+pub(super) fn is_slot(stamp: &Stamp) -> bool {
+    matches!(stamp.place, Place::Slot(_))
 }

@@ -4,9 +4,11 @@
 mod cancel;
 mod concurrency;
 mod deadline;
+mod distant;
 mod fairness;
 mod fuzz;
 mod hand;
+mod leases;
 mod order;
 mod runtimes;
 mod shared;

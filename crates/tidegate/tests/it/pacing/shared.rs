@@ -2,65 +2,17 @@
 
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::clock::TokioClock;
 use tidegate::pacer::{AcquireError, OnDrop, Pacer, SettleError};
-use tidegate::{
-    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, Submission,
-};
+use tidegate::{Answer, Decision, Engine, MemoryStore, Operation, Policy, Store, StoreError};
+use tokio::runtime::{Builder, Runtime};
+
+use super::distant::{ROUND_TRIP, distant};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How long a question and its answer take.
-const ROUND_TRIP: Duration = Duration::from_millis(4);
-
-/// A store at the other end of a wire: it decides exactly, but not at once.
-#[derive(Debug)]
-struct Distant {
-    store: MemoryStore,
-    asked: AtomicUsize,
-    down: AtomicBool,
-    /// Every so manieth question fails; zero: none.
-    fails: AtomicUsize,
-    /// Half of the time that a question and its answer take, in microseconds.
-    half_us: AtomicU64,
-}
-
-impl Store for Distant {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(async move {
-            let number = self.asked.fetch_add(operations.len(), Ordering::SeqCst);
-            let half = Duration::from_micros(self.half_us.load(Ordering::SeqCst));
-            tokio::time::sleep(half).await;
-            let fails = self.fails.load(Ordering::SeqCst);
-            let reserve = matches!(operations, [Operation::Reserve { .. }]);
-            let unlucky = fails > 0 && reserve && number % fails == 0;
-            if unlucky || self.down.load(Ordering::SeqCst) {
-                answers.extend(operations.iter().map(|_| Err(StoreError::TimedOut)));
-            } else {
-                self.store.submit(operations, answers).await;
-            }
-            tokio::time::sleep(half).await;
-        }))
-    }
-}
-
-fn distant(policy: Policy) -> (Arc<Distant>, Pacer, Limiter<dyn Store>) {
-    let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
-    let half_us = u64::try_from(ROUND_TRIP.as_micros() / 2).unwrap().into();
-    let (asked, down, fails) = (0.into(), false.into(), 0.into());
-    let distant = Arc::new(Distant { store, asked, down, fails, half_us });
-    let engine: Engine<dyn Store> = Engine::on(distant.clone());
-    let pacer = Pacer::builder(&engine).concurrency(4).build();
-    (distant, pacer, engine.limiter("calls", policy).unwrap())
-}
-
 fn per_second(tokens: u64, capacity: u64) -> Policy {
     Policy::per_second(tokens).capacity(capacity).build().unwrap()
 }
@@ -188,7 +140,7 @@ fn several_runtimes_share_a_store_that_fails() {
         .map(|_| {
             let (pacer, limiter) = (pacer.clone(), limiter.clone());
             std::thread::spawn(move || {
-                let builder = &mut tokio::runtime::Builder::new_multi_thread();
+                let builder = &mut Builder::new_multi_thread();
                 let runtime = builder.worker_threads(2).enable_all().build().unwrap();
                 let tasks: Vec<_> = (0..4)
                     .map(|_| {
@@ -217,7 +169,7 @@ fn several_runtimes_share_a_store_that_fails() {
 #[test]
 fn a_waiter_polled_outside_of_a_runtime_is_refused() {
     let (_distant, pacer, limiter) = distant(per_second(10, 1));
-    let builder = &mut tokio::runtime::Builder::new_multi_thread();
+    let builder = &mut Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async { drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap()) });
     let mut moved = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
@@ -229,4 +181,130 @@ fn a_waiter_polled_outside_of_a_runtime_is_refused() {
     assert!(matches!(outside, Poll::Ready(Err(AcquireError::NoRuntime))));
     let next = runtime.block_on(pacer.acquire([limiter.claim("k", 1)]).into_future());
     assert!(next.is_ok());
+}
+
+/// A release of this process is heard of at once, whenever it comes.
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_the_head_at_once() {
+    let lease = Some(SECOND * 60);
+    let (_distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
+    for offset in 0..130 {
+        let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+        let next = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
+        tokio::time::sleep(Duration::from_millis(offset)).await;
+        let dropped = tokio::time::Instant::now();
+        drop(held);
+        drop(next.await.unwrap().unwrap());
+        let waited = dropped.elapsed();
+        assert!(waited <= ROUND_TRIP * 4, "{waited:?} after a release at {offset} ms");
+        tokio::time::sleep(ROUND_TRIP * 2).await;
+    }
+}
+
+/// The store has answered that the slot is taken, and the slot is released before that is heard.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_a_release_overtook_is_asked_for_again() {
+    let (distant, pacer, limiter) = distant(Policy::concurrency(1, None).unwrap());
+    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    distant.half_us.store(50_000, Ordering::SeqCst);
+    let next = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    distant.half_us.store(2_000, Ordering::SeqCst);
+    drop(held);
+    let waited = next.await.unwrap().unwrap().waited();
+    assert!(waited <= Duration::from_millis(100) + ROUND_TRIP * 2, "{waited:?}");
+}
+
+/// Another process releases a slot long before its lease runs out: the head finds out soon, and is
+/// not refused because of the lease.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_lease_is_not_waited_for() {
+    let lease = Some(SECOND * 60);
+    let (distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
+    let terms = limiter.snapshot();
+    let charges = [terms.charge("k", 1)];
+    let elsewhere = distant.store.execute(&Operation::Take(&charges)).unwrap();
+    let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
+    let acquire = pacer.acquire([limiter.claim("k", 1)]).max_wait(SECOND * 5);
+    let next = tokio::spawn(acquire.into_future());
+    tokio::time::sleep(SECOND * 2).await;
+    assert!(!next.is_finished());
+    let (targets, receipt) = ([terms.target("k")], &grant.receipt);
+    distant.store.execute(&Operation::Release { targets: &targets, receipt }).unwrap();
+    let waited = next.await.unwrap().unwrap().waited();
+    assert!(waited <= SECOND * 2 + Duration::from_millis(120), "{waited:?}");
+}
+
+/// A slot and a rate: the slot is not taken before the rate is about to be ready.
+#[tokio::test(start_paused = true)]
+async fn slots_are_not_taken_long_before_they_are_used() {
+    let (distant, pacer, rate) = distant(per_second(1, 10));
+    let slots = Policy::concurrency(1, Some(SECOND * 60)).unwrap();
+    let slots = rate.engine().limiter("slots", slots).unwrap();
+    drop(pacer.acquire([rate.claim("k", 10)]).await.unwrap());
+    let both = pacer.acquire([slots.claim("k", 1), rate.claim("k", 10)]);
+    let both = tokio::spawn(both.into_future());
+    tokio::time::sleep(Duration::from_millis(9_700)).await;
+    assert_eq!(distant.store.stats().leases, 0);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!((distant.store.stats().leases, both.is_finished()), (1, false));
+    let permit = both.await.unwrap().unwrap();
+    assert!(permit.waited() >= SECOND * 9 + Duration::from_millis(980));
+}
+
+/// The head leaves while its reservation has not started: the next does not wait for that.
+#[tokio::test(start_paused = true)]
+async fn a_reservation_of_one_who_left_keeps_nobody() {
+    let (_distant, pacer, limiter) = distant(per_second(1, 10));
+    drop(pacer.acquire([limiter.claim("k", 10)]).await.unwrap());
+    let left = tokio::spawn(pacer.acquire([limiter.claim("k", 10)]).into_future());
+    tokio::time::sleep(Duration::from_millis(9_800)).await;
+    let next = tokio::spawn(pacer.acquire([limiter.claim("k", 9)]).into_future());
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert!(!next.is_finished());
+    let begin = tokio::time::Instant::now();
+    left.abort();
+    assert!(next.await.unwrap().is_ok());
+    assert!(begin.elapsed() <= ROUND_TRIP * 3, "{:?}", begin.elapsed());
+}
+
+/// Nothing is reserved for after the deadline of the head: it is refused, and others go on.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_reserved_for_after_a_deadline() {
+    let (_distant, pacer, limiter) = distant(per_second(4, 1));
+    drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
+    let short = Duration::from_millis(100);
+    let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(short).await.unwrap_err();
+    assert!(matches!(refused, AcquireError::TooLong { projected, .. } if projected > short));
+    assert!(limiter.peek("k").cost(0).await.unwrap().outcomes()[0].reset <= Some(SECOND / 4));
+}
+
+/// A runtime is shut down while its driver asks for the waiters of all: another driver goes on.
+#[test]
+fn a_runtime_that_ends_while_it_asks_keeps_nobody_waiting() {
+    let (distant, pacer, limiter) = distant(per_second(1_000_000, 1_000_000));
+    let (one, two) = (runtime(), runtime());
+    let join = |runtime: &Runtime| {
+        let mut waiter = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+        runtime.block_on(async {
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(waiter.as_mut().poll(&mut context).is_pending());
+            // Its driver looks, and asks or sleeps.
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
+        waiter
+    };
+    distant.half_us.store(3_600_000_000, Ordering::SeqCst);
+    let (first, second) = (join(&one), join(&two));
+    distant.half_us.store(0, Ordering::SeqCst);
+    drop(first);
+    drop(one);
+    let done = two.block_on(async { tokio::time::timeout(SECOND * 30, second).await });
+    assert!(done.unwrap().is_ok());
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
 }

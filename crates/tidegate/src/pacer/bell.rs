@@ -1,0 +1,49 @@
+//! Bells: they rouse a driver before its time, on a runtime or on a thread.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Rouses a driver before its time.
+#[derive(Clone, Debug)]
+pub(super) enum Bell {
+    Thread(Arc<ThreadBell>),
+    #[cfg(feature = "tokio")]
+    Tokio(Arc<tokio::sync::Notify>, tokio::task::AbortHandle),
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        match self {
+            Self::Thread(bell) => bell.ring(),
+            #[cfg(feature = "tokio")]
+            Self::Tokio(bell, _) => bell.notify_one(),
+        }
+    }
+}
+
+/// A bell for a thread: rung or not, under a lock.
+#[derive(Debug, Default)]
+pub(super) struct ThreadBell {
+    rung: Mutex<bool>,
+    condition: Condvar,
+}
+
+impl ThreadBell {
+    pub(super) fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.condition.notify_one();
+    }
+
+    pub(super) fn wait(&self, span: Option<Duration>) {
+        let poisoned = PoisonError::into_inner;
+        let rung = self.rung.lock().unwrap_or_else(poisoned);
+        let mut rung = match span {
+            None => self.condition.wait_while(rung, |rung| !*rung).unwrap_or_else(poisoned),
+            Some(span) => {
+                let waited = self.condition.wait_timeout_while(rung, span, |rung| !*rung);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        *rung = false;
+    }
+}

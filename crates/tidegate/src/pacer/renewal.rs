@@ -1,0 +1,118 @@
+//! Renewal: what is due goes to the store, for a whole pacer in one submission.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Answers, Operation, StoreError, Target};
+
+use super::bank::Bank;
+use super::leases::Held;
+use super::scope::{Scope, State, at_once};
+use super::ticket::Moment;
+use crate::request::FromAnswer as _;
+use crate::sync::MutexGuard;
+
+/// Leases that are renewed together.
+pub(super) struct Round {
+    pub(super) held: Vec<Arc<Held>>,
+    /// How long their answers are waited for.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
+    pub(super) patience: Duration,
+}
+
+/// What the store said of one of them.
+pub(super) struct Reply<'r> {
+    pub(super) held: &'r Held,
+    /// The lease under the policy of now, if there still is one.
+    pub(super) lease: Option<Duration>,
+    pub(super) slots: Result<u64, StoreError>,
+}
+
+impl Round {
+    /// Renews all in one submission.
+    async fn ask(&self, bank: &Bank) -> Vec<Reply<'_>> {
+        let moments = self.held.iter().map(|held| (&**held, Moment::of(&held.claims)));
+        let asked: Vec<_> =
+            moments.filter(|(held, moment)| held.is_worth_renewing(moment)).collect();
+        let targets: Vec<SmallVec<[Target<'_>; 2]>> =
+            asked.iter().map(|(_, moment)| moment.targets().collect()).collect();
+        let receipts = asked.iter().map(|(held, _)| &held.receipt);
+        let operations: Vec<_> = std::iter::zip(&targets, receipts)
+            .map(|(targets, receipt)| Operation::Renew { targets, receipt })
+            .collect();
+        let mut answers = Answers::new();
+        if !operations.is_empty() {
+            self.submit(bank, &operations, &mut answers).await;
+        }
+        // What was not answered in time is an error as well.
+        answers.resize_with(operations.len(), || Err(StoreError::TimedOut));
+        let replies = asked.iter().zip(answers).map(|((held, moment), answer)| Reply {
+            held,
+            lease: moment.lease(&held.receipt),
+            slots: answer.and_then(u64::from_answer),
+        });
+        replies.collect()
+    }
+
+    async fn submit(&self, bank: &Bank, operations: &[Operation<'_>], answers: &mut Answers) {
+        #[cfg(feature = "tokio")]
+        if bank.local().is_none() {
+            let _ = tokio::time::timeout(self.patience, bank.submit(operations, answers)).await;
+            return;
+        }
+        bank.submit(operations, answers).await;
+    }
+}
+
+impl Scope {
+    /// The state, after what is due has been renewed, or sent off to be.
+    pub(super) fn lock_renewed(self: &Arc<Self>) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        if state.leases.tick().is_none_or(|tick| self.now() < tick) {
+            return state;
+        }
+        let round = state.leases.due(self.now());
+        drop(state);
+        if let Some(round) = round {
+            self.start(round);
+        }
+        self.lock()
+    }
+
+    /// A shared store is asked by a task for the whole round, so that nobody waits for it.
+    fn start(self: &Arc<Self>, round: Round) {
+        let scope = self.clone();
+        let renewal = async move { scope.renew(&round).await };
+        if self.is_local() {
+            at_once(renewal);
+        } else {
+            #[cfg(feature = "tokio")]
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(renewal);
+            }
+        }
+    }
+
+    async fn renew(&self, round: &Round) {
+        let replies = round.ask(self.bank()).await;
+        let lost = self.act(|state| {
+            let (now, before) = (self.now(), state.leases.lost());
+            replies.into_iter().for_each(|reply| state.leases.answered(reply, now));
+            state.leases.sweep();
+            state.leases.lost() - before
+        });
+        log_lost(lost);
+    }
+}
+
+/// One line for a round, after the lock is released: a log may run anything.
+#[cfg(feature = "tokio")]
+fn log_lost(permits: u64) {
+    if permits > 0 {
+        tracing::warn!(permits, "slots were lost: their leases ran out before they were renewed");
+    }
+}
+
+#[cfg(not(feature = "tokio"))]
+fn log_lost(_: u64) {}
