@@ -106,6 +106,10 @@ pub enum StoreError {
     /// The store did not answer in time. It may have carried the operation out.
     #[error("the store did not answer in time")]
     TimedOut,
+    /// The store works, but cannot carry this operation out: what it has stored for the key is not
+    /// of its making, say. Others it can.
+    #[error("the store cannot carry this operation out")]
+    Rejected(#[source] Box<dyn Error + Send + Sync>),
     /// The store cannot be reached or cannot work.
     #[error("the store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),

@@ -26,7 +26,8 @@ pub enum OpenError {
     Random(#[source] getrandom::Error),
 }
 
-/// Why the store could not work; the source of [`StoreError::Unavailable`].
+/// Why the store could not work, or not for one operation; the source of
+/// [`StoreError::Unavailable`] and [`StoreError::Rejected`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -63,8 +64,9 @@ pub enum Fault {
 }
 
 impl From<Fault> for StoreError {
+    /// What is wrong with one operation, found in the answer to it.
     fn from(fault: Fault) -> Self {
-        Self::Unavailable(Box::new(fault))
+        Self::Rejected(Box::new(fault))
     }
 }
 
@@ -80,7 +82,7 @@ impl From<CallError> for StoreError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::TimedOut => Self::TimedOut,
-            CallError::Fault(fault) => fault.into(),
+            CallError::Fault(fault) => Self::Unavailable(Box::new(fault)),
         }
     }
 }

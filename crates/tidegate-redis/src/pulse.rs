@@ -4,6 +4,7 @@
 //! record that a server has lost is so written again by whoever knows best, and a policy that
 //! another node brought is learned by those who have not met a bucket under it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,15 +23,20 @@ use crate::store::{Inner, RedisStore};
 const BEAT: Duration = Duration::from_secs(2);
 /// After how many silent microseconds a node is not counted any more.
 const SILENCE_US: u64 = 10_000_000;
+/// Beats that together last longer than the silence after which a node is not counted. A server
+/// that has lost its keys counts from one again; until everybody has come back, what was counted
+/// before is nearer to the truth, and a limit must not be divided by too few.
+const REMEMBERED: usize = 6;
 
 /// Beats for as long as the store lives, and at once when a line is up.
 pub(crate) async fn pulse(store: Weak<Inner>, node: u64, mut line: watch::Receiver<Line>) {
+    let mut counts = Counts::default();
     loop {
         let up = matches!(*line.borrow_and_update(), Line::Up(..));
         if up {
             let Some(store) = store.upgrade().map(RedisStore::from) else { return };
             // A beat that fails is told by whoever finds the line broken.
-            let _ = store.beat(node).await;
+            let _ = store.beat(node, &mut counts).await;
         }
         tokio::select! {
             () = tokio::time::sleep(BEAT) => {}
@@ -39,8 +45,23 @@ pub(crate) async fn pulse(store: Weak<Inner>, node: u64, mut line: watch::Receiv
     }
 }
 
+/// How many nodes the last beats have counted.
+#[derive(Debug, Default)]
+struct Counts(VecDeque<u32>);
+
+impl Counts {
+    /// Takes a count in, and tells the largest of the last ones.
+    fn add(&mut self, nodes: u32) -> u32 {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back(nodes);
+        self.0.iter().copied().max().unwrap_or(nodes)
+    }
+}
+
 impl RedisStore {
-    async fn beat(&self, node: u64) -> Result<(), CallError> {
+    async fn beat(&self, node: u64, counts: &mut Counts) -> Result<(), CallError> {
         let names = self.desk().names;
         let (entry, other) = (Some(names.format()), Some(names.nodes()));
         let mut item = Item { entry, other, ..Item::default() };
@@ -55,7 +76,7 @@ impl RedisStore {
             self.link().break_up();
             return Ok(());
         }
-        self.link().met(u32::try_from(nodes).unwrap_or(u32::MAX));
+        self.link().met(counts.add(u32::try_from(nodes).unwrap_or(u32::MAX)));
         for rolls in self.rolls().all().chunks(MOST_JOBS) {
             self.confirm(rolls).await?;
         }
@@ -79,5 +100,19 @@ impl RedisStore {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a flush the first node counts one, the next two: for a while they remember.
+    #[test]
+    fn a_flush_does_not_make_nodes_few() {
+        let mut counts = Counts::default();
+        assert_eq!([3, 3, 1, 2].map(|count| counts.add(count)), [3, 3, 3, 3]);
+        assert_eq!([2, 2, 2, 2].map(|count| counts.add(count)), [3, 3, 3, 2]);
+        assert_eq!(counts.add(5), 5);
     }
 }

@@ -46,7 +46,107 @@ end
 -- Verdicts: 0 denied, 1 done, 2 an entry is under another policy and nothing was done, 3 an unknown
 -- format, 4 windows that do not hold the present, 5 left out, 6 a key that is not ours.
 
+-- For each item: the arrival time that counts, the calendar window and what was used.
 local EU, ER, W, U = {}, {}, {}, {}
+
+-- Opens what item x needs besides its entry. False if its windows do not hold the present.
+local function open_item(x, i, t)
+  if t.kind == 2 then
+    W[x], U[x] = window(i, t)
+    return W[x] ~= nil
+  elseif t.kind == 3 then
+    U[x] = K[i] == 3 and A[i] or 0
+  elseif t.kind == 4 then
+    taken[x] = sweep(Z[x])
+    U[x] = taken[x]
+  end
+  return true
+end
+
+-- When the cost of item x fits into its bucket, in microseconds and nanoseconds.
+local function earliest(x, i, t)
+  local m, tu, tr = t.m, 0, 0
+  if K[i] == 1 then
+    tu, tr = A[i], B[i]
+    local cu = now + t.cu
+    if tu > cu or (tu == cu and tr > t.cr) then
+      tu, tr = cu, t.cr
+    end
+  end
+  if HU[i] > 0 then
+    local ru, rr = HU[i] + t.fu, HN[i] * (m / 1000) + t.fr
+    if rr >= m then
+      ru, rr = ru + 1, rr - m
+    end
+    if ru > tu or (ru == tu and rr > tr) then
+      tu, tr = ru, rr
+    end
+  end
+  EU[x], ER[x] = tu, tr
+  if tu < now then
+    tu, tr = now, 0
+  end
+  -- The arrival time after the spend, less the time to full.
+  tu, tr = tu + t.su - t.fu, tr + t.sr - t.fr
+  if tr < 0 then
+    tu, tr = tu - 1, tr + m
+  elseif tr >= m then
+    tu, tr = tu + 1, tr - m
+  end
+  if tu < now then
+    return now, 0
+  end
+  local ns = ceil(tr / (m / 1000))
+  if ns == 1000 then
+    return tu + 1, 0
+  end
+  return tu, ns
+end
+
+-- Spends the cost of item x as of an instant.
+local function spend(x, i, t, su, sn)
+  if t.kind == 1 then
+    local m, tu, tr = t.m, EU[x], ER[x]
+    local sr = sn * (m / 1000)
+    if tu < su or (tu == su and tr < sr) then
+      tu, tr = su, sr
+    end
+    tu, tr = tu + t.su, tr + t.sr
+    if tr >= m then
+      tu, tr = tu + 1, tr - m
+    end
+    K[i], G[i], A[i], B[i] = 1, t.g, tu, tr
+  elseif t.kind == 2 then
+    K[i], G[i], A[i], B[i] = 2, t.g, W[x], U[x] + t.cost
+  elseif t.kind == 3 then
+    K[i], G[i], A[i], B[i] = 3, t.g, U[x] + t.cost, 0
+  else
+    local z, id = Z[x], X[x]
+    if t.cost ~= 1 then
+      call('ZADD', z, t.cost, id .. 's')
+    end
+    call('ZINCRBY', z, t.cost, 'n')
+    lease(z, id, t.most, U[x] == 0)
+    return
+  end
+  keep(i, t)
+end
+
+-- What a denial leaves: nothing is spent, but a clock that stepped back must not hurt twice.
+local function mend(i, t)
+  if t.kind ~= 4 and K[i] ~= 0 and G[i] ~= t.g then
+    -- A full bucket of an older policy is none, and must not come back with the clock.
+    K[i], A[i], B[i] = 0, 0, 0
+    keep(i, t)
+  elseif t.kind == 1 and K[i] == 1 then
+    -- An arrival time that was left too far ahead is brought back.
+    local cu = now + t.cu
+    if A[i] > cu or (A[i] == cu and B[i] > t.cr) then
+      A[i], B[i] = cu, t.cr
+      keep(i, t)
+    end
+  end
+end
 
 -- Take and reserve: spend every item at one instant, not later than the horizon, or nothing.
 local function decide(n, hu, hn)
@@ -54,63 +154,22 @@ local function decide(n, hu, hn)
   local su, sn = now, 0
   for x = 1, n do
     local i, t = I[x], tariff(J[x])
-    if t.kind == 2 then
-      W[x], U[x] = window(i, t)
-      if not W[x] then
-        return '\4'
-      end
-    elseif t.kind == 3 then
-      U[x] = K[i] == 3 and A[i] or 0
-    elseif t.kind == 4 then
-      taken[x] = sweep(Z[x])
-      U[x] = taken[x]
+    if not open_item(x, i, t) then
+      return '\4'
     end
     if behind(i, t) then
       wait = true
-    elseif t.asks then
-      if t.kind == 1 then
-        local m, tu, tr = t.m, 0, 0
-        if K[i] == 1 then
-          tu, tr = A[i], B[i]
-          local cu = now + t.cu
-          if tu > cu or (tu == cu and tr > t.cr) then
-            tu, tr = cu, t.cr
-          end
-        end
-        if HU[i] > 0 then
-          local ru, rr = HU[i] + t.fu, HN[i] * (m / 1000) + t.fr
-          if rr >= m then
-            ru, rr = ru + 1, rr - m
-          end
-          if ru > tu or (ru == tu and rr > tr) then
-            tu, tr = ru, rr
-          end
-        end
-        EU[x], ER[x] = tu, tr
-        if tu < now then
-          tu, tr = now, 0
-        end
-        -- The arrival time after the spend, less the time to full, is when it fits.
-        tu, tr = tu + t.su - t.fu, tr + t.sr - t.fr
-        if tr < 0 then
-          tu, tr = tu - 1, tr + m
-        elseif tr >= m then
-          tu, tr = tu + 1, tr - m
-        end
-        if t.fits == 2 then
-          blocked = true
-        elseif tu > now or (tu == now and tr > 0) then
-          local ns = ceil(tr / (m / 1000))
-          if ns == 1000 then
-            tu, ns = tu + 1, 0
-          end
-          if tu > su or (tu == su and ns > sn) then
-            su, sn = tu, ns
-          end
-        end
-      elseif U[x] + t.cost > t.cap or held(i) then
+    elseif not t.asks then
+      -- Only reported.
+    elseif t.kind == 1 then
+      local eu, en = earliest(x, i, t)
+      if t.fits == 2 then
         blocked = true
+      elseif eu > su or (eu == su and en > sn) then
+        su, sn = eu, en
       end
+    elseif U[x] + t.cost > t.cap or held(i) then
+      blocked = true
     end
   end
   if wait then
@@ -121,54 +180,17 @@ local function decide(n, hu, hn)
     blocked = pause > hu or (pause == hu and sn > hn)
     for x = 1, n do
       local t = tariff(J[x])
-      if t.kind == 2 and t.asks and su >= W[x] * 1000000 then
-        blocked = true
-      end
+      -- Nothing is booked in a later calendar window.
+      blocked = blocked or (t.kind == 2 and t.asks and su >= W[x] * 1000000)
     end
   end
   local answer = told_all(blocked and '\0' or '\1', n)
   for x = 1, n do
     local i, t = I[x], tariff(J[x])
-    if not t.asks then
-      -- Only reported.
-    elseif blocked then
-      if t.kind ~= 4 and K[i] ~= 0 and G[i] ~= t.g then
-        -- A full bucket of an older policy is none: it must not come back with a clock that does.
-        K[i], A[i], B[i] = 0, 0, 0
-        keep(i, t)
-      elseif t.kind == 1 and K[i] == 1 then
-        -- An arrival time that a clock which stepped back left too far ahead is brought back.
-        local cu = now + t.cu
-        if A[i] > cu or (A[i] == cu and B[i] > t.cr) then
-          A[i], B[i] = cu, t.cr
-          keep(i, t)
-        end
-      end
-    elseif t.kind == 1 then
-      local m, tu, tr = t.m, EU[x], ER[x]
-      local sr = sn * (m / 1000)
-      if tu < su or (tu == su and tr < sr) then
-        tu, tr = su, sr
-      end
-      tu, tr = tu + t.su, tr + t.sr
-      if tr >= m then
-        tu, tr = tu + 1, tr - m
-      end
-      K[i], G[i], A[i], B[i] = 1, t.g, tu, tr
-      keep(i, t)
-    elseif t.kind == 2 then
-      K[i], G[i], A[i], B[i] = 2, t.g, W[x], U[x] + t.cost
-      keep(i, t)
-    elseif t.kind == 3 then
-      K[i], G[i], A[i], B[i] = 3, t.g, U[x] + t.cost, 0
-      keep(i, t)
-    else
-      local z, id = Z[x], X[x]
-      if t.cost ~= 1 then
-        call('ZADD', z, t.cost, id .. 's')
-      end
-      call('ZINCRBY', z, t.cost, 'n')
-      lease(z, id, t.most, U[x] == 0)
+    if t.asks and blocked then
+      mend(i, t)
+    elseif t.asks then
+      spend(x, i, t, su, sn)
     end
   end
   return answer

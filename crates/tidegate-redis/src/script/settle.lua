@@ -1,95 +1,97 @@
--- Corrects one entry by the cost of its tariff. The stamp says where a reservation that has not
--- started had left the bucket.
+-- The arrival time of bucket i, as it is stored and as it honestly can be.
+local function arrival(i, t)
+  local tu, tr = 0, 0
+  if K[i] == 1 then
+    tu, tr = A[i], B[i]
+  end
+  local cu = now + t.cu
+  if tu > cu or (tu == cu and tr > t.cr) then
+    return tu, tr, cu, t.cr
+  end
+  return tu, tr, tu, tr
+end
+
+-- Charges bucket i more, into debt if need be, but no deeper than its policy allows.
+local function charge_more(i, t)
+  local m, _, _, eu, er = t.m, arrival(i, t)
+  if eu < now then
+    eu, er = now, 0
+  end
+  local wu, wr = eu + t.su, er + t.sr
+  if wr >= m then
+    wu, wr = wu + 1, wr - m
+  end
+  local bu, br = now + t.du, t.dr
+  if wu > bu or (wu == bu and wr > br) then
+    -- A reservation may have moved the arrival time past the bound: it stays there.
+    if eu < bu or (eu == bu and er < br) then
+      eu, er = bu, br
+    end
+    wu, wr = eu, er
+  end
+  K[i], G[i], A[i], B[i] = 1, t.g, wu, wr
+end
+
+-- Gives tokens back to bucket i, less what others have built on since a reservation that has not
+-- started left it at (sa, sb).
+local function refund(i, t, sa, sb)
+  local m, tu, tr, eu, er = t.m, arrival(i, t)
+  local gu, gr = t.su, t.sr
+  if sa and (tu > sa or (tu == sa and tr > sb)) then
+    gu, gr = gu - (tu - sa), gr - (tr - sb)
+    if gr < 0 then
+      gu, gr = gu - 1, gr + m
+    elseif gr >= m then
+      gu, gr = gu + 1, gr - m
+    end
+  end
+  if K[i] ~= 1 or gu < 0 or (gu == 0 and gr == 0) then
+    return
+  end
+  if eu > now or (eu == now and er > 0) then
+    eu, er = eu - gu, er - gr
+    if er < 0 then
+      eu, er = eu - 1, er + m
+    end
+    if eu < now then
+      eu, er = now, 0
+    end
+  end
+  G[i], A[i], B[i] = t.g, eu, er
+end
+
+-- What is used after a correction of a quota or an allowance.
+local function corrected(used, t, back)
+  if back then
+    return used > t.cost and used - t.cost or 0
+  end
+  -- A lowered quota may leave more used than its bound: a charge then adds nothing.
+  local most = used > t.most and used or t.most
+  return used + t.cost < most and used + t.cost or most
+end
+
+-- Corrects entry i by the cost of its tariff. Flags: 1 gives back, 2 the words of a stamp follow,
+-- 4 there is a stamp that cannot be compared with what is stored.
 local function correct(i, t, flags, started, sa, sb)
   local back, stamped, strange = flags % 2 == 1, floor(flags / 2) % 2 == 1, floor(flags / 4) % 2 == 1
-  if t.kind == 1 then
-    local m, tu, tr = t.m, 0, 0
-    if K[i] == 1 then
-      tu, tr = A[i], B[i]
+  if t.kind == 1 and not back then
+    charge_more(i, t)
+  elseif t.kind == 1 and started then
+    refund(i, t)
+  elseif t.kind == 1 and strange then
+    return
+  elseif t.kind == 1 then
+    refund(i, t, stamped and sa, sb)
+  elseif t.kind == 2 then
+    local ends, used = window(i, t)
+    if back and (strange or (stamped and sa ~= ends)) then
+      -- For an earlier window.
+      return
     end
-    local cu, cr = now + t.cu, t.cr
-    local eu, er = tu, tr
-    if eu > cu or (eu == cu and er > cr) then
-      eu, er = cu, cr
-    end
-    if not back then
-      if eu < now then
-        eu, er = now, 0
-      end
-      local wu, wr = eu + t.su, er + t.sr
-      if wr >= m then
-        wu, wr = wu + 1, wr - m
-      end
-      local bu, br = now + t.du, t.dr
-      if wu > bu or (wu == bu and wr > br) then
-        if eu < bu or (eu == bu and er < br) then
-          eu, er = bu, br
-        end
-        wu, wr = eu, er
-      end
-      K[i], G[i], A[i], B[i] = 1, t.g, wu, wr
-    else
-      if tu == 0 and tr == 0 then
-        return
-      end
-      -- What is given back, less what others have built on.
-      local gu, gr = t.su, t.sr
-      if not started then
-        if strange then
-          return
-        elseif stamped and (tu > sa or (tu == sa and tr > sb)) then
-          gu, gr = gu - (tu - sa), gr - (tr - sb)
-          if gr < 0 then
-            gu, gr = gu - 1, gr + m
-          elseif gr >= m then
-            gu, gr = gu + 1, gr - m
-          end
-        end
-      end
-      if gu < 0 or (gu == 0 and gr == 0) then
-        return
-      end
-      if eu > now or (eu == now and er > 0) then
-        eu, er = eu - gu, er - gr
-        if er < 0 then
-          eu, er = eu - 1, er + m
-        end
-        if eu < now then
-          eu, er = now, 0
-        end
-      end
-      K[i], G[i], A[i], B[i] = 1, t.g, eu, er
-    end
+    K[i], G[i], A[i], B[i] = 2, t.g, ends, corrected(used, t, back)
   else
-    local ends, used = 0, 0
-    if t.kind == 2 then
-      ends, used = window(i, t)
-      if back and (strange or (stamped and sa ~= ends)) then
-        return
-      end
-    elseif K[i] == 3 then
-      used = A[i]
-    end
-    local wanted = used + t.cost
-    if back then
-      wanted = used - t.cost
-      if wanted < 0 then
-        wanted = 0
-      end
-    else
-      local most = t.most
-      if used > most then
-        most = used
-      end
-      if wanted > most then
-        wanted = most
-      end
-    end
-    if t.kind == 2 then
-      K[i], G[i], A[i], B[i] = 2, t.g, ends, wanted
-    else
-      K[i], G[i], A[i], B[i] = 3, t.g, wanted, 0
-    end
+    local used = K[i] == 3 and A[i] or 0
+    K[i], G[i], A[i], B[i] = 3, t.g, corrected(used, t, back), 0
   end
   keep(i, t)
 end
