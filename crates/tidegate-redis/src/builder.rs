@@ -13,7 +13,7 @@ use crate::gather::gather;
 use crate::link::Link;
 use crate::names::Names;
 use crate::pulse::pulse;
-use crate::script::Script;
+use crate::script::Scripts;
 use crate::store::RedisStore;
 
 /// Builds a [`RedisStore`].
@@ -117,13 +117,13 @@ impl RedisBuilder {
         let runtime = Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
         let names = self.prefix.as_deref().map_or_else(|| Ok(Names::default()), Names::new)?;
         #[cfg(feature = "manual-clock")]
-        let script = self.clock.as_deref().map_or_else(Script::new, Script::with_clock_in);
+        let scripts = self.clock.as_deref().map_or_else(Scripts::new, Scripts::with_clock_in);
         #[cfg(not(feature = "manual-clock"))]
-        let script = Script::new();
+        let scripts = Scripts::new();
         let client = self.client()?;
         let node = getrandom::u64().map_err(OpenError::Random)?;
         let leases = getrandom::u64().map_err(OpenError::Random)?;
-        let link = Arc::new(Link::new(client, names, script));
+        let link = Arc::new(Link::new(client, names, scripts));
         let (outbox, inbox) = mpsc::unbounded_channel();
         let store = RedisStore::new(link.clone(), outbox, self.ttl, leases);
         let pulse = pulse(store.downgrade(), node, link.watch());

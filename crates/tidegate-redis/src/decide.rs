@@ -62,8 +62,10 @@ pub(crate) fn step(
     desk: Desk<'_>,
 ) -> Result<Step, StoreError> {
     let verdict = seats.verdict(reader, now)?;
-    if verdict == Verdict::Skipped {
-        return Ok(Step::Again);
+    match verdict {
+        Verdict::Skipped => return Ok(Step::Again),
+        Verdict::Special => return Ok(Step::Special),
+        _ => {}
     }
     let found = found(seats, reader)?;
     if verdict == Verdict::Stale || mode == Mode::Peek {

@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::error::{CallError, Fault};
-use crate::job::{Batch, Job, MOST_JOBS, MOST_KEYS, Replies};
+use crate::job::{Batch, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 use crate::link::{Line, Link};
 use crate::number::Reader;
 
@@ -23,9 +23,13 @@ const FEW: usize = 2;
 /// Full calls go as long as there are fewer under way than this: the line may be long.
 const MANY: usize = 16;
 
+/// A queue is passed over by the other one at most so often.
+const MOST_PASSED: usize = 2;
+
 /// The operations of one caller, and where their answers go.
 #[derive(Debug)]
 pub(crate) struct Parcel {
+    pub(crate) kind: Kind,
     pub(crate) jobs: Vec<Job>,
     pub(crate) answer: oneshot::Sender<Result<Replies, CallError>>,
 }
@@ -43,7 +47,8 @@ pub(crate) async fn gather(link: Arc<Link>, mut inbox: mpsc::UnboundedReceiver<P
         if !gate.is_empty() && (under_way < FEW || (gate.is_full() && under_way < MANY)) {
             flights.under_way.fetch_add(1, Ordering::AcqRel);
             let landing = Landing(flights.clone());
-            send(&link, gate.depart(), landing);
+            let (kind, parcels) = gate.depart();
+            send(&link, kind, parcels, landing);
             continue;
         }
         tokio::select! {
@@ -74,32 +79,72 @@ impl Drop for Landing {
     }
 }
 
-/// Those who wait for the next call, in the order in which they came.
+/// Those who wait for the next call: calls of the two kinds do not mix.
 #[derive(Debug, Default)]
 struct Gate {
-    parcels: VecDeque<Parcel>,
-    jobs: usize,
-    keys: usize,
+    plain: Queue,
+    any: Queue,
 }
 
 impl Gate {
+    fn add(&mut self, parcel: Parcel) {
+        match parcel.kind {
+            Kind::Plain => self.plain.add(parcel),
+            Kind::Any => self.any.add(parcel),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.plain.parcels.is_empty() && self.any.parcels.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.plain.is_full() || self.any.is_full()
+    }
+
+    /// Those who go with the next call, from the queue that is nearer to full; a few of the other
+    /// kind do not wait for ever.
+    fn depart(&mut self) -> (Kind, Vec<Parcel>) {
+        let urgent = |queue: &Queue| !queue.parcels.is_empty() && queue.passed >= MOST_PASSED;
+        let plain = match (urgent(&self.plain), urgent(&self.any)) {
+            (true, _) => true,
+            (false, true) => false,
+            (false, false) => self.plain.jobs >= self.any.jobs && !self.plain.parcels.is_empty(),
+        };
+        let (kind, first, other) = if plain {
+            (Kind::Plain, &mut self.plain, &mut self.any)
+        } else {
+            (Kind::Any, &mut self.any, &mut self.plain)
+        };
+        other.passed += 1;
+        (kind, first.depart())
+    }
+}
+
+/// Waiting parcels in the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    parcels: VecDeque<Parcel>,
+    jobs: usize,
+    keys: usize,
+    /// How often the other queue went first.
+    passed: usize,
+}
+
+impl Queue {
     fn add(&mut self, parcel: Parcel) {
         self.jobs += parcel.jobs.len();
         self.keys += keys(&parcel);
         self.parcels.push_back(parcel);
     }
 
-    fn is_empty(&self) -> bool {
-        self.parcels.is_empty()
-    }
-
     fn is_full(&self) -> bool {
         self.jobs >= MOST_JOBS || self.keys >= MOST_KEYS || self.parcels.len() >= MOST_JOBS
     }
 
-    /// Those who go with the next call: as many as fit, at least one. Whoever has left meanwhile
-    /// does not go.
+    /// As many as fit, at least one. Whoever has left meanwhile does not go.
     fn depart(&mut self) -> Vec<Parcel> {
+        self.passed = 0;
         let (mut parcels, mut jobs, mut all_keys) = (Vec::new(), 0, 0);
         while let Some(parcel) = self.parcels.pop_front() {
             let (own_jobs, own_keys) = (parcel.jobs.len(), keys(&parcel));
@@ -123,11 +168,12 @@ fn keys(parcel: &Parcel) -> usize {
 }
 
 /// Sends a call on its way, or says why there is none.
-fn send(link: &Arc<Link>, parcels: Vec<Parcel>, landing: Landing) {
+fn send(link: &Arc<Link>, kind: Kind, parcels: Vec<Parcel>, landing: Landing) {
     match link.line() {
         _ if parcels.is_empty() => {}
         Line::Up(connection, number) => {
-            tokio::spawn(fly(link.clone(), (connection, number), parcels, landing));
+            let line = (connection, number);
+            tokio::spawn(fly(link.clone(), line, (kind, parcels), landing));
         }
         Line::Down(fault) => refuse(parcels, &fault.into()),
         Line::Trying => {
@@ -141,10 +187,10 @@ fn send(link: &Arc<Link>, parcels: Vec<Parcel>, landing: Landing) {
 async fn fly(
     link: Arc<Link>,
     line: (MultiplexedConnection, u64),
-    parcels: Vec<Parcel>,
+    (kind, parcels): (Kind, Vec<Parcel>),
     landing: Landing,
 ) {
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(kind);
     for parcel in &parcels {
         batch.add(&parcel.jobs);
     }
@@ -198,7 +244,7 @@ mod tests {
         let item = Item { other: Some(Names::default().nodes()), ..Item::default() };
         let (answer, answered) = oneshot::channel();
         let jobs = (0..jobs).map(|_| Job::new(Code::Beat).with(item.clone())).collect();
-        (Parcel { jobs, answer }, answered)
+        (Parcel { kind: Kind::Any, jobs, answer }, answered)
     }
 
     #[test]
@@ -210,9 +256,9 @@ mod tests {
             waiting.push(answered);
         }
         assert!(gate.is_full());
-        assert_eq!(gate.depart().len(), MOST_JOBS);
+        assert_eq!(gate.depart().1.len(), MOST_JOBS);
         assert!(!gate.is_full());
-        assert_eq!(gate.depart().len(), 37);
+        assert_eq!(gate.depart().1.len(), 37);
         assert!(gate.is_empty());
         // One that fills a call alone goes alone, and the next one does not overtake it.
         for jobs in [60, 5, 1] {
@@ -220,7 +266,7 @@ mod tests {
             gate.add(parcel);
             waiting.push(answered);
         }
-        assert_eq!([gate.depart().len(), gate.depart().len()], [1, 2]);
+        assert_eq!([gate.depart().1.len(), gate.depart().1.len()], [1, 2]);
     }
 
     /// A caller may give up while calls are under way. What it asked for is then not done.
@@ -232,9 +278,29 @@ mod tests {
         gate.add(first);
         gate.add(second);
         drop(gone);
-        let parcels = gate.depart();
+        let (_, parcels) = gate.depart();
         assert_eq!(parcels.len(), 1);
         assert_eq!(parcels[0].jobs.len(), 2);
-        assert_eq!((gate.jobs, gate.keys), (0, 0));
+        assert_eq!((gate.any.jobs, gate.any.keys), (0, 0));
+    }
+
+    /// Calls of the two kinds do not mix, and neither kind starves the other.
+    #[test]
+    fn both_kinds_go() {
+        let (mut gate, mut waiting) = (Gate::default(), Vec::new());
+        let mut kinds = Vec::new();
+        for _ in 0..6 {
+            for kind in [Kind::Plain, Kind::Plain, Kind::Any] {
+                let (mut parcel, answered) = parcel(1);
+                parcel.kind = kind;
+                gate.add(parcel);
+                waiting.push(answered);
+            }
+            kinds.push(gate.depart().0);
+        }
+        assert_eq!(kinds[..4], [Kind::Plain, Kind::Plain, Kind::Any, Kind::Plain]);
+        while !gate.is_empty() {
+            assert!(!gate.depart().1.is_empty());
+        }
     }
 }

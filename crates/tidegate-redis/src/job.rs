@@ -13,8 +13,18 @@ use crate::tariff::Tariff;
 
 /// The most operations that are gathered into one call.
 pub(crate) const MOST_JOBS: usize = 64;
-/// The most keys that one call reads: more would stop the server for too long.
-pub(crate) const MOST_KEYS: usize = 256;
+/// The most keys that one call reads: more would stop the server for too long. The short script
+/// numbers them by a byte.
+pub(crate) const MOST_KEYS: usize = 255;
+
+/// What a call may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Takes on token buckets, one for each caller: the short script.
+    Plain,
+    #[default]
+    Any,
+}
 
 /// What the script knows by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +80,12 @@ impl Job {
         self
     }
 
+    /// Whether the short script may do.
+    pub(crate) fn is_plain(&self) -> bool {
+        let bucket = |item: &Item| item.tariff.as_ref().is_some_and(|tariff| tariff[0] == 1);
+        self.code == Code::Take && self.items.iter().all(bucket)
+    }
+
     pub(crate) fn keys(&self) -> usize {
         let keys =
             |item: &Item| usize::from(item.entry.is_some()) + usize::from(item.other.is_some());
@@ -87,6 +103,7 @@ pub(crate) struct Replies {
 /// The operations of several callers in one call.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'j> {
+    kind: Kind,
     entries: Numbered<'j, Name>,
     others: Numbered<'j, Name>,
     tariffs: Numbered<'j, Tariff>,
@@ -95,8 +112,20 @@ pub(crate) struct Batch<'j> {
 }
 
 impl<'j> Batch<'j> {
+    /// A call of this kind, with nothing in it yet.
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Adds the operations of one caller, which are carried out in order.
     pub(crate) fn add(&mut self, jobs: &'j [Job]) {
+        if self.kind == Kind::Plain {
+            return jobs.iter().for_each(|job| self.add_plain(job));
+        }
         self.parcels += 1;
         // A parcel holds at most 64 operations.
         self.bytes.push(u8::try_from(jobs.len()).unwrap_or(u8::MAX));
@@ -119,6 +148,16 @@ impl<'j> Batch<'j> {
         }
     }
 
+    /// A take as the short script reads it.
+    fn add_plain(&mut self, job: &'j Job) {
+        self.bytes.push(byte(job.items.len()));
+        for item in &job.items {
+            let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
+            let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariffs.number(tariff));
+            self.bytes.extend([byte(entry.into()), byte(tariff.into())]);
+        }
+    }
+
     /// The command that carries everything out.
     pub(crate) fn command(&self, command: &str, script: &str) -> Cmd {
         let (entries, others) = (&self.entries.all, &self.others.all);
@@ -128,8 +167,10 @@ impl<'j> Batch<'j> {
             cmd.arg(name.as_bytes());
         }
         let mut head = Vec::with_capacity(4 + self.bytes.len());
-        head.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_le_bytes());
-        head.extend(self.parcels.to_le_bytes());
+        if self.kind == Kind::Any {
+            head.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_le_bytes());
+            head.extend(self.parcels.to_le_bytes());
+        }
         head.extend_from_slice(&self.bytes);
         cmd.arg(head);
         for tariff in &self.tariffs.all {
@@ -137,6 +178,11 @@ impl<'j> Batch<'j> {
         }
         cmd
     }
+}
+
+/// A call has at most 255 keys, and no more items than keys.
+fn byte(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
 }
 
 /// Things in the order in which they came, each once, numbered from one.
@@ -174,6 +220,8 @@ pub(crate) enum Verdict {
     OtherWindows,
     /// An operation before it must be carried out again first.
     Skipped,
+    /// Too special for the short script; nothing was done.
+    Special,
 }
 
 impl Verdict {
@@ -186,6 +234,7 @@ impl Verdict {
             4 => Self::OtherWindows,
             5 => Self::Skipped,
             6 => return Err(Fault::NotOurs),
+            7 => Self::Special,
             _ => return Err(Fault::Nonsense),
         })
     }

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::error::{CallError, Fault};
 use crate::job::Batch;
 use crate::names::{FORMAT, Names};
-use crate::script::Script;
+use crate::script::Scripts;
 
 /// How long a connection may take, and how long an answer: after that the line is given up.
 /// Callers wait less; see the time-out of `tidegate::Guarded`.
@@ -34,7 +34,7 @@ pub(crate) enum Line {
 pub(crate) struct Link {
     client: Client,
     pub(crate) names: Names,
-    pub(crate) script: Script,
+    scripts: Scripts,
     line: watch::Sender<Line>,
     /// The number of the last connection that somebody found broken.
     broken: watch::Sender<u64>,
@@ -43,11 +43,11 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub(crate) fn new(client: Client, names: Names, script: Script) -> Self {
+    pub(crate) fn new(client: Client, names: Names, scripts: Scripts) -> Self {
         Self {
             client,
             names,
-            script,
+            scripts,
             line: watch::Sender::new(Line::Trying),
             broken: watch::Sender::new(0),
             nodes: AtomicU32::new(0),
@@ -106,7 +106,7 @@ impl Link {
         (mut connection, number): (MultiplexedConnection, u64),
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
-        let answer = self.script.call(&mut connection, batch).await;
+        let answer = self.scripts.of(batch.kind()).call(&mut connection, batch).await;
         if let Err(CallError::TimedOut | CallError::Fault(Fault::Broken(_))) = answer {
             self.found_broken(number);
         }
@@ -159,7 +159,7 @@ impl Link {
         let mut connection = line.map_err(|error| Fault::NotConnected(error.to_string()))?;
         self.check_format(&mut connection).await?;
         self.warn_of_eviction(&mut connection).await;
-        self.script.reconnected().await;
+        self.scripts.reconnected().await;
         Ok(connection)
     }
 

@@ -55,6 +55,8 @@ pub(crate) enum Step {
     Learn(usize, u64),
     /// An operation before it must be done again first.
     Again,
+    /// Too special for the short script: ask the long one.
+    Special,
 }
 
 impl<'a> Plan<'a> {

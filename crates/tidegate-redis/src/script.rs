@@ -5,15 +5,15 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::error::{CallError, Fault};
-use crate::job::Batch;
+use crate::job::{Batch, Kind};
 use crate::link::failed;
 
 /// The line of the script that reads the server's clock.
 #[cfg(feature = "manual-clock")]
 const CLOCK_LINE: &str = "redis.call('TIME')";
 
-/// The parts of the script, in order; together they are one chunk.
-const SOURCE: &str = concat!(
+/// The parts of the long script, in order; together they are one chunk.
+const LONG: &str = concat!(
     include_str!("script/head.lua"),
     include_str!("script/entries.lua"),
     include_str!("script/tariffs.lua"),
@@ -23,7 +23,53 @@ const SOURCE: &str = concat!(
     include_str!("script/operations.lua"),
 );
 
-/// The script and what is known of the server's copy.
+/// The short script: a long one makes its functions anew with every call, and most calls need none.
+const SHORT: &str = include_str!("script/plain.lua");
+
+/// Both scripts.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    long: Script,
+    short: Script,
+}
+
+impl Scripts {
+    /// The scripts, with the clock of the server.
+    pub(crate) fn new() -> Self {
+        Self::with(str::to_owned)
+    }
+
+    /// The scripts with a clock that a test sets: seconds and microseconds in a list of the server.
+    #[cfg(feature = "manual-clock")]
+    pub(crate) fn with_clock_in(list: &str) -> Self {
+        let clock = format!("redis.call('LRANGE', '{list}', 0, 1)");
+        Self::with(|source| {
+            assert_eq!(source.matches(CLOCK_LINE).count(), 1, "a script reads the clock once");
+            source.replace(CLOCK_LINE, &clock)
+        })
+    }
+
+    fn with(source: impl Fn(&str) -> String) -> Self {
+        Self { long: Script::from_source(source(LONG)), short: Script::from_source(source(SHORT)) }
+    }
+
+    /// The script for a kind of call.
+    pub(crate) fn of(&self, kind: Kind) -> &Script {
+        match kind {
+            Kind::Plain => &self.short,
+            Kind::Any => &self.long,
+        }
+    }
+
+    /// Forgets what was known of the server: it may be another one.
+    pub(crate) async fn reconnected(&self) {
+        for script in [&self.long, &self.short] {
+            *script.copy.lock().await = Copy::Missing;
+        }
+    }
+}
+
+/// A script and what is known of the server's copy.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: String,
@@ -43,27 +89,9 @@ enum Copy {
 }
 
 impl Script {
-    /// The script, with the clock of the server.
-    pub(crate) fn new() -> Self {
-        Self::from_source(SOURCE.to_owned())
-    }
-
-    /// The script with a clock that a test sets: seconds and microseconds in a list of the server.
-    #[cfg(feature = "manual-clock")]
-    pub(crate) fn with_clock_in(list: &str) -> Self {
-        let clock = format!("redis.call('LRANGE', '{list}', 0, 1)");
-        assert_eq!(SOURCE.matches(CLOCK_LINE).count(), 1, "the script reads the clock once");
-        Self::from_source(SOURCE.replace(CLOCK_LINE, &clock))
-    }
-
     fn from_source(source: String) -> Self {
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash, copy: Mutex::new(Copy::Missing) }
-    }
-
-    /// Forgets what was known of the server: it may be another one.
-    pub(crate) async fn reconnected(&self) {
-        *self.copy.lock().await = Copy::Missing;
     }
 
     /// Carries a batch out. Only a call that the server has not carried out for want of the script

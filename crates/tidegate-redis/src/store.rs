@@ -19,7 +19,7 @@ use crate::decide::Mode;
 use crate::enrol::Rolls;
 use crate::error::{CallError, Fault};
 use crate::gather::Parcel;
-use crate::job::{Code, Job, MOST_JOBS, MOST_KEYS, Replies};
+use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 use crate::link::Link;
 use crate::plan::{Desk, Plan, Step, lease_job};
 use crate::roll::Roll;
@@ -130,7 +130,9 @@ impl RedisStore {
         let (mut done, mut tries) = (0, 0);
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
-            let again = self.round(rest, answers).await;
+            // Whatever is tried again is not plain any more.
+            let kind = if tries == 0 { Kind::Plain } else { Kind::Any };
+            let again = self.round(rest, kind, answers).await;
             done += answers.len() - before;
             tries = if answers.len() > before { 0 } else { tries + 1 };
             match again {
@@ -153,6 +155,7 @@ impl RedisStore {
     async fn round(
         &self,
         operations: &[Operation<'_>],
+        kind: Kind,
         answers: &mut Answers,
     ) -> Result<(), StoreError> {
         let mut plans: SmallVec<[Result<(Plan<'_>, Asked), StoreError>; 1]> = SmallVec::new();
@@ -170,7 +173,7 @@ impl RedisStore {
             }
         }
         let mut replies =
-            if jobs.is_empty() { Ok(Replies::default()) } else { self.send(jobs).await };
+            if jobs.is_empty() { Ok(Replies::default()) } else { self.send_as(kind, jobs).await };
         let now_us = replies.as_ref().map_or(0, |replies| replies.now_us);
         let mut each = replies.as_mut().map(|replies| replies.each.drain(..));
         for plan in plans {
@@ -182,7 +185,7 @@ impl RedisStore {
                     let reply = each.next().ok_or(Fault::Nonsense)?;
                     match plan.step(&reply, now_us, self.desk()) {
                         Ok(Step::Done(answer)) => Ok(answer),
-                        Ok(Step::Again) => return Ok(()),
+                        Ok(Step::Again | Step::Special) => return Ok(()),
                         Ok(Step::Learn(index, number)) => {
                             return self.learn(&plan, index, number).await;
                         }
@@ -286,9 +289,16 @@ impl RedisStore {
     }
 
     pub(crate) async fn send(&self, jobs: Vec<Job>) -> Result<Replies, CallError> {
+        self.send_as(Kind::Any, jobs).await
+    }
+
+    /// Sends one operation of a caller as plain if that is allowed and it is.
+    async fn send_as(&self, kind: Kind, jobs: Vec<Job>) -> Result<Replies, CallError> {
+        let plain = kind == Kind::Plain && matches!(jobs.as_slice(), [job] if job.is_plain());
+        let kind = if plain { Kind::Plain } else { Kind::Any };
         let (answer, answered) = oneshot::channel();
         let ended = CallError::Fault(Fault::Ended);
-        if self.0.outbox.send(Parcel { jobs, answer }).is_err() {
+        if self.0.outbox.send(Parcel { kind, jobs, answer }).is_err() {
             return Err(ended);
         }
         answered.await.unwrap_or(Err(ended))
