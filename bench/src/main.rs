@@ -2,8 +2,8 @@
 //!
 //! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
 //! were measured in turns depend on them much less. So every table has both, and documents quote
-//! the ratios. Run it as `cargo xtask bench core` and
-//! `cargo xtask bench pacing`.
+//! the ratios. Run it as `cargo xtask bench core`,
+//! `cargo xtask bench pacing` and `cargo xtask bench redis`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
 
 mod contender;
@@ -13,8 +13,11 @@ mod machine;
 mod measure;
 mod pacing;
 mod progress;
+mod remote;
 mod report;
 mod stopwatch;
+
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
@@ -40,6 +43,19 @@ enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Decisions through Redis: this store, a plain GCRA script by EVALSHA, redis-cell and `INCR`;
+    /// and the latency around a killed server.
+    Redis {
+        /// Fewer and shorter runs: about 20 seconds, for a first look.
+        #[arg(long)]
+        quick: bool,
+        /// The module redis-cell, built. The task `bench redis` builds it.
+        #[arg(long, value_name = "FILE")]
+        redis_cell: Option<PathBuf>,
+        /// Why there is none.
+        #[arg(long, hide = true, default_value = "no module was given")]
+        without_redis_cell: String,
+    },
     /// One crowd in a process of its own; `pacing` starts these.
     #[command(hide = true)]
     Crowd {
@@ -55,6 +71,10 @@ fn main() -> anyhow::Result<()> {
     match Arguments::parse().bench {
         Bench::Core { quick } => decisions::run(effort(quick)),
         Bench::Pacing { quick } => pacing::run(effort(quick), pacing::waiters(quick)),
+        Bench::Redis { quick, redis_cell, without_redis_cell } => {
+            let pace = if quick { remote::QUICK } else { remote::THOROUGH };
+            remote::run(pace, redis_cell.ok_or(without_redis_cell))
+        }
         Bench::Crowd { role, waiters } => pacing::crowd_alone(role, waiters),
     }
 }

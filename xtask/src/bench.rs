@@ -1,5 +1,7 @@
 //! Running the benchmarks, optimised as far as the compiler goes.
 
+mod cell;
+
 use anyhow::Result;
 use clap::Subcommand;
 
@@ -21,6 +23,13 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Decisions through Redis: this store, a plain GCRA script by EVALSHA, redis-cell and `INCR`;
+    /// and the latency around a killed server.
+    Redis {
+        /// Fewer and shorter runs: about 20 seconds, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 /// Builds and runs a benchmark.
@@ -30,10 +39,17 @@ pub(crate) fn run(bench: Bench) -> Result<()> {
     let (name, quick) = match bench {
         Bench::Core { quick } => ("core", quick),
         Bench::Pacing { quick } => ("pacing", quick),
+        Bench::Redis { quick } => ("redis", quick),
     };
     command.arg(name);
     if quick {
         command.arg("--quick");
+    }
+    if let Bench::Redis { .. } = bench {
+        match cell::build() {
+            Ok(module) => command.arg("--redis-cell").arg(module),
+            Err(error) => command.arg("--without-redis-cell").arg(format!("{error:#}")),
+        };
     }
     process::run(command)
 }

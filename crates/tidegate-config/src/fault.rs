@@ -1,5 +1,6 @@
 //! What is wrong, where, and which rule it breaks. Never the first mistake only.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -169,7 +170,7 @@ fn suggestion(nearest: Option<&str>, known: &[&str]) -> String {
 pub struct Fault {
     /// The path of the key, such as `limits.client.capacity`; empty for the text as a whole.
     pub key: String,
-    /// The value as it was given, cut to a line.
+    /// The value as it was given, cut to a line; `None` if it may hold a password.
     pub value: Option<String>,
     /// The rule it breaks.
     pub rule: Rule,
@@ -181,10 +182,12 @@ impl Fault {
     /// The mistake of this value.
     #[must_use]
     pub fn at(path: Path<'_>, value: &Value<'_>, rule: Rule) -> Self {
-        // A store's address may hold a password, and a table does not fit a line.
-        let secret =
-            matches!(rule, Rule::StoreNotServed { .. } | Rule::StoreUrl | Rule::RedisUrl(_));
-        let hidden = secret || matches!(value.node, Node::Table(_));
+        let hidden = match &value.node {
+            // A table does not fit a line.
+            Node::Table(_) => true,
+            Node::Text(text) => path.may_hide(text),
+            _ => path.may_hide(""),
+        };
         let shown = (!hidden).then(|| value.to_string());
         Self { key: path.to_string(), value: shown, rule, span: value.span.clone() }
     }
@@ -199,7 +202,31 @@ impl fmt::Display for Fault {
         if !self.key.is_empty() {
             f.write_str(": ")?;
         }
-        self.rule.fmt(f)
+        match &self.rule {
+            Rule::RedisUrl(rule) => rule.fmt(f),
+            // Some rules repeat what they refuse.
+            rule => f.write_str(&without_credentials(&rule.to_string())),
+        }
+    }
+}
+
+/// Whether a text may hold a password: an address with a user, wherever it was put.
+pub(crate) fn is_secret(text: &str) -> bool {
+    credentials(text).is_some()
+}
+
+/// The bytes between the scheme of an address and its host. A password may hold anything that an
+/// address can, so the last sign that can end it does.
+fn credentials(text: &str) -> Option<Range<usize>> {
+    let start = text.find("://")? + "://".len();
+    let end = text.rfind('@').filter(|end| *end >= start)?;
+    Some(start..end)
+}
+
+fn without_credentials(text: &str) -> Cow<'_, str> {
+    match credentials(text) {
+        Some(range) => format!("{}...{}", &text[..range.start], &text[range.end..]).into(),
+        None => text.into(),
     }
 }
 

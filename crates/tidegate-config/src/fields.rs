@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
-use crate::fault::{Fault, Rule};
+use crate::fault::{Fault, Rule, is_secret};
 use crate::value::{Entry, Node, Value};
 
 /// Where in the tree of keys a value stands, such as `limits.client.rate` or `charges[1].cost`.
@@ -18,6 +18,20 @@ pub enum Path<'p> {
     Key(&'p Path<'p>, &'p str),
     /// An item of a list.
     Index(&'p Path<'p>, usize),
+}
+
+impl Path<'_> {
+    /// Whether a text that stands here may hold a password. The section of the store is where its
+    /// address is put, and so is any of its keys by mistake; there only plain words are shown.
+    pub(crate) fn may_hide(&self, text: &str) -> bool {
+        match *self {
+            Self::Key(Path::Root, "store") => true,
+            Self::Key(Path::Key(Path::Root, "store"), key) => {
+                key == "url" || text.contains([':', '/', '@'])
+            }
+            _ => is_secret(text),
+        }
+    }
 }
 
 impl fmt::Display for Path<'_> {
@@ -34,9 +48,13 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Writes a key; one that a stranger made up is quoted, without control characters, and cut.
+/// Writes a key; one that a stranger made up is quoted, without control characters, and cut. One
+/// that may hold a password is not shown.
 fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
     const SHOWN: usize = 64;
+    if is_secret(key) {
+        return f.write_str("\"...\"");
+    }
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-?".contains(&b);
     if key.len() <= SHOWN && !key.is_empty() && key.bytes().all(plain) {
         return f.write_str(key);

@@ -19,6 +19,15 @@ pub enum RedisUrlError {
          characters of a password are written as in %40"
     )]
     Malformed,
+    /// A user, but nothing to prove it by; or nothing at all before the `@`.
+    #[error(
+        "must have a password after the user, as in redis://user:password@host, or none of the \
+         two; a password alone is written as in redis://:password@host"
+    )]
+    NoPassword,
+    /// A user or a password that is no text once its escapes are undone.
+    #[error("must have a user and a password that are UTF-8 once escapes such as %40 are undone")]
+    NotUtf8,
     /// A port that is none.
     #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
     Port,
@@ -101,23 +110,45 @@ impl FromStr for RedisUrl {
             Some((credentials, server)) => (Some(credentials), server),
             None => (None, authority),
         };
-        if !credentials.is_none_or(is_credentials) {
-            return Err(RedisUrlError::Malformed);
+        if let Some(credentials) = credentials {
+            check_credentials(credentials)?;
         }
         let (host, port) = host_and_port(server)?;
         let database = match path {
             "" => 0,
-            path => number(path).ok_or(RedisUrlError::Database)?,
+            // Clients count with a sign.
+            path => number::<i32>(path).ok_or(RedisUrlError::Database)?.unsigned_abs(),
         };
         Ok(Self { text: text.to_owned(), tls, host: host.to_owned(), port, database })
     }
 }
 
-/// Printable characters of ASCII, of which those that mean something in an address are escaped.
-fn is_credentials(text: &str) -> bool {
-    let escapes = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    let plain = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@');
-    plain && text.split('%').skip(1).all(escapes)
+/// Printable characters of ASCII, of which those that mean something in an address are escaped: a
+/// user, who may be missing, and a password.
+fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
+    if !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@') {
+        return Err(RedisUrlError::Malformed);
+    }
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    for part in [user, password] {
+        let bytes = unescaped(part).ok_or(RedisUrlError::Malformed)?;
+        std::str::from_utf8(&bytes).map_err(|_| RedisUrlError::NotUtf8)?;
+    }
+    if password.is_empty() { Err(RedisUrlError::NoPassword) } else { Ok(()) }
+}
+
+/// The bytes that a text with escapes stands for.
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        // Parsing alone would allow a sign.
+        let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        bytes.push(hex.then(|| u8::from_str_radix(digits, 16).ok())??);
+        bytes.extend(rest.bytes());
+    }
+    Some(bytes)
 }
 
 fn host_and_port(server: &str) -> Result<(&str, u16), RedisUrlError> {
@@ -190,6 +221,7 @@ mod tests {
             ("redis://[fd00::7]:65535/1", "[fd00::7] 65535 1"),
             ("redis://:secret@host", "host 6379 0"),
             ("redis://user:secret%40%2F@host:7", "host 7 0"),
+            ("redis://:p%C3%A4ss@host/2147483647", "host 6379 2147483647"),
             ("redis://user:secret!$&'()*+,;=:x@[::1]:7/3", "[::1] 7 3"),
         ] {
             assert_eq!(read(text), Ok((shown.to_owned(), false)), "{text}");
@@ -200,7 +232,7 @@ mod tests {
 
     #[test]
     fn other_addresses_are_refused_without_being_repeated() {
-        use RedisUrlError::{Database, Extra, Malformed, Port};
+        use RedisUrlError::{Database, Extra, Malformed, NoPassword, NotUtf8, Port};
         for (text, error) in [
             ("redis:host", Malformed),
             ("redis://", Malformed),
@@ -210,6 +242,13 @@ mod tests {
             ("redis://user:sec ret@host", Malformed),
             ("redis://user:secret%4@host", Malformed),
             ("redis://user:secret%zz@host", Malformed),
+            ("redis://user:secret%+f@host", Malformed),
+            ("redis://user:secret%FF@host", NotUtf8),
+            ("redis://%C3:secret@host", NotUtf8),
+            ("redis://secret@host", NoPassword),
+            ("redis://user:@host", NoPassword),
+            ("redis://:@host", NoPassword),
+            ("redis://@host", NoPassword),
             ("redis://us/er:secret@host", Database),
             ("redis://host name", Malformed),
             ("redis://::1", Malformed),
@@ -225,6 +264,7 @@ mod tests {
             ("redis://host:secret", Port),
             ("redis://host/x", Database),
             ("redis://host/-1", Database),
+            ("redis://host/2147483648", Database),
             ("redis://host/0/1", Database),
             ("redis://host/0?protocol=resp3", Extra),
             ("rediss://host/#insecure", Extra),

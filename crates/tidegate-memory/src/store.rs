@@ -126,6 +126,22 @@ impl MemoryStore {
         })
     }
 
+    /// The number of this store on its receipts, by which it knows them again.
+    ///
+    /// ```
+    /// use tidegate_core::{Limit, Policy};
+    /// use tidegate_memory::MemoryStore;
+    /// let store = MemoryStore::new();
+    /// let limit = Limit::named("client", Policy::per_second(1).build()?)?;
+    /// let grant = store.take_one(&limit, "alice".into(), 1).granted();
+    /// assert_eq!(grant.map(|grant| grant.receipt.issuer()), Some(store.issuer()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn issuer(&self) -> u64 {
+        self.issuer
+    }
+
     /// The time by the store's clock.
     #[must_use]
     pub fn now(&self) -> Time {

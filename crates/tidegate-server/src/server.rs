@@ -4,12 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::{GuardError, GuardStats, Guarded, StoreState};
 use tidegate::{Engine, MemoryError, MemoryStore, Store};
 use tidegate_config::{Plan, StorePlan, StoreUrl};
 use tidegate_redis::{OpenError, RedisStore};
 
-use crate::door::http::{Bounds, Guard, HttpDoor};
+use crate::door::http::{Bounds, Guard, HttpDoor, Troubles};
 use crate::drain::{Drain, Drained, GRACE};
 use crate::listen;
 use crate::served::Served;
@@ -24,6 +24,9 @@ pub enum StartError {
     /// The shared store cannot be opened, whether or not its server is there.
     #[error("the shared store cannot be opened: {0}")]
     SharedStore(#[from] OpenError),
+    /// The shared store cannot be guarded.
+    #[error("the shared store cannot be guarded: {0}")]
+    Guard(#[from] GuardError),
     /// A store of a kind that this version does not have.
     #[error("this version cannot open the configured store")]
     UnknownStore,
@@ -67,8 +70,17 @@ fn advice(error: &io::Error) -> &'static str {
 pub struct Server {
     plan: Plan,
     /// Open already, or else opened with the doors.
-    store: Option<Arc<dyn Store>>,
+    store: Option<Opened>,
     max_keys: Option<usize>,
+}
+
+/// A store that is open.
+#[derive(Debug)]
+enum Opened {
+    /// One that always answers.
+    Sure(Arc<dyn Store>),
+    /// One that may fail, and so is behind a guard.
+    Guarded(Guarded<dyn Store>),
 }
 
 impl Server {
@@ -88,7 +100,7 @@ impl Server {
 
     /// A server on a store that is open already, whatever the plan says of it.
     pub fn with_store(plan: &Plan, store: Arc<dyn Store>) -> Self {
-        Self { plan: plan.clone(), store: Some(store), max_keys: None }
+        Self { plan: plan.clone(), store: Some(Opened::Sure(store)), max_keys: None }
     }
 
     /// A server on a store that is open already and may fail: behind a guard, with the failure
@@ -97,7 +109,8 @@ impl Server {
     /// # Errors
     /// When the guard has no memory to decide in.
     pub fn with_shared_store(plan: &Plan, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        Ok(Self::with_store(plan, guarded(&plan.store, store)?))
+        let store = Some(guarded(&plan.store, store)?);
+        Ok(Self { plan: plan.clone(), store, max_keys: None })
     }
 
     /// How many keys the memory of the store is enough for, if that is known.
@@ -111,9 +124,13 @@ impl Server {
     /// # Errors
     /// When the store cannot be opened or an address cannot be listened on. No door is open then.
     pub async fn open(self) -> Result<Running, StartError> {
-        let store = match self.store {
-            Some(store) => store,
+        let opened = match self.store {
+            Some(opened) => opened,
             None => open_store(&self.plan.store).await?,
+        };
+        let (store, guarded): (Arc<dyn Store>, _) = match opened {
+            Opened::Sure(store) => (store, None),
+            Opened::Guarded(guarded) => (Arc::new(guarded.clone()), Some(guarded)),
         };
         let address = self.plan.listen.http.value;
         let (listener, http) = listen::bind(address).await.map_err(|source| StartError::Bind {
@@ -123,19 +140,20 @@ impl Server {
         })?;
         let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
         let served = Arc::new(Served::new(&self.plan.limits));
-        let door = HttpDoor { engine: Engine::on(store), served, guard, bounds: Bounds::default() };
+        let (engine, bounds) = (Engine::on(store), Bounds::default());
+        let door = HttpDoor { engine, served, guard, bounds, troubles: Troubles::default() };
         let mut drain = Drain::new();
         let stop = drain.signal();
         drain.watch(door.serve(listener, stop));
         tracing::info!(%http, "the http door is open");
-        Ok(Running { http, drain })
+        Ok(Running { http, drain, guarded })
     }
 }
 
 /// Opens the store that a plan names. One that can fail is put behind a guard.
-async fn open_store(plan: &StorePlan) -> Result<Arc<dyn Store>, StartError> {
+async fn open_store(plan: &StorePlan) -> Result<Opened, StartError> {
     match &plan.url.value {
-        StoreUrl::Memory => Ok(Arc::new(open_memory(plan)?)),
+        StoreUrl::Memory => Ok(Opened::Sure(Arc::new(open_memory(plan)?))),
         StoreUrl::Redis(url) => {
             let store = RedisStore::builder(url.with_credentials()).open()?;
             // A server that is away is no reason not to start: the failure rules decide until it
@@ -157,12 +175,13 @@ fn open_memory(plan: &StorePlan) -> Result<MemoryStore, StartError> {
 }
 
 /// A guard around a store, with the failure rules of a plan.
-fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Arc<dyn Store>, StartError> {
+fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Opened, StartError> {
     let guard = Guarded::builder(store)
         .default_rule(plan.on_failure.value)
         .expected_nodes(plan.expected_nodes.value)
-        .max_memory(plan.max_memory.value.bytes());
-    Ok(Arc::new(guard.build()?))
+        .max_memory(plan.max_memory.value.bytes())
+        .overflow(plan.overflow.value);
+    Ok(Opened::Guarded(guard.build()?))
 }
 
 /// A server whose doors are open.
@@ -171,6 +190,7 @@ fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Arc<dyn Store>, St
 pub struct Running {
     http: SocketAddr,
     drain: Drain,
+    guarded: Option<Guarded<dyn Store>>,
 }
 
 impl Running {
@@ -178,6 +198,18 @@ impl Running {
     #[must_use]
     pub fn http(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Whether the store is asked at present; `None` if it is one that cannot fail.
+    #[must_use]
+    pub fn store_state(&self) -> Option<StoreState> {
+        self.guarded.as_ref().map(Guarded::state)
+    }
+
+    /// What has been counted about a store that can fail.
+    #[must_use]
+    pub fn store_stats(&self) -> Option<GuardStats> {
+        self.guarded.as_ref().map(Guarded::stats)
     }
 
     /// Stops accepting, answers what is under way, and gives up after [`GRACE`].

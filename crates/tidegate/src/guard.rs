@@ -4,11 +4,13 @@
 //! [`Guarded`] is itself a store. It does three things for the one inside:
 //!
 //! - **Time-out.** No call outlives it: 50 ms unless set otherwise, or three quarters of the
-//!   caller's deadline if that is less ([`within`]). A call that timed out may have been charged;
-//!   nothing is ever sent again.
+//!   caller's deadline if that is less ([`within`]), to the millisecond. A call that timed out may
+//!   have been charged; nothing but holds is ever sent again.
 //! - **Breaker.** After three failures in a row the store is down: callers do not touch it any
 //!   more and are answered at once. One task probes it in the background, after 100 ms at first
 //!   and every 5 s at the most, each time up to a quarter earlier; the first answer brings it back.
+//!   A call that its caller's own deadline cut short counts for nothing, but has the store probed
+//!   with the whole time-out; if that is not answered, the store is down too.
 //! - **Failure rules.** A [`FailureRule`] belongs to a limit ([`Limit::on_failure`]); without one
 //!   calendar quotas are closed and other limits follow the guard's default, which is local. In a
 //!   list, a closed limit that is to be charged denies all of it, open ones are allowed and
@@ -16,11 +18,16 @@
 //!   never denied. Every decision made so says it ([`Decision::degraded`]), by the strictest rule
 //!   in the list.
 //!
+//! Where the store is not to blame, nothing is open: limits with that rule are local for an
+//! operation that a working store cannot carry out ([`StoreError::Rejected`]), for a caller whose
+//! own deadline has passed or cut the call short, and outside of any runtime.
+//!
 //! # How much is admitted without the store
 //!
 //! Under rule local each node enforces its share by itself: the limit divided by the number of
-//! nodes that the store last told of, or by the number of expected nodes before it ever did. The
-//! rate is divided exactly; capacity, debt, quota, allowance and slots are rounded down, but every
+//! nodes that the store tells of, or by the number of expected nodes before it ever did. Those
+//! expected are also the least until the store has answered this process for 10 s: right after a
+//! start it may not have heard of the others. The rate is divided exactly; capacity, debt, quota, allowance and slots are rounded down, but every
 //! node has at least one token.
 //!
 //! So n nodes that have last seen n together admit, of a limit with capacity C and rate r, in a
@@ -43,15 +50,17 @@
 //!
 //! | verb | what happens |
 //! | --- | --- |
-//! | settle, release, renew of a degraded grant | carried out where it was charged, also after the store is back; of a charge under rule open there is nothing to correct |
+//! | settle, release, renew of a degraded grant | carried out by the node that charged it, also after the store is back; any other refuses the receipt; of a charge under rule open there is nothing to correct |
 //! | the same with a receipt of the store, or settle without one | the error: nobody else knows what was charged; leases run out by themselves |
-//! | hold | kept by this node under rule local, else the error |
+//! | hold | under rule local obeyed by this node, and what is left of it is told to the store when that answers again, up to 1,024 of them; else the error. One that the store has taken is obeyed here too when it goes away |
 //! | reset | what was spent here is forgotten, and the error says that the store still knows more |
 //!
 //! # Where it works
 //!
-//! A guard needs a tokio runtime with timers. Outside of any, the store is not asked and failure
-//! rules decide. The probing task lives in the runtime of the caller that found the store down;
+//! A guard needs a tokio runtime with timers, and panics in one without, as tokio's timers do.
+//! Outside of any, the store is not asked and failure rules decide. The store must implement
+//! [`Store::probe`] if it can fail: by default that always succeeds, and the store would be found
+//! again as soon as it is lost. The probing task lives in the runtime of the caller that found the store down;
 //! if that ends, or is not run any more, a later caller starts another one in its own.
 
 mod breaker;
@@ -60,16 +69,21 @@ mod call;
 mod deadline;
 mod fallback;
 mod guarded;
+mod holds;
+mod nodes;
 mod prober;
 mod receipts;
 mod share;
 mod stats;
 
+use std::time::Duration;
+
+use tidegate_core::FailureRule;
 #[cfg(doc)]
-use tidegate_core::{Decision, FailureRule, Limit, StoreError};
+use tidegate_core::{Decision, Limit, Store, StoreError};
 
 pub use breaker::StoreState;
-pub use builder::GuardBuilder;
+pub use builder::{GuardBuilder, GuardError};
 pub use deadline::within;
 pub use guarded::Guarded;
 pub use stats::GuardStats;
@@ -81,13 +95,27 @@ pub use stats::GuardStats;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotAsked {
-    /// It failed several times in a row, and is not asked until it answers a probe.
-    #[error("the store failed several times in a row and is probed in the background")]
-    Down,
+    /// It does not answer, and is not asked until it answers a probe.
+    #[error("the store does not answer and is probed in the background")]
+    Down {
+        /// When it is worth trying again: after the next probe.
+        retry_after: Duration,
+    },
     /// The caller's deadline has passed.
     #[error("the caller's deadline had passed before the store was asked")]
     TooLate,
     /// There is no tokio runtime to wait in.
     #[error("a guarded store is asked in a tokio runtime only")]
     NoRuntime,
+}
+
+impl NotAsked {
+    /// The most lenient rule by which is decided what was not asked. That everything is allowed
+    /// while a store is down is no reason to allow it to a caller who leaves a working one no time.
+    const fn most_lenient(self) -> FailureRule {
+        match self {
+            Self::Down { .. } => FailureRule::Open,
+            Self::TooLate | Self::NoRuntime => FailureRule::Local,
+        }
+    }
 }

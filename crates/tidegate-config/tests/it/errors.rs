@@ -158,3 +158,73 @@ fn a_store_larger_than_any_machine_is_refused_before_it_is_opened() {
         .unwrap_err();
     assert!(error.to_string().ends_with(rule), "{error}");
 }
+
+/// An address with a password once was shown by every rule but that of its own key.
+#[test]
+fn passwords_are_not_shown_wherever_they_were_put() {
+    let address = "redis://gate:hunter2@cache.internal:6379/0";
+    let long = format!("redis://gate:{}hunter2@cache.internal", "x".repeat(100));
+    let split = "redis://gate:hunter2 and some@more@cache.internal";
+    for text in [
+        format!("store = \"{address}\"\n"),
+        format!("\"{address}\" = 1\n"),
+        format!("[store]\nurl = [\"{address}\"]\n"),
+        format!("[store]\nurl = {address}\n"),
+        format!("[store]\nurl = \"{address}\n"),
+        format!("[store]\nurl = '{split}'\n"),
+        format!("[store]\nurl = '{address}'\nurl = '{address}'\n"),
+        format!("[store]\n\"{address}\" = 1\n"),
+        format!("[store]\nmax_memory = \"{address}\"\n"),
+        format!("[store]\nmax_memory = \"{long}\"\n"),
+        "[store]\noverflow = \":hunter2@host\"\n".to_owned(),
+        "[store]\nexpected_nodes = \"gate:hunter2\"\n".to_owned(),
+        format!("[listen]\nhttp = \"{address}\"\n"),
+        format!("[listen]\nhttp = \"{long}\"\n"),
+        format!("[listen]\nallowed_hosts = [\"{address}\"]\n"),
+        format!("[limits.client]\nrate = \"{split}\"\n"),
+        format!("[limits.\"{address}\"]\nrate = \"1/s\"\n"),
+        format!("[limits.\"{long}\"]\nrate = \"1/s\"\n"),
+        format!("[limits.\"{split}\"]\nrate = 5\n"),
+        format!("[limits.daily]\nquota = 1\nevery = \"day\"\nzone = \"{address}\"\n"),
+        format!("[limits.daily]\nquota = 1\nevery = \"{address}\"\nzone = \"UTC\"\n"),
+    ] {
+        let told = complaints(&text).join("\n");
+        assert!(!told.contains("hunter2") && !told.contains("gate:"), "{text}{told}");
+    }
+    assert_eq!(
+        complaints(&format!("[limits.\"{address}\"]\nrate = \"1/s\"\n")),
+        [
+            "tidegate.toml:1:1: limits.\"...\": \"redis://...@cache.internal:6379/0\" is not a limit \
+          name: a lower-case letter, then letters, digits, _ . or -, at most 128"
+        ]
+    );
+}
+
+/// The same by the environment and by flags.
+#[test]
+fn passwords_are_not_shown_from_other_places_either() {
+    let address = "redis://gate:hunter2@cache.internal:6379/x";
+    for key in Key::ALL {
+        let told = Loader::default()
+            .environment([(key.variable().to_owned(), address.to_owned())])
+            .flag(key, address)
+            .text("tidegate.toml", "")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(told.lines().count(), 2, "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    let told = Loader::default().flag(Key::StoreUrl, "4711").text("tidegate.toml", "").unwrap_err();
+    assert!(!told.to_string().contains("4711"), "a password of digits: {told}");
+}
+
+/// Such addresses reached the client, which then could not log in and did not say why.
+#[test]
+fn a_user_without_a_password_is_told_how_to_write_both() {
+    assert_eq!(
+        complaints("[store]\nurl = \"redis://hunter2@host\"\n"),
+        ["tidegate.toml:2:7: store.url: must have a password after the user, as in \
+          redis://user:password@host, or none of the two; a password alone is written as in \
+          redis://:password@host"]
+    );
+}

@@ -1,7 +1,5 @@
 //! TLS, passwords, the least that a user must be permitted, and warnings at the start.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::{Answer, Limit, Operation, Policy, Target};
@@ -9,7 +7,7 @@ use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tidegate_testkit::subject::{ask, block_on};
 
-use crate::fixture::{granted, left, open, prefix, runtime, slow, story, take};
+use crate::fixture::{granted, left, logged, open, prefix, runtime, server, slow, story, take};
 
 fn encrypted(flavor: Flavor) {
     let server = RedisServer::builder(flavor).tls().password("a secret").start();
@@ -97,46 +95,42 @@ fn the_least_privilege_is_enough() {
         // Heartbeats work as well.
         assert!(tidegate_core::Store::nodes(&store).is_some());
     });
-    // And nothing beyond it does.
-    let refused = server.calls_of("flushall");
-    assert_eq!(refused, 0);
-}
-
-/// Where logs go in a test.
-#[derive(Clone, Debug, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+    // Nothing was refused, and nothing beyond it is permitted.
+    assert!(!server.info("errorstats").contains_key("errorstat_NOPERM"));
+    for beyond in [&["FLUSHALL"][..], &["KEYS", "*"], &["GET", "somebody:else"]] {
+        let words: Vec<&str> =
+            ["ACL", "DRYRUN", "tidegate"].iter().chain(beyond).copied().collect();
+        let answer = server.command(&words).text();
+        assert!(answer.contains("no permissions"), "{beyond:?}: {answer}");
     }
 }
 
 /// What is logged when a store connects to this server, on a runtime of this thread.
 fn log_of_connecting(server: &RedisServer) -> String {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber =
-        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-    tracing::subscriber::with_default(subscriber, || {
+    logged(|| {
         block_on(async {
             let store = RedisStore::builder(&server.url()).prefix(prefix()).open().unwrap();
             store.connected().await.unwrap();
         });
-    });
-    log.text()
+    })
+}
+
+/// Keys are people's. A server that refuses one repeats it; the store does not.
+#[test]
+fn errors_do_not_name_people() {
+    for flavor in Flavor::ALL {
+        let server = RedisServer::builder(flavor)
+            .acl("user blind on >secret ~t:1p:* ~t:1n ~t:format +@all")
+            .acl("user lame on >secret ~t:* +@all -mget")
+            .start();
+        for user in ["blind", "lame"] {
+            let url = server.url_as(user, "secret");
+            let store = block_on(open(RedisStore::builder(&url).prefix("t:")));
+            let error = block_on(take(&store, &slow("client", 5), "alice", 1)).unwrap_err();
+            let told = format!("{} {error:?}", story(&error));
+            assert!(told.contains("refused") && !told.contains("alice"), "{flavor}: {told}");
+        }
+    }
 }
 
 /// A server that evicts gives live buckets back full.
@@ -155,4 +149,32 @@ fn a_server_that_evicts_is_warned_of() {
             "{log}"
         );
     }
+}
+
+/// A time to live that is too short is not obeyed, and a slot without a lease may stay taken for
+/// ever: the owner of the limit hears of both, once, and not of what is as it should be.
+#[test]
+fn limits_that_may_surprise_are_warned_of_once() {
+    let (server, second) = (server(Flavor::Redis), Duration::from_secs(1));
+    let named = |name: &str, policy: Policy| Limit::named(name, policy).unwrap();
+    let quick = named("quick", Policy::per_second(10).capacity(10).build().unwrap());
+    let leased = named("leased", Policy::concurrency(50, Some(second)).unwrap());
+    let unleased = named("unleased", Policy::concurrency(50, None).unwrap());
+    let lasting = slow("lasting", 50);
+    let log = logged(|| {
+        block_on(async {
+            let builder = RedisStore::builder(&server.url()).prefix(prefix()).ttl(second);
+            let store = builder.open().unwrap();
+            store.connected().await.unwrap();
+            for key in ["a", "b", "a"] {
+                for limit in [&quick, &leased, &unleased, &lasting] {
+                    granted(&store, limit, key, 1).await;
+                }
+            }
+        });
+    });
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(warnings.len(), 2, "{log}");
+    assert!(warnings[0].contains("unleased") && warnings[0].contains("lease"), "{log}");
+    assert!(warnings[1].contains("lasting") && warnings[1].contains("time to full"), "{log}");
 }

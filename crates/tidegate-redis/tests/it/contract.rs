@@ -24,9 +24,20 @@ fn random_scenarios() {
     let effort = Effort::default();
     let steps = property(
         || block_on(Timed::new(Flavor::Redis)),
-        Effort { cases: effort.cases / 10, ..effort },
+        Effort { cases: effort.cases / 12, ..effort },
     );
-    assert!(steps > 10_000, "{steps} steps");
+    assert!(steps > 8_000, "{steps} steps");
+}
+
+/// Two nodes that are asked in turn are one store.
+#[test]
+fn random_scenarios_on_two_nodes() {
+    let effort = Effort::default();
+    let steps = property(
+        || block_on(Timed::with_nodes(Flavor::Redis, 2)),
+        Effort { cases: effort.cases / 35, ..effort },
+    );
+    assert!(steps > 3_000, "{steps} steps");
 }
 
 #[test]

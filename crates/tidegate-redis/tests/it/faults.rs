@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Limit, Policy, StoreError};
+use tidegate_core::{Answer, Charge, Limit, Operation, Policy, StoreError, Target};
 use tidegate_redis::{OpenError, RedisStore};
 use tidegate_testkit::launch::{Flavor, Proxy, RedisServer, wait_until};
-use tidegate_testkit::subject::block_on;
+use tidegate_testkit::subject::{Subject as _, ask, ask_blocking, block_on};
 
-use crate::fixture::{granted, left, open, prefix, runtime, slow, store, story, take};
+use crate::fixture::{
+    Crowd, Timed, after_a_beat, errors_of, granted, left, micros, open, prefix, runtime, slow,
+    store, story, take, wait_until_late,
+};
 
 /// Tries until the store answers again; it connects in the background.
 fn again(store: &RedisStore, limit: &Limit) -> u64 {
@@ -76,25 +79,10 @@ fn flushing_everything_gives_at_most_one_more_capacity() {
     let limit = slow("client", 50);
     let allowed = block_on(async {
         let store = store(&server).await;
-        let calls: Vec<_> = (0..8)
-            .map(|_| {
-                let (store, limit) = (store.clone(), limit.clone());
-                runtime().spawn(async move {
-                    let mut allowed = 0;
-                    for _ in 0..50 {
-                        allowed +=
-                            u64::from(take(&store, &limit, "a", 1).await.unwrap().is_allowed());
-                    }
-                    allowed
-                })
-            })
-            .collect();
+        let crowd = Crowd::on(std::iter::repeat_n(&store, 8), &limit, 50);
         let _ = server.command(&["FLUSHALL"]);
         let _ = server.command(&["SCRIPT", "FLUSH"]);
-        let mut allowed = 0;
-        for call in calls {
-            allowed += call.await.unwrap();
-        }
+        let allowed = crowd.allowed().await;
         assert_eq!(left(&store, &limit, "a").await, 0);
         allowed
     });
@@ -129,18 +117,7 @@ fn a_slow_line_changes_no_decision() {
     let allowed = block_on(async {
         let url = server.url_at(proxy.address());
         let store = open(RedisStore::builder(&url).prefix(prefix())).await;
-        let calls: Vec<_> = (0..15)
-            .map(|_| {
-                let (store, limit) = (store.clone(), limit.clone());
-                runtime()
-                    .spawn(async move { take(&store, &limit, "a", 1).await.unwrap().is_allowed() })
-            })
-            .collect();
-        let mut allowed = 0;
-        for call in calls {
-            allowed += u64::from(call.await.unwrap());
-        }
-        allowed
+        Crowd::on(std::iter::repeat_n(&store, 15), &limit, 1).allowed().await
     });
     assert_eq!(allowed, 10);
 }
@@ -176,20 +153,83 @@ fn a_full_server_refuses() {
     });
 }
 
+/// A server without room refuses heartbeats too. The connection is well all the same, and what
+/// needs no room is answered: what is left, and slots that come back.
+#[test]
+fn a_full_server_keeps_its_connection() {
+    let server =
+        RedisServer::builder(Flavor::Redis).setting("maxmemory-policy", "noeviction").start();
+    let proxy = Proxy::start(server.address());
+    let limit = slow("client", 5);
+    let calls = Limit::named("calls", Policy::concurrency(2, None).unwrap()).unwrap();
+    let url = server.url_at(proxy.address());
+    let store = block_on(open(RedisStore::builder(&url).prefix(prefix())));
+    let receipt = block_on(async {
+        granted(&store, &limit, "a", 1).await;
+        granted(&store, &calls, "a", 2).await.receipt
+    });
+    let _ = server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let before = errors_of(&server, "OOM");
+    wait_until("three heartbeats to be refused", || {
+        (errors_of(&server, "OOM") >= before + 3).then_some(())
+    });
+    block_on(async {
+        let one = [Charge::new(&limit, "a", 1)];
+        let answer = ask(&store, Operation::Peek(&one)).await.unwrap();
+        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        assert_eq!(decision.remaining(), 3, "four were left, and one would be taken");
+        let targets = [Target::new(&calls, "a")];
+        let release = Operation::Release { targets: &targets, receipt: &receipt };
+        assert_eq!(ask(&store, release).await.unwrap(), Answer::Slots(2));
+        assert!(take(&store, &limit, "a", 1).await.is_err());
+    });
+    assert_eq!(proxy.accepted(), 1);
+}
+
+/// Two calls are under way on a line that has fallen silent. The first one to time out has the
+/// line made anew; the second one, when its time is out too, must not break the new line.
+#[test]
+fn a_late_time_out_does_not_break_the_new_line() {
+    let server = RedisServer::start(Flavor::Redis);
+    let proxy = Proxy::start(server.address());
+    let limit = slow("client", 50);
+    let url = server.url_at(proxy.address());
+    let store = block_on(open(RedisStore::builder(&url).prefix(prefix())));
+    block_on(granted(&store, &limit, "a", 1));
+    after_a_beat(&server);
+    // What is answered from now on comes too late, and whatever follows on the same line with it.
+    proxy.set_delays(Duration::ZERO, Duration::from_secs(60));
+    let call = || {
+        let (store, limit) = (store.clone(), limit.clone());
+        runtime().spawn(async move { take(&store, &limit, "a", 1).await.map(drop) })
+    };
+    let first = call();
+    wait_until_late(&server, micros(&server) + 500_000);
+    let second = call();
+    let error = block_on(first).unwrap().unwrap_err();
+    proxy.set_delay(Duration::ZERO);
+    assert!(matches!(error, StoreError::TimedOut), "{error:?}");
+    again(&store, &limit);
+    let lines = proxy.accepted();
+    let _ = block_on(second).unwrap();
+    for _ in 0..50 {
+        assert!((47..=49).contains(&block_on(left(&store, &limit, "a"))));
+    }
+    assert_eq!(proxy.accepted(), lines);
+}
+
 /// A server whose time steps back a day grants nothing for it, and locks nobody out for long.
 #[test]
 fn time_that_steps_back_grants_nothing() {
-    use tidegate_testkit::subject::Subject as _;
     const DAY: u64 = 86_400_000_000_000;
     const ORIGIN: u64 = 1_699_920_000_000_000_000;
     let policy = Policy::per_second(1).capacity(10).max_horizon(Duration::ZERO).build().unwrap();
     let limit = Limit::named("client", policy).unwrap();
-    let timed = block_on(crate::fixture::Timed::new(Flavor::Redis));
-    let one = [tidegate_core::Charge::new(&limit, "a", 1)];
+    let timed = block_on(Timed::new(Flavor::Redis));
+    let one = [Charge::new(&limit, "a", 1)];
     let takes = || {
-        let take = tidegate_core::Operation::Take(&one);
-        let answer = tidegate_testkit::subject::ask_blocking(timed.store(), take).unwrap();
-        let tidegate_core::Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let answer = ask_blocking(timed.store(), Operation::Take(&one)).unwrap();
+        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
         decision
     };
     block_on(timed.set_time(ORIGIN + DAY));

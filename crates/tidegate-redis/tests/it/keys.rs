@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Charge, Key, Limit, Operation, Policy, Target};
+use tidegate_core::{
+    Answer, Answers, Change, Charge, Key, Limit, Operation, Policy, Store as _, Target,
+};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tidegate_testkit::subject::{ask, block_on};
@@ -107,6 +109,45 @@ fn holds_allowances_and_slots_live_as_long_as_they_must() {
     });
 }
 
+/// Slots without a lease keep their key for ever. When the last of them has been given back the
+/// key lives as long as the leases that are left, or it would stay without any.
+#[test]
+fn slots_get_their_time_to_live_back() {
+    let (server, prefix) = (server(Flavor::Redis), prefix());
+    let policy = |lease| Policy::concurrency(5, lease).unwrap();
+    let unleased = Limit::named("calls", policy(None)).unwrap();
+    let lease = Some(Duration::from_secs(30));
+    let leased = unleased.revise(policy(lease), Change::KeepTokens).unwrap();
+    let slots = format!("{prefix}1s:{{a}}:calls");
+    block_on(async {
+        let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
+        let receipt = granted(&store, &unleased, "a", 1).await.receipt;
+        granted(&store, &leased, "a", 1).await;
+        assert_eq!(ttl(server, &slots), -1);
+        let (targets, receipt) = ([Target::new(&leased, "a")], &receipt);
+        ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
+        let found = ttl(server, &slots);
+        assert!((1..=31_000).contains(&found), "{found}");
+    });
+}
+
+/// Round numbers are where a script writes `1e+14` for a time to live.
+#[test]
+fn times_to_live_of_every_size_are_understood() {
+    let limit = slow("client", 10);
+    block_on(async {
+        for flavor in Flavor::ALL {
+            for exponent in [5, 8, 9, 10, 14, 18] {
+                let millis = 10_u64.pow(exponent);
+                let builder = RedisStore::builder(&server(flavor).url()).prefix(prefix());
+                let store = open(builder.ttl(Duration::from_millis(millis))).await;
+                assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 9);
+                assert_eq!(left(&store, &limit, "a").await, 9, "{flavor} {millis}");
+            }
+        }
+    });
+}
+
 /// What other versions have written is refused, not misread, and not overwritten.
 #[test]
 fn an_unknown_format_is_refused() {
@@ -130,6 +171,40 @@ fn an_unknown_format_is_refused() {
         let target = Target::new(&limit, "a");
         assert_eq!(ask(&store, Operation::Reset { target }).await.unwrap(), Answer::Reset(true));
         assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 4);
+    });
+}
+
+/// Somebody else has put something where slots would be. Whoever needs that key is told; those
+/// whose operations go with the same call are not concerned, and get what they ask for once.
+#[test]
+fn a_key_that_is_not_the_stores_concerns_nobody_else() {
+    let (server, prefix) = (server(Flavor::Redis), prefix());
+    let calls = Limit::named("calls", Policy::concurrency(5, None).unwrap()).unwrap();
+    let foreign = format!("{prefix}1s:{{bad}}:calls");
+    let _ = server.command(&["SET", &foreign, "whatever"]);
+    block_on(async {
+        let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
+        let lists = ["good", "bad", "better"].map(|key| [Charge::new(&calls, key, 1)]);
+        let both = [Charge::new(&calls, "good", 1), Charge::new(&calls, "bad", 1)];
+        let mut operations: Vec<Operation<'_>> =
+            lists.iter().map(|list| Operation::Take(list)).collect();
+        operations.push(Operation::Take(&both));
+        let mut answers = Answers::new();
+        store.submit(&operations, &mut answers).await;
+        let answers: Vec<Result<Answer, String>> =
+            answers.into_iter().map(|answer| answer.map_err(|error| story(&error))).collect();
+        for (answer, fine) in answers.iter().zip([true, false, true, false]) {
+            match answer {
+                Ok(Answer::Decision(decision)) => assert!(fine && decision.is_allowed()),
+                Err(text) => assert!(!fine && text.contains("not the store's"), "{text}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(
+            [left(&store, &calls, "good").await, left(&store, &calls, "better").await],
+            [4; 2]
+        );
+        assert_eq!(server.command(&["GET", &foreign]).text(), "whatever");
     });
 }
 
@@ -182,14 +257,25 @@ fn the_strangest_keys_are_kept_apart() {
     });
 }
 
-/// Quotas beyond what a double counts exactly are refused, not rounded.
+/// Quotas beyond what a double counts exactly are refused, not rounded; and so are more slots
+/// than can be told from instants.
 #[test]
 fn what_cannot_be_counted_exactly_is_refused() {
-    let limit = Limit::named("huge", Policy::allowance((1 << 51) + 1).unwrap()).unwrap();
     block_on(async {
         let store = store(server(Flavor::Redis)).await;
-        let error = take(&store, &limit, "a", 1).await.unwrap_err();
-        assert!(story(&error).contains("2^51"), "{}", story(&error));
+        for huge in [
+            Policy::allowance((1 << 51) + 1),
+            Policy::quota((1 << 51) + 1),
+            Policy::concurrency((1 << 32) + 1, None),
+        ] {
+            let limit = Limit::named("huge", huge.unwrap()).unwrap();
+            let error = take(&store, &limit, "a", 1).await.unwrap_err();
+            assert!(error.is_callers_fault(), "{}", story(&error));
+        }
+        let slots = Limit::named("slots", Policy::concurrency(1 << 32, None).unwrap()).unwrap();
+        granted(&store, &slots, "a", 1 << 31).await;
+        granted(&store, &slots, "a", 1 << 30).await;
+        assert_eq!(left(&store, &slots, "a").await, 1 << 30);
         let most = Limit::named("most", Policy::allowance(1 << 51).unwrap()).unwrap();
         assert_eq!(granted(&store, &most, "a", 1).await.outcomes[0].remaining, (1 << 51) - 1);
         assert!(!take(&store, &most, "a", u64::MAX).await.unwrap().is_allowed());

@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod access;
+mod beside_memory;
 mod contract;
 mod faults;
 mod fixture;
+mod found;
 mod keys;
+mod policies;
 mod sharing;
 mod wire;

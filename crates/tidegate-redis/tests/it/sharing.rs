@@ -7,39 +7,21 @@ use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
 use tidegate_testkit::subject::{ask, block_on};
 
-use crate::fixture::{granted, left, open, prefix, runtime, server, slow, take};
+use crate::fixture::{
+    Crowd, Timed, granted, left, micros, nodes, open, prefix, server, slow, take, wait_until_late,
+};
 
 /// What a peer is told: the server and the prefix.
 const URL: &str = "TIDEGATE_TEST_URL";
 const PREFIX: &str = "TIDEGATE_TEST_PREFIX";
-
-async fn nodes<const N: usize>(server: &RedisServer) -> [RedisStore; N] {
-    let prefix = prefix();
-    let mut stores = Vec::new();
-    for _ in 0..N {
-        stores.push(open(RedisStore::builder(&server.url()).prefix(&*prefix)).await);
-    }
-    stores.try_into().unwrap()
-}
 
 /// R150, R285: fifteen at once on ten tokens, from two nodes.
 #[test]
 fn fifteen_at_once_on_ten_from_two_nodes() {
     let limit = slow("client", 10);
     let allowed = block_on(async {
-        let stores: [RedisStore; 2] = nodes(server(Flavor::Redis)).await;
-        let calls: Vec<_> = (0..15)
-            .map(|call| {
-                let (store, limit) = (stores[call % 2].clone(), limit.clone());
-                runtime()
-                    .spawn(async move { take(&store, &limit, "a", 1).await.unwrap().is_allowed() })
-            })
-            .collect();
-        let mut allowed = 0;
-        for call in calls {
-            allowed += u64::from(call.await.unwrap());
-        }
-        allowed
+        let stores: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
+        Crowd::on(stores.iter().cycle().take(15), &limit, 1).allowed().await
     });
     assert_eq!(allowed, 10);
 }
@@ -49,7 +31,7 @@ fn fifteen_at_once_on_ten_from_two_nodes() {
 fn receipts_are_good_on_every_node() {
     let limit = slow("client", 10);
     block_on(async {
-        let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Valkey)).await;
+        let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Valkey), &prefix()).await;
         let receipt = granted(&one, &limit, "a", 6).await.receipt;
         let back = [tidegate_core::Correction::new(&limit, "a", -4)];
         let settle = Operation::Settle { corrections: &back, receipt: Some(&receipt) };
@@ -65,7 +47,7 @@ fn the_newest_policy_decides_on_every_node() {
     let old = slow("client", 10);
     let new = old.revise(*slow("x", 4).policy(), Change::KeepTokens).unwrap();
     block_on(async {
-        let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Redis)).await;
+        let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
         granted(&one, &old, "a", 1).await;
         granted(&other, &old, "b", 1).await;
         // Nine tokens were left; four fit under the new policy.
@@ -97,20 +79,71 @@ fn a_node_that_starts_brings_its_policy() {
     });
 }
 
-/// Nodes know of each other, and notice when one has gone.
+/// Nodes know of each other, and notice when one has been silent for ten seconds. They remember it
+/// for some heartbeats more: a server that has forgotten everybody counts from one again.
 #[test]
 fn nodes_are_counted() {
-    let server = RedisServer::start(Flavor::Redis);
-    let [one, other]: [RedisStore; 2] = block_on(nodes(&server));
-    wait_until("two nodes to meet", || (one.nodes().map(u32::from) == Some(2)).then_some(()));
-    drop(other);
+    let mut timed = two_that_have_met();
+    timed.end_one();
+    beaten_at(&timed, Duration::from_secs(9));
+    assert_eq!(on_record(&timed), 2, "it may come back");
+    beaten_at(&timed, Duration::from_secs(20));
+    assert_eq!(on_record(&timed), 1);
+    let noticed = (21..33).find(|&second| {
+        beaten_at(&timed, Duration::from_secs(second));
+        timed.nodes()[0].nodes().map(u32::from) == Some(1)
+    });
+    assert!(noticed.is_some());
+}
+
+/// A node that was last seen in a future that a clock has left again would be counted until then.
+#[test]
+fn a_clock_that_steps_back_leaves_no_ghosts() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let mut timed = two_that_have_met();
+    timed.set(Timed::ORIGIN + DAY);
+    wait_until("two nodes in the future", || (seen_at(&timed, DAY) == 2).then_some(()));
+    timed.end_one();
+    beaten_at(&timed, DAY + Duration::from_secs(1));
+    assert_eq!(on_record(&timed), 2);
+    beaten_at(&timed, Duration::ZERO);
+    assert_eq!(on_record(&timed), 1);
+}
+
+fn two_that_have_met() -> Timed {
+    let timed = block_on(Timed::with_nodes(Flavor::Redis, 2));
+    let met = || timed.nodes().iter().all(|node| node.nodes().map(u32::from) == Some(2));
+    wait_until("two nodes to meet", || met().then_some(()));
+    timed
+}
+
+/// Sets the clock to so long after its start, and waits for a heartbeat at that time.
+fn beaten_at(timed: &Timed, since: Duration) {
+    timed.set(Timed::ORIGIN + since);
+    wait_until("a heartbeat", || (seen_at(timed, since) > 0).then_some(()));
+}
+
+/// Nodes that were last seen so long after the start of the clock.
+fn seen_at(timed: &Timed, since: Duration) -> i64 {
+    let (record, then) = (record(timed), (Timed::ORIGIN + since).as_micros().to_string());
+    server(Flavor::Redis).command(&["ZCOUNT", &record, &then, &then]).integer()
+}
+
+/// Nodes that the server knows.
+fn on_record(timed: &Timed) -> i64 {
+    server(Flavor::Redis).command(&["ZCARD", &record(timed)]).integer()
+}
+
+fn record(timed: &Timed) -> String {
+    format!("{}1n", timed.prefix())
 }
 
 /// 8 processes on one key: exactly the capacity and what came meanwhile, by the server's clock.
+/// A machine that stands still for less than ten seconds does not fill the bucket.
 #[test]
 fn eight_processes_share_one_bucket() {
-    const CAPACITY: u64 = 100;
-    const PER_SECOND: u64 = 500;
+    const CAPACITY: u64 = 1_000;
+    const PER_SECOND: u64 = 100;
     let policy = Policy::per_second(PER_SECOND).capacity(CAPACITY).build().unwrap();
     let limit = Limit::named("client", policy).unwrap();
     if let (Some(url), Some(prefix)) = (Peer::told(URL), Peer::told(PREFIX)) {
@@ -189,21 +222,6 @@ async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
     });
     let (first, second) = (decisions.next().unwrap(), decisions.next().unwrap());
     (first.is_allowed(), second.granted().unwrap().receipt.start().as_nanos() / 1_000)
-}
-
-/// The server's time.
-fn micros(server: &RedisServer) -> u64 {
-    let time = server.command(&["TIME"]).array();
-    let mut words = time.into_iter().map(|word| word.text().parse::<u64>().unwrap());
-    words.next().unwrap() * 1_000_000 + words.next().unwrap()
-}
-
-/// Waits for the server's clock. Unlike `wait_until` it may take longer than a test is patient.
-fn wait_until_late(server: &RedisServer, end: u64) {
-    while micros(server) < end {
-        let second = (micros(server) + 1_000_000).min(end);
-        wait_until("a second to pass", || (micros(server) >= second).then_some(()));
-    }
 }
 
 /// A process that dies holding a slot frees it when its lease has run out, not before.

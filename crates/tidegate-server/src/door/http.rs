@@ -15,6 +15,7 @@ mod route;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod troubles;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use crate::served::Served;
 
 pub(crate) use bounds::Bounds;
 pub(crate) use guard::Guard;
+pub(crate) use troubles::Troubles;
 
 /// What every request of this door sees.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub(crate) struct HttpDoor {
     pub(crate) served: Arc<Served>,
     pub(crate) guard: Guard,
     pub(crate) bounds: Bounds,
+    pub(crate) troubles: Troubles,
 }
 
 impl HttpDoor {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::clock::ManualClock;
+use tidegate::guard::StoreState;
 use tidegate::{Answers, MemoryStore, Operation, Probe, Store, StoreError, Submission};
 use tidegate_config::{Key, Loader, Plan};
 use tidegate_server::Server;
@@ -29,15 +30,19 @@ quota = 10
 every = "day"
 "#;
 
-/// A store that refuses when it is told to.
+/// A store that refuses when it is told to, or finds everything odd.
 #[derive(Debug, Default)]
 struct Fragile {
     store: MemoryStore,
     broken: AtomicBool,
+    odd: AtomicBool,
 }
 
 impl Fragile {
     fn error(&self) -> Option<StoreError> {
+        if self.odd.load(Ordering::SeqCst) {
+            return Some(StoreError::Rejected("of another format".into()));
+        }
         let refused = || StoreError::Unavailable("connection refused".into());
         self.broken.load(Ordering::SeqCst).then(refused)
     }
@@ -119,8 +124,32 @@ fn what_no_rule_can_decide_is_a_problem() {
         assert_eq!(refused.status, 503);
         assert_eq!(refused.member("type"), "urn:tidegate:problem:store");
     }
+    let running = gate.running.as_ref().unwrap();
+    assert_eq!(running.store_state(), Some(StoreState::Down));
+    assert!(running.store_stats().unwrap().local > 0);
+    let refused = settle(&of_store);
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     let held = gate.post("/v1/hold", r#"{"key":"k","limit":"local","for_ms":5000}"#);
     assert_eq!(held.status, 200, "{}", held.body);
+}
+
+/// What the store has for a key is not of its making: rules decide, and where they cannot, it is
+/// nobody's outage.
+#[test]
+fn what_the_store_cannot_do_is_a_problem_of_its_own() {
+    let (gate, store) = gate();
+    store.odd.store(true, Ordering::SeqCst);
+    let take = gate.post("/v1/take", r#"{"key":"k","limit":"open"}"#);
+    assert_eq!((take.status, take.member("degraded")), (200, "local".into()), "{}", take.body);
+    for _ in 0..5 {
+        let refused = gate.post("/v1/settle", r#"{"key":"k","limit":"open","delta":1}"#);
+        assert_eq!((refused.status, refused.header("retry-after")), (500, None));
+        assert_eq!(
+            refused.body,
+            r#"{"type":"urn:tidegate:problem:store-rejected","title":"The store works, but cannot do this","status":500,"detail":"the store cannot carry this operation out"}"#
+        );
+    }
+    assert_eq!(gate.running.as_ref().unwrap().store_state(), Some(StoreState::Up));
 }
 
 #[test]

@@ -62,6 +62,8 @@ struct Watch {
     /// Who probes.
     prober: Option<Number>,
     probers: u64,
+    /// When a store that is up was probed last, because somebody in a hurry got no answer.
+    doubted: Option<Instant>,
 }
 
 impl Breaker {
@@ -94,14 +96,42 @@ impl Breaker {
         {
             return false;
         }
+        self.open(&mut watch, now, jitter);
+        true
+    }
+
+    /// Whether a store that did not answer somebody in a hurry is to be probed: there may be many
+    /// of them, and one probe of `timeout` is enough.
+    pub(super) fn doubt(&self, turn: Turn, now: Instant, timeout: Duration) -> bool {
+        let mut watch = self.lock();
+        let pause = timeout.saturating_add(FIRST_PROBE);
+        let just_now = |probed: Instant| now.saturating_duration_since(probed) < pause;
+        if self.begin() != Some(turn) || watch.doubted.is_some_and(just_now) {
+            return false;
+        }
+        watch.doubted = Some(now);
+        true
+    }
+
+    /// That probe was not answered. `true` if the store is down from now on.
+    pub(super) fn confirmed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
+        let mut watch = self.lock();
+        let news = self.begin() == Some(turn);
+        if news {
+            self.open(&mut watch, now, jitter);
+        }
+        news
+    }
+
+    fn open(&self, watch: &mut Watch, now: Instant, jitter: u64) {
         let brief = |up: Instant| now.saturating_duration_since(up) < RAREST_PROBE;
         let again = watch.changed.is_some_and(brief);
         watch.unanswered = if again { watch.unanswered.saturating_add(1) } else { 0 };
         watch.changed = Some(now);
         watch.due = Some(now + pause(watch.unanswered, jitter));
+        watch.doubted = None;
         self.failures.store(0, Ordering::Relaxed);
         self.turns.fetch_add(1, Ordering::Release);
-        true
     }
 
     /// A new prober, if the store is down and nobody probes it, or somebody who should have done
@@ -207,6 +237,26 @@ mod tests {
             assert!(!breaker.failed(turn, now, 0), "a call from before the store was down");
         }
         assert_eq!(breaker.state(), StoreState::Up);
+    }
+
+    /// Many in a hurry ask for one probe, and only its outcome counts.
+    #[test]
+    fn doubt_is_settled_by_one_probe() {
+        let (breaker, now) = (Breaker::default(), Instant::now());
+        let turn = breaker.begin().unwrap();
+        let doubt = |at| breaker.doubt(turn, at, TIMEOUT);
+        let next = now + TIMEOUT + FIRST_PROBE;
+        let before = next - Duration::from_nanos(1);
+        assert_eq!([now, now, before, next, next].map(doubt), [true, false, false, true, false]);
+        assert_eq!(breaker.state(), StoreState::Up);
+        assert!(breaker.confirmed(turn, next, 0));
+        assert_eq!(breaker.state(), StoreState::Down);
+        assert!(!breaker.confirmed(turn, next, 0), "known by now");
+        assert!(!doubt(next + SECOND), "there is another probe");
+        let prober = breaker.enlist(next, TIMEOUT).unwrap();
+        breaker.recovered(prober, next).unwrap();
+        assert!(!breaker.confirmed(turn, next, 0), "of an earlier turn");
+        assert!(breaker.doubt(breaker.begin().unwrap(), next, TIMEOUT));
     }
 
     #[test]

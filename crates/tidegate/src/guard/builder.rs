@@ -7,15 +7,28 @@ use std::time::Duration;
 
 use tidegate_core::{FailureRule, Store};
 use tidegate_memory::clock::Clock;
-use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder};
+use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow};
 
 use super::Guarded;
 use super::fallback::Fallback;
+use super::nodes::Nodes;
 use super::receipts::Book;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Timers are no finer.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
+
+/// Why a guard cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuardError {
+    /// A time-out that no timer can keep.
+    #[error("the time-out must be at least {LEAST_TIMEOUT:?}, not {0:?}")]
+    Timeout(Duration),
+    /// No store to decide on while the guarded one does not answer.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
 
 /// Builds a [`Guarded`] store.
 ///
@@ -54,9 +67,10 @@ impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
         }
     }
 
-    /// The longest that a call may take, and a probe. Default: 50 ms; at least 1 ms.
+    /// The longest that a call may take, and a probe. Default: 50 ms; at least 1 ms. Timers are
+    /// exact to a millisecond: a call is cut off up to one later than this.
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout.max(LEAST_TIMEOUT);
+        self.timeout = timeout;
         self
     }
 
@@ -67,16 +81,25 @@ impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
         self
     }
 
-    /// Among how many nodes a limit is divided as long as the store has never told. Default: 1.
+    /// Among how many nodes a limit is divided as long as the store has never told, and among how
+    /// many at least until it has answered for 10 s: one that has just come up, or this process,
+    /// may not have met all of them yet. Default: 1.
     pub fn expected_nodes(mut self, nodes: NonZeroU32) -> Self {
         self.expected_nodes = nodes;
         self
     }
 
-    /// Bytes that the buckets of rule local may take, from 1 MiB to 1 TiB; what happens beyond is
-    /// said at [`Overflow::Shared`](crate::Overflow). Default: 64 MiB. Memory is taken as keys come.
+    /// Bytes that the buckets of rule local may take, from 1 MiB to 1 TiB. Default: 64 MiB. Memory
+    /// is taken as keys come.
     pub fn max_memory(mut self, bytes: usize) -> Self {
         self.local = self.local.max_memory(bytes);
+        self
+    }
+
+    /// What rule local does with a new key when that memory is used up. Default:
+    /// [`Overflow::Shared`].
+    pub fn overflow(mut self, overflow: Overflow) -> Self {
+        self.local = self.local.overflow(overflow);
         self
     }
 
@@ -90,12 +113,15 @@ impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
     /// The guard. It asks the store nothing yet.
     ///
     /// # Errors
-    /// When the memory is below 1 MiB or above 1 TiB, or the operating system gives no random
-    /// bytes.
-    pub fn build(self) -> Result<Guarded<S>, MemoryError> {
-        let book = Book::open(self.local)?;
-        let fallback = Fallback::new(book, self.default_rule, self.expected_nodes);
-        Ok(Guarded::new(self.timeout, fallback, self.store))
+    /// When the time-out is below 1 ms, the memory below 1 MiB or above 1 TiB, or the operating
+    /// system gives no random bytes.
+    pub fn build(self) -> Result<Guarded<S>, GuardError> {
+        if self.timeout < LEAST_TIMEOUT {
+            return Err(GuardError::Timeout(self.timeout));
+        }
+        let fallback = Fallback::new(Book::open(self.local)?, self.default_rule);
+        let nodes = Nodes::new(self.expected_nodes);
+        Ok(Guarded::new(self.timeout, fallback, nodes, self.store))
     }
 }
 

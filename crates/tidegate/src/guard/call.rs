@@ -3,17 +3,19 @@
 
 use std::error::Error;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Answer, Answers, Operation, Store, StoreError};
+use tidegate_core::{Answer, Answers, FailureRule, Operation, Store, StoreError, Time};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Breaker, Number, Turn};
-use super::fallback::Fallback;
+use super::fallback::{Case, Fallback};
+use super::holds::{self, Holds};
+use super::nodes::Nodes;
 use super::stats::Counters;
 use super::{NotAsked, deadline, prober};
 
@@ -22,11 +24,15 @@ pub(super) struct Inner<S: ?Sized> {
     pub(super) timeout: Duration,
     pub(super) breaker: Breaker,
     fallback: Fallback,
+    nodes: Nodes,
+    pub(super) holds: Holds,
     pub(super) counters: Counters,
     /// Degraded decisions before the store went down last.
     degraded_before: AtomicU64,
     /// That the store was not asked for want of a runtime has been told.
     told: Once,
+    /// That a working store could not carry something out has been told since it is up.
+    told_rejection: AtomicBool,
     pub(super) store: Arc<S>,
 }
 
@@ -39,77 +45,116 @@ pub(super) async fn ask<S: Store + ?Sized + 'static>(
     // Now and not when the call was made: it may be awaited much later.
     let (turn, span) = match guard.may_ask() {
         Ok(granted) => granted,
-        Err(reason) => return guard.answer_all(operations, answers, reason),
+        Err(reason) => {
+            return guard.answer_all(operations, answers, reason.most_lenient(), || reason);
+        }
     };
     let is_ours = |operation: &&Operation<'_>| guard.fallback.book.knows(operation);
     let asked: SmallVec<[Operation<'_>; 1]> =
         operations.iter().filter(|operation| !is_ours(operation)).copied().collect();
     let mut given = Answers::new();
+    let pace = if span < guard.timeout { Pace::Hurried } else { Pace::Full };
     if !asked.is_empty() {
         let in_time = timeout(span, guard.store.submit(&asked, &mut given)).await.is_ok();
         given.truncate(asked.len());
         while given.len() < asked.len() {
             given.push(Err(if in_time { no_answer() } else { StoreError::TimedOut }));
         }
-        note(guard, turn, &given, if in_time { None } else { Some(span) });
+        note(guard, turn, &given, if in_time { None } else { Some(pace) });
     }
     let mut given = given.into_iter();
     for operation in operations {
         answers.push(if is_ours(&operation) {
-            guard.fallback.book.answer(operation)
+            guard.fallback.book.answer(operation, guard.nodes_now())
         } else {
-            guard.confirm(operation, given.next().unwrap_or_else(|| Err(no_answer())))
+            guard.confirm(operation, given.next().unwrap_or_else(|| Err(no_answer())), pace)
         });
     }
 }
 
-/// Notes how a call went; `cut_off` is the time that one had which was not answered in it.
+/// How long a caller waits for the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// As long as the guard says.
+    Full,
+    /// Less, for a deadline of its own.
+    Hurried,
+}
+
+/// Notes how a call went; `cut_off` is the pace of one that was not answered to the end in time.
 fn note<S: Store + ?Sized + 'static>(
     guard: &Arc<Inner<S>>,
     turn: Turn,
     given: &Answers,
-    cut_off: Option<Duration>,
+    cut_off: Option<Pace>,
 ) {
-    let failure = |answer: &Result<_, StoreError>| answer.as_ref().err().is_some_and(is_failure);
-    if let Some(span) = cut_off {
+    let failed = |answer: &Result<_, StoreError>| answer.as_ref().err().is_some_and(is_failure);
+    if cut_off.is_some() {
         guard.counters.timed_out();
-        // Somebody in a great hurry learns nothing about the store.
-        if span < guard.timeout / 4 {
-            return;
-        }
-    } else if given.iter().any(failure) {
+    } else if given.iter().any(failed) {
         guard.counters.failed();
-        // A store that answers some of it is there.
-        if !given.iter().all(failure) {
-            return guard.breaker.answered();
-        }
-    } else {
-        guard.fallback.see(guard.store.nodes());
-        return guard.breaker.answered();
+    }
+    // A store that answers some of it is there.
+    if !given.iter().all(failed) {
+        guard.breaker.answered();
+        guard.nodes.answered();
+        return holds::tell(guard);
     }
     let now = Instant::now();
-    if guard.breaker.failed(turn, now, prober::jitter()) {
-        guard.went_down(given.iter().find_map(|answer| answer.as_ref().err()));
-        prober::attend(guard, now);
+    if cut_off == Some(Pace::Hurried) {
+        // Somebody in a hurry learns nothing about the store. Somebody patient has a look.
+        prober::doubt(guard, turn, now);
+    } else if guard.breaker.failed(turn, now, prober::jitter()) {
+        went_down(guard, given.iter().find_map(|answer| answer.as_ref().err()), now);
+    }
+}
+
+/// The store is down from now on.
+pub(super) fn went_down<S: Store + ?Sized + 'static>(
+    guard: &Arc<Inner<S>>,
+    error: Option<&StoreError>,
+    now: Instant,
+) {
+    guard.nodes.lost();
+    guard.counters.went_down();
+    guard.degraded_before.store(guard.counters.read().degraded(), Ordering::Relaxed);
+    let error = error.map(|error| error as &(dyn Error + 'static));
+    tracing::warn!(error, "the store does not answer: failure rules decide until it does");
+    prober::attend(guard, now);
+}
+
+/// The store has answered a probe, and is asked again.
+pub(super) fn recovered<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, prober: Number) {
+    if let Some(down) = guard.breaker.recovered(prober, Instant::now()) {
+        let before = guard.degraded_before.load(Ordering::Relaxed);
+        let degraded = guard.counters.read().degraded().saturating_sub(before);
+        tracing::info!(?down, degraded, "the store answers again and decides");
+        guard.told_rejection.store(false, Ordering::Relaxed);
+        guard.nodes.answered();
+        guard.holds.hurry();
+        holds::tell(guard);
     }
 }
 
 impl<S: ?Sized> Inner<S> {
-    pub(super) fn new(timeout: Duration, fallback: Fallback, store: Arc<S>) -> Self {
+    pub(super) fn new(timeout: Duration, fallback: Fallback, nodes: Nodes, store: Arc<S>) -> Self {
         Self {
             timeout,
             breaker: Breaker::default(),
             fallback,
+            nodes,
+            holds: Holds::default(),
             counters: Counters::default(),
             degraded_before: AtomicU64::new(0),
             told: Once::new(),
+            told_rejection: AtomicBool::new(false),
             store,
         }
     }
 
     /// Whether the store is to be asked, and how long it may be waited for.
     fn may_ask(&self) -> Result<(Turn, Duration), NotAsked> {
-        let turn = self.breaker.begin().ok_or(NotAsked::Down)?;
+        let turn = self.breaker.begin().ok_or_else(|| self.down())?;
         if Handle::try_current().is_err() {
             self.told.call_once(|| {
                 tracing::warn!("a store is asked outside of any tokio runtime: rules decide there");
@@ -120,75 +165,125 @@ impl<S: ?Sized> Inner<S> {
         if span.is_zero() { Err(NotAsked::TooLate) } else { Ok((turn, span)) }
     }
 
-    fn went_down(&self, error: Option<&StoreError>) {
-        self.counters.went_down();
-        self.degraded_before.store(self.counters.read().degraded(), Ordering::Relaxed);
-        let error = error.map(|error| error as &(dyn Error + 'static));
-        tracing::warn!(error, "the store does not answer: failure rules decide until it does");
+    /// Why a store that is down is not asked.
+    pub(super) fn down(&self) -> NotAsked {
+        NotAsked::Down { retry_after: self.hint() }
     }
 
-    pub(super) fn recovered(&self, prober: Number) {
-        if let Some(down) = self.breaker.recovered(prober, Instant::now()) {
-            let before = self.degraded_before.load(Ordering::Relaxed);
-            let degraded = self.counters.read().degraded().saturating_sub(before);
-            tracing::info!(?down, degraded, "the store answers again and decides");
+    /// How long until it is worth asking again.
+    fn hint(&self) -> Duration {
+        self.breaker.hint(Instant::now())
+    }
+
+    /// The time by the clock of the guard's own store.
+    pub(super) fn time(&self) -> Time {
+        self.fallback.book.store().now()
+    }
+
+    fn rejected(&self, error: &StoreError) {
+        self.counters.rejected();
+        if !self.told_rejection.swap(true, Ordering::Relaxed) {
+            let error = error as &(dyn Error + 'static);
+            tracing::warn!(
+                error,
+                "the store works, but cannot carry something out; others like it are only counted"
+            );
         }
     }
 }
 
 impl<S: Store + ?Sized> Inner<S> {
-    /// Answers everything without the store.
+    /// Answers everything without the store, by no rule more lenient than `least`.
     pub(super) fn answer_all(
         &self,
         operations: &[Operation<'_>],
         answers: &mut Answers,
-        reason: NotAsked,
+        least: FailureRule,
+        reason: impl Fn() -> NotAsked,
     ) {
         answers.extend(operations.iter().map(|operation| {
             if self.fallback.book.knows(operation) {
-                return self.fallback.book.answer(operation);
+                return self.fallback.book.answer(operation, self.nodes_now());
             }
-            self.instead(operation, || StoreError::Unavailable(reason.into()))
+            self.instead(operation, least, || StoreError::Unavailable(reason().into()))
         }));
     }
 
-    /// The store's answer, or one in its place if it has failed.
+    /// The store's answer, or one in its place if it has none.
     fn confirm(
         &self,
         operation: &Operation<'_>,
         answer: Result<Answer, StoreError>,
+        pace: Pace,
     ) -> Result<Answer, StoreError> {
-        match (operation, answer) {
-            (_, Err(error)) if is_failure(&error) => self.instead(operation, || error),
-            (Operation::Reset { target }, Ok(answer)) => {
-                self.fallback.forget(target, self.nodes_now());
-                Ok(answer)
+        let error = match answer {
+            Ok(answer) => {
+                self.follow(operation, &answer);
+                return Ok(answer);
             }
-            (_, answer) => answer,
+            Err(error) => error,
+        };
+        let least = match &error {
+            // A store that works is no reason to let everything pass, nor is a caller's hurry.
+            StoreError::Rejected(_) => {
+                self.rejected(&error);
+                FailureRule::Local
+            }
+            StoreError::TimedOut if pace == Pace::Hurried => FailureRule::Local,
+            error if is_failure(error) => FailureRule::Open,
+            _ => return Err(error),
+        };
+        self.instead(operation, least, || error)
+    }
+
+    /// Does here what the store has done, where that is to outlast the store.
+    fn follow(&self, operation: &Operation<'_>, answer: &Answer) {
+        match (operation, answer) {
+            (Operation::Hold { target, .. }, Answer::Held(span)) => {
+                // Without room for it here, the store's own hold is all there is.
+                let _ = self.fallback.hold(target, *span, self.case(FailureRule::Local));
+            }
+            (Operation::Reset { target }, _) => {
+                self.fallback.forget(target, self.nodes_now());
+                self.holds.forget(target);
+            }
+            _ => {}
         }
     }
 
     fn instead(
         &self,
         operation: &Operation<'_>,
+        least: FailureRule,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Answer, StoreError> {
-        let hint = || self.breaker.hint(Instant::now());
-        let answer = self.fallback.answer(operation, self.nodes_now(), hint, error);
-        if let Ok(Answer::Decision(decision)) = &answer {
-            decision.degraded().into_iter().for_each(|rule| self.counters.degraded(rule));
+        let answer = self.fallback.answer(operation, self.case(least), || self.hint(), error);
+        match (operation, &answer) {
+            (_, Ok(Answer::Decision(decision))) => {
+                decision.degraded().into_iter().for_each(|rule| self.counters.degraded(rule));
+            }
+            (Operation::Hold { target, .. }, Ok(Answer::Held(span))) => {
+                let now = self.time();
+                self.holds.keep(target, now.after(*span), now);
+            }
+            (Operation::Reset { target }, _) => self.holds.forget(target),
+            _ => {}
         }
         answer
     }
 
+    fn case(&self, least: FailureRule) -> Case {
+        Case { nodes: self.nodes_now(), least }
+    }
+
     fn nodes_now(&self) -> NonZeroU32 {
-        self.fallback.nodes(self.store.nodes())
+        self.nodes.number(self.store.nodes())
     }
 }
 
-/// Whether the store did not answer. What is the caller's fault, or for want of room, is an
-/// answer.
-const fn is_failure(error: &StoreError) -> bool {
+/// Whether the store did not answer. What is the caller's fault, or for want of room, or of one
+/// operation only, is an answer.
+pub(super) const fn is_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::TimedOut | StoreError::Unavailable(_))
 }
 

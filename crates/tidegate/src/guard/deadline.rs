@@ -14,7 +14,12 @@ tokio::task_local! {
 
 /// Runs a future of a caller who gives up after `deadline`: whatever it asks of a
 /// [`Guarded`](super::Guarded) store is answered in three quarters of what is left of that, if
-/// that is less than the time-out. The rest is the caller's, to act on the answer.
+/// that is less than the time-out. The rest is the caller's, to act on the answer. Timers are exact
+/// to a millisecond, so a deadline of a few of them is kept only as well as that.
+///
+/// What the store does not answer in that time is decided by the limit's rule, but as local where
+/// that is open: a caller in a hurry is no outage. Nor does it take the store away from others:
+/// that is left to a probe with the whole time-out.
 ///
 /// The time counts from the call of this function. Of deadlines inside each other the nearest
 /// counts. It holds for the task that awaits the future, not for tasks that this one spawns.

@@ -4,7 +4,6 @@
 //! Nothing here waits or asks anybody.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -15,7 +14,6 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 
 use super::receipts::{Book, NOT_CHARGED};
-use super::share::Shares;
 use crate::request::FromAnswer as _;
 
 /// The rules, and the store that enforces this node's shares.
@@ -23,9 +21,15 @@ use crate::request::FromAnswer as _;
 pub(super) struct Fallback {
     pub(super) book: Book,
     default_rule: FailureRule,
-    expected_nodes: NonZeroU32,
-    /// How many nodes the store has last told of; zero: it never has.
-    seen: AtomicU32,
+}
+
+/// What matters besides the operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    /// Among how many nodes limits are divided.
+    pub(super) nodes: NonZeroU32,
+    /// The most lenient rule; limits that have a more lenient one go by this.
+    pub(super) least: FailureRule,
 }
 
 /// A verb that is decided.
@@ -65,27 +69,8 @@ impl Ruled {
 }
 
 impl Fallback {
-    pub(super) const fn new(
-        book: Book,
-        default_rule: FailureRule,
-        expected_nodes: NonZeroU32,
-    ) -> Self {
-        Self { book, default_rule, expected_nodes, seen: AtomicU32::new(0) }
-    }
-
-    /// Remembers how many nodes there are, while the store can tell.
-    pub(super) fn see(&self, nodes: Option<NonZeroU32>) {
-        let Some(nodes) = nodes else { return };
-        if self.seen.load(Ordering::Relaxed) != nodes.get() {
-            self.seen.store(nodes.get(), Ordering::Relaxed);
-        }
-    }
-
-    /// Among how many nodes a limit is divided: those last seen, by this guard or else by the
-    /// store, and before first contact those that were said to be expected.
-    pub(super) fn nodes(&self, told: Option<NonZeroU32>) -> NonZeroU32 {
-        let seen = NonZeroU32::new(self.seen.load(Ordering::Relaxed));
-        seen.or(told).unwrap_or(self.expected_nodes)
+    pub(super) const fn new(book: Book, default_rule: FailureRule) -> Self {
+        Self { book, default_rule }
     }
 
     /// The answer to an operation that the store has not carried out, because of `error`. `hint`
@@ -93,26 +78,22 @@ impl Fallback {
     pub(super) fn answer(
         &self,
         operation: &Operation<'_>,
-        nodes: NonZeroU32,
+        case: Case,
         hint: impl FnOnce() -> Duration,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Answer, StoreError> {
         let decided = |decision: Result<_, _>| decision.map(Answer::Decision);
         match *operation {
-            Operation::Take(charges) => decided(self.decide(Verb::Take, charges, nodes, hint)),
-            Operation::Peek(charges) => decided(self.decide(Verb::Peek, charges, nodes, hint)),
+            Operation::Take(charges) => decided(self.decide(Verb::Take, charges, case, hint)),
+            Operation::Peek(charges) => decided(self.decide(Verb::Peek, charges, case, hint)),
             Operation::Reserve { charges, horizon } => {
-                decided(self.decide(Verb::Reserve(horizon), charges, nodes, hint))
+                decided(self.decide(Verb::Reserve(horizon), charges, case, hint))
             }
-            Operation::Hold { target, span } => match self.ruled(target.limit, nodes) {
-                Ruled::Local(share) => {
-                    let target = Target { limit: &share, ..target };
-                    self.book.store().execute(&Operation::Hold { target, span })
-                }
-                Ruled::Open | Ruled::Closed => Err(error()),
-            },
+            Operation::Hold { target, span } => {
+                self.hold(&target, span, case).unwrap_or_else(|| Err(error()))
+            }
             Operation::Reset { target } => {
-                self.forget(&target, nodes);
+                self.forget(&target, case.nodes);
                 // The shared bucket is still there, which the caller must know.
                 Err(error())
             }
@@ -122,6 +103,18 @@ impl Fallback {
             }
             _ => Err(error()),
         }
+    }
+
+    /// Holds the share of a key; `None` if its limit does not go by a share.
+    pub(super) fn hold(
+        &self,
+        target: &Target<'_>,
+        span: Duration,
+        case: Case,
+    ) -> Option<Result<Answer, StoreError>> {
+        let Ruled::Local(share) = self.ruled(target.limit, case) else { return None };
+        let target = Target { limit: &share, ..*target };
+        Some(self.book.store().execute(&Operation::Hold { target, span }))
     }
 
     /// Forgets what was spent of a key here.
@@ -138,12 +131,12 @@ impl Fallback {
         &self,
         verb: Verb,
         charges: &[Charge<'_>],
-        nodes: NonZeroU32,
+        case: Case,
         hint: impl FnOnce() -> Duration,
     ) -> Result<Decision, StoreError> {
         check(charges)?;
         let ruled: SmallVec<[Ruled; 2]> =
-            charges.iter().map(|charge| self.ruled(charge.target.limit, nodes)).collect();
+            charges.iter().map(|charge| self.ruled(charge.target.limit, case)).collect();
         let rule = ruled.iter().map(Ruled::rule).max().unwrap_or(FailureRule::Closed);
         let pairs = || charges.iter().zip(&ruled);
         let shut_out = pairs().any(|(charge, by)| charge.cost > 0 && matches!(by, Ruled::Closed));
@@ -170,36 +163,33 @@ impl Fallback {
         let wait = local.as_ref().map_or(Duration::ZERO, |grant| grant.wait);
         let receipt = match verb {
             Verb::Peek => Receipt::default(),
-            Verb::Take | Verb::Reserve(_) => self.receipt(&ruled, local.as_ref(), nodes),
+            Verb::Take | Verb::Reserve(_) => self.receipt(&ruled, local.as_ref()),
         };
         Ok(Decision::Allowed(Grant::new(outcomes, wait, receipt).degraded(rule)))
     }
 
     /// One stamp for each charge: that of its share, or one that says that nobody counted it.
-    fn receipt(&self, ruled: &[Ruled], local: Option<&Grant>, nodes: NonZeroU32) -> Receipt {
-        let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps());
+    fn receipt(&self, ruled: &[Ruled], local: Option<&Grant>) -> Receipt {
+        let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps()).copied();
         let stamps = ruled.iter().map(|by| match by {
             Ruled::Open | Ruled::Closed => NOT_CHARGED,
-            Ruled::Local(share) => {
-                let stamp = charged.next().copied().unwrap_or(NOT_CHARGED);
-                Shares::stamped(share, nodes, stamp)
-            }
+            Ruled::Local(_) => charged.next().unwrap_or(NOT_CHARGED),
         });
         let start = local.map_or(Time::ZERO, |grant| grant.receipt.start());
         Receipt::new(self.book.issuer(), start, stamps)
     }
 
-    fn ruled(&self, limit: &Limit, nodes: NonZeroU32) -> Ruled {
+    fn ruled(&self, limit: &Limit, case: Case) -> Ruled {
         let default = match limit.policy() {
             // What was bought for a day or a month is not given away because a store is down.
             Policy::Quota(_) => FailureRule::Closed,
             _ => self.default_rule,
         };
-        match limit.failure_rule().unwrap_or(default) {
+        match limit.failure_rule().unwrap_or(default).max(case.least) {
             FailureRule::Open => Ruled::Open,
             // A share that cannot be expressed is none.
             FailureRule::Local => {
-                self.book.shares().of(limit, nodes).map_or(Ruled::Closed, Ruled::Local)
+                self.book.shares().of(limit, case.nodes).map_or(Ruled::Closed, Ruled::Local)
             }
             _ => Ruled::Closed,
         }

@@ -5,18 +5,22 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, Operation, Probe, Store, Submission, WallTime};
+use tidegate_core::{Answers, FailureRule, Operation, Probe, Store, Submission, WallTime};
 use tokio::time::Instant;
 
 use super::breaker::StoreState;
 use super::builder::GuardBuilder;
 use super::call::{Inner, ask};
 use super::fallback::Fallback;
+use super::nodes::Nodes;
+use super::prober;
 use super::stats::GuardStats;
-use super::{NotAsked, prober};
 
 /// A store that answers in time whatever happens to the one inside. Cheap to clone; clones share
 /// everything.
+///
+/// # Panics
+/// When it is asked in a tokio runtime without timers, as everything that needs one does there.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -52,13 +56,15 @@ pub struct Guarded<S: ?Sized> {
 }
 
 impl<S: Store + ?Sized + 'static> Guarded<S> {
-    /// A guard around this store, to be configured.
+    /// A guard around this store, to be configured. A store that can fail implements
+    /// [`Store::probe`]: the probe of one that does not is always answered, so that it is found
+    /// again at once, and callers pay for it with three time-outs each time.
     pub fn builder(store: Arc<S>) -> GuardBuilder<S> {
         GuardBuilder::new(store)
     }
 
-    pub(super) fn new(timeout: Duration, fallback: Fallback, store: Arc<S>) -> Self {
-        Self { inner: Arc::new(Inner::new(timeout, fallback, store)) }
+    pub(super) fn new(timeout: Duration, fallback: Fallback, nodes: Nodes, store: Arc<S>) -> Self {
+        Self { inner: Arc::new(Inner::new(timeout, fallback, nodes, store)) }
     }
 
     /// The store inside.
@@ -90,7 +96,8 @@ impl<S: Store + ?Sized + 'static> Store for Guarded<S> {
             Some(_) => Submission::Pending(Box::pin(ask(&self.inner, operations, answers))),
             None => {
                 prober::attend(&self.inner, Instant::now());
-                self.inner.answer_all(operations, answers, NotAsked::Down);
+                let reason = || self.inner.down();
+                self.inner.answer_all(operations, answers, FailureRule::Open, reason);
                 Submission::Ready
             }
         }

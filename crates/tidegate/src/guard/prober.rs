@@ -3,16 +3,18 @@
 //! It holds the guard only while it probes, so a guard that nobody wants any more is gone at most
 //! one time-out later. It lives in the runtime of the caller that started it; when that runtime
 //! ends, or is not run any more, a later caller starts another one in its own.
+//!
+//! A store that is up is probed too, once, when somebody in a hurry got no answer from it.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Weak};
 
-use tidegate_core::Store;
+use tidegate_core::{Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::breaker::Number;
-use super::call::Inner;
+use super::breaker::{Number, Turn};
+use super::call::{Inner, recovered, went_down};
 
 /// Makes sure that a store which is down is probed. Outside of any runtime this is left to the
 /// next caller that is in one.
@@ -23,6 +25,25 @@ pub(super) fn attend<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, now: In
         let duty = Duty { guard: Arc::downgrade(guard), number };
         runtime.spawn(probe(duty));
     }
+}
+
+/// Probes a store that is up, once and for as long as a probe may take, on behalf of somebody who
+/// had less time and got no answer. If there is none to this either, it is down.
+pub(super) fn doubt<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, turn: Turn, now: Instant) {
+    let Ok(runtime) = Handle::try_current() else { return };
+    if !guard.breaker.doubt(turn, now, guard.timeout) {
+        return;
+    }
+    let guard = Arc::downgrade(guard);
+    runtime.spawn(async move {
+        let Some(guard) = guard.upgrade() else { return };
+        if let Err(error) = ask(&guard).await {
+            let now = Instant::now();
+            if guard.breaker.confirmed(turn, now, jitter()) {
+                went_down(&guard, Some(&error), now);
+            }
+        }
+    });
 }
 
 /// Any number, to spread probes.
@@ -51,16 +72,20 @@ impl<S: ?Sized> Drop for Duty<S> {
     }
 }
 
-async fn probe<S: Store + ?Sized>(duty: Duty<S>) {
+async fn probe<S: Store + ?Sized + 'static>(duty: Duty<S>) {
     while let Some(due) = duty.due() {
         sleep_until(due).await;
         let Some(guard) = duty.guard.upgrade() else { return };
         if guard.breaker.due(duty.number).is_none() {
             return;
         }
-        match timeout(guard.timeout, guard.store.probe()).await {
-            Ok(Ok(())) => return guard.recovered(duty.number),
-            _ => guard.breaker.unanswered(duty.number, Instant::now(), jitter()),
+        match ask(&guard).await {
+            Ok(()) => return recovered(&guard, duty.number),
+            Err(_) => guard.breaker.unanswered(duty.number, Instant::now(), jitter()),
         }
     }
+}
+
+async fn ask<S: Store + ?Sized>(guard: &Inner<S>) -> Result<(), StoreError> {
+    timeout(guard.timeout, guard.store.probe()).await.unwrap_or(Err(StoreError::TimedOut))
 }

@@ -4,10 +4,12 @@
 //! They carry the number of the guard's own store, one stamp for each charge, and so survive the
 //! wire like any other. A charge that was not counted has a stamp without a bucket.
 
+use std::num::NonZeroU32;
+
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Correction, Limit, Operation, Outcomes, Place, Policy, Receipt, ReceiptError,
-    Settlement, Stamp, State, StoreError, Target, decide,
+    Answer, Correction, Limit, Operation, Outcomes, Place, Receipt, ReceiptError, Settlement,
+    Stamp, State, StoreError, Target, decide,
 };
 use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder};
 
@@ -19,19 +21,16 @@ use crate::request::FromAnswer as _;
 pub(super) const NOT_CHARGED: Stamp =
     Stamp { bucket: 0, place: Place::Own, generation: 0, state: State::Fresh };
 
-/// The guard's own store, the shares that it enforces, and its number on receipts.
+/// The guard's own store, whose number is on the receipts, and the shares that it enforces.
 #[derive(Debug)]
 pub(super) struct Book {
     store: MemoryStore,
     shares: Shares,
-    issuer: u64,
 }
 
 impl Book {
     pub(super) fn open(builder: MemoryStoreBuilder) -> Result<Self, MemoryError> {
-        let store = builder.build()?;
-        let issuer = issuer(&store);
-        Ok(Self { store, shares: Shares::default(), issuer })
+        Ok(Self { store: builder.build()?, shares: Shares::default() })
     }
 
     pub(super) const fn store(&self) -> &MemoryStore {
@@ -43,7 +42,7 @@ impl Book {
     }
 
     pub(super) const fn issuer(&self) -> u64 {
-        self.issuer
+        self.store.issuer()
     }
 
     /// Whether an operation is about a receipt from here.
@@ -53,23 +52,27 @@ impl Book {
             Operation::Release { receipt, .. } | Operation::Renew { receipt, .. } => Some(*receipt),
             _ => None,
         };
-        receipt.is_some_and(|receipt| receipt.issuer() == self.issuer)
+        receipt.is_some_and(|receipt| receipt.issuer() == self.issuer())
     }
 
     /// Carries out an operation about a receipt from here.
-    pub(super) fn answer(&self, operation: &Operation<'_>) -> Result<Answer, StoreError> {
+    pub(super) fn answer(
+        &self,
+        operation: &Operation<'_>,
+        nodes: NonZeroU32,
+    ) -> Result<Answer, StoreError> {
         match *operation {
             Operation::Settle { corrections, receipt: Some(receipt) } => {
-                self.settle(corrections, receipt).map(Answer::Settled)
+                self.settle(corrections, receipt, nodes).map(Answer::Settled)
             }
             Operation::Release { targets, receipt } => {
-                self.lease(targets, receipt, |targets, receipt| Operation::Release {
+                self.lease(targets, receipt, nodes, |targets, receipt| Operation::Release {
                     targets,
                     receipt,
                 })
             }
             Operation::Renew { targets, receipt } => {
-                self.lease(targets, receipt, |targets, receipt| Operation::Renew {
+                self.lease(targets, receipt, nodes, |targets, receipt| Operation::Renew {
                     targets,
                     receipt,
                 })
@@ -82,9 +85,10 @@ impl Book {
         &self,
         corrections: &[Correction<'_>],
         receipt: &Receipt,
+        nodes: NonZeroU32,
     ) -> Result<Settlement, StoreError> {
         let targets = corrections.iter().map(|correction| correction.target);
-        let charged = self.charged(targets, receipt)?;
+        let charged = self.charged(targets, receipt, nodes)?;
         let local: SmallVec<[Correction<'_>; 2]> = corrections
             .iter()
             .zip(&charged.shares)
@@ -121,9 +125,10 @@ impl Book {
         &self,
         targets: &[Target<'_>],
         receipt: &Receipt,
+        nodes: NonZeroU32,
         act: impl for<'a> Fn(&'a [Target<'a>], &'a Receipt) -> Operation<'a>,
     ) -> Result<Answer, StoreError> {
-        let charged = self.charged(targets.iter().copied(), receipt)?;
+        let charged = self.charged(targets.iter().copied(), receipt, nodes)?;
         let local: SmallVec<[Target<'_>; 2]> = targets
             .iter()
             .zip(&charged.shares)
@@ -140,6 +145,7 @@ impl Book {
         &self,
         targets: impl ExactSizeIterator<Item = Target<'a>>,
         receipt: &Receipt,
+        nodes: NonZeroU32,
     ) -> Result<Charged, StoreError> {
         decide::check_list(targets.len())?;
         if targets.len() != receipt.stamps().len() {
@@ -151,12 +157,11 @@ impl Book {
                 shares.push(None);
                 continue;
             }
-            let charged = self.shares.charged(target.limit, stamp);
-            let (share, stamp) = charged.ok_or(ReceiptError::Mismatch)?;
+            let share = self.shares.charged(target.limit, nodes).ok_or(ReceiptError::Mismatch)?;
             shares.push(Some(share));
-            stamps.push(stamp);
+            stamps.push(*stamp);
         }
-        Ok(Charged { shares, receipt: Receipt::new(self.issuer, receipt.start(), stamps) })
+        Ok(Charged { shares, receipt: Receipt::new(self.issuer(), receipt.start(), stamps) })
     }
 }
 
@@ -165,13 +170,4 @@ impl Book {
 struct Charged {
     shares: SmallVec<[Option<Limit>; 2]>,
     receipt: Receipt,
-}
-
-/// The number that a store puts on its receipts; a charge of nothing shows it.
-fn issuer(store: &MemoryStore) -> u64 {
-    let Ok(policy) = Policy::allowance(1) else { return 0 };
-    store
-        .take_one(&Limit::inline(policy), "".into(), 0)
-        .granted()
-        .map_or(0, |grant| grant.receipt.issuer())
 }

@@ -3,15 +3,17 @@
 //! A limit and its share are different limits to the guard's own store. The share of a limit is
 //! revised when the number of nodes or the policy changes, so its buckets are converted and not
 //! started anew. The number of shares kept for that is bounded; a limit beyond the bound has a
-//! share all the same, but one without a past: its buckets start full when the number of nodes
-//! changes.
+//! share all the same, but one without a past. When the number of nodes changes, its buckets stay
+//! filled to the same part: rate and capacity are divided by the same number, so the instant at
+//! which a bucket is full means the same. When the policy changes, they start anew.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tidegate_core::{Bucket, Change, Limit, Policy, Rate, Revision, Stamp};
+use tidegate_core::{Bucket, Change, Limit, Policy, Rate};
 
 /// How many shares are kept.
 const MOST: usize = 1_024;
@@ -23,6 +25,8 @@ const MOST_INLINE: usize = MOST / 2;
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     known: RwLock<Known>,
+    /// Make the names of shares without a past.
+    namers: [RandomState; 2],
 }
 
 #[derive(Debug, Default)]
@@ -56,19 +60,23 @@ impl Share {
     }
 
     /// The share of the limit as it is now; of a caller who knows only an older policy the newer
-    /// one is divided.
+    /// one is divided. Every revision that was missed counts, each in its mode.
     fn revised(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Self> {
-        let (policy, generation, change) = if limit.generation() < self.generation {
-            (self.policy, self.generation, Change::KeepTokens)
-        } else if self.policy == *limit.policy() {
-            (self.policy, limit.generation(), Change::KeepTokens)
-        } else {
-            let present = limit.since(limit.generation()).and_then(|mut all| all.next());
-            let change = present.map_or(Change::KeepTokens, Revision::change);
-            (*limit.policy(), limit.generation(), change)
-        };
-        let limit = self.limit.revise(divided(&policy, nodes)?, change).ok()?;
-        Some(Self { policy, generation, nodes, limit })
+        let is_older = limit.generation() < self.generation;
+        let policy = if is_older { self.policy } else { *limit.policy() };
+        let generation = self.generation.max(limit.generation());
+        let mut share = self.limit.clone();
+        // What is not remembered any more is passed over.
+        let missed = if is_older { None } else { limit.since(self.generation) };
+        for revision in missed.into_iter().flatten().skip(1) {
+            let policy = divided(revision.policy(), nodes).unwrap_or(*share.policy());
+            share = share.revise(policy, revision.change()).ok()?;
+        }
+        let divided = divided(&policy, nodes)?;
+        if *share.policy() != divided {
+            share = share.revise(divided, Change::KeepTokens).ok()?;
+        }
+        Some(Self { policy, generation, nodes, limit: share })
     }
 }
 
@@ -78,7 +86,7 @@ impl Shares {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.shares.get(limit.identity()) {
             Some(share) if share.is_of(limit, nodes) => return Some(share.limit.clone()),
-            None if !known.has_room_for(limit) => return without_past(limit, nodes),
+            None if !known.has_room_for(limit) => return self.without_past(limit, nodes),
             _ => {}
         }
         drop(known);
@@ -90,7 +98,7 @@ impl Shares {
         let share = match known.shares.get(limit.identity()) {
             Some(share) if share.is_of(limit, nodes) => return Some(share.limit.clone()),
             Some(share) => share.revised(limit, nodes)?,
-            None if !known.has_room_for(limit) => return without_past(limit, nodes),
+            None if !known.has_room_for(limit) => return self.without_past(limit, nodes),
             None => {
                 // Numbered, since neither a name nor a fingerprint is sure to fit into a name.
                 let name = format!("share-{}", known.shares.len());
@@ -105,24 +113,15 @@ impl Shares {
         Some(divided)
     }
 
-    /// The share that a stamp was charged to, with the stamp as the guard's own store wrote it.
-    pub(super) fn charged(&self, limit: &Limit, stamp: &Stamp) -> Option<(Limit, Stamp)> {
+    /// The share that a charge of a limit was counted on, as it has become since.
+    pub(super) fn charged(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let nodes = known.shares.get(limit.identity()).map(|share| share.nodes);
+        let share = known.shares.get(limit.identity()).cloned();
         drop(known);
-        match nodes {
-            Some(nodes) => Some((self.of(limit, nodes)?, *stamp)),
-            None => {
-                let share = without_past(limit, NonZeroU32::new(stamp.generation)?)?;
-                Some((share, Stamp { generation: 0, ..*stamp }))
-            }
+        match share {
+            Some(share) => self.of(limit, share.nodes).or(Some(share.limit)),
+            None => self.find(limit, nodes),
         }
-    }
-
-    /// The stamp of a charge to a share, from which [`charged`](Self::charged) finds that again:
-    /// a share without a past has no generations, so there is room to note the number of nodes.
-    pub(super) fn stamped(share: &Limit, nodes: NonZeroU32, stamp: Stamp) -> Stamp {
-        if share.is_inline() { Stamp { generation: nodes.get(), ..stamp } } else { stamp }
     }
 
     /// The share of a limit, if it can have been decided here.
@@ -131,14 +130,17 @@ impl Shares {
         match known.shares.get(limit.identity()) {
             Some(share) => Some(share.limit.clone()),
             None if known.has_room_for(limit) => None,
-            None => without_past(limit, nodes),
+            None => self.without_past(limit, nodes),
         }
     }
-}
 
-/// A share whose identity is that of the limit and its own parameters.
-fn without_past(limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
-    Some(Limit::inline_on(limit.identity(), divided(limit.policy(), nodes)?))
+    /// A share whose name follows from the limit and its policy, whatever the number of nodes.
+    fn without_past(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
+        let of = (limit.identity(), limit.policy().fingerprint());
+        let [one, other] = self.namers.each_ref().map(|namer| namer.hash_one(&of));
+        Limit::named(&format!("beyond-{one:016x}{other:016x}"), divided(limit.policy(), nodes)?)
+            .ok()
+    }
 }
 
 /// A policy divided among nodes: the rate exactly, whole numbers rounded down, but at least one
@@ -165,8 +167,6 @@ fn divided_bucket(bucket: &Bucket, capacity: u64, nodes: NonZeroU32) -> Option<P
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::{Place, State};
-
     use super::*;
 
     fn nodes(number: u32) -> NonZeroU32 {
@@ -195,6 +195,9 @@ mod tests {
                 [10, 3, 1]
             );
         }
+        let ahead = Policy::per_second(7).capacity(9).max_horizon(Duration::from_secs(5)).build();
+        let third = divided(&ahead.unwrap(), nodes(3)).unwrap();
+        assert_eq!(third.horizon(), Duration::from_secs(5), "nobody waits longer for a share");
         let lifetime = Policy::per(1, Duration::from_secs(1_500_000_000)).build().unwrap();
         assert_eq!(divided(&lifetime, nodes(3)), None, "beyond a hundred years");
     }
@@ -233,8 +236,33 @@ mod tests {
         let (one, other) = (inline(1_501), inline(1_502));
         let share = shares.of(&one, nodes(3)).unwrap();
         assert_ne!(share, shares.of(&other, nodes(3)).unwrap(), "equal parameters, two limits");
-        let stamp = Stamp { bucket: 9, place: Place::Own, generation: 0, state: State::Fresh };
-        let noted = Shares::stamped(&share, nodes(3), stamp);
-        assert_eq!(shares.charged(&one, &noted), Some((share, stamp)));
+        let fifth = shares.of(&one, nodes(5)).unwrap();
+        assert_eq!((&fifth, fifth.policy().capacity()), (&share, 300), "the same buckets");
+        assert_eq!(shares.charged(&one, nodes(5)), Some(share));
+        assert_eq!(shares.charged(&limit(7), nodes(3)).unwrap().name(), "share-512");
+        let stranger = Limit::named("b", *limit(1).policy()).unwrap();
+        assert_eq!(shares.charged(&stranger, nodes(3)), None, "not decided here yet");
+    }
+
+    /// A share that missed a reset, because nobody asked meanwhile, was never reset.
+    #[test]
+    fn every_revision_that_was_missed_counts() {
+        let (shares, first) = (Shares::default(), limit(100));
+        assert_eq!(shares.of(&first, nodes(2)).unwrap().generation(), 0);
+        let with = |capacity| *limit(capacity).policy();
+        let reset = first.revise(with(50), Change::Reset).unwrap();
+        let third = reset.revise(with(60), Change::Proportional).unwrap();
+        let share = shares.of(&third, nodes(3)).unwrap();
+        let story: Vec<_> = share
+            .since(0)
+            .unwrap()
+            .map(|revision| (revision.policy().capacity(), revision.change()))
+            .collect();
+        let expected = [(50, Change::KeepTokens), (16, Change::Reset), (20, Change::Proportional)];
+        assert_eq!(story, expected);
+        // There and back: the policy is the one before, and yet everything has changed.
+        let back = third.revise(with(90), Change::Reset).unwrap();
+        let back = back.revise(with(60), Change::KeepTokens).unwrap();
+        assert_eq!(shares.of(&back, nodes(3)).unwrap().generation(), 4);
     }
 }

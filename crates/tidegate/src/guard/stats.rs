@@ -16,8 +16,11 @@ pub struct GuardStats {
     pub closed: u64,
     /// Calls that the store did not answer in time. They may have been charged.
     pub timed_out: u64,
-    /// Calls of which the store could not carry out something, other than those.
+    /// Calls of which the store failed something at once.
     pub failed: u64,
+    /// Operations that a working store could not carry out
+    /// ([`StoreError::Rejected`](tidegate_core::StoreError::Rejected)).
+    pub rejected: u64,
     /// How often the store was taken to be down.
     pub downs: u64,
 }
@@ -38,6 +41,7 @@ pub(super) struct Counters {
     closed: AtomicU64,
     timed_out: AtomicU64,
     failed: AtomicU64,
+    rejected: AtomicU64,
     downs: AtomicU64,
 }
 
@@ -59,6 +63,10 @@ impl Counters {
         count(&self.failed);
     }
 
+    pub(super) fn rejected(&self) {
+        count(&self.rejected);
+    }
+
     pub(super) fn went_down(&self) {
         count(&self.downs);
     }
@@ -71,6 +79,7 @@ impl Counters {
             closed: read(&self.closed),
             timed_out: read(&self.timed_out),
             failed: read(&self.failed),
+            rejected: read(&self.rejected),
             downs: read(&self.downs),
         }
     }

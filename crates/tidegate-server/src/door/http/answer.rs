@@ -203,6 +203,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-fn whole_seconds(span: Duration) -> u64 {
+/// For the header `retry-after`: rounded up, and never at once.
+pub(crate) fn whole_seconds(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
 }

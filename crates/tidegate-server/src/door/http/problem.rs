@@ -2,6 +2,8 @@
 //!
 //! They name fields and rules, never keys or costs that were sent.
 
+use std::time::Duration;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -9,6 +11,7 @@ use tidegate::StoreError;
 use tidegate::guard::NotAsked;
 use tidegate_config::Fault;
 
+use super::answer::whole_seconds;
 use super::bounds::MAX_BODY;
 
 /// Why a request is not answered with a decision. Nothing was spent.
@@ -135,11 +138,33 @@ impl Problem {
             Self::ForeignOrigin => {
                 (StatusCode::FORBIDDEN, "urn:tidegate:problem:foreign-origin", "Foreign origin")
             }
+            Self::Store(StoreError::Rejected(_)) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "urn:tidegate:problem:store-rejected",
+                "The store works, but cannot do this",
+            ),
             Self::Store(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "urn:tidegate:problem:store",
                 "The store cannot answer",
             ),
+        }
+    }
+
+    /// What is wrong with the store, if that is the problem.
+    pub(crate) fn trouble(&self) -> Option<&StoreError> {
+        match self {
+            Self::Store(error) if !error.is_callers_fault() => Some(error),
+            _ => None,
+        }
+    }
+
+    /// When to try again, if that is known.
+    fn retry_after(&self) -> Option<Duration> {
+        let Self::Store(StoreError::Unavailable(reason)) = self else { return None };
+        match reason.downcast_ref()? {
+            NotAsked::Down { retry_after } => Some(*retry_after),
+            _ => None,
         }
     }
 }
@@ -148,20 +173,9 @@ const fn invalid() -> (StatusCode, &'static str, &'static str) {
     (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
 }
 
-/// Whether the guard of the store has logged that already, once and not with every request.
-fn is_known_to_be_down(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable(reason) if reason.is::<NotAsked>())
-}
-
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let (status, r#type, title) = self.kind();
-        if let Self::Store(error) = &self
-            && status == StatusCode::SERVICE_UNAVAILABLE
-            && !is_known_to_be_down(error)
-        {
-            tracing::warn!(%error, "the store could not answer");
-        }
         let errors: &[FieldError] = match &self {
             Self::Invalid(errors) => errors,
             _ => &[],
@@ -175,6 +189,9 @@ impl IntoResponse for Problem {
         if let Self::SlowBody = self {
             // The rest of the body may still come, and must not be taken for a request.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(wait) = self.retry_after() {
+            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
         }
         response
     }

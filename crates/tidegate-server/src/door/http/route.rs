@@ -56,11 +56,18 @@ async fn admit(State(door): State<Arc<HttpDoor>>, request: Request, next: Next) 
 
 fn verb(verb: Verb) -> MethodRouter<Arc<HttpDoor>> {
     post(move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
-        door.carry_out(verb, request).await.unwrap_or_else(IntoResponse::into_response)
+        door.carry_out(verb, request).await.unwrap_or_else(|problem| door.refuse(problem))
     })
 }
 
 impl HttpDoor {
+    fn refuse(&self, problem: Problem) -> Response {
+        if let Some(trouble) = problem.trouble() {
+            self.troubles.log(trouble);
+        }
+        problem.into_response()
+    }
+
     async fn carry_out(&self, verb: Verb, request: Request) -> Result<Response, Problem> {
         require_json(request.headers())?;
         let denials_are_ok = request::denials_are_ok(request.uri().query())?;

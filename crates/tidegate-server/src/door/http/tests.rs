@@ -11,7 +11,7 @@ use tidegate_config::Plan;
 use tokio::runtime::Runtime;
 
 use super::bounds::MAX_HEAD;
-use super::{Bounds, Guard, HttpDoor};
+use super::{Bounds, Guard, HttpDoor, Troubles};
 use crate::drain::{Drain, Drained};
 use crate::listen;
 use crate::served::Served;
@@ -43,6 +43,7 @@ impl Door {
             served: Arc::new(Served::new(&plan.limits)),
             guard: Guard::new(address, Vec::new()),
             bounds,
+            troubles: Troubles::default(),
         };
         let mut drain = Drain::new();
         let stop = drain.signal();

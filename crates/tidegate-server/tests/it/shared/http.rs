@@ -1,6 +1,7 @@
 //! The HTTP door of two servers on one store.
 
 use tidegate::clock::ManualClock;
+use tidegate::guard::StoreState;
 use tidegate_config::{Key, Loader};
 use tidegate_server::Server;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
@@ -95,4 +96,26 @@ fn a_dead_store_is_no_dead_door() {
     let bob = r#"{"limit":"client","key":"bob","cost":5}"#;
     assert_eq!(one.post("/v1/take", bob).member("remaining"), 5);
     assert_eq!(other.post("/v1/take", bob).member("remaining"), 0);
+}
+
+/// Three requests with a policy beyond what the server counts once were three failures: the store
+/// was taken to be down, and every limit of rule open was open to everybody.
+#[test]
+fn strange_requests_do_not_switch_limits_off() {
+    let server = RedisServer::start(Flavor::Redis);
+    let gate = gate(&server);
+    let login = r#"{"limit":"open","key":"victim","cost":5}"#;
+    assert_eq!(gate.post("/v1/take", login).status, 200);
+    let beyond = r#"{"policy":{"allowance":2251799813685249},"key":"mallory"}"#;
+    for _ in 0..5 {
+        let refused = gate.post("/v1/take", beyond);
+        assert_eq!((refused.status, refused.member("degraded")), (400, serde_json::Value::Null));
+    }
+    assert_eq!(gate.post("/v1/take", login).status, 200);
+    let denied = gate.post("/v1/take", login);
+    assert_eq!((denied.status, denied.member("degraded")), (429, serde_json::Value::Null));
+    let running = gate.running.as_ref().unwrap();
+    assert_eq!(running.store_state(), Some(StoreState::Up));
+    let stats = running.store_stats().unwrap();
+    assert_eq!((stats.downs, stats.failed, stats.degraded()), (0, 0, 0));
 }

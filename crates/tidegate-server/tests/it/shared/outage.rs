@@ -1,5 +1,6 @@
 //! Servers that die or stand still under load, behind the guard.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate::FailureRule;
@@ -46,6 +47,8 @@ async fn nobody_waits_for_a_server_that_stands_still() {
 async fn decisions_are_exact_again_after_a_crash() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
+    // One that has not heard of the other would enforce the whole limit.
+    wait_until_all_met(&nodes).await;
     let mut callers = Vec::new();
     for node in &nodes {
         let limiter = node.engine.limiter("client", slow(100)).unwrap();
@@ -142,8 +145,8 @@ async fn wait_until_all_met(nodes: &[Node]) {
     use tidegate::Store as _;
     let guards: Vec<_> = nodes.iter().map(|node| node.guard.clone()).collect();
     let met = move || {
-        let all = guards.iter().all(|guard| guard.nodes().is_some_and(|nodes| nodes.get() == 3));
-        all.then_some(())
+        let met = |nodes: NonZeroU32| usize::try_from(nodes.get()) == Ok(guards.len());
+        guards.iter().all(|guard| guard.nodes().is_some_and(met)).then_some(())
     };
-    tokio::task::spawn_blocking(move || wait_until("three nodes to meet", met)).await.unwrap();
+    tokio::task::spawn_blocking(move || wait_until("all nodes to meet", met)).await.unwrap();
 }

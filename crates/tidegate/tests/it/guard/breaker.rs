@@ -2,17 +2,21 @@
 
 use std::error::Error;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate::FailureRule::Local;
-use tidegate::guard::StoreState;
-use tidegate::{Engine, Operation, Store, StoreError};
+use tidegate::FailureRule::{Local, Open};
+use tidegate::guard::{Guarded, StoreState};
+use tidegate::{Answer, Answers, Charge, Engine, Operation, Probe, Store, StoreError, Submission};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-use super::stand_in::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, one, per_second};
+use super::stand_in::{
+    MILLI, Mood, SECOND, StandIn, TIMEOUT, bring_down, bring_up, guard_of, guarded, limiter, named,
+    one, per_second, take,
+};
 
 #[tokio::test(start_paused = true)]
 async fn callers_stop_paying_once_it_is_open() {
@@ -108,7 +112,7 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
             [100, 200, 400, 800, 1_600, 3_200].into_iter().chain(std::iter::repeat(5_000));
         let probes = store.probes();
         assert!((15..=22).contains(&probes.len()), "{} probes in a minute", probes.len());
-        let mut before = Duration::ZERO;
+        let (mut before, mut early) = (Duration::ZERO, 0);
         for at in probes {
             let (full, pause) = (MILLI * pauses.next().unwrap(), at - last - before);
             // Timers are exact to a millisecond.
@@ -116,13 +120,87 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
                 pause + MILLI >= full * 3 / 4 && pause <= full + MILLI,
                 "{pause:?} of {full:?}"
             );
+            early += u32::from(pause + MILLI * 2 < full);
             (last, before) = (at, taken);
         }
+        assert!(early > 5, "nodes that lost the store together find it one by one");
         assert_eq!((guard.state(), store.asked()), (StoreState::Down, 3));
         store.set(Mood::Answers);
         tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
         assert_eq!(guard.state(), StoreState::Up);
     }
+}
+
+/// Three requests that a working store could not carry out once opened all limits of rule open,
+/// for everybody.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_carry_one_thing_out_is_up() {
+    let store = StandIn::new();
+    let guard = guard_of(&store).default_rule(Open).build().unwrap();
+    let login = limiter(&guard, per_second(1, 5));
+    store.set(Mood::Picky);
+    let mut admitted = 0;
+    for _ in 0..60 {
+        for _ in 0..10 {
+            let _ = login.take("odd").await.unwrap();
+        }
+        while login.take("victim").await.unwrap().is_allowed() {
+            admitted += 1;
+        }
+        tokio::time::sleep(SECOND).await;
+    }
+    assert_eq!(admitted, 5 + 59);
+    let stats = guard.stats();
+    assert_eq!((guard.state(), stats.downs, stats.failed), (StoreState::Up, 0, 0));
+    assert_eq!((stats.rejected, stats.open, stats.local), (600, 0, 600));
+}
+
+/// A batch of which half was answered in time once counted as a store that is dead.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_answers_some_of_a_batch_in_time_is_up() {
+    let (store, guard, _limiter) = guarded(per_second(1, 1));
+    store.set(Mood::OneByOne(MILLI * 20));
+    let limit = named("a", 1, 100);
+    let charges = [Charge::new(&limit, "k", 1)];
+    let told = |answer: &Result<Answer, StoreError>| match answer {
+        Ok(Answer::Decision(decision)) => decision.degraded(),
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..10 {
+        let mut answers = Answers::new();
+        guard.submit(&[Operation::Take(&charges); 4], &mut answers).await;
+        let degraded: Vec<_> = answers.iter().map(told).collect();
+        assert_eq!(degraded, [None, None, Some(Local), Some(Local)]);
+    }
+    assert_eq!((guard.state(), guard.stats().timed_out), (StoreState::Up, 10));
+}
+
+/// A probe that panics ends its task and not the probing.
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_panics_is_followed_by_another() {
+    #[derive(Debug, Default)]
+    struct Explosive(AtomicUsize);
+    impl Store for Explosive {
+        fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+            Submission::Ready
+        }
+        fn probe(&self) -> Probe<'_> {
+            assert!(self.0.fetch_add(1, Ordering::SeqCst) >= 2, "this probe is meant to panic");
+            Box::pin(async { Ok(()) })
+        }
+    }
+    let guard = Guarded::builder(Arc::new(Explosive::default())).build().unwrap();
+    let limit = named("a", 1, 10);
+    for _ in 0..5 {
+        let _ = take(&guard, &[Charge::new(&limit, "k", 1)]).await;
+    }
+    assert_eq!(guard.state(), StoreState::Down);
+    for _ in 0..3 {
+        assert_eq!(guard.state(), StoreState::Down);
+        let _ = take(&guard, &[Charge::new(&limit, "k", 1)]).await;
+        tokio::time::sleep(MILLI * 200).await;
+    }
+    assert_eq!(guard.state(), StoreState::Up);
 }
 
 /// A store that answers probes and fails callers gets three of them each time, and ever more
@@ -232,4 +310,25 @@ async fn each_change_is_logged_once_and_no_call_ever() {
     assert!(lines[1].starts_with("INFO") && lines[1].contains("degraded=98"), "{lines:?}");
     assert!(lines[1].contains("down="), "{lines:?}");
     assert!(lines.iter().all(|line| !line.contains("secret-key")));
+}
+
+/// What the store rejects is decided by a rule, so nobody would notice: it is told, but not each
+/// time.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_is_logged_once_until_the_store_was_away() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let (store, guard, limiter) = guarded(per_second(1, 10));
+    for outage in 0..2 {
+        store.set(Mood::Picky);
+        for _ in 0..10 {
+            assert!(limiter.peek("odd").await.unwrap().is_allowed());
+        }
+        let lines = log.0.lock().unwrap().clone();
+        assert_eq!(lines.len(), 3 * outage + 1);
+        let last = &lines[3 * outage];
+        assert!(last.starts_with("WARN") && last.contains("not of this store"), "{last}");
+        bring_down(&store, &guard).await;
+        bring_up(&store, &guard).await;
+    }
 }

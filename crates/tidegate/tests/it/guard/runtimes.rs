@@ -4,9 +4,9 @@ use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tidegate::FailureRule::Local;
+use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{NotAsked, StoreState};
-use tidegate::{Decision, StoreError};
+use tidegate::{Answer, Answers, Charge, Decision, Operation, Store as _, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
 use super::stand_in::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, per_second};
@@ -35,6 +35,12 @@ fn outside_of_any_runtime_the_rules_decide() {
     let Err(StoreError::Unavailable(reason)) = settled else { panic!("{settled:?}") };
     assert_eq!(reason.downcast_ref(), Some(&NotAsked::NoRuntime));
     assert_eq!((store.asked(), guard.state()), (0, StoreState::Up), "no fault of the store");
+    let open = limiter.limit().on_failure(Open);
+    let charges = [Charge::new(&open, "k", 1)];
+    let mut answers = Answers::new();
+    at_once(guard.submit(&[Operation::Take(&charges)], &mut answers));
+    let Some(Ok(Answer::Decision(decision))) = answers.pop() else { panic!("{answers:?}") };
+    assert_eq!(decision.degraded(), Some(Local), "nothing is open while the store is well");
     paused().block_on(async {
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
         bring_down(&store, &guard).await;

@@ -10,7 +10,7 @@ use tidegate::clock::TokioClock;
 use tidegate::guard::{GuardBuilder, Guarded};
 use tidegate::{
     Answer, Answers, Charge, Decision, Engine, Limit, Limiter, MemoryStore, Operation, Policy,
-    Probe, Store, StoreError, Submission,
+    Probe, Store, StoreError, Submission, Target,
 };
 use tokio::time::Instant;
 
@@ -38,6 +38,10 @@ pub(super) enum Mood {
     Full,
     /// Gives no answer at all, at once.
     Silent,
+    /// Decides, except about the key `odd`, with which it cannot do anything.
+    Picky,
+    /// Decides one operation after the other, each in this time.
+    OneByOne(Duration),
 }
 
 /// A store that the test breaks and mends.
@@ -98,6 +102,24 @@ fn refusal() -> StoreError {
     StoreError::Unavailable("connection refused".into())
 }
 
+fn rejection() -> StoreError {
+    StoreError::Rejected("not of this store".into())
+}
+
+fn is_odd(operation: &Operation<'_>) -> bool {
+    let odd = |target: &Target<'_>| target.key.name() == "odd";
+    match operation {
+        Operation::Take(charges) | Operation::Peek(charges) => {
+            charges.iter().any(|charge| odd(&charge.target))
+        }
+        Operation::Settle { corrections, .. } => {
+            corrections.iter().any(|correction| odd(&correction.target))
+        }
+        Operation::Hold { target, .. } | Operation::Reset { target } => odd(target),
+        _ => false,
+    }
+}
+
 impl Store for StandIn {
     fn submit<'a>(
         &'a self,
@@ -131,6 +153,19 @@ impl Store for StandIn {
                 }
                 Mood::Full => answers.extend(operations.iter().map(|_| Err(StoreError::Full))),
                 Mood::Silent => {}
+                Mood::Picky => {
+                    let decide = |operation| match operation {
+                        operation if is_odd(operation) => Err(rejection()),
+                        operation => self.store.execute(operation),
+                    };
+                    answers.extend(operations.iter().map(decide));
+                }
+                Mood::OneByOne(span) => {
+                    for operation in operations {
+                        tokio::time::sleep(span).await;
+                        answers.push(self.store.execute(operation));
+                    }
+                }
             }
         }))
     }
@@ -143,8 +178,8 @@ impl Store for StandIn {
         Box::pin(async move {
             self.probes.lock().unwrap().push(Instant::now());
             match self.mood() {
-                Mood::Answers | Mood::Half | Mood::Full => Ok(()),
-                Mood::Slow(span) => {
+                Mood::Answers | Mood::Half | Mood::Full | Mood::Picky => Ok(()),
+                Mood::Slow(span) | Mood::OneByOne(span) => {
                     tokio::time::sleep(span).await;
                     Ok(())
                 }
@@ -183,6 +218,13 @@ pub(super) async fn bring_down(store: &StandIn, guard: &Guarded<StandIn>) {
         let _ = one(guard, Operation::Take(&charges)).await;
     }
     assert_eq!(guard.state(), tidegate::guard::StoreState::Down);
+}
+
+/// Mends the store, and lets the guard find out.
+pub(super) async fn bring_up(store: &StandIn, guard: &Guarded<StandIn>) {
+    store.set(Mood::Answers);
+    tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
+    assert_eq!(guard.state(), tidegate::guard::StoreState::Up);
 }
 
 /// Carries one operation out.

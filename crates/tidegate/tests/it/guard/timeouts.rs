@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tidegate::FailureRule::Local;
+use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{NotAsked, StoreState, within};
-use tidegate::{Correction, Operation, StoreError};
+use tidegate::{Answers, Charge, Correction, Operation, Store as _, StoreError};
 use tokio::time::Instant;
 
 use super::stand_in::{
@@ -45,28 +45,29 @@ async fn the_time_out_can_be_set() {
     let start = Instant::now();
     assert!(limiter(&guard, per_second(1, 1)).take("k").await.unwrap().is_allowed());
     assert_eq!(start.elapsed(), MILLI * 7);
+    let too_short = guard_of(&store).timeout(MILLI - Duration::from_nanos(1)).build();
+    let error = too_short.unwrap_err();
+    assert_eq!(error.to_string(), "the time-out must be at least 1ms, not 999.999µs");
 }
 
 /// The caller keeps a quarter of its deadline to act on the answer.
 #[tokio::test(start_paused = true)]
 async fn a_callers_deadline_shortens_the_time_out() {
     let (store, _guard, limiter) = guarded(per_second(1, 1_000));
-    store.set(Mood::Hangs);
+    store.set(Mood::Slow(TIMEOUT - MILLI));
     let ask = || async { limiter.take("k").await.unwrap() };
     for (deadline, taken) in [(20, 15), (40, 30), (60, 45)] {
         let start = Instant::now();
         let decision = within(MILLI * deadline, ask()).await;
         assert_eq!((decision.degraded(), start.elapsed()), (Some(Local), MILLI * taken));
-        store.set(Mood::Answers);
-        assert_eq!(ask().await.degraded(), None, "never three in a row");
-        store.set(Mood::Hangs);
     }
-    let start = Instant::now();
-    let _ = within(SECOND, ask()).await;
-    assert_eq!(start.elapsed(), TIMEOUT, "a far deadline lengthens nothing");
     let start = Instant::now();
     let _ = within(SECOND, within(MILLI * 20, within(Duration::MAX, ask()))).await;
     assert_eq!(start.elapsed(), MILLI * 15, "the nearest counts");
+    store.set(Mood::Hangs);
+    let start = Instant::now();
+    let _ = within(SECOND, ask()).await;
+    assert_eq!(start.elapsed(), TIMEOUT, "a far deadline lengthens nothing");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,20 +85,73 @@ async fn a_caller_that_is_too_late_does_not_ask() {
     assert_eq!(guard.stats().timed_out, 0);
 }
 
-/// One caller in a great hurry must not take the store away from all others; many with the
-/// deadline of a proxy must not wait for a dead one for ever.
+/// A caller without time, or with too little, once was allowed everything under rule open, of a
+/// store that was well.
 #[tokio::test(start_paused = true)]
-async fn great_hurry_tells_nothing_about_the_store() {
+async fn hurry_does_not_open_a_limit() {
+    let store = StandIn::new();
+    let guard = guard_of(&store).default_rule(Open).build().unwrap();
+    let limiter = limiter(&guard, per_second(1, 5));
+    store.set(Mood::Slow(MILLI * 20));
+    let mut admitted = 0;
+    for deadline in [Duration::ZERO, MILLI * 4] {
+        for _ in 0..100 {
+            let decision = within(deadline, limiter.take("k").into_future()).await.unwrap();
+            assert_eq!(decision.degraded(), Some(Local));
+            admitted += u64::from(decision.is_allowed());
+        }
+    }
+    assert_eq!((admitted, guard.state()), (5, StoreState::Up));
+    store.set(Mood::Refuses);
+    let decision = within(MILLI * 4, limiter.take("k").into_future()).await.unwrap();
+    assert_eq!(decision.degraded(), Some(Open), "what the store says in time is its own fault");
+}
+
+/// Callers with less time than a sound store needs once took it away from all others.
+#[tokio::test(start_paused = true)]
+async fn callers_in_a_hurry_do_not_take_the_store_from_others() {
+    let (store, guard, limiter) = guarded(per_second(1, 100_000));
+    store.set(Mood::Slow(MILLI * 16));
+    for _ in 0..600 {
+        for _ in 0..3 {
+            let hurried = within(MILLI * 17, limiter.take("k").into_future()).await.unwrap();
+            assert_eq!(hurried.degraded(), Some(Local));
+        }
+        assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
+    }
+    assert_eq!((guard.state(), guard.stats().downs), (StoreState::Up, 0));
+    assert_eq!(guard.stats().timed_out, 1_800);
+    // 33 seconds of doubt, one probe in 150 ms at the most.
+    assert!(store.probes().len() <= 222, "{}", store.probes().len());
+}
+
+/// And yet they must not wait for a dead one for ever: somebody patient has a look.
+#[tokio::test(start_paused = true)]
+async fn callers_in_a_hurry_find_a_dead_store_by_a_probe() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     store.set(Mood::Hangs);
-    for _ in 0..10 {
+    let start = Instant::now();
+    while guard.state() == StoreState::Up {
         let _ = within(MILLI * 4, limiter.take("k").into_future()).await;
     }
-    assert_eq!((guard.state(), guard.stats().timed_out), (StoreState::Up, 10));
-    for _ in 0..3 {
-        let _ = within(MILLI * 20, limiter.take("k").into_future()).await;
-    }
-    assert_eq!(guard.state(), StoreState::Down);
+    // Three for the first call, and then the whole time-out, which the last call outlives.
+    assert_eq!((start.elapsed(), store.probes().len()), (MILLI * 54, 1));
+    assert_eq!(guard.stats().downs, 1);
+    store.set(Mood::Answers);
+    tokio::time::sleep(MILLI * 101).await;
+    assert_eq!(guard.state(), StoreState::Up);
+}
+
+/// The deadline is for the caller, not for each operation.
+#[tokio::test(start_paused = true)]
+async fn a_batch_has_one_deadline() {
+    let (store, guard, _limiter) = guarded(per_second(1, 1));
+    store.set(Mood::OneByOne(MILLI * 20));
+    let limit = named("a", 1, 100);
+    let charges = [Charge::new(&limit, "k", 1)];
+    let (start, mut answers) = (Instant::now(), Answers::new());
+    within(MILLI * 32, guard.submit(&[Operation::Take(&charges); 50], &mut answers)).await;
+    assert_eq!((start.elapsed(), answers.len()), (MILLI * 24, 50));
 }
 
 /// It may have been charged, and here it was: sent twice it would cost twice.

@@ -1,0 +1,162 @@
+//! Who is measured against the server, and how each of them asks.
+//!
+//! All decide by the same policy over the same keys in the same order: one token per second and a
+//! burst of a thousand million, so that every decision is a yes and writes.
+
+mod ours;
+mod peer;
+
+use anyhow::Result;
+
+use super::axes::{Charges, Key};
+use super::stage::Stage;
+
+use ours::Ours;
+pub(super) use ours::policy;
+use peer::{Ask, Lines, Peer};
+
+/// Microseconds per token.
+const INTERVAL_US: u32 = 1_000_000;
+/// Tokens in a full bucket.
+const BURST: u32 = 1_000_000_000;
+
+/// The rows of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Ours,
+    /// The plain script on one connection for all callers.
+    Shared,
+    /// The same, one call for each charge.
+    SharedCalls,
+    /// The plain script on a connection for each caller.
+    Own,
+    OwnCalls,
+    /// The plain script on a new connection for each decision.
+    Fresh,
+    FreshCalls,
+    Cell,
+    Floor,
+}
+
+impl Role {
+    pub(super) const ALL: [Self; 9] = [
+        Self::Ours,
+        Self::Shared,
+        Self::SharedCalls,
+        Self::Own,
+        Self::OwnCalls,
+        Self::Fresh,
+        Self::FreshCalls,
+        Self::Cell,
+        Self::Floor,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "tidegate-redis",
+            Self::Shared => "GCRA script, one connection",
+            Self::SharedCalls => "GCRA script, one connection, a call per charge",
+            Self::Own => "GCRA script, a connection per caller",
+            Self::OwnCalls => "GCRA script, a connection per caller, a call per charge",
+            Self::Fresh => "GCRA script, a connection per decision",
+            Self::FreshCalls => "GCRA script, a connection per decision, a call per charge",
+            Self::Cell => "redis-cell, one connection, a call per charge",
+            Self::Floor => "floor: `INCR`, one connection, a call per charge",
+        }
+    }
+
+    /// Whether it makes a row of its own: a call per charge is the same as one call if there is
+    /// one charge.
+    pub(super) const fn measured_with(self, charges: Charges) -> bool {
+        match self {
+            Self::SharedCalls | Self::OwnCalls | Self::FreshCalls => {
+                matches!(charges, Charges::Three)
+            }
+            _ => true,
+        }
+    }
+
+    /// Ready to decide for that many callers at once.
+    pub(super) async fn enter(self, stage: &Stage, callers: usize) -> Result<Contender> {
+        let script = || Ask::script(stage);
+        let (lines, ask) = match self {
+            Self::Ours => return Ok(Contender::Ours(Ours::open(&stage.url()).await?)),
+            Self::Shared => (Lines::shared(stage, 0).await?, script().await?),
+            Self::SharedCalls => (Lines::shared(stage, 0).await?, Ask::calls(stage).await?),
+            Self::Own => (Lines::own(stage, callers).await?, script().await?),
+            Self::OwnCalls => (Lines::own(stage, callers).await?, Ask::calls(stage).await?),
+            Self::Fresh => (Lines::fresh(stage)?, script().await?),
+            Self::FreshCalls => (Lines::fresh(stage)?, Ask::calls(stage).await?),
+            // In databases of their own: what they store is of another kind.
+            Self::Cell => (Lines::shared(stage, 1).await?, Ask::Cell),
+            Self::Floor => (Lines::shared(stage, 2).await?, Ask::Increment),
+        };
+        Ok(Contender::Peer(Box::new(Peer { lines, ask })))
+    }
+}
+
+/// One of them, ready to decide. An enum and not a trait, so that nobody's calls are boxed for
+/// the sake of the benchmark.
+#[derive(Debug)]
+pub(super) enum Contender {
+    Ours(Ours),
+    Peer(Box<Peer>),
+}
+
+/// What a caller keeps between its decisions.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seat(Option<redis::aio::MultiplexedConnection>);
+
+impl Contender {
+    /// The place of a caller.
+    pub(super) fn seat(&self, caller: usize) -> Seat {
+        match self {
+            Self::Ours(_) => Seat::default(),
+            Self::Peer(peer) => Seat(peer.lines.line(caller)),
+        }
+    }
+
+    /// Makes one decision; says whether it was allowed.
+    pub(super) async fn decide(
+        &self,
+        seat: &mut Seat,
+        key: &Key,
+        charges: Charges,
+    ) -> Result<bool> {
+        match self {
+            Self::Ours(ours) => ours.decide(key, charges).await,
+            Self::Peer(peer) => peer.decide(seat, key, charges).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::runtime::Builder;
+
+    use super::*;
+    use crate::remote::axes::{Orders, Point, Spread};
+    use crate::remote::load;
+
+    #[test]
+    fn everybody_allows_everything_asked() {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (stage, orders) = (Stage::start(), Arc::new(Orders::new()));
+        // Where redis-cell is built, the benchmark itself refuses one that denies.
+        for role in Role::ALL.into_iter().filter(|role| *role != Role::Cell) {
+            for charges in Charges::ALL {
+                let point = Point { callers: 3, charges, spread: Spread::Hot };
+                let run = runtime.block_on(async {
+                    let contender = Arc::new(role.enter(&stage, point.callers).await?);
+                    let server = stage.server().pid();
+                    load::run(&contender, point, &orders, Duration::ZERO, server).await
+                });
+                let run = run.unwrap_or_else(|error| panic!("{}: {error:#}", role.name()));
+                assert!(run.rate > 0.0 && run.p50 <= run.p99, "{run:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Callers in a closed loop: each asks, waits for its answer, and asks again.
+//!
+//! A run lasts its length, and until every caller has had two answers. What callers have per
+//! second is summed up, each over its own time, so that it does not matter when the last one
+//! ends. The first answer of a caller counts for nothing: all ask at once then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::axes::{Orders, Point};
+use super::contender::Contender;
+use crate::machine;
+use crate::measure::as_float;
+use crate::stopwatch::Stopwatch;
+
+/// The fewest decisions of a caller that make a run.
+const LEAST: usize = 2;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Decisions per second.
+    pub(super) rate: f64,
+    /// Microseconds.
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    /// Microseconds of processor time per decision: of the server, and of this process.
+    pub(super) server: Option<f64>,
+    pub(super) client: Option<f64>,
+    /// The share of all cores that other processes had meanwhile.
+    pub(super) others: Option<f64>,
+}
+
+/// Makes one run. `server` is the number of the server's process.
+pub(super) async fn run(
+    contender: &Arc<Contender>,
+    point: Point,
+    orders: &Arc<Orders>,
+    length: Duration,
+    server: u32,
+) -> Result<Run> {
+    let (start, stopwatch) = (Arc::new(Barrier::new(point.callers + 1)), Stopwatch::start());
+    let mut callers = JoinSet::new();
+    for caller in 0..point.callers {
+        let (contender, orders, start) = (contender.clone(), orders.clone(), start.clone());
+        callers.spawn(async move {
+            let caller = Caller { contender: &contender, point, orders: &orders, caller };
+            caller.ask(&start, stopwatch, length).await
+        });
+    }
+    start.wait().await;
+    let before = Times::read(server);
+    let stopwatch = Stopwatch::start();
+    let mut nanos = Vec::new();
+    let mut rate = 0.0;
+    while let Some(told) = callers.join_next().await {
+        let told = told.context("a caller of the benchmark panicked")??;
+        rate += as_float(told.nanos.len() as u64) / told.lasted.as_secs_f64();
+        nanos.extend(told.nanos);
+    }
+    let (spent, length) = (Times::read(server).since(before), stopwatch.elapsed());
+    let decisions = as_float(nanos.len() as u64);
+    let each = |time: Option<Duration>| Some(time?.as_secs_f64() * 1e6 / decisions);
+    let [p50, p99] = percentiles(&mut nanos, [50, 99]);
+    let (server, client) = (each(spent.server), each(spent.client));
+    Ok(Run { rate, p50, p99, server, client, others: spent.others(length) })
+}
+
+/// Processor times, where they are known.
+#[derive(Clone, Copy)]
+struct Times {
+    server: Option<Duration>,
+    client: Option<Duration>,
+    all: Option<Duration>,
+}
+
+impl Times {
+    fn read(server: u32) -> Self {
+        Self {
+            server: machine::processor_time_of(server),
+            client: machine::own_processor_time(),
+            all: machine::processor_time_of_all(),
+        }
+    }
+
+    fn since(self, before: Self) -> Self {
+        let since = |now: Option<Duration>, then: Option<Duration>| now?.checked_sub(then?);
+        Self {
+            server: since(self.server, before.server),
+            client: since(self.client, before.client),
+            all: since(self.all, before.all),
+        }
+    }
+
+    /// The share that others had of all cores in a time of this length.
+    fn others(self, length: Duration) -> Option<f64> {
+        let others = self.all?.saturating_sub(self.server? + self.client?);
+        let cores = as_float(machine::cores().len() as u64);
+        Some(others.as_secs_f64() / (length.as_secs_f64() * cores))
+    }
+}
+
+struct Caller<'a> {
+    contender: &'a Contender,
+    point: Point,
+    orders: &'a Orders,
+    caller: usize,
+}
+
+/// What a caller tells in the end.
+struct Told {
+    /// How long each decision took.
+    nanos: Vec<u64>,
+    lasted: Duration,
+}
+
+impl Caller<'_> {
+    async fn ask(self, start: &Barrier, stopwatch: Stopwatch, length: Duration) -> Result<Told> {
+        let mut seat = self.contender.seat(self.caller);
+        let mut keys = self.orders.of(self.point.spread, self.caller);
+        let mut nanos = Vec::with_capacity(1_024);
+        let (mut begun, mut asked) = (None, 0);
+        loop {
+            let key = keys.next().context("there are keys")?;
+            let allowed = self.contender.decide(&mut seat, key, self.point.charges).await?;
+            ensure!(allowed, "a contender denied; the figures would not compare");
+            let now = stopwatch.nanos();
+            let Some(begun) = begun else {
+                start.wait().await;
+                asked = stopwatch.nanos();
+                begun = Some(asked);
+                continue;
+            };
+            nanos.push(now - asked);
+            asked = now;
+            let lasted = Duration::from_nanos(now - begun);
+            if lasted >= length && nanos.len() >= LEAST {
+                return Ok(Told { nanos, lasted });
+            }
+        }
+    }
+}
+
+/// Percentiles of nanoseconds, in microseconds.
+pub(super) fn percentiles<const N: usize>(nanos: &mut [u64], wanted: [usize; N]) -> [f64; N] {
+    nanos.sort_unstable();
+    wanted.map(|percent| {
+        // The smallest value that so many per cent do not exceed.
+        let rank = (nanos.len() * percent).div_ceil(100).max(1);
+        nanos.get(rank - 1).map_or(f64::NAN, |&nanos| as_float(nanos) / 1e3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let mut nanos: Vec<u64> = (1..=200).rev().map(|n| n * 1_000).collect();
+        assert_eq!(percentiles(&mut nanos, [50, 99, 100]), [100.0, 198.0, 200.0]);
+        assert_eq!(percentiles(&mut [7_000], [50, 99]), [7.0, 7.0]);
+        assert!(percentiles(&mut [], [50])[0].is_nan());
+    }
+}

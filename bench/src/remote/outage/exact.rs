@@ -1,0 +1,62 @@
+//! Whether a limit holds exactly over two nodes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tidegate::guard::Guarded;
+use tidegate::{Answer, Answers, Charge, Limit, Operation, Policy, Store as _};
+use tidegate_redis::RedisStore;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// Tokens, which come back so slowly that none does meanwhile.
+pub(in crate::remote) const CAPACITY: usize = 10;
+/// Takes at once.
+pub(in crate::remote) const TAKES: usize = 15;
+/// Before they are made again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Takes by two nodes at once, as often as it needs until all of these decisions are shared;
+/// whether exactly as many were allowed as there are tokens.
+pub(super) async fn is_exact(
+    one: &Guarded<RedisStore>,
+    other: &Guarded<RedisStore>,
+) -> Result<bool> {
+    loop {
+        if let Some(allowed) = allowed(one, other).await? {
+            return Ok(allowed == CAPACITY);
+        }
+        // The failure rule had a hand in it.
+        sleep(PAUSE).await;
+    }
+}
+
+/// How many takes are allowed; `None` if a decision was not shared.
+async fn allowed(one: &Guarded<RedisStore>, other: &Guarded<RedisStore>) -> Result<Option<usize>> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let key = format!("check-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    let policy = Policy::rate("1/day".parse()?).capacity(CAPACITY as u64).build()?;
+    let limit = Limit::named("exact", policy)?;
+    let mut takes = JoinSet::new();
+    for take in 0..TAKES {
+        let node = if take % 2 == 0 { one.clone() } else { other.clone() };
+        let (limit, key) = (limit.clone(), key.clone());
+        takes.spawn(async move {
+            let (charges, mut answers) = ([Charge::new(&limit, key.as_str(), 1)], Answers::new());
+            node.submit(&[Operation::Take(&charges)], &mut answers).await;
+            match answers.pop().context("a store answers")?? {
+                Answer::Decision(decision) if decision.degraded().is_none() => {
+                    anyhow::Ok(Some(decision.is_allowed()))
+                }
+                _ => Ok(None),
+            }
+        });
+    }
+    let mut allowed = Some(0);
+    while let Some(take) = takes.join_next().await {
+        let take = take??;
+        allowed = allowed.zip(take).map(|(allowed, yes)| allowed + usize::from(yes));
+    }
+    Ok(allowed)
+}

@@ -1,0 +1,56 @@
+//! The table around a server that goes away and comes back.
+
+use std::fmt::{Result, Write as _};
+
+use crate::measure::summary;
+use crate::remote::load::percentiles;
+use crate::remote::outage::{CALLERS, CAPACITY, Diary, Phase, Scenario, Script, TAKES, TIMEOUT};
+use crate::report::cell;
+
+pub(super) fn write(text: &mut String, outages: &[(Scenario, Diary)], script: Script) -> Result {
+    writeln!(
+        text,
+        "A server that goes away for {} ms and comes back: {CALLERS} callers with a pause of 1 ms \
+         after each decision, ours under a guard with a time-out of {} ms, its breaker and rule \
+         local. All of {} repeats together; a call belongs to the phase in which it ended.\n",
+        script.away.as_millis(),
+        TIMEOUT.as_millis(),
+        script.repeats,
+    )?;
+    writeln!(
+        text,
+        "| server | phase | decisions | by the failure rule | p50 us | p99 us | max us | longer \
+         than 1 ms |"
+    )?;
+    writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
+    for (scenario, diary) in outages {
+        for phase in Phase::ALL {
+            let mut nanos = diary.nanos(phase);
+            if nanos.is_empty() {
+                continue;
+            }
+            let [p50, p99, max] = percentiles(&mut nanos, [50, 99, 100]);
+            write!(text, "| {} | {} ", scenario.name(), phase.name())?;
+            write!(text, "| {} | {} ", nanos.len(), diary.degraded(phase))?;
+            writeln!(text, "| {p50:.1} | {p99:.1} | {max:.0} | {} |", diary.long(phase))?;
+        }
+    }
+    writeln!(
+        text,
+        "\n| server | calls that the store failed, per outage | ms from when the server answers \
+         to the first shared decision | to the last one by the failure rule | exact afterwards |"
+    )?;
+    writeln!(text, "| --- | ---: | --- | --- | --- |")?;
+    for (scenario, diary) in outages {
+        let failed = diary.in_vain / (script.repeats as u64).max(1);
+        let (first, last) = (summary(&diary.first_shared, 0), summary(&diary.last_degraded, 0));
+        let exact = if diary.exact { "yes" } else { "no" };
+        write!(text, "| {} | {failed} ", scenario.name())?;
+        writeln!(text, "| {} | {} | {exact} |", cell(&first), cell(&last))?;
+    }
+    writeln!(
+        text,
+        "\nExact afterwards: of {TAKES} takes at once by two nodes on a capacity of {CAPACITY}, \
+         {CAPACITY} were allowed, each time, and none of them by the failure rule."
+    )
+}
