@@ -109,7 +109,7 @@ impl Timed {
         Self { nodes, turn: AtomicUsize::new(0), prefix, clock }
     }
 
-    /// The nodes, as long as nobody has taken one away.
+    /// The nodes that have not been ended.
     pub(crate) fn nodes(&self) -> &[RedisStore] {
         &self.nodes
     }

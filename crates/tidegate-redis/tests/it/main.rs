@@ -7,7 +7,6 @@ mod beside_memory;
 mod contract;
 mod faults;
 mod fixture;
-mod found;
 mod keys;
 mod policies;
 mod sharing;

@@ -144,8 +144,8 @@ async fn a_store_that_cannot_carry_one_thing_out_is_up() {
         for _ in 0..10 {
             let _ = login.take("odd").await.unwrap();
         }
-        while login.take("victim").await.unwrap().is_allowed() {
-            admitted += 1;
+        for _ in 0..10 {
+            admitted += u64::from(login.take("victim").await.unwrap().is_allowed());
         }
         tokio::time::sleep(SECOND).await;
     }

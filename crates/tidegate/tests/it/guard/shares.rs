@@ -134,6 +134,10 @@ async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_m
     assert_eq!(share().await, 20, "it was not up for long");
     bring_up(&store, &guard).await;
     assert_eq!(share().await, 100);
+    bring_down(&store, &guard).await;
+    assert_eq!(share().await, 20, "nor were both times together one");
+    bring_up(&store, &guard).await;
+    assert_eq!(share().await, 100);
     tokio::time::sleep(SECOND * 10).await;
     assert_eq!(share().await, 100);
     bring_down(&store, &guard).await;
@@ -224,9 +228,9 @@ async fn changes_that_nobody_saw_reach_a_share_too() {
 #[tokio::test(start_paused = true)]
 async fn a_share_that_cannot_follow_still_settles() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
+    store.set_nodes(3);
     bring_down(&store, &guard).await;
     let grant = limiter.take("k").cost(10).await.unwrap().granted().unwrap();
-    store.set_nodes(3);
     let lifetime = Policy::per(1, Duration::from_secs(1_500_000_000)).build().unwrap();
     limiter.reconfigure(lifetime, Change::KeepTokens).unwrap();
     assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Closed));
