@@ -94,7 +94,7 @@ impl RedisStore {
         let replies = self.send(rolls.iter().map(job).collect()).await?;
         for (roll, reply) in rolls.iter().zip(&replies.each) {
             let newest = Reader(reply).number()?;
-            if roll.is_behind(newest) {
+            if newest > roll.generation() {
                 // What cannot be learned now is learned with another beat.
                 let _ = self.learn_of(roll.limit(), newest).await;
             }

@@ -139,7 +139,9 @@ pub(crate) fn revisions(limit: &Limit, enrolled: Option<u32>) -> Vec<Enrolment> 
         let again = before.is_some_and(|before| before.policy() == revision.policy());
         Enrolment { text: written(revision.policy(), revision.change()), again }
     };
-    known.iter().enumerate().skip(usize::from(from.is_some())).map(new).collect()
+    let new_ones = known.iter().enumerate().skip(usize::from(from.is_some()));
+    // What cannot be counted was never used here, and would be of no use to others.
+    new_ones.filter(|(_, revision)| is_countable(revision.policy())).map(new).collect()
 }
 
 /// A policy as a record holds it: format, mode of the change, and the parameters.

@@ -227,7 +227,9 @@ impl RedisStore {
             Operation::Renew { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
                 let mut leases: SmallVec<[_; 2]> = SmallVec::new();
-                for (target, lease) in slots(targets, receipt) {
+                let countable =
+                    |(target, _): &(&Target<'_>, u64)| is_countable(target.limit.policy());
+                for (target, lease) in slots(targets, receipt).filter(countable) {
                     let roll = self.roll(target.limit).await?;
                     if let Policy::Concurrency(_) = roll.limit().policy() {
                         let policy = roll.limit().policy();

@@ -207,12 +207,16 @@ O[10] = function(n, pos)
   end
   local newest = call('HGET', z, 'newest')
   local last = newest and call('HGET', z, newest)
-  if count > 0 and (again[count] == 1 or not same_policy(last, texts[count])) then
-    for x = 1, count do
-      if again[x] == 1 or not same_policy(last, texts[x]) then
-        newest, last = add_policy(z, newest, texts[x]), texts[x]
-      end
+  -- Another node may have come as far as the newest already.
+  local first = 1
+  for x = count, 1, -1 do
+    if again[x] == 0 and same_policy(last, texts[x]) then
+      first = x + 1
+      break
     end
+  end
+  for x = first, count do
+    newest = add_policy(z, newest, texts[x])
   end
   local all, out = call('HGETALL', z), {}
   for x = 1, #all, 2 do
