@@ -40,6 +40,13 @@ impl Settled {
         Self { saturated: false, dropped: false, applied: delta }
     }
 
+    /// So many slots of a lease were given back.
+    #[must_use]
+    pub fn slots_back(given: u64) -> Self {
+        let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
+        Self { saturated: false, dropped: given == 0, applied }
+    }
+
     /// For slots, which are not settled: nothing was done.
     #[must_use]
     pub const fn nothing_of(delta: i64) -> Self {

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::account::Account;
 use crate::charge::{ChargeError, MAX_CHARGES};
-use crate::decision::Outcomes;
+use crate::decision::{Outcomes, Settlement};
 use crate::time::{Now, Time};
 
 pub use crate::account::Settled;
@@ -69,6 +69,27 @@ pub fn refused(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now
 #[inline]
 pub fn granted(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
     order.map(|index| accounts[index].outcome(now, None)).collect()
+}
+
+/// The settlement of a list: how its accounts stand now, and what was done to each.
+///
+/// `order` gives for each correction the index of its account; what was done to an account is told
+/// at the first of its corrections.
+#[must_use]
+pub fn settlement(
+    accounts: &[Account<'_>],
+    results: &[Settled],
+    order: impl Iterator<Item = usize> + Clone,
+    now: Now,
+) -> Settlement {
+    let saturated = results.iter().filter(|settled| settled.saturated).count();
+    let dropped = results.iter().filter(|settled| settled.dropped).count();
+    let mut told = [false; MAX_CHARGES];
+    let applied = order.clone().map(|index| {
+        if core::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
+    });
+    let applied = applied.collect();
+    Settlement::new(granted(accounts, order, now), saturated, dropped, applied)
 }
 
 #[cfg(test)]

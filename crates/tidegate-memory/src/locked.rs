@@ -167,9 +167,7 @@ impl<'s> Locked<'s> {
         let slots = seat.delta().unsigned_abs();
         match stamp.map(|stamp| stamp.place) {
             Some(Place::Slot(id)) if seat.amount < 0 => {
-                let given = self.shard(seat).leases.release(seat.hash, id, slots, now);
-                let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
-                Settled { saturated: false, dropped: given == 0, applied }
+                Settled::slots_back(self.shard(seat).leases.release(seat.hash, id, slots, now))
             }
             _ => Settled::nothing_of(seat.delta()),
         }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::decide::Settled;
 use tidegate_core::{
-    Account, Charge, Correction, Decision, Denial, Grant, MAX_CHARGES, MAX_SPAN, Now, Place,
-    Policy, Receipt, ReceiptError, Settlement, Stamp, State, StoreError, Target, Time, WallTime,
-    decide,
+    Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
+    ReceiptError, Settlement, Stamp, State, StoreError, Target, Time, WallTime, decide,
 };
 
 use crate::locked::Locked;
@@ -145,20 +144,14 @@ impl MemoryStore {
                 account.settle(seat.delta(), spend, seat.limit().generation(), now)
             });
         }
-        let outcomes = decide::granted(&accounts, seats.order(), now);
+        let settlement = decide::settlement(&accounts, &results, seats.order(), now);
         // Slots are not charged after the fact: what was given back has been given back already.
         let settled =
             |account: Account<'_>| account.concurrency().is_none().then(|| account.state());
         let states: States = accounts.into_iter().map(settled).collect();
         write_back(&mut seats, &states, &mut locked, now);
-        let saturated = results.iter().filter(|settled| settled.saturated).count();
-        let dropped = results.iter().filter(|settled| settled.dropped).count();
-        locked.count_saturated(saturated);
-        let mut told = [false; MAX_CHARGES];
-        let applied = seats.order().map(|index| {
-            if std::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
-        });
-        Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
+        locked.count_saturated(settlement.saturated);
+        Ok(settlement)
     }
 
     /// Releases or renews every lease of a receipt.

@@ -125,7 +125,7 @@ impl<'a> Seats<'a> {
 
     /// For each entry of the list, the index of its seat.
     #[inline]
-    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.order.iter().map(|&index| usize::from(index))
     }
 

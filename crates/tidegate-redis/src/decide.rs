@@ -62,10 +62,8 @@ pub(crate) fn step(
     desk: Desk<'_>,
 ) -> Result<Step, StoreError> {
     let verdict = seats.verdict(reader, now)?;
-    match verdict {
-        Verdict::Skipped => return Ok(Step::Again),
-        Verdict::Special => return Ok(Step::Special),
-        _ => {}
+    if matches!(verdict, Verdict::Skipped | Verdict::Special) {
+        return Ok(Step::Again);
     }
     let found = found(seats, reader)?;
     if verdict == Verdict::Stale || mode == Mode::Peek {

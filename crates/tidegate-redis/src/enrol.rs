@@ -9,18 +9,12 @@ use tokio::sync::Mutex;
 
 use crate::error::Fault;
 use crate::job::{Code, Item, Job};
-use crate::number::{moment, put};
+use crate::number::{moment, put, put_text};
 use crate::plan::Plan;
 use crate::roll::{Enrolment, Roll, revisions};
 use crate::seats::Found;
 use crate::store::RedisStore;
 use crate::tariff::entry_ttl;
-
-/// Appends a text with its length in front.
-pub(crate) fn put_text(text: &str, into: &mut impl Extend<u8>) {
-    into.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-    into.extend(text.bytes());
-}
 
 /// The rolls that this node has read.
 #[derive(Debug, Default)]

@@ -19,6 +19,12 @@ pub(crate) fn put(number: u64, into: &mut impl Extend<u8>) {
     into.extend((number as f64).to_le_bytes());
 }
 
+/// Appends a text with its length in front.
+pub(crate) fn put_text(text: &str, into: &mut impl Extend<u8>) {
+    into.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+    into.extend(text.bytes());
+}
+
 /// An instant or span as whole microseconds and a rest in units of 1/(1000 N) of a microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {

@@ -53,10 +53,9 @@ pub(crate) enum Step {
     /// The seat's limit has a policy of this number, which this node does not know: learn it and
     /// ask again.
     Learn(usize, u64),
-    /// An operation before it must be done again first.
+    /// Nothing was done: an operation before it must be done again first, or it is too special for
+    /// the short script.
     Again,
-    /// Too special for the short script: ask the long one.
-    Special,
 }
 
 impl<'a> Plan<'a> {
@@ -91,13 +90,22 @@ impl<'a> Plan<'a> {
         match self {
             Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, desk),
             Self::Settle { seats, receipt } => settle::step(seats, *receipt, &mut reader, now),
-            Self::Leases(_) => match Verdict::read(&mut reader)? {
+            // The others are done, or left out.
+            _ => match Verdict::read(&mut reader)? {
                 Verdict::Skipped => Ok(Step::Again),
-                Verdict::Done => Ok(Step::Done(Answer::Slots(reader.number()?))),
+                Verdict::Done => Ok(Step::Done(self.done(&mut reader, now)?)),
                 _ => Err(Fault::Nonsense.into()),
             },
-            Self::Hold { .. } => hold_step(&mut reader, now),
-            Self::Reset { seats } => reset_step(seats, &mut reader, now),
+        }
+    }
+
+    /// The answer to an operation that is no list, and was done.
+    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
+        match self {
+            Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
+            Self::Hold { .. } => Ok(Answer::Held(reader.time()?.since(now.time))),
+            Self::Reset { seats } => forgotten(seats, reader, now),
+            Self::Decide { .. } | Self::Settle { .. } => Err(Fault::Nonsense),
         }
     }
 
@@ -113,21 +121,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn hold_step(reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
-    match Verdict::read(reader)? {
-        Verdict::Skipped => Ok(Step::Again),
-        Verdict::Done => Ok(Step::Done(Answer::Held(reader.time()?.since(now.time)))),
-        _ => Err(Fault::Nonsense.into()),
-    }
-}
-
-/// What is not ours is forgotten too: that is what an operator asks for.
-fn reset_step(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Step, StoreError> {
-    match Verdict::read(reader)? {
-        Verdict::Skipped => return Ok(Step::Again),
-        Verdict::Done => {}
-        _ => return Err(Fault::Nonsense.into()),
-    }
+/// Whether a reset had anything to forget. What is not ours is forgotten too: that is what an
+/// operator asks for.
+fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
     let (seat, entry) = (&seats.list[0], Entry::read(reader)?);
     let (taken, strange) = (reader.number()?, reader.byte()? == 1);
     let standing = entry.standing(&seat.roll, now.time);
@@ -141,7 +137,7 @@ fn reset_step(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<St
     let outcome = account.outcome(now, None);
     let held = standing.held_until > now.time;
     let forgot = strange || held || taken > 0 || outcome.remaining < outcome.capacity;
-    Ok(Step::Done(Answer::Reset(forgot)))
+    Ok(Answer::Reset(forgot))
 }
 
 /// The job of a release or a renewal; `None` if the receipt has no slots.

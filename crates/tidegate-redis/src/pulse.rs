@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::enrol::put_text;
 use crate::error::{CallError, Fault};
 use crate::job::{Code, Item, Job, MOST_JOBS};
 use crate::link::Line;
 use crate::names::FORMAT;
-use crate::number::{Reader, put};
+use crate::number::{Reader, put, put_text};
 use crate::roll::Roll;
 use crate::store::{Inner, RedisStore};
 

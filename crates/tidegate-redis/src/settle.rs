@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_core::decide::{self, Settled};
 use tidegate_core::{
-    Answer, MAX_CHARGES, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
+    Answer, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
 };
 
 use crate::entry::Entry;
@@ -134,14 +134,7 @@ fn settlement(
             account.settle(seat.delta(), spend, seat.roll.stamp(), now)
         });
     }
-    let outcomes = decide::granted(&accounts, seats.order(), now);
-    let saturated = results.iter().filter(|settled| settled.saturated).count();
-    let dropped = results.iter().filter(|settled| settled.dropped).count();
-    let mut told = [false; MAX_CHARGES];
-    let applied = seats.order().map(|index| {
-        if std::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
-    });
-    Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
+    Ok(decide::settlement(&accounts, &results, seats.order(), now))
 }
 
 /// Slots are given back by their lease, whatever the limit has become meanwhile.
@@ -151,10 +144,7 @@ fn is_on_slots(seat: &Seat<'_>, stamp: Option<&Stamp>) -> bool {
 
 fn slots_given(seat: &Seat<'_>, stamp: Option<&Stamp>, given: u64) -> Settled {
     match stamp.map(|stamp| stamp.place) {
-        Some(Place::Slot(_)) if seat.amount < 0 => {
-            let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
-            Settled { saturated: false, dropped: given == 0, applied }
-        }
+        Some(Place::Slot(_)) if seat.amount < 0 => Settled::slots_back(given),
         _ => Settled::nothing_of(seat.delta()),
     }
 }

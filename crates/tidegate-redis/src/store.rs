@@ -185,7 +185,7 @@ impl RedisStore {
                     let reply = each.next().ok_or(Fault::Nonsense)?;
                     match plan.step(&reply, now_us, self.desk()) {
                         Ok(Step::Done(answer)) => Ok(answer),
-                        Ok(Step::Again | Step::Special) => return Ok(()),
+                        Ok(Step::Again) => return Ok(()),
                         Ok(Step::Learn(index, number)) => {
                             return self.learn(&plan, index, number).await;
                         }

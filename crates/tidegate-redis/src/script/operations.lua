@@ -71,37 +71,37 @@ O[4] = function(n, pos)
   return table.concat(out)
 end
 
--- Release: items with a lease each.
-O[5] = function(n, pos)
+-- Does the same to the lease of each item, and tells how many slots were still held.
+local function each_lease(n, pos, act)
   read_items(n, pos, true)
   local strange = not_ours(n)
   if strange then
     return strange
   end
-  local given = 0
+  local slots = 0
   for x = 1, n do
-    given = given + give_back(Z[x], X[x], NEVER)
+    slots = slots + act(Z[x], X[x], J[x])
   end
-  return '\1' .. pack('<d', given)
+  return '\1' .. pack('<d', slots)
+end
+
+-- Release: items with a lease each.
+O[5] = function(n, pos)
+  return each_lease(n, pos, function(z, id)
+    return give_back(z, id, NEVER)
+  end)
 end
 
 -- Renew: items with a lease each; the tariff knows its length.
 O[6] = function(n, pos)
-  read_items(n, pos, true)
-  local strange = not_ours(n)
-  if strange then
-    return strange
-  end
-  local still = 0
-  for x = 1, n do
-    local z, id = Z[x], X[x]
+  return each_lease(n, pos, function(z, id, j)
     sweep(z)
-    if call('ZSCORE', z, id) then
-      lease(z, id, tariff(J[x]).most, false)
-      still = still + slots_of(z, id)
+    if not call('ZSCORE', z, id) then
+      return 0
     end
-  end
-  return '\1' .. pack('<d', still)
+    lease(z, id, tariff(j).most, false)
+    return slots_of(z, id)
+  end)
 end
 
 -- Hold: a span, an item. A shorter hold does not shorten a longer one.

@@ -358,8 +358,7 @@ impl Inner {
         let Some(lease) = lease else { return Settled::nothing_of(delta) };
         let given = lease.slots.min(delta.unsigned_abs());
         lease.slots -= given;
-        let applied = -i64::try_from(given).expect("a small number of slots");
-        Settled { saturated: false, dropped: given == 0, applied }
+        Settled::slots_back(given)
     }
 
     fn each_lease(
