@@ -134,6 +134,14 @@ pub trait Store: Send + Sync + fmt::Debug {
         answers: &'a mut Answers,
     ) -> Submission<'a>;
 
+    /// Carries one operation out now, if the store can do so without waiting for anything; else
+    /// nothing has happened, and [`submit`](Self::submit) is the way. So a caller that must wait
+    /// for some stores pays nothing for it with the others.
+    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
+        let _ = operation;
+        None
+    }
+
     /// The store's wall time, if it can tell without asking a server. Callers compute the
     /// windows of calendar quotas from it; the default lets them use their own.
     fn wall_time(&self) -> Option<WallTime> {

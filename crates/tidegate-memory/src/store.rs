@@ -225,6 +225,10 @@ impl Store for MemoryStore {
         Submission::Ready
     }
 
+    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
+        Some(self.execute(operation))
+    }
+
     fn wall_time(&self) -> Option<WallTime> {
         Some(self.clock.wall())
     }

@@ -344,6 +344,13 @@ impl<S: ?Sized> Clone for Engine<S> {
     }
 }
 
+impl From<Engine> for Engine<dyn Store> {
+    /// The same engine, for those who take any store.
+    fn from(engine: Engine) -> Self {
+        Self { store: engine.store, named: engine.named }
+    }
+}
+
 impl<S: Store + ?Sized> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("store", &&*self.store).finish()

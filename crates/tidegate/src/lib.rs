@@ -46,7 +46,7 @@ pub mod clock {
 pub use engine::CalendarError;
 pub use engine::Engine;
 pub use limiter::Limiter;
-pub use request::{FromAnswer, Request};
+pub use request::{Asking, FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
 pub use terms::Snapshot;

@@ -275,6 +275,13 @@ impl<S: ?Sized> Clone for Limiter<S> {
     }
 }
 
+impl From<Limiter> for Limiter<dyn Store> {
+    /// The same limiter, for those who take any store.
+    fn from(limiter: Limiter) -> Self {
+        Self { engine: limiter.engine.into(), terms: limiter.terms }
+    }
+}
+
 impl<S: Store + ?Sized> fmt::Debug for Limiter<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")

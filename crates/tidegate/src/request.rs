@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{
@@ -109,6 +110,32 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A call on its way: with the policy of this moment, and who waits before it.
+struct Asked<'a> {
+    call: Call<'a>,
+    snapshot: Option<Snapshot>,
+    behind: Option<(u128, u64)>,
+}
+
+impl<'a> Asked<'a> {
+    fn of(call: Call<'a>) -> Self {
+        let behind = call.behind();
+        Self { call: call.or_look(behind), snapshot: call.snapshot(), behind }
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        self.call.under(self.snapshot.as_ref())
+    }
+
+    fn answered<T: FromAnswer>(&self, answer: Result<Answer, StoreError>) -> Result<T, StoreError> {
+        let answer = match self.behind {
+            Some(behind) => overtaking(self.snapshot.as_ref(), answer, behind),
+            None => answer,
+        };
+        answer.and_then(T::from_answer)
+    }
+}
+
 /// The denial of a plain take that would overtake waiters, with the wait that they leave to it.
 fn overtaking(
     snapshot: Option<&Snapshot>,
@@ -204,14 +231,29 @@ impl<T: FromAnswer> Request<'_, MemoryStore, T> {
     /// # Errors
     /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
     pub fn try_now(self) -> Result<T, StoreError> {
-        let snapshot = self.call.snapshot();
-        let behind = self.call.behind();
-        let parts = self.call.or_look(behind).under(snapshot.as_ref());
-        let mut answer = self.store.execute(&parts.operation());
-        if let Some(behind) = behind {
-            answer = overtaking(snapshot.as_ref(), answer, behind);
-        }
-        answer.and_then(T::from_answer)
+        let asked = Asked::of(self.call);
+        let answer = self.store.execute(&asked.parts().operation());
+        asked.answered(answer)
+    }
+}
+
+impl<S: Store + ?Sized, T: FromAnswer> Request<'_, S, T> {
+    /// Carries the request out now if the store can without waiting for anything; else nothing
+    /// has happened, and `.await` is the way.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Engine, MemoryStore, Policy, Store};
+    /// let engine: Engine<dyn Store> = Engine::on(Arc::new(MemoryStore::new()));
+    /// let limiter = engine.limiter("api", Policy::per_second(2).build()?)?;
+    /// let decision = limiter.take("alice").at_once().expect("this store never waits")?;
+    /// assert!(decision.is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn at_once(&self) -> Option<Result<T, StoreError>> {
+        let asked = Asked::of(self.call);
+        let answer = self.store.execute_now(&asked.parts().operation())?;
+        Some(asked.answered(answer))
     }
 }
 
@@ -221,20 +263,52 @@ where
     T: FromAnswer + 'a,
 {
     type Output = Result<T, StoreError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+    type IntoFuture = Asking<'a, S, T>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { store, call, .. } = self;
-        Box::pin(async move {
-            let snapshot = call.snapshot();
-            let behind = call.behind();
-            let parts = call.or_look(behind).under(snapshot.as_ref());
-            let mut answer = ask(store, parts.operation()).await;
-            if let Some(behind) = behind {
-                answer = overtaking(snapshot.as_ref(), answer, behind);
+        Asking(Stage::Described(self))
+    }
+}
+
+/// A [`Request`] that is awaited. Nothing happens before it is polled, and a store that needs not
+/// be waited for answers in the first poll.
+#[must_use = "nothing happens until it is awaited"]
+pub struct Asking<'a, S: ?Sized, T>(Stage<'a, S, T>);
+
+enum Stage<'a, S: ?Sized, T> {
+    Described(Request<'a, S, T>),
+    Waiting(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
+}
+
+impl<'a, S, T> Future for Asking<'a, S, T>
+where
+    S: Store + ?Sized,
+    T: FromAnswer + 'a,
+{
+    type Output = Result<T, StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Stage::Described(request) = &self.0 {
+            if let Some(answer) = request.at_once() {
+                return Poll::Ready(answer);
             }
-            answer.and_then(T::from_answer)
-        })
+            let (store, call) = (request.store, request.call);
+            self.0 = Stage::Waiting(Box::pin(async move {
+                let asked = Asked::of(call);
+                let answer = ask(store, asked.parts().operation()).await;
+                asked.answered(answer)
+            }));
+        }
+        match &mut self.0 {
+            Stage::Waiting(answer) => answer.as_mut().poll(cx),
+            Stage::Described(_) => Poll::Pending,
+        }
+    }
+}
+
+impl<S: ?Sized, T> fmt::Debug for Asking<'_, S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").finish_non_exhaustive()
     }
 }
 

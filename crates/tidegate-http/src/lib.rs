@@ -1,0 +1,1 @@
+//! Rate limits at the doors of HTTP and gRPC services.

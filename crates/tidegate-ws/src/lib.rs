@@ -1,0 +1,1 @@
+//! Rate limits for messages on WebSockets.

@@ -1,0 +1,1 @@
+//! Tests of the WebSocket gate over real sockets.
