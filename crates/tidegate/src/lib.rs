@@ -21,6 +21,8 @@
 //! - A store that can fail is put behind a [`guard`], with a failure rule for each limit.
 //! - Tests drive a [`clock::ManualClock`].
 
+pub mod admission;
+mod asking;
 mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
@@ -42,11 +44,12 @@ pub mod clock {
     pub use crate::tokio_clock::TokioClock;
 }
 
+pub use asking::{Ask, Asking};
 #[cfg(feature = "calendar")]
 pub use engine::CalendarError;
 pub use engine::Engine;
 pub use limiter::Limiter;
-pub use request::{Asking, FromAnswer, Request};
+pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
 pub use terms::Snapshot;

@@ -56,6 +56,7 @@ use std::time::Duration;
 pub use acquire::Acquire;
 pub use adaptive::{AdaptiveBounds, CallOutcome};
 pub use bank::Bank;
+pub(crate) use bank::StoreClock;
 pub use blame::WaitPart;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;

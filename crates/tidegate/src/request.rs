@@ -4,7 +4,6 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{
@@ -13,6 +12,7 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
+use crate::asking::{Ask, Asking};
 use crate::pacer::project;
 use crate::terms::{Snapshot, Terms};
 
@@ -263,52 +263,33 @@ where
     T: FromAnswer + 'a,
 {
     type Output = Result<T, StoreError>;
-    type IntoFuture = Asking<'a, S, T>;
+    type IntoFuture = Asking<'a, Self, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Asking(Stage::Described(self))
+        Asking::new(self)
     }
 }
 
-/// A [`Request`] that is awaited. Nothing happens before it is polled, and a store that needs not
-/// be waited for answers in the first poll.
-#[must_use = "nothing happens until it is awaited"]
-pub struct Asking<'a, S: ?Sized, T>(Stage<'a, S, T>);
+impl<S: ?Sized, T> crate::asking::sealed::Sealed for Request<'_, S, T> {}
 
-enum Stage<'a, S: ?Sized, T> {
-    Described(Request<'a, S, T>),
-    Waiting(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
-}
-
-impl<'a, S, T> Future for Asking<'a, S, T>
+impl<'a, S, T> Ask<'a> for Request<'a, S, T>
 where
     S: Store + ?Sized,
     T: FromAnswer + 'a,
 {
-    type Output = Result<T, StoreError>;
+    type Answer = Result<T, StoreError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Stage::Described(request) = &self.0 {
-            if let Some(answer) = request.at_once() {
-                return Poll::Ready(answer);
-            }
-            let (store, call) = (request.store, request.call);
-            self.0 = Stage::Waiting(Box::pin(async move {
-                let asked = Asked::of(call);
-                let answer = ask(store, asked.parts().operation()).await;
-                asked.answered(answer)
-            }));
-        }
-        match &mut self.0 {
-            Stage::Waiting(answer) => answer.as_mut().poll(cx),
-            Stage::Described(_) => Poll::Pending,
-        }
+    fn at_once(&self) -> Option<Self::Answer> {
+        Request::at_once(self)
     }
-}
 
-impl<S: ?Sized, T> fmt::Debug for Asking<'_, S, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Asking").finish_non_exhaustive()
+    fn ask(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
+        let Self { store, call, .. } = self;
+        Box::pin(async move {
+            let asked = Asked::of(call);
+            let answer = ask(store, asked.parts().operation()).await;
+            asked.answered(answer)
+        })
     }
 }
 

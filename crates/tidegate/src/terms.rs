@@ -109,22 +109,30 @@ impl Terms {
 
     /// Puts another policy in place, one generation on.
     pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+        self.put(policy, change)?;
+        self.tell_watchers();
+        Ok(())
+    }
+
+    /// Puts another policy in place and tells nobody: who changes several terms together tells
+    /// the watchers when all are in place.
+    pub(crate) fn put(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {
             return Err(LimitError::NoSchedule);
         }
-        let one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let revised = self.limit.load().revise(policy, change)?;
         self.limit.store(Arc::new(revised));
-        drop(one_at_a_time);
-        self.tell_watchers();
         Ok(())
     }
 
     /// Sets what is decided while the store does not answer.
     pub(crate) fn set_failure_rule(&self, rule: FailureRule) {
-        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        let one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let ruled = self.limit.load().on_failure(rule);
         self.limit.store(Arc::new(ruled));
+        drop(one_at_a_time);
+        self.tell_watchers();
     }
 
     /// Lets all watchers know: the policy has changed, or tokens or slots were given back.

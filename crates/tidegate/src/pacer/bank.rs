@@ -74,10 +74,11 @@ impl From<&Engine<dyn Store>> for Bank {
     }
 }
 
-/// The time by which a pacer waits: that of a store in this process, else one of its own. Waits
-/// are told by a store as spans, so the two need not agree.
+/// The time by which a pacer waits, and what was told to an admission expires: that of a store in
+/// this process, else one of its own. Waits are told by a store as spans, so the two need not
+/// agree.
 #[derive(Debug)]
-pub(super) enum PacerClock {
+pub(crate) enum StoreClock {
     Store(Arc<MemoryStore>),
     #[cfg(feature = "tokio")]
     Own(crate::clock::TokioClock),
@@ -85,15 +86,15 @@ pub(super) enum PacerClock {
     Own(tidegate_memory::clock::SystemClock),
 }
 
-impl PacerClock {
-    pub(super) fn of(bank: &Bank) -> Self {
+impl StoreClock {
+    pub(crate) fn of(bank: &Bank) -> Self {
         match &bank.0 {
             Kind::Local(store) => Self::Store(store.clone()),
             Kind::Shared(_) => Self::Own(Default::default()),
         }
     }
 
-    pub(super) fn now(&self) -> Time {
+    pub(crate) fn now(&self) -> Time {
         match self {
             Self::Store(store) => store.now(),
             Self::Own(clock) => clock.now(),

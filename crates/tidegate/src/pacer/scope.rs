@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
 use super::adaptive::{Adaptive, CallOutcome};
-use super::bank::{Bank, PacerClock};
+use super::bank::{Bank, StoreClock};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::heart::{Heart, Step};
@@ -27,7 +27,7 @@ use crate::terms::Watch;
 /// Everything that the permits and waiters of one pacer share.
 pub(super) struct Scope {
     bank: Bank,
-    clock: PacerClock,
+    clock: StoreClock,
     /// The tenant of those who name none.
     nobody: Arc<str>,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ impl Scope {
         adaptive: Option<Adaptive>,
         drivers: Drivers,
     ) -> Self {
-        let clock = PacerClock::of(&bank);
+        let clock = StoreClock::of(&bank);
         let buckets = Buckets::default();
         let state = State {
             heart,

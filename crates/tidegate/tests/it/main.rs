@@ -3,6 +3,7 @@
 #![cfg(not(shuttle))]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod admission;
 mod calendar;
 mod guard;
 mod pacing;

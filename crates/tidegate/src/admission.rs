@@ -1,0 +1,356 @@
+//! Admission: what a service lets in, in three tiers.
+//!
+//! 1. **Back-pressure**: while more is pending than the service can bear, nobody gets in. It costs
+//!    one atomic load and touches no bucket.
+//! 2. **Client**: each client of an organization has a bucket, so that one that misbehaves harms
+//!    itself only.
+//! 3. **Organization**: all clients of an organization share a bucket, so that no organization
+//!    harms another.
+//!
+//! Client and organization are charged together: who is rejected by one is not charged by the
+//! other. Any of the three can be left out. The rules change while requests are served, whole;
+//! a switch turns all of it off and on.
+//!
+//! ```
+//! use tidegate::Engine;
+//! use tidegate::admission::{Admission, Caller, Rules, Tier};
+//!
+//! let admission = Admission::new(&Engine::new(), Rules::default())?;
+//! let caller = Caller::new().organization("acme").client("alice");
+//! for _ in 0..100 {
+//!     assert!(admission.admit(caller).now().is_admitted());
+//! }
+//! let rejection = admission.admit(caller).now().rejected().unwrap();
+//! assert_eq!((rejection.tier, rejection.id), (Tier::Client, Some("alice")));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod admit;
+mod caller;
+mod hint;
+mod live;
+mod pending;
+mod rules;
+mod verdict;
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Change, Correction, KeyBuf, Policy, Settlement, Store, StoreError};
+use tidegate_memory::MemoryStore;
+
+pub use admit::Admit;
+pub use caller::Caller;
+pub use pending::InFlight;
+pub use rules::{AdmissionError, AllowList, MissingClient, Mode, Rules};
+pub use verdict::{Bill, Pass, Reason, Rejection, Tier, Verdict};
+
+use crate::engine::Engine;
+use crate::limiter::Limiter;
+use crate::pacer::{Bank, StoreClock};
+use crate::terms::{Terms, Watch};
+
+use live::{Shared, Tiers};
+use pending::Pending;
+
+/// Three tiers at the door of a service. Cheap to clone; clones share everything.
+///
+/// See the [module](self) for what the tiers are.
+pub struct Admission<S: ?Sized = MemoryStore> {
+    engine: Engine<S>,
+    shared: Arc<Shared>,
+    /// The names of the limits of client and organization tier.
+    names: Arc<[String; 2]>,
+}
+
+/// What has been counted since an admission was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Rejected.
+    pub rejected: u64,
+    /// Let in, and would have been rejected were it not for shadow mode.
+    pub shadowed: u64,
+}
+
+impl<S: Store + ?Sized> Admission<S>
+where
+    for<'e> Bank: From<&'e Engine<S>>,
+{
+    /// An admission with these rules. Its limits are named `client` and `organization`.
+    ///
+    /// # Errors
+    /// When a threshold is zero, a tier has no token bucket, or the engine has a limit of that
+    /// name with another policy.
+    pub fn new(engine: &Engine<S>, rules: Rules) -> Result<Self, AdmissionError> {
+        Self::with_names(engine, rules, ["client".to_owned(), "organization".to_owned()])
+    }
+
+    /// An admission beside others on one engine: its limits are named `<name>.client` and
+    /// `<name>.organization`.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::admission::{Admission, Caller, Rules};
+    /// let engine = Engine::new();
+    /// let reads = Admission::named(&engine, "reads", Rules::default())?;
+    /// let writes = Admission::named(&engine, "writes", Rules::default().backpressure(20))?;
+    /// # Ok::<(), tidegate::admission::AdmissionError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new), or when the name is not `[a-z][a-z0-9_.-]*`.
+    pub fn named(engine: &Engine<S>, name: &str, rules: Rules) -> Result<Self, AdmissionError> {
+        let names = ["client", "organization"].map(|tier| format!("{name}.{tier}"));
+        Self::with_names(engine, rules, names)
+    }
+
+    fn with_names(
+        engine: &Engine<S>,
+        rules: Rules,
+        names: [String; 2],
+    ) -> Result<Self, AdmissionError> {
+        let clock = StoreClock::of(&Bank::from(engine));
+        let shared = Arc::new(Shared::new(Pending::new(clock)));
+        let admission = Self { engine: engine.clone(), shared, names: Arc::new(names) };
+        admission.reconfigure(rules, Change::default())?;
+        Ok(admission)
+    }
+}
+
+impl<S: Store + ?Sized> Admission<S> {
+    /// Asks whether a caller gets in.
+    ///
+    /// The order is back-pressure, client, organization: a rejection names the first of them that
+    /// rejects. Whoever gets in is pending until its pass is dropped.
+    #[inline]
+    pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a, S> {
+        Admit { engine: &self.engine, shared: &self.shared, caller }
+    }
+
+    /// Corrects what a caller was charged by `delta` tokens in every tier that charged it:
+    /// positive charges more, into debt if need be, negative gives back. It takes the same caller
+    /// and the [bill](Pass::bill) of its pass. A store in this process answers in the first poll.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::admission::{Admission, Caller, Rules};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let admission = Admission::new(&Engine::new(), Rules::default())?;
+    /// let caller = Caller::new().organization("acme").client("alice");
+    /// let pass = admission.admit(caller.cost(10)).await?.admitted().unwrap();
+    /// let settled = admission.settle(caller, -8, &pass.bill().unwrap()).await?;
+    /// assert_eq!((settled.outcomes[0].remaining, settled.outcomes[1].remaining), (98, 998));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the bill is not one of this caller's, or the store cannot answer.
+    pub async fn settle(
+        &self,
+        caller: Caller<'_>,
+        delta: i64,
+        bill: &Bill,
+    ) -> Result<Settlement, StoreError> {
+        let live = self.shared.live.load_full();
+        let client = caller.client_name(live.rules.missing_client);
+        let tiers = bill.charged.tiers().iter();
+        let corrections: SmallVec<[Correction<'_>; 2]> = tiers
+            .filter_map(|tier| admit::target(&live, *tier, &caller, client.as_deref()))
+            .map(|target| Correction { target, delta })
+            .collect();
+        self.engine.settle(&corrections, Some(&bill.receipt)).await
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> Rules {
+        self.shared.live.load().rules.clone()
+    }
+
+    /// Puts other rules in place, whole: no check sees some of the old and some of the new.
+    /// Buckets keep their tokens, or what `change` says.
+    ///
+    /// ```
+    /// use tidegate::admission::{Admission, Rules};
+    /// use tidegate::{Change, Engine, Policy};
+    /// let admission = Admission::new(&Engine::new(), Rules::default())?;
+    /// let faster = Policy::per_second(200).capacity(400).build()?;
+    /// admission.reconfigure(admission.rules().client(faster), Change::KeepTokens)?;
+    /// assert!(admission.reconfigure(Rules::default().backpressure(0), Change::KeepTokens).is_err());
+    /// assert_eq!(admission.rules().client_policy(), Some(&faster));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the new rules cannot be put in place. The old ones stay, all of them.
+    pub fn reconfigure(&self, rules: Rules, change: Change) -> Result<(), AdmissionError> {
+        rules.check()?;
+        let mut tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = self.terms(&tiers.client, &self.names[0], rules.client, change)?;
+        let organization =
+            self.terms(&tiers.organization, &self.names[1], rules.organization, change)?;
+        let next = Tiers { client, organization };
+        let revised = [(&next.client, rules.client), (&next.organization, rules.organization)];
+        let revised = revised.map(|(terms, policy)| terms.clone().zip(policy).filter(differs));
+        for (terms, policy) in revised.iter().flatten() {
+            terms.put(*policy, change)?;
+        }
+        self.shared.put(rules, &next);
+        let new = [(&next.client, &tiers.client), (&next.organization, &tiers.organization)];
+        let new = new.map(|(next, old)| next.clone().filter(|_| old.is_none()));
+        *tiers = next;
+        drop(tiers);
+        let shared: Arc<dyn Watch> = self.shared.clone();
+        new.iter().flatten().for_each(|terms| terms.watch(Arc::downgrade(&shared)));
+        revised.iter().flatten().for_each(|(terms, _)| terms.tell_watchers());
+        Ok(())
+    }
+
+    /// The terms of a tier, made if there were none, and sure to take the policy.
+    fn terms(
+        &self,
+        known: &Option<Arc<Terms>>,
+        name: &str,
+        policy: Option<Policy>,
+        change: Change,
+    ) -> Result<Option<Arc<Terms>>, AdmissionError> {
+        match (known, policy) {
+            (known, None) => Ok(known.clone()),
+            (None, Some(policy)) => Ok(Some(self.engine.limiter(name, policy)?.terms().clone())),
+            (Some(terms), Some(policy)) => {
+                terms.limit().revise(policy, change)?;
+                Ok(Some(terms.clone()))
+            }
+        }
+    }
+
+    /// Switches all of it on, as it is from the start.
+    pub fn enable(&self) {
+        self.shared.enabled.store(true, Ordering::Relaxed);
+    }
+
+    /// Switches all of it off: everybody gets in, nothing is charged and nothing is counted. It
+    /// costs a check one relaxed load.
+    pub fn disable(&self) {
+        self.shared.enabled.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it is switched on.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.shared.enabled.load(Ordering::Relaxed)
+    }
+
+    /// How much is pending: what is counted here, or what was told from outside and is still good,
+    /// whichever is more.
+    #[must_use]
+    pub fn pending(&self) -> u32 {
+        self.shared.pending.now()
+    }
+
+    /// Tells how much is pending, as counted elsewhere: the depth of a queue, say. It is good for
+    /// `good_for`, so that nobody is kept out by a number whose sender is gone.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Engine;
+    /// use tidegate::admission::{Admission, Caller, Reason, Rules};
+    /// let admission = Admission::new(&Engine::new(), Rules::default().backpressure(50))?;
+    /// admission.set_pending(60, Duration::from_secs(5));
+    /// let rejection = admission.admit(Caller::new()).now().rejected().unwrap();
+    /// assert_eq!(rejection.reason, Reason::QueueDepth);
+    /// assert_eq!(rejection.retry.after(), Some(Duration::from_millis(100)));
+    /// # Ok::<(), tidegate::admission::AdmissionError>(())
+    /// ```
+    pub fn set_pending(&self, value: u32, good_for: Duration) {
+        self.shared.pending.tell(value, good_for);
+    }
+
+    /// Counts one more as pending until the guard is dropped, without asking whether it gets in:
+    /// for work that comes by other ways.
+    pub fn enter(&self) -> InFlight {
+        InFlight::start(&self.shared.pending)
+    }
+
+    /// The limiter of a tier, to peek, hold or reset by [`key`](Self::key); `None` for
+    /// back-pressure and for a tier that there has never been.
+    #[must_use]
+    pub fn limiter(&self, tier: Tier) -> Option<Limiter<S>> {
+        let tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let terms = match tier {
+            Tier::Backpressure => None,
+            Tier::Client => tiers.client.clone(),
+            Tier::Organization => tiers.organization.clone(),
+        };
+        terms.map(|terms| Limiter::on(self.engine.clone(), terms))
+    }
+
+    /// The key of a caller's bucket in a tier, if it has one there.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::admission::{Admission, Caller, Rules, Tier};
+    /// let admission = Admission::new(&Engine::new(), Rules::default())?;
+    /// let caller = Caller::new().organization("acme").client("alice");
+    /// let _ = admission.admit(caller.cost(100)).now();
+    /// let (limiter, key) =
+    ///     admission.limiter(Tier::Client).zip(admission.key(Tier::Client, caller)).unwrap();
+    /// assert!(limiter.reset(&key).try_now()?);
+    /// assert!(admission.admit(caller).now().is_admitted());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn key(&self, tier: Tier, caller: Caller<'_>) -> Option<KeyBuf> {
+        let live = self.shared.live.load();
+        let client = caller.client_name(live.rules.missing_client);
+        let target = admit::target(&live, tier, &caller, client.as_deref())?;
+        Some(target.key.into())
+    }
+
+    /// How many callers a tier has rejected.
+    #[must_use]
+    pub fn tally(&self, tier: Tier) -> Tally {
+        let shared = &self.shared;
+        Tally { rejected: shared.rejected.of(tier), shadowed: shared.shadowed.of(tier) }
+    }
+
+    /// How many callers were let in because they are on the allow-list.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        self.shared.allowed.load(Ordering::Relaxed)
+    }
+}
+
+fn differs((terms, policy): &(Arc<Terms>, Policy)) -> bool {
+    terms.limit().policy() != policy
+}
+
+impl From<Admission> for Admission<dyn Store> {
+    /// The same admission, for those who take any store.
+    fn from(admission: Admission) -> Self {
+        let Admission { engine, shared, names } = admission;
+        Self { engine: engine.into(), shared, names }
+    }
+}
+
+impl<S: ?Sized> Clone for Admission<S> {
+    fn clone(&self) -> Self {
+        let (engine, shared) = (self.engine.clone(), self.shared.clone());
+        Self { engine, shared, names: self.names.clone() }
+    }
+}
+
+impl<S: Store + ?Sized> fmt::Debug for Admission<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission")
+            .field("enabled", &self.is_enabled())
+            .field("rules", &self.rules())
+            .field("pending", &self.pending())
+            .finish_non_exhaustive()
+    }
+}

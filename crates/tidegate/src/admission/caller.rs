@@ -1,0 +1,128 @@
+//! Who asks to be let in, and the keys of its buckets.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use tidegate_core::Key;
+
+use super::rules::MissingClient;
+
+/// Begins the key of a connection. A client id that begins so is escaped.
+const MARK: char = '\0';
+
+/// Who asks to be let in, and for how much.
+///
+/// ```
+/// use tidegate::admission::Caller;
+/// let caller = Caller::new().organization("acme").client("alice").cost(3);
+/// ```
+#[derive(Clone, Copy)]
+#[must_use]
+pub struct Caller<'a> {
+    pub(super) organization: Option<&'a str>,
+    pub(super) client: Option<&'a str>,
+    pub(super) connection: Option<&'a str>,
+    pub(super) cost: u64,
+}
+
+impl<'a> Caller<'a> {
+    /// A caller of whom nothing is known: only back-pressure rejects it.
+    pub const fn new() -> Self {
+        Self { organization: None, client: None, connection: None, cost: 1 }
+    }
+
+    /// The organization it belongs to.
+    pub const fn organization(mut self, organization: &'a str) -> Self {
+        self.organization = Some(organization);
+        self
+    }
+
+    /// Its id within the organization.
+    pub const fn client(mut self, client: &'a str) -> Self {
+        self.client = Some(client);
+        self
+    }
+
+    /// The connection that it came by, for callers without a client id.
+    pub const fn connection(mut self, connection: &'a str) -> Self {
+        self.connection = Some(connection);
+        self
+    }
+
+    /// How many tokens it takes from each bucket; one unless set. Zero spends nothing and tells
+    /// how the buckets stand.
+    pub const fn cost(mut self, tokens: u64) -> Self {
+        self.cost = tokens;
+        self
+    }
+
+    /// The name of its bucket in the client tier. Different callers have different ones.
+    pub(super) fn client_name(&self, missing: MissingClient) -> Option<Cow<'a, str>> {
+        match (self.client, self.connection, missing) {
+            (Some(client), ..) if client.starts_with(MARK) => {
+                Some(Cow::Owned(format!("{MARK}client{client}")))
+            }
+            (Some(client), ..) => Some(Cow::Borrowed(client)),
+            (None, Some(connection), MissingClient::Connection) => {
+                Some(Cow::Owned(format!("{MARK}connection{MARK}{connection}")))
+            }
+            (None, ..) => None,
+        }
+    }
+
+    /// A name within the organization. The same name in two organizations is two keys.
+    pub(super) fn within<'k>(&'k self, name: &'k str) -> Key<'k> {
+        match self.organization {
+            Some(organization) => Key::new(name).in_group(organization),
+            None => Key::new(name),
+        }
+    }
+}
+
+impl Default for Caller<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Caller<'_> {
+    /// Ids name people: only whether there is one is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller")
+            .field("has_organization", &self.organization.is_some())
+            .field("has_client", &self.client.is_some())
+            .field("has_connection", &self.connection.is_some())
+            .field("cost", &self.cost)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_has_the_bucket_of_a_connection() {
+        let connection = Caller::new().connection("c1").client_name(MissingClient::Connection);
+        for client in ["c1", "\0c1", "\0connection\0c1", "connection\0c1", "\0client\0c1"] {
+            let named = Caller::new().client(client).client_name(MissingClient::Connection);
+            assert_ne!(named, connection, "{client:?}");
+        }
+        let named = |client| Caller::new().client(client).client_name(MissingClient::Skip);
+        assert_ne!(named("\0x"), named("\0client\0x"));
+    }
+
+    #[test]
+    fn who_has_no_id_has_no_bucket_unless_its_connection_has() {
+        let caller = Caller::new().connection("c1");
+        assert_eq!(caller.client_name(MissingClient::Skip), None);
+        assert!(caller.client_name(MissingClient::Connection).is_some());
+        assert_eq!(Caller::new().client_name(MissingClient::Connection), None);
+    }
+
+    #[test]
+    fn callers_do_not_show_whom_they_name() {
+        let shown = format!("{:?}", Caller::new().organization("acme").client("alice"));
+        assert!(!shown.contains("acme") && !shown.contains("alice"), "{shown}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The rules in force, with the limits of the tiers: one pointer, replaced whole.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tidegate_core::Limit;
+
+use crate::terms::{Terms, Watch};
+
+use super::hint::Spread;
+use super::pending::Pending;
+use super::rules::Rules;
+use super::verdict::Tier;
+
+/// What one check goes by, from its beginning to its end.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) rules: Rules,
+    /// The limits of the tiers. They stay when a tier is left out, so that what it charged can
+    /// still be settled.
+    pub(super) client: Option<Limit>,
+    pub(super) organization: Option<Limit>,
+}
+
+/// The terms of the tiers that there have been.
+#[derive(Debug, Default)]
+pub(super) struct Tiers {
+    pub(super) client: Option<Arc<Terms>>,
+    pub(super) organization: Option<Arc<Terms>>,
+}
+
+/// What has been counted, by tier.
+#[derive(Debug, Default)]
+pub(super) struct Counts([AtomicU64; 3]);
+
+impl Counts {
+    pub(super) fn add(&self, tier: Tier) {
+        self.0[tier as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn of(&self, tier: Tier) -> u64 {
+        self.0[tier as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What all clones of an admission share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Looked at first and alone: an admission that is off costs this one load.
+    pub(super) enabled: AtomicBool,
+    pub(super) live: ArcSwap<Live>,
+    pub(super) pending: Arc<Pending>,
+    pub(super) spread: Spread,
+    pub(super) rejected: Counts,
+    pub(super) shadowed: Counts,
+    pub(super) allowed: AtomicU64,
+    /// Taken by those who change the rules.
+    pub(super) tiers: Mutex<Tiers>,
+}
+
+impl Shared {
+    pub(super) fn new(pending: Pending) -> Self {
+        let nothing = Live { rules: Rules::none(), client: None, organization: None };
+        Self {
+            enabled: AtomicBool::new(true),
+            live: ArcSwap::from_pointee(nothing),
+            pending: Arc::new(pending),
+            spread: Spread::new(),
+            rejected: Counts::default(),
+            shadowed: Counts::default(),
+            allowed: AtomicU64::new(0),
+            tiers: Mutex::default(),
+        }
+    }
+
+    /// Puts rules in place together with the limits as they stand.
+    pub(super) fn put(&self, rules: Rules, tiers: &Tiers) {
+        let limit = |terms: &Option<Arc<Terms>>| terms.as_ref().map(|terms| terms.limit());
+        let (client, organization) = (limit(&tiers.client), limit(&tiers.organization));
+        self.live.store(Arc::new(Live { rules, client, organization }));
+    }
+}
+
+impl Watch for Shared {
+    /// Somebody has revised a limit by its name.
+    fn changed(&self) {
+        let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = self.live.load().rules.clone();
+        let pairs =
+            [(&mut rules.client, &tiers.client), (&mut rules.organization, &tiers.organization)];
+        for (policy, terms) in pairs {
+            if let (Some(policy), Some(terms)) = (policy, terms) {
+                *policy = *terms.limit().policy();
+            }
+        }
+        self.put(rules, &tiers);
+    }
+}

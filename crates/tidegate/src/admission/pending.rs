@@ -1,0 +1,94 @@
+//! How much is pending: what is counted here, and what was told from outside.
+//!
+//! Both numbers share one word, so that the common case is one load. They are not added: what is
+//! told from outside is usually the depth of the queue in which the requests counted here stand.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::Time;
+
+use crate::pacer::StoreClock;
+
+/// The lower half counts guards, the upper half is what was told.
+const TOLD: u32 = 32;
+
+/// The gauge of an admission.
+#[derive(Debug)]
+pub(super) struct Pending {
+    word: AtomicU64,
+    /// When what was told expires, in nanoseconds of the clock.
+    until: AtomicU64,
+    clock: StoreClock,
+}
+
+impl Pending {
+    pub(super) const fn new(clock: StoreClock) -> Self {
+        Self { word: AtomicU64::new(0), until: AtomicU64::new(0), clock }
+    }
+
+    /// How much is pending, if it is more than `threshold`.
+    #[inline]
+    pub(super) fn above(&self, threshold: u32) -> Option<u32> {
+        let (told, counted) = halves(self.word.load(Ordering::Relaxed));
+        if told.max(counted) <= threshold {
+            return None;
+        }
+        let pending = if told > counted && self.is_stale() { counted } else { told.max(counted) };
+        (pending > threshold).then_some(pending)
+    }
+
+    pub(super) fn now(&self) -> u32 {
+        self.above(0).unwrap_or(0)
+    }
+
+    /// Takes a number from outside, for as long as it is good.
+    pub(super) fn tell(&self, value: u32, good_for: Duration) {
+        let until = self.clock.now().after(good_for);
+        // The time first: a reader that sees the number sees its time, or a later one.
+        self.until.store(until.as_nanos(), Ordering::Release);
+        let told = u64::from(value) << TOLD;
+        let (order, look) = (Ordering::Release, Ordering::Relaxed);
+        let put = |word: u64| Some(told | (word & u64::from(u32::MAX)));
+        // It is never refused: `put` always has a value.
+        let _ = self.word.fetch_update(order, look, put);
+    }
+
+    #[cold]
+    fn is_stale(&self) -> bool {
+        self.clock.now() >= Time::from_nanos(self.until.load(Ordering::Acquire))
+    }
+}
+
+const fn halves(word: u64) -> (u32, u32) {
+    #[expect(clippy::cast_possible_truncation, reason = "one half each")]
+    ((word >> TOLD) as u32, word as u32)
+}
+
+/// One pending request. It is no longer when this is dropped.
+#[must_use = "it counts as long as it lives"]
+pub struct InFlight(Arc<Pending>);
+
+impl InFlight {
+    #[inline]
+    pub(super) fn start(pending: &Arc<Pending>) -> Self {
+        // It takes four billion guards at a time to reach the other half.
+        pending.word.fetch_add(1, Ordering::Relaxed);
+        Self(pending.clone())
+    }
+}
+
+impl Drop for InFlight {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.word.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InFlight").finish_non_exhaustive()
+    }
+}

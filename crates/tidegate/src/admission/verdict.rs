@@ -1,0 +1,202 @@
+//! What comes of asking to be let in.
+
+use std::fmt;
+
+use tidegate_core::{FailureRule, Grant, Outcome, Outcomes, Receipt, Retry};
+
+use super::pending::InFlight;
+
+/// One of the three tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Tier {
+    /// More is pending than the service can bear: nobody gets in.
+    Backpressure,
+    /// The client has used its own share.
+    Client,
+    /// The clients of the organization have used what they share.
+    Organization,
+}
+
+impl Tier {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Backpressure => "backpressure",
+            Self::Client => "client",
+            Self::Organization => "organization",
+        }
+    }
+}
+
+/// Why a tier rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Too much is pending.
+    QueueDepth,
+    /// A bucket has too few tokens.
+    TokensExhausted,
+}
+
+impl Reason {
+    /// Its name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::QueueDepth => "queue_depth",
+            Self::TokensExhausted => "tokens_exhausted",
+        }
+    }
+}
+
+/// The tiers that were charged, in their order: the outcomes of a decision belong to these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Charged {
+    Nobody,
+    Client,
+    Organization,
+    Both,
+}
+
+impl Charged {
+    pub(super) const fn tiers(self) -> &'static [Tier] {
+        match self {
+            Self::Nobody => &[],
+            Self::Client => &[Tier::Client],
+            Self::Organization => &[Tier::Organization],
+            Self::Both => &[Tier::Client, Tier::Organization],
+        }
+    }
+}
+
+/// Whether a caller gets in.
+#[derive(Debug)]
+#[must_use = "a verdict that nobody reads admits everybody"]
+#[non_exhaustive]
+pub enum Verdict<'a> {
+    /// It does. The request is pending until this is dropped.
+    Admitted(Pass<'a>),
+    /// It does not, and nothing was spent.
+    Rejected(Rejection<'a>),
+}
+
+impl<'a> Verdict<'a> {
+    /// Whether it gets in.
+    #[must_use]
+    pub const fn is_admitted(&self) -> bool {
+        matches!(self, Self::Admitted(_))
+    }
+
+    /// The pass, if it gets in.
+    #[must_use]
+    pub fn admitted(self) -> Option<Pass<'a>> {
+        match self {
+            Self::Admitted(pass) => Some(pass),
+            Self::Rejected(_) => None,
+        }
+    }
+
+    /// The rejection, if it does not get in.
+    #[must_use]
+    pub fn rejected(self) -> Option<Rejection<'a>> {
+        match self {
+            Self::Admitted(_) => None,
+            Self::Rejected(rejection) => Some(rejection),
+        }
+    }
+}
+
+/// A request that was let in. It counts as pending as long as this lives.
+#[derive(Debug)]
+#[must_use = "the request is pending as long as its pass lives"]
+pub struct Pass<'a> {
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) charged: Charged,
+    pub(super) grant: Option<Grant>,
+    /// Boxed, since it is rare and large.
+    pub(super) would_reject: Option<Box<Rejection<'a>>>,
+}
+
+impl<'a> Pass<'a> {
+    /// Of an admission that is switched off.
+    pub(super) const OPEN: Self =
+        Self { in_flight: None, charged: Charged::Nobody, grant: None, would_reject: None };
+
+    /// How the buckets stand that were charged, in the order of the tiers.
+    pub fn outcomes(&self) -> impl Iterator<Item = (Tier, &Outcome)> {
+        let outcomes = self.grant.as_ref().map_or(&[][..], |grant| &grant.outcomes);
+        self.charged.tiers().iter().copied().zip(outcomes)
+    }
+
+    /// What [`Admission::settle`](super::Admission::settle) takes; `None` if nothing was charged.
+    #[must_use]
+    pub fn bill(&self) -> Option<Bill> {
+        let receipt = self.grant.as_ref()?.receipt.clone();
+        Some(Bill { charged: self.charged, receipt })
+    }
+
+    /// In shadow mode: the rejection that would have been.
+    #[must_use]
+    pub fn would_reject(&self) -> Option<&Rejection<'a>> {
+        self.would_reject.as_deref()
+    }
+
+    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    #[must_use]
+    pub fn degraded(&self) -> Option<FailureRule> {
+        self.grant.as_ref()?.degraded
+    }
+
+    /// The guard by which the request is pending, for those who keep nothing else of the pass.
+    #[must_use]
+    pub fn into_in_flight(self) -> Option<InFlight> {
+        self.in_flight
+    }
+}
+
+/// What a pass was charged, to settle later.
+#[derive(Clone, Debug)]
+pub struct Bill {
+    pub(super) charged: Charged,
+    pub(super) receipt: Receipt,
+}
+
+/// A request that was not let in. Nothing was spent for it.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Rejection<'a> {
+    /// The first tier that rejects, in the order back-pressure, client, organization.
+    pub tier: Tier,
+    /// Why it does.
+    pub reason: Reason,
+    /// Whom it rejects: the id of the client, connection or organization; `None` for
+    /// back-pressure, which rejects everybody.
+    pub id: Option<&'a str>,
+    /// When to try again: the longest wait of all tiers that reject.
+    pub retry: Retry,
+    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    pub degraded: Option<FailureRule>,
+    pub(super) charged: Charged,
+    pub(super) outcomes: Outcomes,
+}
+
+impl Rejection<'_> {
+    /// How the buckets stand that were looked at, in the order of the tiers.
+    pub fn outcomes(&self) -> impl Iterator<Item = (Tier, &Outcome)> {
+        self.charged.tiers().iter().copied().zip(&self.outcomes)
+    }
+}
+
+impl fmt::Debug for Rejection<'_> {
+    /// Ids name people: none is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejection")
+            .field("tier", &self.tier)
+            .field("reason", &self.reason)
+            .field("retry", &self.retry)
+            .field("degraded", &self.degraded)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! Crowds: what organizations get, what one bad client takes, and what ids cost in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::admission::{Admission, Caller, Rules, Tier};
+use tidegate::clock::ManualClock;
+use tidegate::{Engine, MemoryStore};
+
+use super::{Door, of};
+
+#[test]
+fn a_thousand_clients_at_their_rate_get_what_their_organization_has() {
+    let door = Door::with(Rules::default());
+    let names: Vec<_> = (0..1_000).map(|number| format!("client-{number}")).collect();
+    let seconds = 10;
+    let mut admitted = 0;
+    for _ in 0..seconds * 50 {
+        door.clock.advance(Duration::from_millis(20));
+        admitted += names.iter().filter(|name| door.admits(of("acme", name))).count();
+    }
+    // It is full when the first 20 ms are over; nothing came in before.
+    assert_eq!(admitted, 1_000 + 500 * seconds - 10);
+}
+
+#[test]
+fn one_client_at_ten_thousand_a_second_leaves_the_others_their_share() {
+    let door = Door::with(Rules::default());
+    let others: Vec<_> = (0..20).map(|number| format!("client-{number}")).collect();
+    let (seconds, mut admitted, mut taken) = (10, 0, 0);
+    for millisecond in 0..seconds * 1_000 {
+        door.clock.advance(Duration::from_millis(1));
+        taken += (0..10).filter(|_| door.admits(of("acme", "bad"))).count();
+        // Each of the others asks every 20 ms, twice what the organization has in all.
+        let asking = others.iter().skip(millisecond % 20).step_by(20);
+        admitted += asking.filter(|name| door.admits(of("acme", name))).count();
+    }
+    assert!(taken <= 100 + 50 * seconds, "{taken}");
+    assert!(admitted >= 450 * seconds, "{admitted} in {seconds} s");
+}
+
+/// Random ids cannot buy memory: ten million of them stay within the cap, and those who are in
+/// debt stay in debt.
+#[test]
+fn ten_million_ids_stay_within_the_memory_they_are_given() {
+    let cap = 16 << 20;
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).max_memory(cap).build().unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let admission = Admission::new(&engine, Rules::default().organization(None)).unwrap();
+    let offender = of("acme", "offender");
+    assert!(admission.admit(offender.cost(100)).now().is_admitted());
+    let mut name = String::new();
+    for number in 0..10_000_000_u32 {
+        use std::fmt::Write as _;
+        name.clear();
+        write!(name, "client-{number:x}").unwrap();
+        let _ = admission.admit(Caller::new().organization("acme").client(&name)).now();
+        if number % 1_000_000 == 0 {
+            clock.advance(Duration::from_millis(1));
+            assert!(engine.store().stats().memory_bytes <= cap, "after {number}");
+        }
+    }
+    assert!(engine.store().stats().memory_bytes <= cap);
+    let rejection = admission.admit(offender).now().rejected().unwrap();
+    assert_eq!(rejection.tier, Tier::Client);
+}
