@@ -52,6 +52,17 @@ pub enum Rule {
         /// The smallest that is allowed.
         least: u64,
     },
+    /// Not a whole number within bounds.
+    #[error("must be a whole number between {least} and {most}")]
+    NotBetween {
+        /// The smallest that is allowed.
+        least: u64,
+        /// The largest that is allowed.
+        most: u64,
+    },
+    /// A tier of admission that is no token bucket.
+    #[error("is a tier of [admission], which takes a token bucket: a capacity and a rate")]
+    NotATier,
     /// A whole number above 64 bits.
     #[error("must be at most {}", u64::MAX)]
     TooBig,

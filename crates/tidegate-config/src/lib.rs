@@ -6,6 +6,7 @@
 //!
 //! This crate opens no socket and no store, and reads the process environment in one function.
 
+mod admission;
 mod environment;
 mod fault;
 mod fields;
@@ -22,6 +23,7 @@ mod toml_value;
 mod value;
 mod zone;
 
+pub use admission::AdmissionPlan;
 pub use environment::{UnknownVariable, process_environment};
 pub use fault::{ConfigError, Fault, Located, Origin, Rule};
 pub use fields::{Fields, Path};

@@ -2,8 +2,11 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
+use tidegate::Policy;
+
+use crate::admission::{ADMISSION_KEYS, AdmissionPlan, TIERS};
 use crate::environment::{UnknownVariable, near_misses};
-use crate::fault::{ConfigError, Fault, Located, Origin};
+use crate::fault::{ConfigError, Fault, Located, Origin, Rule};
 use crate::fields::{Fields, Path};
 use crate::file::{self, File};
 use crate::limits::Limits;
@@ -23,6 +26,8 @@ pub struct Plan {
     pub store: StorePlan,
     /// The limits that requests may name.
     pub limits: Limits,
+    /// Admission in three tiers.
+    pub admission: AdmissionPlan,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
     /// Variables of the environment that look like a setting and are none.
@@ -125,25 +130,44 @@ impl Loader {
 impl Plan {
     /// Lays the sections of a table over what is there.
     fn layer(&mut self, table: &Value<'_>, source: Source, faults: &mut Vec<Fault>) {
-        const SECTIONS: &[&str] = &["listen", "store", "limits"];
+        const SECTIONS: &[&str] = &["listen", "store", "limits", "admission"];
         let root = Path::Root;
         let Some(top) = Fields::open(table, root, SECTIONS, faults) else { return };
-        let [listen, store, limits] = ["listen", "store", "limits"].map(|key| top.get(key));
-        let path = Path::Key(&root, "listen");
+        let section = |key| top.get(key).map(|section| (section, Path::Key(&root, key)));
+        let [listen, store, limits, admission] =
+            ["listen", "store", "limits", "admission"].map(section);
         if let Some(mut fields) =
-            listen.and_then(|section| Fields::open(section, path, LISTEN_KEYS, faults))
+            listen.and_then(|(section, path)| Fields::open(section, path, LISTEN_KEYS, faults))
         {
             self.listen.layer(&mut fields, source);
         }
-        let path = Path::Key(&root, "store");
         if let Some(mut fields) =
-            store.and_then(|section| Fields::open(section, path, STORE_KEYS, faults))
+            store.and_then(|(section, path)| Fields::open(section, path, STORE_KEYS, faults))
         {
             self.store.layer(&mut fields, source);
         }
-        let path = Path::Key(&root, "limits");
-        if let Some(mut fields) = limits.and_then(|section| Fields::any(section, path, faults)) {
+        if let Some(mut fields) =
+            limits.and_then(|(section, path)| Fields::any(section, path, faults))
+        {
             self.limits.layer(&mut fields, source);
+            if admission.is_some() {
+                self.refuse_tiers(&mut fields);
+            }
+        }
+        if let Some(mut fields) = admission
+            .and_then(|(section, path)| Fields::open(section, path, ADMISSION_KEYS, faults))
+        {
+            self.admission.layer(&mut fields, source);
+        }
+    }
+
+    /// Refuses limits that cannot be the tiers that they would be.
+    fn refuse_tiers(&self, limits: &mut Fields<'_, '_>) {
+        for tier in TIERS {
+            let policy = self.limits.by_name.get(tier).map(|plan| plan.limit.policy());
+            if policy.is_some_and(|policy| !matches!(policy, Policy::Bucket(_))) {
+                limits.refuse(tier, Rule::NotATier);
+            }
         }
     }
 

@@ -75,11 +75,21 @@ pub enum Key {
     StoreOnFailure,
     /// `[store] expected_nodes`: how many share a limit before they have met.
     StoreExpectedNodes,
+    /// `[admission] enabled`: whether callers are rejected at all.
+    AdmissionEnabled,
+    /// `[admission] backpressure_threshold`: above how many pending requests everybody is rejected.
+    AdmissionBackpressureThreshold,
+    /// `[admission] jitter_percent`: by how much hints are spread.
+    AdmissionJitterPercent,
+    /// `[admission] mode`: whether rejections count.
+    AdmissionMode,
+    /// `[admission] allow_organizations`: who is never rejected.
+    AdmissionAllowOrganizations,
 }
 
 impl Key {
     /// All of them, in the order of the file.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::ListenHttp,
         Self::ListenAdmin,
         Self::ListenGrpc,
@@ -90,6 +100,11 @@ impl Key {
         Self::StoreOverflow,
         Self::StoreOnFailure,
         Self::StoreExpectedNodes,
+        Self::AdmissionEnabled,
+        Self::AdmissionBackpressureThreshold,
+        Self::AdmissionJitterPercent,
+        Self::AdmissionMode,
+        Self::AdmissionAllowOrganizations,
     ];
 
     /// Section and key in the file.
@@ -106,6 +121,11 @@ impl Key {
             Self::StoreOverflow => ("store", "overflow"),
             Self::StoreOnFailure => ("store", "on_failure"),
             Self::StoreExpectedNodes => ("store", "expected_nodes"),
+            Self::AdmissionEnabled => ("admission", "enabled"),
+            Self::AdmissionBackpressureThreshold => ("admission", "backpressure_threshold"),
+            Self::AdmissionJitterPercent => ("admission", "jitter_percent"),
+            Self::AdmissionMode => ("admission", "mode"),
+            Self::AdmissionAllowOrganizations => ("admission", "allow_organizations"),
         }
     }
 
@@ -123,6 +143,11 @@ impl Key {
             Self::StoreOverflow => "TIDEGATE_STORE_OVERFLOW",
             Self::StoreOnFailure => "TIDEGATE_STORE_ON_FAILURE",
             Self::StoreExpectedNodes => "TIDEGATE_STORE_EXPECTED_NODES",
+            Self::AdmissionEnabled => "TIDEGATE_ADMISSION_ENABLED",
+            Self::AdmissionBackpressureThreshold => "TIDEGATE_ADMISSION_BACKPRESSURE_THRESHOLD",
+            Self::AdmissionJitterPercent => "TIDEGATE_ADMISSION_JITTER_PERCENT",
+            Self::AdmissionMode => "TIDEGATE_ADMISSION_MODE",
+            Self::AdmissionAllowOrganizations => "TIDEGATE_ADMISSION_ALLOW_ORGANIZATIONS",
         }
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tidegate::admission::{Admission, AdmissionError, Tier};
 use tidegate::guard::{GuardError, GuardStats, Guarded, StoreState};
 use tidegate::{Engine, MemoryError, MemoryStore, Store};
 use tidegate_config::{Plan, StorePlan, StoreUrl};
@@ -30,6 +31,9 @@ pub enum StartError {
     /// A store of a kind that this version does not have.
     #[error("this version cannot open the configured store")]
     UnknownStore,
+    /// The tiers of admission cannot be made.
+    #[error("admission cannot be set up: {0}")]
+    Admission(#[from] AdmissionError),
     /// An address cannot be listened on.
     #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
     Bind {
@@ -140,14 +144,35 @@ impl Server {
         })?;
         let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
         let served = Arc::new(Served::new(&self.plan.limits));
-        let (engine, bounds) = (Engine::on(store), Bounds::default());
-        let door = HttpDoor { engine, served, guard, bounds, troubles: Troubles::default() };
+        let (engine, bounds, troubles) =
+            (Engine::on(store), Bounds::default(), Troubles::default());
+        let admission = admission(&engine, &self.plan)?;
+        let door = HttpDoor { engine, served, admission, guard, bounds, troubles };
         let mut drain = Drain::new();
         let stop = drain.signal();
         drain.watch(door.serve(listener, stop));
         tracing::info!(%http, "the http door is open");
         Ok(Running { http, drain, guarded })
     }
+}
+
+/// The admission of a plan, with the failure rules of the limits that are its tiers.
+fn admission(
+    engine: &Engine<dyn Store>,
+    plan: &Plan,
+) -> Result<Admission<dyn Store>, AdmissionError> {
+    let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
+    for tier in [Tier::Client, Tier::Organization] {
+        let limit = plan.limits.by_name.get(tier.as_str());
+        let rule = limit.and_then(|limit| limit.limit.failure_rule());
+        if let (Some(limiter), Some(rule)) = (admission.limiter(tier), rule) {
+            limiter.set_failure_rule(rule);
+        }
+    }
+    if !plan.admission.enabled.value {
+        admission.disable();
+    }
+    Ok(admission)
 }
 
 /// Opens the store that a plan names. One that can fail is put behind a guard.

@@ -1,6 +1,7 @@
 //! Configuration from the outside: texts in, plans or complete lists of errors out.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admission;
 mod errors;
 mod layers;
 mod policies;

@@ -4,6 +4,7 @@
 //! one call to the engine. What is wrong with it is told as a problem document, and spends
 //! nothing.
 
+mod admission;
 mod answer;
 mod bounds;
 mod connection;
@@ -19,6 +20,7 @@ mod troubles;
 
 use std::sync::Arc;
 
+use tidegate::admission::Admission;
 use tidegate::{Engine, Store};
 use tokio::net::TcpListener;
 
@@ -35,6 +37,7 @@ pub(crate) use troubles::Troubles;
 pub(crate) struct HttpDoor {
     pub(crate) engine: Engine<dyn Store>,
     pub(crate) served: Arc<Served>,
+    pub(crate) admission: Admission<dyn Store>,
     pub(crate) guard: Guard,
     pub(crate) bounds: Bounds,
     pub(crate) troubles: Troubles,

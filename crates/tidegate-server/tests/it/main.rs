@@ -2,6 +2,7 @@
 //! move, so that every answer is exact.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admission;
 mod decisions;
 mod degraded;
 mod doors;
@@ -84,6 +85,17 @@ impl Gate {
     fn post(&self, path: &str, body: &str) -> Reply {
         let url = format!("http://{}{path}", self.address());
         let request = self.agent.post(url).header("content-type", "application/json");
+        Reply::of(request.send(body).unwrap())
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        Reply::of(self.agent.get(format!("http://{}{path}", self.address())).call().unwrap())
+    }
+
+    /// Puts JSON to a path.
+    fn put(&self, path: &str, body: &str) -> Reply {
+        let url = format!("http://{}{path}", self.address());
+        let request = self.agent.put(url).header("content-type", "application/json");
         Reply::of(request.send(body).unwrap())
     }
 

@@ -123,10 +123,19 @@ fn denied(denial: &Denial, list: &List<'_, u64>, denials_are_ok: bool) -> Respon
         degraded: denial.degraded.map(FailureRule::as_str),
         charges: states(list, &denial.outcomes),
     };
+    self::denial(&body, retry, denials_are_ok)
+}
+
+/// Answers that somebody was denied, with the wait if there is one.
+pub(crate) fn denial(
+    body: &impl Serialize,
+    retry: Option<Duration>,
+    denials_are_ok: bool,
+) -> Response {
     if denials_are_ok {
-        return json(StatusCode::OK, &body);
+        return json(StatusCode::OK, body);
     }
-    let mut response = json(StatusCode::TOO_MANY_REQUESTS, &body);
+    let mut response = json(StatusCode::TOO_MANY_REQUESTS, body);
     if let Some(wait) = retry {
         response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
     }
@@ -166,7 +175,7 @@ pub(crate) fn healthy() -> Response {
     json(StatusCode::OK, &Health { status: "ok" })
 }
 
-fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     // Bodies of numbers and texts are always serialized.
     let body = serde_json::to_vec(body).unwrap_or_default();
     let content_type = HeaderValue::from_static("application/json");
@@ -199,7 +208,7 @@ fn encoded(receipt: &Receipt) -> String {
     URL_SAFE_NO_PAD.encode(receipt.to_bytes())
 }
 
-fn millis(span: Duration) -> u64 {
+pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 

@@ -134,7 +134,7 @@ pub(crate) fn denials_are_ok(query: Option<&str>) -> Result<bool, Problem> {
 
 impl<'v> Reader<'v> {
     pub(crate) fn take(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
-        self.read(body, &["key", "cost", "limit", "policy", "group", "charges", "receipt"], |top| {
+        read(body, &["key", "cost", "limit", "policy", "group", "charges", "receipt"], |top| {
             let receipt = top.read("receipt", Value::to_bool);
             let list = self.list(top, "cost", cost)?;
             Some(Spend { list, receipt: receipt.unwrap_or(false) })
@@ -142,14 +142,14 @@ impl<'v> Reader<'v> {
     }
 
     pub(crate) fn peek(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
-        self.read(body, &["key", "cost", "limit", "policy", "group", "charges"], |top| {
+        read(body, &["key", "cost", "limit", "policy", "group", "charges"], |top| {
             Some(Spend { list: self.list(top, "cost", cost)?, receipt: false })
         })
     }
 
     pub(crate) fn reserve(self, body: &'v Value<'v>) -> Result<Reserve<'v>, Problem> {
         let known = ["key", "cost", "limit", "policy", "group", "charges", "max_wait_ms"];
-        self.read(body, &known, |top| {
+        read(body, &known, |top| {
             let max_wait = top.require("max_wait_ms", millis);
             let list = self.list(top, "cost", cost)?;
             Some(Reserve { list, max_wait: max_wait? })
@@ -158,7 +158,7 @@ impl<'v> Reader<'v> {
 
     pub(crate) fn settle(self, body: &'v Value<'v>) -> Result<Settle<'v>, Problem> {
         let known = ["key", "delta", "limit", "policy", "group", "charges", "receipt"];
-        self.read(body, &known, |top| {
+        read(body, &known, |top| {
             let receipt = top.read("receipt", receipt);
             let list = self.list(top, "delta", delta)?;
             Some(Settle { list, receipt })
@@ -166,31 +166,13 @@ impl<'v> Reader<'v> {
     }
 
     pub(crate) fn hold(self, body: &'v Value<'v>) -> Result<Item<'v, Duration>, Problem> {
-        self.read(body, &["key", "limit", "policy", "group", "for_ms"], |top| {
+        read(body, &["key", "limit", "policy", "group", "for_ms"], |top| {
             self.item(top, |top| top.require("for_ms", millis))
         })
     }
 
     pub(crate) fn reset(self, body: &'v Value<'v>) -> Result<Item<'v, ()>, Problem> {
-        self.read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
-    }
-
-    /// Opens the body and reads it; whatever is wrong comes out as one problem.
-    fn read<T>(
-        self,
-        body: &'v Value<'v>,
-        known: &[&'static str],
-        read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
-    ) -> Result<T, Problem> {
-        let mut faults = Vec::new();
-        let read = match Fields::open(body, Path::Root, known, &mut faults) {
-            Some(mut top) => read(&mut top),
-            None => None,
-        };
-        match read {
-            Some(read) if faults.is_empty() => Ok(read),
-            _ => Err(faults.into()),
-        }
+        read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
     }
 
     fn list<N>(
@@ -270,6 +252,23 @@ impl<'v> Reader<'v> {
     }
 }
 
+/// Opens a body and reads it; whatever is wrong comes out as one problem.
+pub(crate) fn read<'v, T>(
+    body: &'v Value<'v>,
+    known: &[&'static str],
+    read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
+) -> Result<T, Problem> {
+    let mut faults = Vec::new();
+    let read = match Fields::open(body, Path::Root, known, &mut faults) {
+        Some(mut top) => read(&mut top),
+        None => None,
+    };
+    match read {
+        Some(read) if faults.is_empty() => Ok(read),
+        _ => Err(faults.into()),
+    }
+}
+
 fn list_of_charges<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
     match value.to_list()? {
         [] => Err(RequestRule::from(ChargeError::Empty).into()),
@@ -281,13 +280,13 @@ fn list_of_charges<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
 }
 
 /// The text of a key or of a group, which obey the same rule.
-fn key_text<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
+pub(crate) fn key_text<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
     let text = value.to_text()?;
     Key::new(text).check().map_err(RequestRule::from)?;
     Ok(text)
 }
 
-fn cost(fields: &mut Fields<'_, '_>) -> Option<u64> {
+pub(crate) fn cost(fields: &mut Fields<'_, '_>) -> Option<u64> {
     match fields.get("cost") {
         Some(_) => fields.read("cost", |value| value.to_whole(0)),
         None => Some(1),
@@ -301,7 +300,7 @@ fn delta(fields: &mut Fields<'_, '_>) -> Option<i64> {
     })
 }
 
-fn millis(value: &Value<'_>) -> Result<Duration, Rule> {
+pub(crate) fn millis(value: &Value<'_>) -> Result<Duration, Rule> {
     let span = Duration::from_millis(value.to_whole(0)?);
     if span > MAX_SPAN { Err(RequestRule::TooLong.into()) } else { Ok(span) }
 }

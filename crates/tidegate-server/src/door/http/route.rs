@@ -9,10 +9,11 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodFilter, MethodRouter, get, on};
 use tidegate::{Charge, Correction};
 
 use super::HttpDoor;
+use super::admission;
 use super::answer::{self, Extra};
 use super::bounds::MAX_BODY;
 use super::guard::require_json;
@@ -28,6 +29,8 @@ enum Verb {
     Settle,
     Hold,
     Reset,
+    Admit,
+    SetPending,
 }
 
 /// All paths of the door, behind its guard.
@@ -39,6 +42,8 @@ pub(crate) fn router(door: Arc<HttpDoor>) -> Router {
         .route("/v1/settle", verb(Verb::Settle))
         .route("/v1/hold", verb(Verb::Hold))
         .route("/v1/reset", verb(Verb::Reset))
+        .route("/v1/admit", verb(Verb::Admit))
+        .route("/v1/pending", verb(Verb::SetPending).get(pending))
         .route("/healthz", get(async || answer::healthy()))
         .fallback(async || Problem::NotFound)
         .method_not_allowed_fallback(async || Problem::Method)
@@ -55,9 +60,17 @@ async fn admit(State(door): State<Arc<HttpDoor>>, request: Request, next: Next) 
 }
 
 fn verb(verb: Verb) -> MethodRouter<Arc<HttpDoor>> {
-    post(move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
+    let method = match verb {
+        Verb::SetPending => MethodFilter::PUT,
+        _ => MethodFilter::POST,
+    };
+    on(method, move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
         door.carry_out(verb, request).await.unwrap_or_else(|problem| door.refuse(problem))
     })
+}
+
+async fn pending(State(door): State<Arc<HttpDoor>>) -> Response {
+    admission::pending(&door.admission)
 }
 
 impl HttpDoor {
@@ -109,6 +122,8 @@ impl HttpDoor {
                 let asked = reader.reset(&body)?;
                 Ok(answer::reset(engine.reset(asked.target()).await?))
             }
+            Verb::Admit => admission::admit(&self.admission, &body, denials_are_ok).await,
+            Verb::SetPending => admission::set_pending(&self.admission, &body),
         }
     }
 }

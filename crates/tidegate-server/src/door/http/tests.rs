@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::admission::{Admission, Rules};
 use tidegate::{Engine, MemoryStore, Store};
 use tidegate_config::Plan;
 use tokio::runtime::Runtime;
@@ -38,8 +39,11 @@ impl Door {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().build().unwrap());
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(listen::bind(any)).unwrap();
+        let engine = Engine::on(store);
+        let admission = Admission::new(&engine, Rules::default()).unwrap();
         let door = HttpDoor {
-            engine: Engine::on(store),
+            engine,
+            admission,
             served: Arc::new(Served::new(&plan.limits)),
             guard: Guard::new(address, Vec::new()),
             bounds,

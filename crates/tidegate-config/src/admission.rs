@@ -1,0 +1,120 @@
+//! `[admission]`: three tiers at the door of a service that asks over HTTP.
+//!
+//! The tiers of clients and organizations are the limits `client` and `organization`.
+
+use std::num::NonZeroU32;
+
+use tidegate::Policy;
+use tidegate::admission::{AllowList, Mode, Rules};
+
+use crate::fault::Rule;
+use crate::fields::Fields;
+use crate::limits::Limits;
+use crate::setting::{Setting, Source};
+use crate::value::{Node, Value};
+
+pub(crate) const ADMISSION_KEYS: &[&str] =
+    &["enabled", "backpressure_threshold", "jitter_percent", "mode", "allow_organizations"];
+
+/// The limits that are tiers.
+pub(crate) const TIERS: [&str; 2] = ["client", "organization"];
+
+const MODES: &[&str] = &["enforce", "shadow"];
+
+/// Admission.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdmissionPlan {
+    /// Whether anybody is rejected at all. Default `true`: who asks to admit wants an answer.
+    pub enabled: Setting<bool>,
+    /// Above how many pending requests everybody is rejected. Default 100.
+    pub backpressure_threshold: Setting<NonZeroU32>,
+    /// By up to how many per cent hints are lengthened at random. Default 0.
+    pub jitter_percent: Setting<u8>,
+    /// Whether rejections count. Default `enforce`.
+    pub mode: Setting<Mode>,
+    /// Organizations that are never rejected. Default none.
+    pub allow_organizations: Setting<Vec<String>>,
+}
+
+impl Default for AdmissionPlan {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default(true),
+            backpressure_threshold: Setting::default(NonZeroU32::MIN.saturating_add(99)),
+            jitter_percent: Setting::default(0),
+            mode: Setting::default(Mode::Enforce),
+            allow_organizations: Setting::default(Vec::new()),
+        }
+    }
+}
+
+impl AdmissionPlan {
+    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
+        self.enabled.replace(fields.read("enabled", switch), source);
+        let threshold = fields.read("backpressure_threshold", threshold);
+        self.backpressure_threshold.replace(threshold, source);
+        self.jitter_percent.replace(fields.read("jitter_percent", percent), source);
+        self.mode.replace(fields.read("mode", mode), source);
+        self.allow_organizations.replace(fields.read("allow_organizations", names), source);
+    }
+
+    /// The rules, with the policies of the tiers that there are. A limit of another kind than a
+    /// token bucket is no tier.
+    pub fn rules(&self, limits: &Limits) -> Rules {
+        let tier = |name| {
+            let policy = *limits.by_name.get(name)?.limit.policy();
+            matches!(policy, Policy::Bucket(_)).then_some(policy)
+        };
+        let [client, organization] = TIERS.map(tier);
+        let organizations = self.allow_organizations.value.iter();
+        let allowed = organizations.fold(AllowList::new(), |list, name| list.organization(name));
+        Rules::none()
+            .backpressure(self.backpressure_threshold.value.get())
+            .client(client)
+            .organization(organization)
+            .jitter_percent(self.jitter_percent.value)
+            .mode(self.mode.value)
+            .allow(allowed)
+    }
+}
+
+/// True or false; an environment has only texts.
+fn switch(value: &Value<'_>) -> Result<bool, Rule> {
+    match &value.node {
+        Node::Text(text) if text == "true" => Ok(true),
+        Node::Text(text) if text == "false" => Ok(false),
+        _ => value.to_bool(),
+    }
+}
+
+fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    const BOUNDS: Rule = Rule::NotBetween { least: 1, most: u32::MAX as u64 };
+    let threshold = value.to_whole(1).map_err(|_| BOUNDS)?;
+    u32::try_from(threshold).ok().and_then(NonZeroU32::new).ok_or(BOUNDS)
+}
+
+fn percent(value: &Value<'_>) -> Result<u8, Rule> {
+    const BOUNDS: Rule = Rule::NotBetween { least: 0, most: 100 };
+    let percent = value.to_whole(0).map_err(|_| BOUNDS)?;
+    u8::try_from(percent).ok().filter(|percent| *percent <= 100).ok_or(BOUNDS)
+}
+
+fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
+    match value.to_text() {
+        Ok("enforce") => Ok(Mode::Enforce),
+        Ok("shadow") => Ok(Mode::Shadow),
+        _ => Err(Rule::NotOneOf(MODES)),
+    }
+}
+
+/// A list of names, or one text with commas, which is what an environment can hold.
+fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
+    match &value.node {
+        Node::Text(text) => {
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            Ok(names.map(ToOwned::to_owned).collect())
+        }
+        _ => value.to_list()?.iter().map(|item| Ok(item.to_text()?.to_owned())).collect(),
+    }
+}

@@ -1,0 +1,101 @@
+//! The section `[admission]`, and the limits that are its tiers.
+
+use tidegate::Policy;
+use tidegate::admission::Mode;
+use tidegate_config::{Loader, Source};
+
+use crate::{complaints, plan};
+
+#[test]
+fn without_a_word_the_tested_profile_is_in_force() {
+    let plan = plan("").unwrap();
+    assert!(plan.admission.enabled.value);
+    let rules = plan.admission.rules(&plan.limits);
+    assert_eq!(rules, tidegate::admission::Rules::default());
+}
+
+#[test]
+fn the_section_is_read_and_the_tiers_are_the_limits_of_their_names() {
+    let text = r#"
+[admission]
+enabled = false
+backpressure_threshold = 250
+jitter_percent = 25
+mode = "shadow"
+allow_organizations = ["probes", "billing"]
+[limits.client]
+capacity = 7
+rate = "3/s"
+[limits.daily]
+quota = 10
+every = "day"
+"#;
+    let plan = plan(text).unwrap();
+    assert!(!plan.admission.enabled.value);
+    assert_eq!(plan.admission.mode.value, Mode::Shadow);
+    assert_eq!(plan.admission.jitter_percent.source, Source::File);
+    let rules = plan.admission.rules(&plan.limits);
+    assert_eq!(rules.threshold(), Some(250));
+    let client = Policy::per_second(3).capacity(7).build().unwrap();
+    assert_eq!(rules.client_policy(), Some(&client));
+    assert_eq!(rules.organization_policy(), None, "a file that has limits has all of them");
+}
+
+#[test]
+fn every_key_has_a_name_in_the_environment() {
+    let variables = [
+        ("TIDEGATE_ADMISSION_ENABLED", "false"),
+        ("TIDEGATE_ADMISSION_BACKPRESSURE_THRESHOLD", "9"),
+        ("TIDEGATE_ADMISSION_JITTER_PERCENT", "10"),
+        ("TIDEGATE_ADMISSION_MODE", "shadow"),
+        ("TIDEGATE_ADMISSION_ALLOW_ORGANIZATIONS", "probes, billing"),
+    ];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let plan = Loader::default().environment(variables).text("none", "").unwrap();
+    let admission = &plan.admission;
+    assert!(!admission.enabled.value && admission.enabled.source == Source::Environment);
+    assert_eq!(admission.backpressure_threshold.value.get(), 9);
+    assert_eq!(admission.jitter_percent.value, 10);
+    assert_eq!(admission.mode.value, Mode::Shadow);
+    assert_eq!(admission.allow_organizations.value, ["probes", "billing"]);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let text = r#"
+[admission]
+enabled = "yes"
+backpressure_threshold = 0
+jitter_percent = 101
+mode = "dark"
+allow = []
+[limits.client]
+allowance = 3
+[limits.organization]
+quota = 10
+every = "day"
+"#;
+    let tier = "is a tier of [admission], which takes a token bucket: a capacity and a rate";
+    assert_eq!(
+        complaints(text),
+        [
+            "tidegate.toml:3:11: admission.enabled = \"yes\": must be true or false".to_owned(),
+            "tidegate.toml:4:26: admission.backpressure_threshold = 0: must be a whole number \
+             between 1 and 4294967295"
+                .to_owned(),
+            "tidegate.toml:5:18: admission.jitter_percent = 101: must be a whole number between 0 \
+             and 100"
+                .to_owned(),
+            "tidegate.toml:6:8: admission.mode = \"dark\": must be one of enforce, shadow"
+                .to_owned(),
+            "tidegate.toml:7:1: admission.allow: is not a known key; did you mean \
+             `allow_organizations`?"
+                .to_owned(),
+            format!("tidegate.toml:8:1: limits.client: {tier}"),
+            format!("tidegate.toml:10:1: limits.organization: {tier}"),
+        ]
+    );
+    let alone = "[limits.client]\nallowance = 3\n";
+    let plan = plan(alone).unwrap();
+    assert_eq!(plan.admission.rules(&plan.limits).client_policy(), None, "no section, no tier");
+}
