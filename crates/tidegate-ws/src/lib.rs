@@ -1,1 +1,74 @@
-//! Rate limits for messages on WebSockets.
+//! Rate limits for messages on WebSockets, decided before a message is parsed or handled.
+//!
+//! A [`Gate`] holds the limits, a [`Connection`] is one client at it, and every frame gets a
+//! [`Verdict`]:
+//!
+//! ```
+//! use tidegate::{Limiter, Policy};
+//! use tidegate_ws::{Gate, Identity, Peer, Rule, Verdict, key_per_user_per_type};
+//!
+//! struct Session {
+//!     user: String,
+//! }
+//!
+//! impl Identity for Session {
+//!     fn user(&self) -> Option<&str> {
+//!         Some(&self.user)
+//!     }
+//! }
+//!
+//! let limiter = Limiter::new(Policy::per_second(100).capacity(200).build()?);
+//! let gate = Gate::for_types(["PING", "SendMessage"])
+//!     .limit(Rule::new(limiter).key(key_per_user_per_type))
+//!     .build()?;
+//!
+//! let mut connection = gate.connect(Peer::new(Session { user: "alice".into() }));
+//! for _ in 0..200 {
+//!     let verdict = connection.ingress_now(r#"{"type":"SendMessage"}"#).unwrap()?;
+//!     assert!(matches!(verdict, Verdict::Accepted(_)));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! - The order is size, type, limits, messages in flight, validation, handler; [`Reason`] has the
+//!   table of what a client is told at each step.
+//! - Several [`Rule`]s are charged together or not at all. Keys see an [`IngressContext`], never
+//!   the payload.
+//! - The crate knows no socket and no WebSocket library: it takes bytes and gives an [`Answer`].
+//!   The README shows it with axum and with tokio-tungstenite.
+//! - Nothing here retries, queues or delays messages.
+
+mod bill;
+mod connection;
+mod context;
+mod envelope;
+mod error_frame;
+mod exceeded;
+mod gate;
+mod hook;
+mod key;
+mod observe;
+mod peer;
+mod rule;
+mod slots;
+mod types;
+mod verdict;
+
+pub use connection::Connection;
+pub use context::{Identity, IngressContext};
+pub use envelope::json_type;
+pub use error_frame::{Code, ErrorFrame, RELEASE_HINT_MS, Reason};
+pub use exceeded::{CLOSE_PAYLOAD, CLOSE_RATE, LimitExceeded, LimitKind, OnExceeded};
+pub use gate::{BuildError, Gate, GateBuilder, Invalid};
+pub use hook::{HOOK_QUEUE, HookStats};
+pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key};
+pub use observe::{Counter, Histogram, Observer};
+pub use peer::{ClientId, Peer};
+pub use rule::Rule;
+pub use types::{MAX_TYPE_BYTES, UNKNOWN_TYPE};
+pub use verdict::{Accepted, Answer, Refusal, Verdict};
+
+/// The examples of the README are compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

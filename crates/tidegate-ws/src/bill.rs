@@ -1,0 +1,97 @@
+//! What one message is to be charged, put together before anything is asked of the store.
+//!
+//! A connection has one bill and uses its lines again and again. So a message that up to two limits
+//! deny takes nothing from the heap but its answer; more charges than two do not fit on the stack.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+use tidegate::{Charge, Decision, Limiter, Request, Snapshot, Store};
+
+use crate::context::IngressContext;
+use crate::key::KeyParts;
+use crate::rule::Rule;
+
+/// One charge: a bucket and a cost.
+#[derive(Clone)]
+pub(crate) struct Line {
+    /// Which limiter of the gate.
+    pub(crate) seat: usize,
+    pub(crate) key: String,
+    pub(crate) of_connection: bool,
+    pub(crate) cost: u64,
+}
+
+/// A cost that is no positive number.
+pub(crate) struct BadCost;
+
+/// The charges of one message.
+#[derive(Default)]
+pub(crate) struct Bill {
+    lines: Vec<Line>,
+    used: usize,
+}
+
+impl Bill {
+    /// Puts the charges of a message together; the functions of the application run here.
+    pub(crate) fn write<D>(
+        &mut self,
+        rules: &[Rule<D>],
+        ceiling: Option<usize>,
+        zero_is_free: bool,
+        context: &IngressContext<'_, D>,
+    ) -> Result<(), BadCost> {
+        self.used = 0;
+        for rule in rules.iter().filter_map(|rule| rule.choose(context)) {
+            match u64::try_from(rule.cost_of(context)) {
+                Ok(0) if zero_is_free => {}
+                Ok(0) | Err(_) => return Err(BadCost),
+                Ok(cost) => self.add(rule.seat, &rule.key_of(context), cost),
+            }
+        }
+        if let Some(seat) = ceiling {
+            self.add(seat, &context.connection_key(), 1);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, seat: usize, key: &KeyParts<'_>, cost: u64) {
+        if self.used == self.lines.len() {
+            self.lines.push(Line { seat, key: String::new(), of_connection: false, cost });
+        }
+        let line = &mut self.lines[self.used];
+        self.used += 1;
+        (line.seat, line.cost, line.of_connection) = (seat, cost, key.is_of_connection());
+        line.key.clear();
+        // Writing to a string does not fail.
+        let _ = write!(line.key, "{key}");
+    }
+
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines[..self.used]
+    }
+
+    /// The policies of the moment, one for each line.
+    pub(crate) fn terms(&self, limiters: &[Limiter<dyn Store>]) -> SmallVec<[Snapshot; 2]> {
+        self.lines().iter().map(|line| limiters[line.seat].snapshot()).collect()
+    }
+
+    pub(crate) fn charges<'a>(&'a self, terms: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 2]> {
+        let lines = self.lines().iter().zip(terms);
+        lines.map(|(line, terms)| terms.charge(&line.key, line.cost)).collect()
+    }
+
+    /// The question for the store; `None` if there is nothing to charge.
+    pub(crate) fn request<'a>(
+        &'a self,
+        limiters: &'a [Limiter<dyn Store>],
+        charges: &'a [Charge<'a>],
+    ) -> Option<Request<'a, dyn Store, Decision>> {
+        match self.lines() {
+            [] => None,
+            // A limiter of its own lets those go first who wait for it.
+            [line] => Some(limiters[line.seat].take(&line.key).cost(line.cost)),
+            [line, ..] => Some(limiters[line.seat].engine().take(charges)),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What a client is told: one table of reasons, and the frame that carries them.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// What clients are asked to wait, in milliseconds, when a place is free as soon as somebody is
+/// done and nobody knows when that will be.
+pub const RELEASE_HINT_MS: u64 = 1_000;
+
+/// The code of an error frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
+pub enum Code {
+    /// Too much for now, or of what a connection may send in all.
+    ResourceExhausted,
+    /// It can never be accepted as it is.
+    FailedPrecondition,
+    /// The application has set an impossible cost.
+    InvalidArgument,
+    /// The type of the message could not be read.
+    ParseError,
+    /// The application's validation has refused the message.
+    ValidationError,
+    /// For handlers: the client may not do this.
+    AuthError,
+    /// For applications: the store of the limits did not answer.
+    Unavailable,
+}
+
+/// Why a message was refused.
+///
+/// | step | reason | code | message | retryable | hint |
+/// | --- | --- | --- | --- | --- | --- |
+/// | size | [`Payload`](Self::Payload) | `FAILED_PRECONDITION` | `Payload size exceeds limit` | no | none |
+/// | type | [`Unparseable`](Self::Unparseable) | `PARSE_ERROR` | `Message type could not be read` | no | none |
+/// | rate | [`Rate`](Self::Rate) | `RESOURCE_EXHAUSTED` | `Rate limit exceeded` | yes | computed, or [`RELEASE_HINT_MS`] for slots |
+/// | rate | [`AboveCapacity`](Self::AboveCapacity) | `FAILED_PRECONDITION` | `Operation cost exceeds rate limit capacity` | no | none |
+/// | rate | [`ConnectionUsedUp`](Self::ConnectionUsedUp) | `RESOURCE_EXHAUSTED` | `Connection limit reached` | no | none |
+/// | rate | [`AllowanceUsedUp`](Self::AllowanceUsedUp) | `RESOURCE_EXHAUSTED` | `Allowance used up` | no | none |
+/// | rate | [`Cost`](Self::Cost) | `INVALID_ARGUMENT` | `Rate limit cost must be a positive integer` | no | none |
+/// | quota | [`InFlight`](Self::InFlight) | `RESOURCE_EXHAUSTED` | `Too many messages in flight` | yes | [`RELEASE_HINT_MS`] |
+/// | schema | [`Invalid`](Self::Invalid) | `VALIDATION_ERROR` | the validation's own | no | none |
+/// | any | [`Closing`](Self::Closing) | `FAILED_PRECONDITION` | none is sent | no | none |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// More bytes than a message may have. Nothing was charged.
+    Payload,
+    /// The type could not be read. Nothing was charged.
+    Unparseable,
+    /// A limit that time or a release reopens. Nothing was charged.
+    Rate,
+    /// The cost is above what the bucket can ever hold. Nothing was charged.
+    AboveCapacity,
+    /// The connection has sent all that its ceiling allows. Nothing was charged.
+    ConnectionUsedUp,
+    /// Another allowance, which time does not refill, is used up. Nothing was charged.
+    AllowanceUsedUp,
+    /// A cost function gave no positive number. Nothing was charged.
+    Cost,
+    /// The connection has as many messages in flight as it may. This one was charged.
+    InFlight,
+    /// The validation refused it. It was charged.
+    Invalid,
+    /// The connection has been told to close, for an earlier message. Nothing was charged.
+    Closing,
+}
+
+impl Reason {
+    /// The code that the client is sent.
+    #[must_use]
+    pub const fn code(self) -> Code {
+        self.entry().0
+    }
+
+    /// Whether the same message may be sent again later.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Rate | Self::InFlight)
+    }
+
+    const fn entry(self) -> (Code, &'static str) {
+        match self {
+            Self::Payload => (Code::FailedPrecondition, "Payload size exceeds limit"),
+            Self::Unparseable => (Code::ParseError, "Message type could not be read"),
+            Self::Rate => (Code::ResourceExhausted, "Rate limit exceeded"),
+            Self::AboveCapacity => {
+                (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
+            }
+            Self::ConnectionUsedUp => (Code::ResourceExhausted, "Connection limit reached"),
+            Self::AllowanceUsedUp => (Code::ResourceExhausted, "Allowance used up"),
+            Self::Cost => (Code::InvalidArgument, "Rate limit cost must be a positive integer"),
+            Self::InFlight => (Code::ResourceExhausted, "Too many messages in flight"),
+            Self::Invalid => (Code::ValidationError, "Message is invalid"),
+            Self::Closing => (Code::FailedPrecondition, "Connection is closing"),
+        }
+    }
+
+    /// The frame for a client, to be completed.
+    pub(crate) fn frame(self) -> ErrorFrame<'static> {
+        let (code, message) = self.entry();
+        ErrorFrame { retryable: self.is_retryable(), ..ErrorFrame::new(code, message) }
+    }
+}
+
+/// An error for a client, in the envelope that the gate itself uses: for handlers that refuse
+/// something, and for limits that are applied by hand.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_ws::{Code, ErrorFrame};
+/// let frame = ErrorFrame::new(Code::ResourceExhausted, "Max 10 messages/sec")
+///     .retry_after(Duration::from_millis(100));
+/// assert_eq!(
+///     frame.to_json(),
+///     r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Max 10 messages/sec","details":{},"retryable":true,"retryAfterMs":100}}"#
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[must_use = "a frame tells nobody until it is sent"]
+pub struct ErrorFrame<'a> {
+    code: Code,
+    message: Cow<'a, str>,
+    details: Details,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+}
+
+/// How far which limit was exceeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Details {
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
+}
+
+impl<'a> ErrorFrame<'a> {
+    /// An error that is not worth a second try.
+    pub fn new(code: Code, message: impl Into<Cow<'a, str>>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            details: Details::default(),
+            retryable: false,
+            retry_after_ms: None,
+        }
+    }
+
+    /// With the advice to try again after this long, told in milliseconds and rounded up.
+    pub fn retry_after(self, wait: Duration) -> Self {
+        Self { retryable: true, retry_after_ms: Some(ceil_ms(wait)), ..self }
+    }
+
+    /// The frame as JSON text.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        #[derive(Serialize)]
+        struct Message<'m> {
+            r#type: &'static str,
+            payload: &'m ErrorFrame<'m>,
+        }
+        // Text and numbers always have a JSON form.
+        serde_json::to_string(&Message { r#type: "ERROR", payload: self }).unwrap_or_default()
+    }
+
+    pub(crate) fn exceeding(self, kind: &'static str, observed: u64, limit: u64) -> Self {
+        let details = Details { kind: Some(kind), observed: Some(observed), limit: Some(limit) };
+        Self { details, ..self }
+    }
+
+    pub(crate) fn hint(self, retry_after_ms: Option<u64>) -> Self {
+        Self { retry_after_ms, ..self }
+    }
+
+    pub(crate) fn saying(self, message: Cow<'a, str>) -> Self {
+        Self { message, ..self }
+    }
+}
+
+/// Milliseconds, rounded up: whoever waits so long does not come too early.
+pub(crate) fn ceil_ms(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

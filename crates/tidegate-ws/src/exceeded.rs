@@ -1,0 +1,125 @@
+//! A limit was exceeded: what is told of it, and what becomes of the connection.
+//!
+//! Payload and rate take the same way through here; neither has a flow of its own.
+
+use serde::Serialize;
+
+use crate::error_frame::Reason;
+use crate::peer::ClientId;
+use crate::verdict::Answer;
+
+/// The close code for a rate limit: try again later.
+pub const CLOSE_RATE: u16 = 1013;
+/// The close code for a message that is too large.
+pub const CLOSE_PAYLOAD: u16 = 1009;
+
+/// Which kind of limit was exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LimitKind {
+    /// The size of a message.
+    Payload,
+    /// A rate, an allowance or slots.
+    Rate,
+}
+
+impl LimitKind {
+    /// `payload` or `rate`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Payload => "payload",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+/// One limited message, as the hook is told of it.
+///
+/// Serialised it has the names of the wire, and a hint that is not there is `null`:
+///
+/// ```
+/// # use tidegate_ws::{Gate, Peer, Verdict};
+/// let gate = Gate::for_types(["SAY"]).max_payload(16).build()?;
+/// let mut connection = gate.connect(Peer::new(()).id("c-1"));
+/// let verdict = connection.ingress_now(r#"{"type":"SAY","text":"hello"}"#).unwrap()?;
+/// let Verdict::Refused(refusal) = verdict else { unreachable!() };
+/// let told = serde_json::to_string(refusal.exceeded().unwrap())?;
+/// assert_eq!(
+///     told,
+///     r#"{"type":"payload","observed":29,"limit":16,"retryAfterMs":null,"clientId":"c-1"}"#
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct LimitExceeded {
+    /// Which kind of limit.
+    #[serde(rename = "type")]
+    pub kind: LimitKind,
+    /// Bytes of the message, or the cost that was asked for.
+    pub observed: u64,
+    /// The most bytes, or the capacity of the bucket.
+    pub limit: u64,
+    /// When to try again, in milliseconds rounded up; `None` if it can never be accepted.
+    pub retry_after_ms: Option<u64>,
+    /// The id of the connection.
+    pub client_id: ClientId,
+}
+
+/// What happens to a connection that exceeds a limit, of either kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnExceeded {
+    /// The client is sent an error, and the connection stays open.
+    #[default]
+    Send,
+    /// The connection is closed.
+    Close {
+        /// With this code; if `None`, [`CLOSE_RATE`] or [`CLOSE_PAYLOAD`].
+        code: Option<u16>,
+    },
+    /// Nothing is sent and nothing closed: the application acts in its hook.
+    Custom,
+}
+
+impl OnExceeded {
+    /// Whether a server may send the close code, if there is one.
+    pub(crate) const fn forbidden_code(self) -> Option<u16> {
+        match self {
+            Self::Close { code: Some(code) } if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) => {
+                Some(code)
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer to a client that exceeded a limit.
+    pub(crate) fn answer(self, reason: Reason, exceeded: &LimitExceeded) -> Answer {
+        let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
+        match self {
+            Self::Send => Answer::Send(
+                reason
+                    .frame()
+                    .exceeding(kind.as_str(), observed, limit)
+                    .hint(retry_after_ms)
+                    .to_json(),
+            ),
+            Self::Close { code } => {
+                let (usual, says) = match kind {
+                    LimitKind::Payload => (CLOSE_PAYLOAD, "payload_exceeded"),
+                    LimitKind::Rate => (CLOSE_RATE, "rate_limited"),
+                };
+                // A close frame has room for 123 bytes; the longest of these has 52.
+                let reason = match retry_after_ms {
+                    Some(wait) => format!("{says};retry_after_ms={wait}"),
+                    None => says.to_owned(),
+                };
+                Answer::Close { code: code.unwrap_or(usual), reason }
+            }
+            Self::Custom => Answer::Nothing,
+        }
+    }
+}

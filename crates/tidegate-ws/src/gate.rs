@@ -1,0 +1,137 @@
+//! The gate: what all connections of an application share.
+
+mod builder;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+pub use builder::{BuildError, GateBuilder};
+use tidegate::WallTime;
+use tidegate::clock::wall_now;
+
+use crate::connection::Connection;
+use crate::context::{Identity, IngressContext};
+use crate::error_frame::Reason;
+use crate::exceeded::{LimitExceeded, OnExceeded};
+use crate::hook::{HookStats, Reporter};
+use crate::peer::{Ids, Peer};
+use crate::rule::Rule;
+use crate::slots::Limiters;
+use crate::types::Types;
+use crate::verdict::Refusal;
+
+pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;
+pub(crate) type ValidateFn<D> =
+    Box<dyn Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync>;
+
+/// Why a validation refuses a message. The text is sent to the client.
+///
+/// ```
+/// use tidegate_ws::{Gate, Invalid};
+/// let gate = Gate::<()>::for_types(["SAY"])
+///     .validate(|_, frame| match serde_json::from_slice::<serde_json::Value>(frame) {
+///         Ok(message) if message["text"].is_string() => Ok(()),
+///         _ => Err(Invalid::new("text is missing")),
+///     })
+///     .build()?;
+/// # Ok::<(), tidegate_ws::BuildError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Invalid(pub(crate) Cow<'static, str>);
+
+impl Invalid {
+    /// A refusal with this text.
+    pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
+        Self(message.into())
+    }
+}
+
+/// Limits for the messages of any number of connections. Cheap to clone.
+///
+/// `D` is what the application knows of a connection; see [`Identity`]. The crate's first example
+/// shows one at work.
+pub struct Gate<D> {
+    inner: Arc<Inner<D>>,
+}
+
+/// What a gate has been built from.
+pub(crate) struct Inner<D> {
+    pub(crate) types: Types,
+    pub(crate) envelope: EnvelopeFn,
+    pub(crate) rules: Vec<Rule<D>>,
+    pub(crate) limiters: Limiters,
+    /// The seat of the limiter of whole connections.
+    pub(crate) ceiling: Option<usize>,
+    pub(crate) zero_is_free: bool,
+    pub(crate) max_payload: Option<usize>,
+    pub(crate) max_in_flight: Option<usize>,
+    pub(crate) validate: Option<ValidateFn<D>>,
+    pub(crate) on_exceeded: OnExceeded,
+    pub(crate) reporter: Reporter,
+    pub(crate) ids: Ids,
+}
+
+impl<D: Identity> Gate<D> {
+    /// Begins a gate that knows these types of message. All others count as one, under the name
+    /// [`UNKNOWN_TYPE`](crate::UNKNOWN_TYPE), so that nobody gets a full bucket by inventing a
+    /// type.
+    pub fn for_types<T: AsRef<str>>(types: impl IntoIterator<Item = T>) -> GateBuilder<D> {
+        GateBuilder::new(Some(types.into_iter().map(|name| Arc::from(name.as_ref())).collect()))
+    }
+
+    /// Begins a gate that takes every type of up to
+    /// [`MAX_TYPE_BYTES`](crate::MAX_TYPE_BYTES) as a type of its own.
+    ///
+    /// Clients can then invent types. That is harmless with keys that have no type in them, such
+    /// as [`per_user_key`](crate::per_user_key). With others every invented type is a new bucket:
+    /// add a [ceiling](GateBuilder::connection_ceiling).
+    pub fn for_any_type() -> GateBuilder<D> {
+        GateBuilder::new(None)
+    }
+
+    /// Lets somebody in.
+    #[must_use = "the connection is what frames are fed to"]
+    pub fn connect(&self, peer: Peer<D>) -> Connection<D> {
+        Connection::new(Arc::clone(&self.inner), peer)
+    }
+}
+
+impl<D> Gate<D> {
+    /// How the hook is doing.
+    #[must_use]
+    pub fn hook_stats(&self) -> HookStats {
+        self.inner.reporter.stats()
+    }
+}
+
+impl<D> Inner<D> {
+    /// The time, by the clock of those who decide.
+    pub(crate) fn wall_time(&self) -> WallTime {
+        self.limiters.first().map_or_else(wall_now, |limiter| limiter.engine().wall_time())
+    }
+
+    /// The refusal of a message that exceeds a limit, of either kind: told once, answered once.
+    pub(crate) fn exceeded(&self, reason: Reason, exceeded: LimitExceeded) -> Refusal {
+        self.reporter.report(&exceeded);
+        let answer = self.on_exceeded.answer(reason, &exceeded);
+        Refusal::new(reason, Some(exceeded), answer)
+    }
+}
+
+impl<D> Clone for Gate<D> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<D> fmt::Debug for Gate<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate")
+            .field("limiters", &self.inner.limiters)
+            .field("on_exceeded", &self.inner.on_exceeded)
+            .field("reporter", &self.inner.reporter)
+            .finish_non_exhaustive()
+    }
+}

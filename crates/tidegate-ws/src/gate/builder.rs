@@ -1,0 +1,284 @@
+//! Builds a gate, and refuses what could not work.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tidegate::{Limiter, MAX_CHARGES, Store};
+
+use super::{EnvelopeFn, Gate, Inner, Invalid, ValidateFn};
+use crate::context::{Identity, IngressContext};
+use crate::envelope::json_type;
+use crate::exceeded::{LimitExceeded, OnExceeded};
+use crate::hook::{HookFn, Reporter};
+use crate::observe::Observer;
+use crate::peer::Ids;
+use crate::rule::Rule;
+use crate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
+
+/// Why a gate cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A gate for declared types without any: all messages would share their buckets.
+    #[error("no message type is declared; name them, or build the gate for any type")]
+    NoTypes,
+    /// A type that cannot be told from the unknown ones.
+    #[error(
+        "the message type {0:?} must have 1 to {MAX_TYPE_BYTES} bytes and not be {UNKNOWN_TYPE:?}"
+    )]
+    Type(Arc<str>),
+    /// Limiters of different stores: their charges cannot be decided all-or-nothing.
+    #[error(
+        "the limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together"
+    )]
+    Stores(String, String),
+    /// More charges on one message than a decision can have.
+    #[error("a message would be charged by {0} limits at once; {MAX_CHARGES} are the most")]
+    TooManyRules(usize),
+    /// A close code that no server may send.
+    #[error(
+        "{0} is no close code for a server to send; those are 1000-1003, 1007-1014 and 3000-4999"
+    )]
+    CloseCode(u16),
+    /// A largest message of no bytes, or a quota of no messages: nothing would pass.
+    #[error("{0} must be at least 1: with 0 no message would pass")]
+    Zero(&'static str),
+    /// The thread of the hook cannot be started.
+    #[error("the thread of the hook cannot be started")]
+    Hook(#[source] io::Error),
+}
+
+/// Builds a [`Gate`]; made by [`Gate::for_types`] and [`Gate::for_any_type`].
+#[must_use = "a builder does nothing until it is built"]
+pub struct GateBuilder<D> {
+    types: Option<Vec<Arc<str>>>,
+    envelope: EnvelopeFn,
+    rules: Vec<Rule<D>>,
+    ceiling: Option<Limiter<dyn Store>>,
+    zero_is_free: bool,
+    max_payload: Option<usize>,
+    max_in_flight: Option<usize>,
+    validate: Option<ValidateFn<D>>,
+    on_exceeded: OnExceeded,
+    hook: Option<HookFn>,
+    observer: Option<Arc<dyn Observer>>,
+    names_clients: bool,
+}
+
+impl<D: Identity> GateBuilder<D> {
+    pub(super) fn new(types: Option<Vec<Arc<str>>>) -> Self {
+        Self {
+            types,
+            envelope: Box::new(json_type),
+            rules: Vec::new(),
+            ceiling: None,
+            zero_is_free: false,
+            max_payload: None,
+            max_in_flight: None,
+            validate: None,
+            on_exceeded: OnExceeded::default(),
+            hook: None,
+            observer: None,
+            names_clients: false,
+        }
+    }
+
+    /// Adds a limit: a limiter, or a [`Rule`] with a key and a cost of its own. A message is
+    /// charged by all rules together or by none; their limiters must share a store.
+    pub fn limit(mut self, rule: impl Into<Rule<D>>) -> Self {
+        self.rules.push(rule.into());
+        self
+    }
+
+    /// Adds a limit on each connection as a whole: one token for every message, whatever its
+    /// type. With an [allowance](tidegate::Policy::allowance) that is a number of messages in all,
+    /// after which the client is told `Connection limit reached`.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// use tidegate_ws::Gate;
+    /// let gate = Gate::<()>::for_any_type()
+    ///     .connection_ceiling(Limiter::new(Policy::allowance(1_000)?))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn connection_ceiling(mut self, limiter: impl Into<Limiter<dyn Store>>) -> Self {
+        self.ceiling = Some(limiter.into());
+        self
+    }
+
+    /// Lets cost functions say 0: such a message is not charged by the rule. Without this a cost
+    /// of 0 is taken for a mistake.
+    pub const fn allow_zero_cost(mut self) -> Self {
+        self.zero_is_free = true;
+        self
+    }
+
+    /// Refuses messages of more bytes, before anything else is done with them. The frame is in
+    /// memory by then: set the limit of the WebSocket library too, somewhat higher.
+    pub const fn max_payload(mut self, bytes: usize) -> Self {
+        self.max_payload = Some(bytes);
+        self
+    }
+
+    /// Refuses messages while so many of the same connection are being handled. They have been
+    /// charged by then.
+    pub const fn max_in_flight(mut self, messages: usize) -> Self {
+        self.max_in_flight = Some(messages);
+        self
+    }
+
+    /// Reads the type of a message in another way than [`json_type`]; `None` says that there is
+    /// none. It runs on every frame that is not too large, before any limit.
+    ///
+    /// ```
+    /// use std::borrow::Cow;
+    /// use tidegate_ws::{Gate, Peer, Verdict};
+    /// let gate = Gate::for_types(["PING"])
+    ///     .envelope(|frame| {
+    ///         let name = frame.split(|byte| *byte == b' ').next()?;
+    ///         Some(Cow::Borrowed(std::str::from_utf8(name).ok()?))
+    ///     })
+    ///     .build()?;
+    /// let verdict = gate.connect(Peer::new(())).ingress_now("PING 42").unwrap()?;
+    /// assert!(matches!(verdict, Verdict::Accepted(token) if token.message_type() == "PING"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn envelope(
+        mut self,
+        read: impl Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync + 'static,
+    ) -> Self {
+        self.envelope = Box::new(read);
+        self
+    }
+
+    /// Checks messages that are within all limits, before they are handled.
+    pub fn validate(
+        mut self,
+        check: impl Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync + 'static,
+    ) -> Self {
+        self.validate = Some(Box::new(check));
+        self
+    }
+
+    /// Says what happens to connections that exceed the size or a rate.
+    pub const fn on_exceeded(mut self, behaviour: OnExceeded) -> Self {
+        self.on_exceeded = behaviour;
+        self
+    }
+
+    /// Calls a function once for every message that exceeds the size or a rate, whatever happens
+    /// to its connection. It runs on a thread of the gate's own and delays nobody; if it is
+    /// [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind, those that follow are
+    /// [counted](Gate::hook_stats) and left out. A panic in it is counted too.
+    ///
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use tidegate_ws::{Gate, LimitKind, Peer};
+    /// let (tell, told) = channel();
+    /// let gate = Gate::for_types(["SAY"])
+    ///     .max_payload(8)
+    ///     .on_limit_exceeded(move |exceeded| tell.send(exceeded).unwrap())
+    ///     .build()?;
+    /// let _ = gate.connect(Peer::new(())).ingress_now(r#"{"type":"SAY"}"#);
+    /// let exceeded = told.recv()?;
+    /// assert_eq!((exceeded.kind, exceeded.observed, exceeded.limit), (LimitKind::Payload, 14, 8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn on_limit_exceeded(mut self, hook: impl FnMut(LimitExceeded) + Send + 'static) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// Counts for an exporter of metrics.
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Puts the id of the connection into the events `rate_limited` and `payload_exceeded`.
+    /// Without this no event says whom it is about.
+    pub const fn log_client_ids(mut self) -> Self {
+        self.names_clients = true;
+        self
+    }
+
+    /// Builds the gate.
+    ///
+    /// # Errors
+    /// When it could not work; see [`BuildError`].
+    pub fn build(self) -> Result<Gate<D>, BuildError> {
+        let types = known(self.types)?;
+        if let Some(code) = self.on_exceeded.forbidden_code() {
+            return Err(BuildError::CloseCode(code));
+        }
+        if self.max_payload == Some(0) {
+            return Err(BuildError::Zero("max_payload"));
+        }
+        if self.max_in_flight == Some(0) {
+            return Err(BuildError::Zero("max_in_flight"));
+        }
+        let charges = self.rules.len() + usize::from(self.ceiling.is_some());
+        if charges > MAX_CHARGES {
+            return Err(BuildError::TooManyRules(charges));
+        }
+        let (mut rules, mut limiters) = (self.rules, Vec::new());
+        rules.iter_mut().for_each(|rule| rule.seat(&mut limiters));
+        let ceiling = self.ceiling.map(|limiter| {
+            limiters.push(limiter);
+            limiters.len() - 1
+        });
+        check_stores(&limiters)?;
+        let reporter = Reporter::new(self.hook, self.observer, self.names_clients);
+        let inner = Inner {
+            types,
+            envelope: self.envelope,
+            rules,
+            limiters: limiters.into(),
+            ceiling,
+            zero_is_free: self.zero_is_free,
+            max_payload: self.max_payload,
+            max_in_flight: self.max_in_flight,
+            validate: self.validate,
+            on_exceeded: self.on_exceeded,
+            reporter: reporter.map_err(BuildError::Hook)?,
+            ids: Ids::new(),
+        };
+        Ok(Gate { inner: Arc::new(inner) })
+    }
+}
+
+impl<D> fmt::Debug for GateBuilder<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateBuilder").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+fn known(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
+    let Some(declared) = declared else { return Ok(Types::Any) };
+    if declared.is_empty() {
+        return Err(BuildError::NoTypes);
+    }
+    let is_odd = |name: &&Arc<str>| {
+        name.is_empty() || name.len() > MAX_TYPE_BYTES || &***name == UNKNOWN_TYPE
+    };
+    match declared.iter().find(is_odd) {
+        Some(odd) => Err(BuildError::Type(odd.clone())),
+        None => Ok(Types::Declared(HashSet::from_iter(declared))),
+    }
+}
+
+/// Charges are decided together, and a store decides for itself alone.
+fn check_stores(limiters: &[Limiter<dyn Store>]) -> Result<(), BuildError> {
+    for pair in limiters.windows(2) {
+        let [one, other] = pair else { continue };
+        if !std::ptr::addr_eq(one.engine().store(), other.engine().store()) {
+            let name = |limiter: &Limiter<dyn Store>| limiter.limit().name().to_owned();
+            return Err(BuildError::Stores(name(one), name(other)));
+        }
+    }
+    Ok(())
+}

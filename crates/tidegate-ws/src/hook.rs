@@ -1,0 +1,132 @@
+//! The application's hook, off the way of the messages.
+//!
+//! It runs on one thread of the gate's own, behind a queue with a bound. So it may block for as
+//! long as it likes and delays nobody; what does not fit into the queue is counted and dropped.
+//! The thread ends when the gate and all its connections are gone and the queue is empty.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use crate::exceeded::{LimitExceeded, LimitKind};
+use crate::observe::{Counter, Histogram, Observer};
+
+/// How many limited messages the hook may be behind.
+pub const HOOK_QUEUE: usize = 1_024;
+
+pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
+
+/// How often the hook was not told, and how often it failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HookStats {
+    /// Limited messages of which it was not told, because it was [`HOOK_QUEUE`] behind.
+    pub dropped: u64,
+    /// Calls that panicked.
+    pub panicked: u64,
+}
+
+/// Tells everybody who wants to know of a limited message.
+pub(crate) struct Reporter {
+    queue: Option<SyncSender<LimitExceeded>>,
+    tally: Arc<Tally>,
+    names_clients: bool,
+}
+
+struct Tally {
+    dropped: AtomicU64,
+    panicked: AtomicU64,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Reporter {
+    pub(crate) fn new(
+        hook: Option<HookFn>,
+        observer: Option<Arc<dyn Observer>>,
+        names_clients: bool,
+    ) -> io::Result<Self> {
+        let (dropped, panicked) = Default::default();
+        let tally = Arc::new(Tally { dropped, panicked, observer });
+        let queue = match hook {
+            Some(hook) => Some(start(hook, tally.clone())?),
+            None => None,
+        };
+        Ok(Self { queue, tally, names_clients })
+    }
+
+    /// Tells of one limited message: once to each.
+    pub(crate) fn report(&self, exceeded: &LimitExceeded) {
+        let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
+        let client_id = self.names_clients.then(|| exceeded.client_id.as_str());
+        match kind {
+            LimitKind::Payload => {
+                tracing::warn!(client_id, observed, limit, "payload_exceeded");
+                self.tally.count(Counter::PayloadExceeded);
+                self.tally.record(Histogram::PayloadBytes, observed);
+            }
+            LimitKind::Rate => {
+                tracing::warn!(client_id, observed, limit, retry_after_ms, "rate_limited");
+                self.tally.count(Counter::RateExceeded);
+                if let Some(wait) = retry_after_ms {
+                    self.tally.record(Histogram::RetryAfterMs, wait);
+                }
+            }
+        }
+        if let Some(queue) = &self.queue
+            && queue.try_send(exceeded.clone()).is_err()
+        {
+            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
+            self.tally.count(Counter::HookDropped);
+        }
+    }
+
+    pub(crate) fn stats(&self) -> HookStats {
+        HookStats {
+            dropped: self.tally.dropped.load(Ordering::Relaxed),
+            panicked: self.tally.panicked.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reporter").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Tally {
+    fn count(&self, counter: Counter) {
+        if let Some(observer) = &self.observer {
+            observer.count(counter);
+        }
+    }
+
+    fn record(&self, histogram: Histogram, value: u64) {
+        if let Some(observer) = &self.observer {
+            observer.record(histogram, value);
+        }
+    }
+}
+
+fn start(hook: HookFn, tally: Arc<Tally>) -> io::Result<SyncSender<LimitExceeded>> {
+    let (queue, exceeded) = sync_channel(HOOK_QUEUE);
+    thread::Builder::new()
+        .name("tidegate-ws-hook".into())
+        .spawn(move || run(hook, &exceeded, &tally))?;
+    Ok(queue)
+}
+
+fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, tally: &Tally) {
+    for exceeded in exceeded {
+        // What the hook has left half done is the hook's own; it is called again all the same.
+        if catch_unwind(AssertUnwindSafe(|| hook(exceeded))).is_err() {
+            tally.panicked.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("the hook for exceeded limits has panicked");
+            tally.count(Counter::HookPanicked);
+        }
+    }
+}

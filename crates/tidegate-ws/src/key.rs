@@ -1,0 +1,170 @@
+//! Whose bucket a message is charged to.
+//!
+//! A key is a list of parts, and different lists never give the same text. So no user can choose
+//! a name that is somebody else's key, and no key function needs to think about separators.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+
+use smallvec::SmallVec;
+use tidegate::KeyBuf;
+
+use crate::context::{Identity, IngressContext};
+
+/// The tenant of those who have none.
+const NO_TENANT: &str = "public";
+/// The user of those who have none.
+const NO_USER: &str = "anon";
+
+/// A key, as the list of its parts.
+///
+/// Its text has the parts joined by `:`, with `:` and `%` inside of a part escaped: the same as
+/// [`KeyBuf::from_parts`] gives, but without the heap until it is asked for.
+///
+/// ```
+/// use tidegate_ws::KeyParts;
+/// assert_eq!(KeyParts::from(["rl", "room", "a:b"]).to_string(), "rl:room:a%3Ab");
+/// assert_eq!(KeyParts::from(["rl"]).and(42.to_string()).to_string(), "rl:42");
+/// ```
+#[derive(Clone)]
+pub struct KeyParts<'a> {
+    parts: SmallVec<[Cow<'a, str>; 5]>,
+    of_connection: bool,
+}
+
+impl<'a> KeyParts<'a> {
+    /// The key with one more part.
+    #[must_use]
+    pub fn and(mut self, part: impl Into<Cow<'a, str>>) -> Self {
+        self.parts.push(part.into());
+        self
+    }
+
+    /// The key for a limiter that is asked by hand.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// use tidegate_ws::KeyParts;
+    /// let limiter = Limiter::new(Policy::per_second(5).build()?);
+    /// assert!(limiter.take(&KeyParts::from(["rl", "room", "lobby"]).to_key()).now().is_allowed());
+    /// # Ok::<(), tidegate::PolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn to_key(&self) -> KeyBuf {
+        KeyBuf::from_parts(self.parts.iter().map(Cow::as_ref))
+    }
+
+    /// Marks a key that has the connection's id in it and so belongs to it alone.
+    pub(crate) const fn of_connection(mut self) -> Self {
+        self.of_connection = true;
+        self
+    }
+
+    pub(crate) const fn is_of_connection(&self) -> bool {
+        self.of_connection
+    }
+}
+
+impl<'a, T: Into<Cow<'a, str>>, const N: usize> From<[T; N]> for KeyParts<'a> {
+    fn from(parts: [T; N]) -> Self {
+        Self { parts: parts.into_iter().map(Into::into).collect(), of_connection: false }
+    }
+}
+
+impl fmt::Display for KeyParts<'_> {
+    /// The text of the key. It names people: it is for stores, not for logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, part) in self.parts.iter().enumerate() {
+            if index > 0 {
+                f.write_char(':')?;
+            }
+            for c in part.chars() {
+                match c {
+                    ':' => f.write_str("%3A")?,
+                    '%' => f.write_str("%25")?,
+                    c => f.write_char(c)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for KeyParts<'_> {
+    /// Keys name people: only the number of parts is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyParts(<{} parts>)", self.parts.len())
+    }
+}
+
+/// `rl:{tenant}:{user}:{type}`: no type of message can starve another of the same user.
+///
+/// Without a tenant it is `public`, without a user `anon`: all anonymous clients of a tenant
+/// share their buckets under this function. It is for connections that are authenticated; the
+/// default of a [`Rule`](crate::Rule) keeps anonymous clients apart.
+///
+/// ```
+/// use tidegate_ws::{Gate, Peer, key_per_user_per_type};
+/// let gate = Gate::for_types(["PING"]).build()?;
+/// let connection = gate.connect(Peer::new(()));
+/// let key = key_per_user_per_type(&connection.context("PING")).to_string();
+/// assert_eq!(key, "rl:public:anon:PING");
+/// # Ok::<(), tidegate_ws::BuildError>(())
+/// ```
+#[must_use]
+pub fn key_per_user_per_type<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
+    per_user_key(context).and(context.message_type())
+}
+
+/// `rl:{tenant}:{user}`: one bucket for all types of message of a user, with the same defaults as
+/// [`key_per_user_per_type`].
+///
+/// For applications with more than a hundred types. With costs it weighs types against each
+/// other, but it isolates none: whoever spends all on one type has nothing left for the others.
+///
+/// ```
+/// use tidegate_ws::{Gate, Peer, per_user_key};
+/// let gate = Gate::for_any_type().build()?;
+/// let connection = gate.connect(Peer::new(()));
+/// assert_eq!(per_user_key(&connection.context("PING")).to_string(), "rl:public:anon");
+/// # Ok::<(), tidegate_ws::BuildError>(())
+/// ```
+#[must_use]
+pub fn per_user_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
+    KeyParts::from(["rl", tenant(context), context.user().unwrap_or(NO_USER)])
+}
+
+/// `rl:{tenant}:{user}:{type}`, with the address in place of a user that is not known, and `anon`
+/// in place of an address that is not known either.
+///
+/// ```
+/// use tidegate_ws::{Gate, Peer, key_per_user_or_ip_per_type};
+/// let gate = Gate::for_types(["PING"]).build()?;
+/// let connection = gate.connect(Peer::new(()).ip("203.0.113.9".parse()?));
+/// let key = key_per_user_or_ip_per_type(&connection.context("PING")).to_string();
+/// assert_eq!(key, "rl:public:203.0.113.9:PING");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn key_per_user_or_ip_per_type<'a, D: Identity>(
+    context: &IngressContext<'a, D>,
+) -> KeyParts<'a> {
+    let who = context.user().or(context.ip()).unwrap_or(NO_USER);
+    KeyParts::from(["rl", tenant(context), who, context.message_type()])
+}
+
+/// The key of a rule that has none of its own: [`key_per_user_or_ip_per_type`], but a client
+/// without user and address has a bucket of its connection, `rl:{tenant}:conn:{id}:{type}`.
+///
+/// That is five parts where users and addresses give four, so no user can be named into it.
+pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
+    if context.user().or(context.ip()).is_some() {
+        return key_per_user_or_ip_per_type(context);
+    }
+    let parts = ["rl", tenant(context), "conn", context.id(), context.message_type()];
+    KeyParts::from(parts).of_connection()
+}
+
+fn tenant<'a, D: Identity>(context: &IngressContext<'a, D>) -> &'a str {
+    context.tenant().unwrap_or(NO_TENANT)
+}

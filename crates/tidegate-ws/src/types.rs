@@ -1,0 +1,69 @@
+//! Which types of message there are.
+//!
+//! The type is text of the client's choosing, and part of keys. Whoever may invent types may
+//! invent full buckets; so all that are not declared count as one.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The type of all messages whose type the gate does not know. No declared type can have it.
+pub const UNKNOWN_TYPE: &str = "*";
+
+/// The longest type, in bytes. Longer ones are not known.
+pub const MAX_TYPE_BYTES: usize = 128;
+
+/// The types that a gate knows.
+#[derive(Debug)]
+pub(crate) enum Types {
+    Declared(HashSet<Arc<str>>),
+    Any,
+}
+
+impl Types {
+    /// The type that a message counts as.
+    pub(crate) fn label<'a>(&'a self, raw: Cow<'a, str>) -> Label<'a> {
+        match self {
+            Self::Declared(known) => known.get(&*raw).map_or(Label::Unknown, Label::Declared),
+            Self::Any if raw.is_empty() || raw.len() > MAX_TYPE_BYTES || raw == UNKNOWN_TYPE => {
+                Label::Unknown
+            }
+            Self::Any => Label::Raw(raw),
+        }
+    }
+
+    /// How many labels there can be; `None` if clients invent them.
+    pub(crate) fn count(&self) -> Option<usize> {
+        match self {
+            Self::Declared(known) => Some(known.len() + 1),
+            Self::Any => None,
+        }
+    }
+}
+
+/// The type that one message counts as.
+#[derive(Clone, Debug)]
+pub(crate) enum Label<'a> {
+    Declared(&'a Arc<str>),
+    Raw(Cow<'a, str>),
+    Unknown,
+}
+
+impl Label<'_> {
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Declared(name) => name,
+            Self::Raw(name) => name,
+            Self::Unknown => UNKNOWN_TYPE,
+        }
+    }
+
+    /// The type for a handler, which may outlive the frame.
+    pub(crate) fn to_shared(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Declared(name) => Some(Arc::clone(name)),
+            Self::Raw(name) => Some(Arc::from(&**name)),
+            Self::Unknown => None,
+        }
+    }
+}

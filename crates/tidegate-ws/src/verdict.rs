@@ -1,0 +1,182 @@
+//! What a gate says of a message: go ahead, or an answer for the client.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::error_frame::{Code, Reason};
+use crate::exceeded::LimitExceeded;
+use crate::slots::Slots;
+use crate::types::UNKNOWN_TYPE;
+
+/// What a gate says of one message.
+#[derive(Debug)]
+#[must_use = "a verdict that nobody reads limits nothing"]
+pub enum Verdict {
+    /// The message may be handled.
+    Accepted(Accepted),
+    /// The message must not be handled; the client gets an answer.
+    Refused(Refusal),
+}
+
+impl Verdict {
+    /// The token of an accepted message; the answer of a refused one.
+    ///
+    /// # Errors
+    /// When the message was refused.
+    pub fn accepted(self) -> Result<Accepted, Answer> {
+        match self {
+            Self::Accepted(accepted) => Ok(accepted),
+            Self::Refused(refusal) => Err(refusal.into_answer()),
+        }
+    }
+}
+
+/// A message that may be handled, and its place among those in flight.
+///
+/// Keep it until the message has been handled: dropping it gives back the place under
+/// [`max_in_flight`](crate::GateBuilder::max_in_flight), and the slots of limiters that count
+/// concurrency.
+#[must_use = "dropping it says that the message has been handled"]
+pub struct Accepted {
+    message_type: Option<Arc<str>>,
+    _place: Place,
+    _slots: Option<Slots>,
+}
+
+impl Accepted {
+    pub(crate) const fn new(
+        message_type: Option<Arc<str>>,
+        place: Place,
+        slots: Option<Slots>,
+    ) -> Self {
+        Self { message_type, _place: place, _slots: slots }
+    }
+
+    /// The type that the message was counted as; [`UNKNOWN_TYPE`] if the gate does not know it.
+    #[must_use]
+    pub fn message_type(&self) -> &str {
+        self.message_type.as_deref().unwrap_or(UNKNOWN_TYPE)
+    }
+}
+
+impl fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accepted").finish_non_exhaustive()
+    }
+}
+
+/// A message that must not be handled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    reason: Reason,
+    exceeded: Option<LimitExceeded>,
+    answer: Answer,
+}
+
+impl Refusal {
+    pub(crate) const fn new(
+        reason: Reason,
+        exceeded: Option<LimitExceeded>,
+        answer: Answer,
+    ) -> Self {
+        Self { reason, exceeded, answer }
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// The code for it, whether or not the client is sent one.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.reason.code()
+    }
+
+    /// Which limit was exceeded by how much, if it was the size or a rate: what the hook is told.
+    #[must_use]
+    pub const fn exceeded(&self) -> Option<&LimitExceeded> {
+        self.exceeded.as_ref()
+    }
+
+    /// What to do with the client.
+    pub const fn answer(&self) -> &Answer {
+        &self.answer
+    }
+
+    /// What to do with the client.
+    pub fn into_answer(self) -> Answer {
+        self.answer
+    }
+}
+
+/// What to do with a client whose message was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "the client has no answer until it is sent"]
+pub enum Answer {
+    /// Send this text frame.
+    Send(String),
+    /// Send this close frame. The gate refuses whatever else the client had sent.
+    Close {
+        /// The code.
+        code: u16,
+        /// The reason, of at most 123 bytes.
+        reason: String,
+    },
+    /// Nothing: the application acts in its hook, or the client has been told to go before.
+    Nothing,
+}
+
+impl Answer {
+    /// The answer as a message of any WebSocket library; `None` if there is nothing to send.
+    ///
+    /// ```
+    /// use axum::extract::ws::{CloseFrame, Message};
+    /// use tidegate_ws::Answer;
+    ///
+    /// fn message(answer: Answer) -> Option<Message> {
+    ///     answer.into_message(Message::text, |code, reason| {
+    ///         Message::Close(Some(CloseFrame { code, reason: reason.into() }))
+    ///     })
+    /// }
+    ///
+    /// assert_eq!(message(Answer::Send("{}".into())), Some(Message::text("{}")));
+    /// assert_eq!(message(Answer::Nothing), None);
+    /// ```
+    pub fn into_message<M>(
+        self,
+        text: impl FnOnce(String) -> M,
+        close: impl FnOnce(u16, String) -> M,
+    ) -> Option<M> {
+        match self {
+            Self::Send(frame) => Some(text(frame)),
+            Self::Close { code, reason } => Some(close(code, reason)),
+            Self::Nothing => None,
+        }
+    }
+}
+
+/// The messages of a connection that are being handled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InFlight(Arc<AtomicUsize>);
+
+impl InFlight {
+    /// A place among at most `max`, or how many there are.
+    pub(crate) fn enter(&self, max: Option<usize>) -> Result<Place, usize> {
+        let enters = |taken| (max.is_none_or(|max| taken < max)).then_some(taken + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enters)?;
+        Ok(Place(self.clone()))
+    }
+}
+
+/// One place among the messages in flight.
+#[derive(Debug)]
+pub(crate) struct Place(InFlight);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,267 @@
+//! Keys: exact texts, and no two clients in one bucket that are not meant to be.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use tidegate::KeyBuf;
+use tidegate_ws::{
+    Connection, Gate, IngressContext, KeyParts, Peer, Reason, Rule, key_per_user_or_ip_per_type,
+    key_per_user_per_type, per_user_key,
+};
+
+use crate::session::{Bench, Session, passes, passing, refused};
+
+fn connect(tenant: Option<&str>, user: Option<&str>, ip: Option<&str>) -> Connection<Session> {
+    let session = Session {
+        tenant: tenant.map(Into::into),
+        user: user.map(Into::into),
+        ..Session::default()
+    };
+    let peer = Peer::new(session).id("c-1");
+    let peer = match ip {
+        Some(ip) => peer.ip(ip.parse().unwrap()),
+        None => peer,
+    };
+    Gate::for_types(["PING"]).build().unwrap().connect(peer)
+}
+
+#[test]
+fn the_three_functions_give_the_documented_texts() {
+    let (nobody, ip) = (connect(None, None, None), connect(None, None, Some("203.0.113.9")));
+    let user = connect(Some("acme"), Some("alice"), Some("203.0.113.9"));
+    let texts = |connection: &Connection<Session>| {
+        let context = connection.context("PING");
+        [
+            key_per_user_per_type(&context).to_string(),
+            per_user_key(&context).to_string(),
+            key_per_user_or_ip_per_type(&context).to_string(),
+        ]
+    };
+    assert_eq!(texts(&nobody), ["rl:public:anon:PING", "rl:public:anon", "rl:public:anon:PING"]);
+    assert_eq!(texts(&ip), ["rl:public:anon:PING", "rl:public:anon", "rl:public:203.0.113.9:PING"]);
+    assert_eq!(texts(&user), ["rl:acme:alice:PING", "rl:acme:alice", "rl:acme:alice:PING"]);
+}
+
+/// The text of the key that a rule without a key of its own has charged, of those proposed.
+fn charged(peer: Peer<Session>, proposed: &[&str]) -> Vec<String> {
+    let bench = Bench::new();
+    let limiter = bench.limiter("say", 1, 5);
+    let gate = Gate::for_types(["PING"]).limit(limiter.clone()).build().unwrap();
+    let mut connection = gate.connect(peer);
+    assert!(passes(&mut connection, "PING"));
+    assert_eq!(bench.buckets(), 1);
+    let is_charged = |key: &&&str| limiter.peek(**key).cost(0).now().remaining() == 4;
+    proposed.iter().filter(is_charged).map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_rule_without_a_key_goes_by_user_then_address_then_connection() {
+    let proposed = [
+        "rl:public:alice:PING",
+        "rl:public:203.0.113.9:PING",
+        "rl:public:anon:PING",
+        "rl:public:conn:c-1:PING",
+    ];
+    let address = "203.0.113.9".parse().unwrap();
+    let user = Peer::new(Session::of("alice")).ip(address).id("c-1");
+    assert_eq!(charged(user, &proposed), ["rl:public:alice:PING"]);
+    let ip = Peer::new(Session::default()).ip(address).id("c-1");
+    assert_eq!(charged(ip, &proposed), ["rl:public:203.0.113.9:PING"]);
+    let nobody = Peer::new(Session::default()).id("c-1");
+    assert_eq!(charged(nobody, &proposed), ["rl:public:conn:c-1:PING"]);
+}
+
+#[test]
+fn anonymous_clients_do_not_lock_each_other_out_unless_that_is_chosen() {
+    let bench = Bench::new();
+    let apart = Gate::for_types(["PING"]).limit(bench.limiter("say", 1, 2)).build().unwrap();
+    let mut greedy = apart.connect(Peer::new(Session::default()));
+    assert_eq!(passing(&mut greedy, "PING", 99), 2);
+    assert_eq!(passing(&mut apart.connect(Peer::new(Session::default())), "PING", 99), 2);
+    // No user can be named into the bucket of a connection.
+    let id = greedy.id().as_str().to_owned();
+    for name in [format!("conn:{id}"), format!("conn%3A{id}"), id] {
+        let mut user = apart.connect(Peer::new(Session::of(&name)));
+        assert_eq!(passing(&mut user, "PING", 99), 2, "{name}");
+    }
+
+    let chosen = Rule::new(bench.limiter("shared", 1, 2)).key(key_per_user_or_ip_per_type);
+    let shared = Gate::for_types(["PING"]).limit(chosen).build().unwrap();
+    assert_eq!(passing(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 2);
+    assert_eq!(passing(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 0);
+}
+
+#[test]
+fn keys_of_ones_own_work() {
+    type Form = for<'a> fn(&IngressContext<'a, Session>) -> KeyParts<'a>;
+    let forms: [(Form, &str); 3] = [
+        (|context| context.connection_key().and(context.message_type()), "rl:conn:c-1:PING"),
+        (
+            |context| {
+                let ip = context.ip().unwrap_or("none");
+                KeyParts::from(["rl", "ip", ip, context.message_type()])
+            },
+            "rl:ip:203.0.113.9:PING",
+        ),
+        (
+            |context| {
+                KeyParts::from(["rl", context.data().tier]).and(context.user().unwrap_or("-"))
+            },
+            "rl:gold:alice",
+        ),
+    ];
+    for (form, text) in forms {
+        let bench = Bench::new();
+        let limiter = bench.limiter("say", 1, 5);
+        let gate =
+            Gate::for_types(["PING"]).limit(Rule::new(limiter.clone()).key(form)).build().unwrap();
+        let peer = Peer::new(Session { tier: "gold", ..Session::of("alice") })
+            .ip("203.0.113.9".parse().unwrap())
+            .id("c-1");
+        let mut connection = gate.connect(peer);
+        assert!(passes(&mut connection, "PING"));
+        assert_eq!(limiter.peek(text).cost(0).now().remaining(), 4, "{text}");
+    }
+}
+
+#[test]
+fn invented_types_mint_no_buckets_and_no_tokens() {
+    let bench = Bench::new();
+    let gate = Gate::for_types(["SAY", "PING"])
+        .limit(bench.limiter("say", 1, 5))
+        .connection_ceiling(bench.limiter("ceiling", 1, 1_000))
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    let invented = (0..10_000).filter(|n| passes(&mut connection, &format!("T{n}"))).count();
+    assert_eq!(invented, 5, "all of them share one bucket");
+    assert_eq!(refused(&mut connection, "*"), Reason::Rate, "and there is no way around it");
+    assert!(bench.buckets() <= 2, "{} buckets", bench.buckets());
+    assert_eq!(passing(&mut connection, "SAY", 99), 5, "known types have theirs");
+}
+
+#[test]
+fn a_ceiling_bounds_what_invented_types_can_get() {
+    let bench = Bench::new();
+    let gate = Gate::for_any_type()
+        .limit(bench.limiter("say", 1, 5))
+        .connection_ceiling(bench.limiter("ceiling", 1, 50))
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    let invented = (0..10_000).filter(|n| passes(&mut connection, &format!("T{n}"))).count();
+    assert_eq!(invented, 50);
+    assert!(bench.buckets() <= 51, "{} buckets", bench.buckets());
+}
+
+#[test]
+fn a_key_that_is_new_with_every_message_shows_in_the_number_of_buckets_made() {
+    let bench = Bench::new();
+    let number = AtomicU64::new(0);
+    let wrong = Rule::new(bench.limiter("say", 1, 1)).key(move |context| {
+        // A bucket for each message limits nothing.
+        context.connection_key().and(number.fetch_add(1, Ordering::Relaxed).to_string())
+    });
+    let gate = Gate::for_types(["PING"]).limit(wrong).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    assert_eq!(passing(&mut connection, "PING", 500), 500);
+    assert_eq!(bench.engine.store().stats().inserted, 500);
+}
+
+#[test]
+fn thirty_types_of_five_thousand_users_are_a_hundred_and_fifty_thousand_small_buckets() {
+    let bench = Bench::new();
+    let types: Vec<String> = (0..30).map(|n| format!("type-{n}")).collect();
+    let gate = Gate::for_types(&types).limit(bench.limiter("say", 1, 1_000)).build().unwrap();
+    for user in 0..5_000 {
+        let mut connection = gate.connect(Peer::new(Session::of(&format!("user-{user}"))));
+        for message_type in &types {
+            assert!(passes(&mut connection, message_type));
+        }
+    }
+    let stats = bench.engine.store().stats();
+    assert_eq!(stats.keys, 150_000);
+    assert!(stats.memory_bytes < 50 << 20, "{} bytes", stats.memory_bytes);
+}
+
+#[test]
+fn ids_that_a_gate_makes_are_its_own() {
+    let (one, other) = (Gate::for_types(["A"]).build().unwrap(), Gate::for_types(["A"]).build());
+    let other = other.unwrap();
+    let mut ids: Vec<String> = (0..100)
+        .flat_map(|_| [one.connect(Peer::new(())), other.connect(Peer::new(()))])
+        .map(|connection| connection.id().as_str().to_owned())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 200);
+}
+
+/// Names as attackers choose them: short, of separators and escapes and what they turn into.
+fn name() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of("[ab:%32A5]{0,4}")
+}
+
+/// What a key is made of, in the words of its documentation.
+type Identity = (String, String, String);
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn different_tenants_users_and_types_have_different_keys(
+        clients in proptest::collection::vec((name(), name(), "[ab:%32A5]{1,3}"), 2..40)
+    ) {
+        let mut seen: [HashMap<String, Identity>; 3] = Default::default();
+        for (tenant, user, message_type) in clients {
+            let connection = connect(tenant.as_deref(), user.as_deref(), None);
+            let context = connection.context(&message_type);
+            let who = (
+                tenant.unwrap_or_else(|| "public".into()),
+                user.unwrap_or_else(|| "anon".into()),
+            );
+            let typed = (who.0.clone(), who.1.clone(), message_type.clone());
+            let keys = [
+                (key_per_user_per_type(&context), typed.clone()),
+                (per_user_key(&context), (who.0, who.1, String::new())),
+                (key_per_user_or_ip_per_type(&context), typed),
+            ];
+            for (seen, (key, identity)) in seen.iter_mut().zip(keys) {
+                let first = seen.entry(key.to_string()).or_insert_with(|| identity.clone());
+                prop_assert_eq!(&*first, &identity);
+            }
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_key_is_that_of_the_library(
+        parts in proptest::collection::vec("[^\\x00]{0,6}|[:%]{0,3}", 1..7)
+    ) {
+        let mut key = KeyParts::from([parts[0].as_str()]);
+        for part in &parts[1..] {
+            key = key.and(part.as_str());
+        }
+        let whole = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        prop_assert_eq!(key.to_string(), whole.as_key().name());
+        prop_assert_eq!(key.to_key(), whole);
+    }
+
+    #[test]
+    fn no_user_has_the_bucket_of_an_anonymous_connection(user in ".{0,12}", tenant in name()) {
+        let bench = Bench::new();
+        let gate = Gate::for_types(["PING"]).limit(bench.limiter("say", 1, 1)).build().unwrap();
+        let session = |user: Option<String>| Session { tenant: tenant.clone(), user, ..Session::default() };
+        let mut nobody = gate.connect(Peer::new(session(None)).id("c"));
+        prop_assert!(passes(&mut nobody, "PING"));
+        for name in [user.clone(), format!("conn:{user}"), "conn:c".into(), "conn".into()] {
+            let mut somebody = gate.connect(Peer::new(session(Some(name))));
+            prop_assert!(passes(&mut somebody, "PING"));
+            // The next name may be the same one.
+            bench.clock.advance(std::time::Duration::from_millis(10));
+            prop_assert!(!passes(&mut nobody, "PING"));
+            bench.clock.advance(std::time::Duration::from_secs(1));
+            prop_assert!(passes(&mut nobody, "PING"));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Limits that applications apply by hand stay possible, and the gate takes their place.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tidegate::Policy;
+use tidegate_ws::{
+    Answer, Code, Connection, ErrorFrame, Gate, Peer, Reason, Rule, UNKNOWN_TYPE, Verdict,
+    per_user_key,
+};
+
+use crate::session::{Bench, Session, frame, passing, refused, send};
+
+/// Ten messages a second and a fixed hint, in the handler, under a gate without limits.
+#[test]
+fn a_limit_in_the_handler_answers_in_the_envelope_of_the_gate() {
+    let bench = Bench::new();
+    let window = bench.limiter("window", 10, 10);
+    let gate = Gate::for_types(["SAY"]).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    let handle = |connection: &mut Connection<Session>| {
+        let Verdict::Accepted(_token) = send(connection, "SAY") else { panic!("refused") };
+        let key = per_user_key(&connection.context("SAY")).to_key();
+        window.take(&key).now().is_allowed().then_some(()).ok_or_else(|| {
+            ErrorFrame::new(Code::ResourceExhausted, "Max 10 messages/sec")
+                .retry_after(Duration::from_millis(100))
+                .to_json()
+        })
+    };
+    let mut handled = 0;
+    let refused = loop {
+        match handle(&mut connection) {
+            Ok(()) => handled += 1,
+            Err(frame) => break frame,
+        }
+    };
+    assert_eq!(handled, 10);
+    assert_eq!(
+        refused,
+        r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Max 10 messages/sec","details":{},"retryable":true,"retryAfterMs":100}}"#
+    );
+}
+
+#[test]
+fn one_route_has_a_stricter_rule_and_others_have_none() {
+    let bench = Bench::new();
+    let rule = Rule::new(bench.limiter("send", 1, 2))
+        .when(|context| context.message_type() == "SendMessage");
+    let gate = Gate::for_types(["SendMessage", "PING"]).limit(rule).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    assert_eq!(passing(&mut connection, "SendMessage", 9), 2);
+    assert_eq!(passing(&mut connection, "PING", 500), 500);
+    assert_eq!(passing(&mut connection, "what", 500), 500);
+}
+
+#[test]
+fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
+    // By hand.
+    struct Counted(u32);
+    impl tidegate_ws::Identity for Counted {}
+    let gate = Gate::for_types(["SAY"]).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Counted(0)));
+    let by_hand = loop {
+        let Verdict::Accepted(_token) = send(&mut connection, "SAY") else { panic!("refused") };
+        connection.data_mut().0 += 1;
+        if connection.data().0 > 1_000 {
+            break ErrorFrame::new(Code::ResourceExhausted, "Connection limit reached").to_json();
+        }
+    };
+    assert_eq!(connection.data().0, 1_001);
+
+    // By the gate.
+    let bench = Bench::new();
+    let ceiling = bench.limiter_of("connection", Policy::allowance(1_000).unwrap());
+    let gate = Gate::for_types(["SAY"]).connection_ceiling(ceiling).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    assert_eq!(passing(&mut connection, "SAY", 2_000), 1_000);
+    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
+    let Answer::Send(by_gate) = refusal.into_answer() else { panic!("no frame") };
+    let without_details = |frame: &str| {
+        let mut frame: serde_json::Value = serde_json::from_str(frame).unwrap();
+        frame["payload"]["details"] = serde_json::Value::Null;
+        frame
+    };
+    assert_eq!(without_details(&by_hand), without_details(&by_gate));
+}
+
+#[test]
+fn migrating_from_a_map_of_counters_keeps_what_the_client_is_told() {
+    // Before: a map from user to count, and an error after ten.
+    let mut counts: HashMap<&str, u32> = HashMap::new();
+    let mut before = |user: &'static str| {
+        let count = counts.entry(user).or_default();
+        if *count >= 10 {
+            return Some("RESOURCE_EXHAUSTED");
+        }
+        *count += 1;
+        None
+    };
+    // After: the same limit as a gate.
+    let bench = Bench::new();
+    let rule = Rule::new(bench.limiter("messages", 1, 10)).key(per_user_key);
+    let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    for _ in 0..12 {
+        let after = match send(&mut connection, "SAY") {
+            Verdict::Accepted(_) => None,
+            Verdict::Refused(refusal) => Some(refusal.code()),
+        };
+        assert_eq!(
+            before("alice"),
+            after.map(|code| match code {
+                Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+                other => panic!("{other:?}"),
+            })
+        );
+    }
+}
+
+#[test]
+fn buckets_by_user_are_freed_by_hand_when_an_application_wants_that() {
+    let bench = Bench::new();
+    let limiter = bench.limiter("say", 1, 2);
+    let gate = Gate::for_types(["SAY"]).limit(limiter.clone()).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    assert_eq!(passing(&mut connection, "SAY", 9), 2);
+    let key = tidegate_ws::key_per_user_per_type(&connection.context("SAY")).to_key();
+    drop(connection);
+    assert_eq!(bench.buckets(), 1);
+    assert!(limiter.reset(&key).try_now().unwrap());
+    assert_eq!(bench.buckets(), 0);
+}
+
+#[test]
+fn the_handler_learns_which_type_was_counted() {
+    let gate = Gate::for_types(["SAY"]).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    for (sent, counted) in [("SAY", "SAY"), ("say", UNKNOWN_TYPE), ("*", UNKNOWN_TYPE)] {
+        let token = send(&mut connection, sent).accepted().unwrap();
+        assert_eq!(token.message_type(), counted);
+    }
+    let gate = Gate::for_any_type().build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    let long = "x".repeat(129);
+    for (sent, counted) in [("SAY", "SAY"), ("", UNKNOWN_TYPE), (&*long, UNKNOWN_TYPE)] {
+        let token = connection.ingress_now(frame(sent)).unwrap().unwrap().accepted().unwrap();
+        assert_eq!(token.message_type(), counted);
+    }
+}
+
+#[test]
+fn messages_in_flight_are_counted_by_connection() {
+    let gate = Gate::for_types(["SAY"]).max_in_flight(2).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    let mut other = gate.connect(Peer::new(Session::of("alice")));
+    let first = send(&mut connection, "SAY");
+    let _second = send(&mut connection, "SAY");
+    assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
+    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
+    assert_eq!(
+        refusal.into_answer(),
+        Answer::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Too many messages in flight","details":{"type":"in_flight","observed":3,"limit":2},"retryable":true,"retryAfterMs":1000}}"#.into())
+    );
+    assert_eq!(passing(&mut other, "SAY", 9), 9);
+    // The refused ones have taken no place: one that is done makes room for exactly one.
+    drop(first);
+    let _third = send(&mut connection, "SAY").accepted().unwrap();
+    assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
+}
