@@ -153,6 +153,14 @@ impl Bucket {
         effective.max(at(start)).plus(self.span(cost), self.rate.tokens())
     }
 
+    /// Whether a spend that leads to this arrival time fits at `now`: it does as long as the
+    /// bucket is not emptier than empty. The same as [`earliest`](Self::earliest) not being later.
+    #[must_use]
+    #[inline]
+    pub fn fits(&self, after: Exact, now: Time) -> bool {
+        after <= at(now).plus(self.full, self.rate.tokens())
+    }
+
     /// Whole tokens there are at `now`.
     #[must_use]
     #[inline]
@@ -355,6 +363,23 @@ mod tests {
         let last_poll = u128::from(total / step * step);
         let exact = 2 + last_poll * 7 / u128::from(480 * SECOND);
         assert_eq!(u128::from(admitted("7/480s", 2, step, total)), exact);
+    }
+
+    /// Two ways to ask whether a cost fits, of which one is faster.
+    #[test]
+    fn what_fits_now_is_not_due_later() {
+        for rate in ["1/s", "3/7s", "1.5/s", "999/min"] {
+            let bucket = bucket(rate, 10);
+            for tat in (0..25 * SECOND).step_by(97_654_321).map(Exact::whole) {
+                for (now, cost) in [(0, 1), (5 * SECOND + 1, 3), (9 * SECOND, 10), (SECOND, 11)] {
+                    let now = Time::from_nanos(now);
+                    let effective = bucket.effective(tat, Time::ZERO, now);
+                    let fits = bucket.fits(bucket.spend(effective, cost, now), now);
+                    let due = bucket.earliest(effective, cost, now) == Some(now);
+                    assert_eq!(fits, due, "{rate} {tat:?} {now:?} {cost}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use crate::charge::{Charge, ChargeError, Correction, Target};
-use crate::decision::{Decision, Settlement};
+use crate::decision::{Decision, Outcomes, Settlement};
 use crate::receipt::{Receipt, ReceiptError};
 use crate::time::WallTime;
 
@@ -140,6 +140,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
         let _ = operation;
         None
+    }
+
+    /// Spends every charge now, or none, if the store can without waiting for anything and the
+    /// charges are of the common kind; else it answers `false` and nothing has happened. It is a
+    /// take that gives no receipt, and the shortest way to ask: one outcome is pushed for each
+    /// charge, and they were spent if none of them has a `retry`.
+    fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
+        let _ = (charges, outcomes);
+        false
     }
 
     /// The store's wall time, if it can tell without asking a server. Callers compute the

@@ -14,6 +14,7 @@ mod leases;
 mod locked;
 mod operations;
 mod overflow;
+mod plain;
 mod seats;
 mod shard;
 mod stats;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::decide::Settled;
 use tidegate_core::{
     Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
-    ReceiptError, Settlement, Stamp, State, StoreError, Target, Time, WallTime, decide,
+    ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
 };
 
 use crate::locked::Locked;
@@ -30,16 +30,25 @@ pub(crate) enum LeaseAct {
 }
 
 impl MemoryStore {
+    #[inline]
     pub(crate) fn decide(
         &self,
         charges: &[Charge<'_>],
         mode: Mode,
     ) -> Result<Decision, StoreError> {
-        if let ([charge], Mode::Take) = (charges, mode) {
-            if let Some(decision) = self.take_known(charge) {
-                return Ok(decision);
-            }
+        let plain = match (charges, mode) {
+            ([charge], Mode::Take) => self.take_plain(charge),
+            ([first, second], Mode::Take) => self.take_plain_pair([first, second]),
+            _ => None,
+        };
+        if let Some(decision) = plain {
+            return Ok(decision);
         }
+        self.decide_any(charges, mode)
+    }
+
+    /// Decides whatever the charges are on.
+    fn decide_any(&self, charges: &[Charge<'_>], mode: Mode) -> Result<Decision, StoreError> {
         decide::check_list(charges.len())?;
         let entries = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let mut seats = Seats::new(entries, |target| self.hash(target));
@@ -78,37 +87,6 @@ impl MemoryStore {
         write_back(&mut seats, &states, &mut locked, now);
         let receipt = Receipt::new(self.issuer, start, seats.stamps());
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
-    }
-
-    /// The common case without ceremony: one charge on a token bucket that is in the table, under
-    /// the caller's generation, in a shard without holds. `None` leaves it to the general way.
-    #[inline]
-    fn take_known(&self, charge: &Charge<'_>) -> Option<Decision> {
-        let limit = charge.target.limit;
-        let Policy::Bucket(_) = limit.policy() else { return None };
-        let hash = self.hash(&charge.target);
-        let mut shard = lock(&self.shards[self.shard_of(hash)].0);
-        let now = Now::at(self.clock.now());
-        let state = shard.plain_state(hash, limit.generation())?;
-        let mut account = [Account::new(limit.policy(), state, Time::ZERO, charge.cost)];
-        let Some(start) = decide::start(&account, Duration::ZERO, now) else {
-            if account[0].repair(now) {
-                shard.write(hash, account[0].state(), limit.generation(), now);
-            }
-            drop(shard);
-            let outcomes = decide::refused(&account, std::iter::once(0), now);
-            return Some(Decision::Denied(Denial::new(outcomes)));
-        };
-        decide::spend(&mut account, start, now);
-        let (state, generation) = (account[0].state(), limit.generation());
-        if charge.cost > 0 {
-            shard.write(hash, state, generation, now);
-        }
-        drop(shard);
-        let outcomes = decide::granted(&account, std::iter::once(0), now);
-        let stamp = Stamp { bucket: hash, place: Place::Own, generation, state };
-        let receipt = Receipt::new(self.issuer, start, std::iter::once(stamp));
-        Some(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, receipt)))
     }
 
     pub(crate) fn settle(

@@ -77,14 +77,21 @@ impl Shard {
         }
     }
 
-    /// The state of a key that is in the table under this generation, in a shard without holds.
+    /// The place and the arrival time of a token bucket that is in the table under this
+    /// generation, in a shard without holds.
     #[inline]
-    pub(crate) fn plain_state(&self, hash: u64, generation: u32) -> Option<State> {
+    pub(crate) fn find_plain(&self, hash: u64, generation: u32) -> Option<(usize, Exact)> {
         if !self.holds.is_empty() {
             return None;
         }
-        let slot = self.table.get(hash)?;
-        (slot.generation() == generation).then(|| slot.state())
+        self.table.bucket(hash, generation)
+    }
+
+    /// Writes the arrival time of a token bucket at its place, which is not full.
+    #[inline]
+    pub(crate) fn write_plain(&mut self, place: usize, tat: Exact) {
+        self.earliest = self.earliest.min(Time::from_nanos(tat.ns));
+        self.table.set_bucket(place, tat);
     }
 
     /// Until when a key is held, and under which generation.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Retry, Store,
-    StoreError, Submission, Target, Time, WallTime,
+    Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes,
+    Retry, Store, StoreError, Submission, Target, Time, WallTime,
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
@@ -227,6 +227,15 @@ impl Store for MemoryStore {
 
     fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
         Some(self.execute(operation))
+    }
+
+    #[inline]
+    fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
+        match charges {
+            [charge] => self.spend_plain(charge, outcomes).is_some(),
+            [first, second] => self.spend_plain_pair([first, second], outcomes).is_some(),
+            _ => false,
+        }
     }
 
     fn wall_time(&self) -> Option<WallTime> {

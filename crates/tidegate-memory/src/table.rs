@@ -82,6 +82,27 @@ impl Table {
         (slot.hash == hash).then_some(slot)
     }
 
+    /// The place and the arrival time of a token bucket under this generation.
+    #[inline]
+    pub(crate) fn bucket(&self, hash: u64, generation: u32) -> Option<(usize, Exact)> {
+        if self.slots.is_empty() {
+            return None;
+        }
+        let place = self.find(hash);
+        let slot = self.slots.get(place)?;
+        // The kind of a token bucket is zero, so this compares both.
+        let known = slot.hash == hash && slot.meta == generation;
+        known.then_some((place, Exact { ns: slot.word, part: slot.part }))
+    }
+
+    /// Writes the arrival time of a token bucket that is at this place.
+    #[inline]
+    pub(crate) fn set_bucket(&mut self, place: usize, tat: Exact) {
+        if let Some(slot) = self.slots.get_mut(place) {
+            (slot.word, slot.part) = (tat.ns, tat.part);
+        }
+    }
+
     /// Puts a slot in place of the one with its hash, or into a vacant place.
     ///
     /// The caller has made sure that there is room. If it has not, the table grows rather than

@@ -39,7 +39,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Policy, Settlement, Store, StoreError};
+use tidegate_core::{Change, Correction, KeyBuf, Limit, Policy, Settlement, Store, StoreError};
 use tidegate_memory::MemoryStore;
 
 pub use admit::Admit;
@@ -128,7 +128,7 @@ impl<S: Store + ?Sized> Admission<S> {
     /// rejects. Whoever gets in is pending until its pass is dropped.
     #[inline]
     pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a, S> {
-        Admit { engine: &self.engine, shared: &self.shared, caller }
+        Admit { engine: &self.engine, shared: &self.shared, caller, billed: false }
     }
 
     /// Corrects what a caller was charged by `delta` tokens in every tier that charged it:
@@ -142,7 +142,7 @@ impl<S: Store + ?Sized> Admission<S> {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let admission = Admission::new(&Engine::new(), Rules::default())?;
     /// let caller = Caller::new().organization("acme").client("alice");
-    /// let pass = admission.admit(caller.cost(10)).await?.admitted().unwrap();
+    /// let pass = admission.admit(caller.cost(10)).billed().await?.admitted().unwrap();
     /// let settled = admission.settle(caller, -8, &pass.bill().unwrap()).await?;
     /// assert_eq!((settled.outcomes[0].remaining, settled.outcomes[1].remaining), (98, 998));
     /// # Ok(())
@@ -275,6 +275,17 @@ impl<S: Store + ?Sized> Admission<S> {
     /// for work that comes by other ways.
     pub fn enter(&self) -> InFlight {
         InFlight::start(&self.shared.pending)
+    }
+
+    /// The limit of a tier; `None` for back-pressure and for a tier that there has never been.
+    #[must_use]
+    pub fn limit(&self, tier: Tier) -> Option<Limit> {
+        let live = self.shared.live.load();
+        match tier {
+            Tier::Backpressure => None,
+            Tier::Client => live.client.clone(),
+            Tier::Organization => live.organization.clone(),
+        }
     }
 
     /// The limiter of a tier, to peek, hold or reset by [`key`](Self::key); `None` for

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Change, Decision, FailureRule, Key, Limit, LimitError, Policy, Receipt, Settlement, Store,
-    WallTime,
+    Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy, Receipt,
+    Settlement, Store, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -175,6 +175,32 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
         self.request(key, Verb::Take(1))
+    }
+
+    /// Spends tokens at once and without a receipt: the shortest way, for those who settle nothing
+    /// later. They were spent if the outcome has no `retry`. `None` if the store has to be waited
+    /// for or the key is not of the common kind, such as a new one; then nothing has happened,
+    /// and [`take`](Self::take) is the way.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
+    /// assert!(limiter.spend("alice", 1).is_none());
+    /// assert!(limiter.take("alice").now().is_allowed());
+    /// assert_eq!(limiter.spend("alice", 3).map(|outcome| outcome.remaining), Some(1));
+    /// assert!(limiter.spend("alice", 3).is_some_and(|outcome| outcome.retry.is_some()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn spend<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Option<Outcome> {
+        let key = key.into();
+        if self.terms.on_calendar() || self.terms.queued().ahead_of(key).is_some() {
+            return None;
+        }
+        let snapshot = self.terms.snapshot(WallTime::default());
+        let mut outcomes = Outcomes::new();
+        let spent = self.engine.store().spend_now(&[snapshot.charge(key, cost)], &mut outcomes);
+        outcomes.first().copied().filter(|_| spent)
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing.

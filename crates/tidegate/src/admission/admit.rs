@@ -22,7 +22,7 @@ use super::hint;
 use super::live::{Live, Shared};
 use super::pending::InFlight;
 use super::rules::Mode;
-use super::verdict::{Charged, Pass, Reason, Rejection, Tier, Verdict};
+use super::verdict::{Charged, Pass, Rare, Reason, Rejection, Tier, Verdict};
 
 /// A caller at the door; see [`Admission::admit`](super::Admission::admit).
 ///
@@ -33,15 +33,36 @@ pub struct Admit<'a, S: ?Sized> {
     pub(super) engine: &'a Engine<S>,
     pub(super) shared: &'a Shared,
     pub(super) caller: Caller<'a>,
+    pub(super) billed: bool,
+}
+
+impl<S: ?Sized> Admit<'_, S> {
+    /// With a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. It costs an
+    /// allocation.
+    pub fn billed(mut self) -> Self {
+        self.billed = true;
+        self
+    }
 }
 
 impl<'a> Admit<'a, MemoryStore> {
     /// Decides at once.
     #[inline]
     pub fn now(self) -> Verdict<'a> {
-        match self.begin() {
-            Step::Done(verdict) => verdict,
-            Step::Ask(plan) => plan.conclude(self.engine.take(&plan.charges()).now()),
+        // What follows is kept out of line: an admission that is off costs a load and no more.
+        if self.is_off() { Verdict::Admitted(Pass::open()) } else { self.decide() }
+    }
+
+    #[inline(never)]
+    fn decide(self) -> Verdict<'a> {
+        let plan = match self.look() {
+            Step::Done(verdict) => return verdict,
+            Step::Ask(plan) => plan,
+        };
+        let charges = plan.charges();
+        match self.spend(&plan, &charges) {
+            Some(verdict) => verdict,
+            None => plan.conclude(self.engine.take(&charges).now()),
         }
     }
 }
@@ -50,26 +71,41 @@ impl<'a, S: Store + ?Sized> Admit<'a, S> {
     /// Decides now if the store can without waiting for anything; else nothing has happened, and
     /// `.await` is the way.
     pub fn at_once(&self) -> Option<Result<Verdict<'a>, StoreError>> {
-        match self.begin() {
+        if self.is_off() {
+            return Some(Ok(Verdict::Admitted(Pass::open())));
+        }
+        match self.look() {
             Step::Done(verdict) => Some(Ok(verdict)),
             Step::Ask(plan) => {
-                let decision = self.engine.take(&plan.charges()).at_once()?;
+                let charges = plan.charges();
+                if let Some(verdict) = self.spend(&plan, &charges) {
+                    return Some(Ok(verdict));
+                }
+                let decision = self.engine.take(&charges).at_once()?;
                 Some(decision.map(|decision| plan.conclude(decision)))
             }
         }
     }
 }
 
-impl<'a, S: ?Sized> Admit<'a, S> {
-    /// What needs no bucket.
+impl<'a, S: Store + ?Sized> Admit<'a, S> {
+    /// The shortest way, if there is no need for a receipt and nothing is special.
     #[inline]
-    fn begin(&self) -> Step<'a> {
-        if !self.shared.enabled.load(Ordering::Relaxed) {
-            return Step::Done(Verdict::Admitted(Pass::OPEN));
+    fn spend(&self, plan: &Plan<'a>, charges: &[Charge<'_>]) -> Option<Verdict<'a>> {
+        let mut outcomes = Outcomes::new();
+        if self.billed || !self.engine.store().spend_now(charges, &mut outcomes) {
+            return None;
         }
-        self.look()
+        let denied = outcomes.iter().any(|outcome| outcome.retry.is_some());
+        Some(if denied { plan.denied(Denial::new(outcomes)) } else { plan.admitted(outcomes) })
     }
 
+    #[inline]
+    fn is_off(&self) -> bool {
+        !self.shared.enabled.load(Ordering::Relaxed)
+    }
+
+    /// What needs no bucket.
     fn look(&self) -> Step<'a> {
         let (shared, caller) = (self.shared, self.caller);
         let live = shared.live.load();
@@ -92,7 +128,7 @@ impl<'a, S: ?Sized> Admit<'a, S> {
             (None, Some(_)) => Charged::Organization,
             (Some(_), Some(_)) => Charged::Both,
         };
-        Step::Ask(Plan { shared, live, caller, client, charged })
+        Step::Ask(Plan { shared, live, caller, client, charged, billed: self.billed })
     }
 }
 
@@ -109,6 +145,7 @@ struct Plan<'a> {
     caller: Caller<'a>,
     client: Option<Cow<'a, str>>,
     charged: Charged,
+    billed: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -128,15 +165,28 @@ impl<'a> Plan<'a> {
     #[inline]
     fn conclude(&self, decision: Decision) -> Verdict<'a> {
         match decision {
-            Decision::Allowed(grant) => {
-                let in_flight = Some(InFlight::start(&self.shared.pending));
-                let (charged, grant) = (self.charged, Some(grant));
-                Verdict::Admitted(Pass { in_flight, charged, grant, would_reject: None })
-            }
+            Decision::Allowed(grant) => match self.admitted(grant.outcomes) {
+                Verdict::Admitted(mut pass) => {
+                    let (receipt, degraded) = (grant.receipt, grant.degraded);
+                    if self.billed || degraded.is_some() {
+                        let receipt = self.billed.then_some(receipt);
+                        pass.rare = Some(Box::new(Rare { receipt, degraded, would_reject: None }));
+                    }
+                    Verdict::Admitted(pass)
+                }
+                rejected => rejected,
+            },
             Decision::Denied(denial) => self.denied(denial),
             // Decisions may grow; one that is not known lets nobody in.
             _ => self.denied(Denial::new(Outcomes::new())),
         }
+    }
+
+    #[inline]
+    fn admitted(&self, outcomes: Outcomes) -> Verdict<'a> {
+        let in_flight = Some(InFlight::start(&self.shared.pending));
+        let (charged, outcomes) = (self.charged, Some(outcomes));
+        Verdict::Admitted(Pass { in_flight, charged, outcomes, ..Pass::open() })
     }
 
     fn denied(&self, denial: Denial) -> Verdict<'a> {
@@ -179,7 +229,7 @@ pub(super) fn target<'t>(
 
 /// A pass for which no bucket was charged. The request is pending all the same.
 fn uncharged<'a>(shared: &Shared) -> Pass<'a> {
-    Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::OPEN }
+    Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::open() }
 }
 
 fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
@@ -203,7 +253,8 @@ fn reject<'a>(shared: &Shared, live: &Live, mut rejection: Rejection<'a>) -> Ver
         }
         Mode::Shadow => {
             shared.shadowed.add(rejection.tier);
-            Verdict::Admitted(Pass { would_reject: Some(Box::new(rejection)), ..uncharged(shared) })
+            let rare = Box::new(Rare { would_reject: Some(rejection), ..Rare::default() });
+            Verdict::Admitted(Pass { rare: Some(rare), ..uncharged(shared) })
         }
     }
 }
@@ -219,7 +270,8 @@ impl<'a, S: Store + ?Sized> Ask<'a> for Admit<'a, S> {
 
     fn ask(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
         Box::pin(async move {
-            match self.begin() {
+            // Off or on, it has been asked before: only a store that must be waited for comes here.
+            match self.look() {
                 Step::Done(verdict) => Ok(verdict),
                 Step::Ask(plan) => {
                     let decision = self.engine.take(&plan.charges()).await?;

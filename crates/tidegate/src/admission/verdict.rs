@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_core::{FailureRule, Grant, Outcome, Outcomes, Receipt, Retry};
+use tidegate_core::{FailureRule, Outcome, Outcomes, Receipt, Retry};
 
 use super::pending::InFlight;
 
@@ -114,39 +114,49 @@ impl<'a> Verdict<'a> {
 pub struct Pass<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) charged: Charged,
-    pub(super) grant: Option<Grant>,
-    /// Boxed, since it is rare and large.
-    pub(super) would_reject: Option<Box<Rejection<'a>>>,
+    pub(super) outcomes: Option<Outcomes>,
+    pub(super) rare: Option<Box<Rare<'a>>>,
+}
+
+/// What few passes have, out of the way of all others.
+#[derive(Debug, Default)]
+pub(super) struct Rare<'a> {
+    pub(super) receipt: Option<Receipt>,
+    pub(super) degraded: Option<FailureRule>,
+    pub(super) would_reject: Option<Rejection<'a>>,
 }
 
 impl<'a> Pass<'a> {
     /// Of an admission that is switched off.
-    pub(super) const OPEN: Self =
-        Self { in_flight: None, charged: Charged::Nobody, grant: None, would_reject: None };
+    #[inline]
+    pub(super) const fn open() -> Self {
+        Self { in_flight: None, charged: Charged::Nobody, outcomes: None, rare: None }
+    }
 
     /// How the buckets stand that were charged, in the order of the tiers.
     pub fn outcomes(&self) -> impl Iterator<Item = (Tier, &Outcome)> {
-        let outcomes = self.grant.as_ref().map_or(&[][..], |grant| &grant.outcomes);
+        let outcomes = self.outcomes.as_deref().unwrap_or_default();
         self.charged.tiers().iter().copied().zip(outcomes)
     }
 
-    /// What [`Admission::settle`](super::Admission::settle) takes; `None` if nothing was charged.
+    /// What [`Admission::settle`](super::Admission::settle) takes; `None` if nothing was charged
+    /// or no bill was [asked for](super::Admit::billed).
     #[must_use]
     pub fn bill(&self) -> Option<Bill> {
-        let receipt = self.grant.as_ref()?.receipt.clone();
+        let receipt = self.rare.as_ref()?.receipt.clone()?;
         Some(Bill { charged: self.charged, receipt })
     }
 
     /// In shadow mode: the rejection that would have been.
     #[must_use]
     pub fn would_reject(&self) -> Option<&Rejection<'a>> {
-        self.would_reject.as_deref()
+        self.rare.as_ref()?.would_reject.as_ref()
     }
 
     /// The failure rule that decided because the store did not answer; `None` if the store did.
     #[must_use]
     pub fn degraded(&self) -> Option<FailureRule> {
-        self.grant.as_ref()?.degraded
+        self.rare.as_ref()?.degraded
     }
 
     /// The guard by which the request is pending, for those who keep nothing else of the pass.

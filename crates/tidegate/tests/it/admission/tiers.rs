@@ -174,7 +174,7 @@ fn fractional_rates_are_exact_at_any_polling_rate() {
 fn what_was_charged_can_be_corrected_also_after_a_tier_is_gone() {
     let door = Door::with(Rules::default());
     let alice = of("acme", "alice");
-    let pass = door.admission.admit(alice.cost(10)).now().admitted().unwrap();
+    let pass = door.admission.admit(alice.cost(10)).billed().now().admitted().unwrap();
     let bill = pass.bill().unwrap();
     let change = tidegate::Change::KeepTokens;
     door.admission.reconfigure(Rules::default().client(None), change).unwrap();
@@ -194,7 +194,7 @@ async fn a_store_that_has_to_be_waited_for_decides_the_same() {
     let admission = Admission::new(&engine, rules).unwrap();
     let alice = of("acme", "alice");
     assert!(admission.admit(alice).at_once().is_none(), "nothing has happened");
-    let pass = admission.admit(alice).await.unwrap().admitted().unwrap();
+    let pass = admission.admit(alice).billed().await.unwrap().admitted().unwrap();
     assert_eq!(admission.pending(), 1);
     let settled = admission.settle(alice, -1, &pass.bill().unwrap()).await.unwrap();
     assert_eq!(settled.applied.as_slice(), [-1, -1]);
