@@ -68,7 +68,11 @@ impl Role {
 
 /// Goes round the keys and counts what was allowed.
 #[inline]
-fn go_round(keys: &[String], requests: u64, mut allow: impl FnMut(&String) -> bool) -> u64 {
+pub(crate) fn go_round(
+    keys: &[String],
+    requests: u64,
+    mut allow: impl FnMut(&String) -> bool,
+) -> u64 {
     let mut allowed = 0;
     let mut left = requests;
     while left > 0 {

@@ -2,12 +2,13 @@
 //!
 //! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
 //! were measured in turns depend on them much less. So every table has both, and documents quote
-//! the ratios. Run it as `cargo xtask bench core`,
-//! `cargo xtask bench pacing` and `cargo xtask bench redis`.
+//! the ratios. Run it as `cargo xtask bench core`, `cargo xtask bench pacing`,
+//! `cargo xtask bench redis` and `cargo xtask bench inbound`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
 
 mod contender;
 mod decisions;
+mod inbound;
 mod keys;
 mod machine;
 mod measure;
@@ -20,6 +21,8 @@ mod stopwatch;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+
+use inbound::app::App;
 
 /// Measures Tidegate beside its peers and prints Markdown tables.
 #[derive(Debug, Parser)]
@@ -56,6 +59,26 @@ enum Bench {
         #[arg(long, hide = true, default_value = "no module was given")]
         without_redis_cell: String,
     },
+    /// Admission in process; and an axum app bare, behind this layer and behind tower-governor.
+    Inbound {
+        /// Fewer runs: under a minute, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// One app in a process of its own; `inbound` starts these.
+    #[command(hide = true)]
+    InboundApp {
+        /// Which one.
+        app: App,
+    },
+    /// Calls to one app in a process of its own; `inbound` starts these.
+    #[command(hide = true)]
+    InboundCalls {
+        /// Which one.
+        app: App,
+        /// How many.
+        calls: u64,
+    },
     /// One crowd in a process of its own; `pacing` starts these.
     #[command(hide = true)]
     Crowd {
@@ -75,6 +98,9 @@ fn main() -> anyhow::Result<()> {
             let pace = if quick { remote::QUICK } else { remote::THOROUGH };
             remote::run(pace, redis_cell.ok_or(without_redis_cell))
         }
+        Bench::Inbound { quick } => inbound::run(effort(quick)),
+        Bench::InboundApp { app } => inbound::serve_alone(app),
+        Bench::InboundCalls { app, calls } => inbound::calls_alone(app, calls),
         Bench::Crowd { role, waiters } => pacing::crowd_alone(role, waiters),
     }
 }

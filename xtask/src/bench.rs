@@ -30,6 +30,12 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Admission in process; and an axum app bare, behind this layer and behind tower-governor.
+    Inbound {
+        /// Fewer runs: under a minute, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 /// Builds and runs a benchmark.
@@ -40,6 +46,7 @@ pub(crate) fn run(bench: Bench) -> Result<()> {
         Bench::Core { quick } => ("core", quick),
         Bench::Pacing { quick } => ("pacing", quick),
         Bench::Redis { quick } => ("redis", quick),
+        Bench::Inbound { quick } => ("inbound", quick),
     };
     command.arg(name);
     if quick {

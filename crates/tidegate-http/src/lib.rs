@@ -1,1 +1,27 @@
-//! Rate limits at the doors of HTTP and gRPC services.
+//! Rate limits at the doors of HTTP services.
+//!
+//! - [`field`]: what callers are told of limits in header fields, in every style that is in use,
+//!   and a reader for those who are told.
+//! - [`problem`]: bodies that say why a request was refused (RFC 9457), from a [`Refusal`].
+//! - [`identity`]: the address of a client behind proxies that are trusted, and behind no others.
+//! - [`key`]: what a request is charged to.
+#![cfg_attr(feature = "tower", doc = "- [`layer`]: all of it as a tower layer.")]
+#![cfg_attr(feature = "axum", doc = "- [`route`]: a policy for each route of an axum router.")]
+//!
+//! Nothing here decides: that is done by the limiters of [`tidegate`]. No key, address or
+//! credential is logged, shown by `Debug` or sent to anybody.
+
+pub mod field;
+mod head;
+pub mod identity;
+pub mod key;
+#[cfg(feature = "tower")]
+pub mod layer;
+pub mod problem;
+mod refusal;
+#[cfg(feature = "axum")]
+pub mod route;
+mod scratch;
+
+pub use head::Head;
+pub use refusal::{Cause, Refusal};

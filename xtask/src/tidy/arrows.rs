@@ -39,8 +39,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-testkit", &["tidegate-core", "tidegate", "tidegate-sim"]),
 ];
 
-/// Tools around the product; they may use anything of ours.
-const TOOLS: &[&str] = &["tidegate-bench", "xtask"];
+/// Tools and examples around the product; they may use anything of ours.
+const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "xtask"];
 
 /// What tests may use on top of the arrows: the testkit, and the in-process store as what another
 /// store is compared with.

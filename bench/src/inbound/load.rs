@@ -1,0 +1,167 @@
+//! The app behind a socket, in a process and on a core of its own.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use indicatif::ProgressBar;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::machine;
+use crate::measure::{Effort, Figure, as_float, summary};
+use crate::stopwatch::Stopwatch;
+
+use super::app::App;
+
+/// Connections that ask one after the other.
+const CONNECTIONS: usize = 32;
+const RUN: Duration = Duration::from_millis(500);
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: app\r\n\r\n";
+
+/// What an app came to.
+#[derive(Debug)]
+pub(crate) struct Load {
+    /// Requests per second.
+    pub(crate) rate: Figure,
+    /// Median and 99th percentile of the latency of each run, in microseconds.
+    pub(crate) p50: Figure,
+    pub(crate) p99: Figure,
+    /// Processor time of the server per request, in nanoseconds; NaN where it is not known.
+    pub(crate) processor: Figure,
+}
+
+pub(crate) fn steps(effort: Effort) -> u64 {
+    (App::ALL.len() * effort.runs) as u64
+}
+
+/// The apps in turns, in the order of [`App::ALL`].
+pub(crate) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Load>> {
+    progress.set_message("load over sockets");
+    if let Some(core) = machine::cores().get(1) {
+        machine::pin(*core);
+    }
+    let apps = App::ALL.into_iter().map(Process::start).collect::<Result<Vec<_>>>()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runs: Vec<[Vec<f64>; 4]> = vec![Default::default(); apps.len()];
+    for _ in 0..effort.runs {
+        for (app, runs) in apps.iter().zip(&mut runs) {
+            for (figure, all) in runtime.block_on(run(app))?.into_iter().zip(runs) {
+                all.push(figure);
+            }
+            progress.inc(1);
+        }
+    }
+    let load = |[rate, p50, p99, processor]: &[Vec<f64>; 4]| Load {
+        rate: summary(rate, 0),
+        p50: summary(p50, 0),
+        p99: summary(p99, 0),
+        processor: summary(processor, 0),
+    };
+    Ok(runs.iter().map(load).collect())
+}
+
+/// Serves an app until standard input ends.
+pub(crate) fn serve_alone(app: App) -> Result<()> {
+    if let Some(core) = machine::cores().first() {
+        machine::pin(*core);
+    }
+    let router = app.router()?.into_make_service_with_connect_info::<SocketAddr>();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (closed, stop) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read(&mut [0]);
+        let _ = closed.send(());
+    });
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        println!("{}", listener.local_addr()?);
+        std::io::stdout().flush()?;
+        tokio::select! {
+            served = axum::serve(listener, router) => served?,
+            _ = stop => {}
+        }
+        Ok(())
+    })
+}
+
+/// One run: requests per second, p50, p99, and processor time of the server per request.
+async fn run(app: &Process) -> Result<[f64; 4]> {
+    let before = machine::processor_time_of(app.child.id());
+    let stopwatch = Stopwatch::start();
+    let mut connections = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        connections.spawn(ask(app.address, stopwatch));
+    }
+    let mut latencies = Vec::new();
+    while let Some(asked) = connections.join_next().await {
+        latencies.extend(asked??);
+    }
+    let wall = stopwatch.elapsed();
+    let busy = machine::processor_time_of(app.child.id()).zip(before);
+    latencies.sort_unstable();
+    let requests = as_float(latencies.len() as u64);
+    let at = |percent: usize| {
+        let index = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
+        latencies.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6)
+    };
+    let processor = busy.map(|(after, before)| (after - before).as_secs_f64() * 1e9 / requests);
+    Ok([requests / wall.as_secs_f64(), at(50), at(99), processor.unwrap_or(f64::NAN)])
+}
+
+/// Asks on one connection for the length of a run; answers how long each request took.
+async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<Duration>> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    let mut latencies = Vec::with_capacity(8_192);
+    let mut buffer = [0; 4_096];
+    while stopwatch.elapsed() < RUN {
+        let asked = stopwatch.elapsed();
+        stream.write_all(REQUEST).await?;
+        let mut length = 0;
+        // The handler answers two letters, which so end a response.
+        while !buffer[..length].ends_with(b"\r\n\r\nok") {
+            let read = stream.read(&mut buffer[length..]).await?;
+            ensure!(
+                read > 0,
+                "the app closed the connection: {:?}",
+                buffer[..length].utf8_chunks()
+            );
+            length += read;
+        }
+        ensure!(buffer.starts_with(b"HTTP/1.1 200 "), "the app did not answer with 200");
+        latencies.push(stopwatch.elapsed() - asked);
+    }
+    Ok(latencies)
+}
+
+/// An app in a process of its own.
+struct Process {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Process {
+    fn start(app: App) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("inbound-app").arg(app.argument());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut line = String::new();
+        let output = child.stdout.as_mut().context("the app has no output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let address = line.trim().parse().context("the app told no address")?;
+        Ok(Self { child, address })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Its input ends, and so does it; and if not, it is made to.
+        drop(self.child.stdin.take());
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

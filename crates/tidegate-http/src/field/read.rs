@@ -1,0 +1,244 @@
+//! What a server tells a client of limits, whatever the generation of its fields.
+//!
+//! Servers are not trusted: a field that is malformed is as good as not there, numbers are cut to
+//! 15 digits and waits to a year. Nothing here is a grant: the server decides anew every time.
+
+use std::time::Duration;
+
+use http::header::{AGE, HeaderMap, RETRY_AFTER};
+use tidegate::WallTime;
+
+use super::date;
+use super::structured::{self, Bare, Item};
+
+/// No quota is longer than a leap year, so no wait is either.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+/// The largest number of a structured field.
+const LARGEST: u64 = 999_999_999_999_999;
+/// Seconds above this are an instant, below it a span.
+const EPOCH_FROM: u64 = 1_000_000_000;
+/// As many limits as anybody can mean.
+const MOST: usize = 64;
+
+/// What a response tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Told {
+    /// How long not to send anything. It goes before whatever the limits say.
+    pub retry_after: Option<Duration>,
+    /// The limits, in the order of the response.
+    pub limits: Vec<ToldLimit>,
+}
+
+/// What a response tells of one limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToldLimit {
+    /// Its name.
+    pub name: Option<String>,
+    /// What is allowed in a window.
+    pub quota: Option<u64>,
+    /// The window.
+    pub window: Option<Duration>,
+    /// What is counted, if not requests.
+    pub unit: Option<String>,
+    /// What is left.
+    pub remaining: Option<u64>,
+    /// For how long what is left must do, or until all is there again.
+    pub reset: Option<Duration>,
+    /// What the request itself cost.
+    pub cost: Option<u64>,
+}
+
+/// Reads what a response tells of limits: the IETF drafts of every generation, and
+/// `X-RateLimit-*` if there are none of those; `retry-after-ms`, `x-ms-retry-after-ms` and
+/// `Retry-After`, of which the first that can be read counts.
+///
+/// A response from a cache (`Age` above zero) tells nothing of the limits now.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::HeaderMap;
+/// use tidegate::WallTime;
+/// use tidegate_http::field::read;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit-policy", r#""burst";q=100;w=60"#.parse()?);
+/// headers.insert("ratelimit", r#""burst";r=0;t=30"#.parse()?);
+/// headers.insert("retry-after", "2".parse()?);
+/// let told = read(&headers, WallTime::from_secs(1_800_000_000));
+/// assert_eq!(told.retry_after, Some(Duration::from_secs(2)));
+/// assert_eq!((told.limits[0].quota, told.limits[0].remaining), (Some(100), Some(0)));
+/// # Ok::<(), http::header::InvalidHeaderValue>(())
+/// ```
+#[must_use]
+pub fn read(headers: &HeaderMap, now: WallTime) -> Told {
+    let epoch = now.as_nanos() / 1_000_000_000;
+    let retry_after = retry_after(headers, epoch);
+    let cached = one(headers, AGE.as_str()).and_then(whole).is_some_and(|age| age > 0);
+    let mut limits = if cached { Vec::new() } else { limits(headers, epoch) };
+    limits.truncate(MOST);
+    Told { retry_after, limits }
+}
+
+fn retry_after(headers: &HeaderMap, epoch: u64) -> Option<Duration> {
+    for name in ["retry-after-ms", "x-ms-retry-after-ms"] {
+        if let Some(millis) = one(headers, name).and_then(decimal) {
+            return Some(capped(millis / 1_000));
+        }
+    }
+    let text = one(headers, RETRY_AFTER.as_str())?;
+    let date = || Some(Duration::from_secs(date::read_http(text, epoch)?.saturating_sub(epoch)));
+    decimal(text).or_else(date).map(capped)
+}
+
+fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ToldLimit> {
+    let policies = lines(headers, "ratelimit-policy").and_then(|text| structured::list(&text));
+    let policies = policies.unwrap_or_default();
+    if let Some(text) = lines(headers, "ratelimit") {
+        let found = match structured::list(&text) {
+            Some(items) => by_name(&items, &policies),
+            None => {
+                structured::dictionary(&text).and_then(|all| draft_07(&all)).into_iter().collect()
+            }
+        };
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    for prefix in ["ratelimit", "x-ratelimit", "x-rate-limit"] {
+        if let Some(limit) = triple(headers, prefix, &policies, epoch) {
+            return vec![limit];
+        }
+    }
+    by_name(&[], &policies)
+}
+
+/// Generations C and D: limits by name, with their policies; then policies of which nothing else
+/// is told.
+fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
+    let mut limits: Vec<ToldLimit> = Vec::new();
+    for item in items {
+        let Bare::Text(name) = &item.value else { continue };
+        let Some(left) = item.number("r").or_else(|| item.number("a")) else { continue };
+        let reset = item.number("t").or_else(|| item.number("w"));
+        limits.push(ToldLimit {
+            name: Some(name.clone()),
+            remaining: Some(left),
+            reset: reset.map(seconds),
+            cost: item.number("c"),
+            ..ToldLimit::default()
+        });
+    }
+    for policy in policies {
+        let (Bare::Text(name), Some(quota)) = (&policy.value, policy.number("q")) else { continue };
+        let known = limits.iter().position(|limit| limit.name.as_ref() == Some(name));
+        let known = known.unwrap_or_else(|| {
+            limits.push(ToldLimit { name: Some(name.clone()), ..ToldLimit::default() });
+            limits.len() - 1
+        });
+        limits[known].quota = Some(quota);
+        limits[known].window = window(policy);
+        limits[known].unit = match policy.parameter("qu") {
+            Some(Bare::Text(unit)) if unit != "requests" => Some(unit.clone()),
+            _ => None,
+        };
+    }
+    limits
+}
+
+/// Generation B: one dictionary.
+fn draft_07(members: &[(String, Item)]) -> Option<ToldLimit> {
+    let number = |name: &str| {
+        members.iter().rev().find(|(key, _)| key == name).and_then(|(_, item)| item.value.number())
+    };
+    let remaining = Some(number("remaining")?);
+    let (quota, reset) = (number("limit"), number("reset").map(seconds));
+    Some(ToldLimit { quota, remaining, reset, ..ToldLimit::default() })
+}
+
+/// Generation A and what was before it: a field each for limit, remaining and reset.
+fn triple(headers: &HeaderMap, prefix: &str, policies: &[Item], epoch: u64) -> Option<ToldLimit> {
+    let remaining = one(headers, &format!("{prefix}-remaining")).and_then(whole)?;
+    let limit = lines(headers, &format!("{prefix}-limit"));
+    let reset = one(headers, &format!("{prefix}-reset")).and_then(|text| reset(text, epoch));
+    // The number itself may be followed by the policies it is made of.
+    let quota = limit.as_deref().and_then(|text| whole(text.split([',', ';']).next()?.trim()));
+    let told = limit.as_deref().and_then(structured::list).unwrap_or_default();
+    let of_quota = |policy: &&Item| policy.value.number() == quota && policy.number("w").is_some();
+    let policy = told.iter().skip(1).chain(policies).find(of_quota);
+    let name = policy.and_then(|policy| match policy.parameter("name") {
+        Some(Bare::Text(name)) => Some(name.clone()),
+        _ => None,
+    });
+    let window = policy.and_then(window);
+    Some(ToldLimit {
+        name,
+        quota,
+        window,
+        remaining: Some(remaining),
+        reset,
+        ..ToldLimit::default()
+    })
+}
+
+/// Seconds from now, seconds since 1970, or a date.
+fn reset(text: &str, epoch: u64) -> Option<Duration> {
+    if text.contains('T') && !text.ends_with("GMT") {
+        let then = date::read_rfc3339(text)?;
+        return Some(capped(Duration::from_secs(then.saturating_sub(epoch))));
+    }
+    let told = decimal(text)?;
+    let span = if told.as_secs() > EPOCH_FROM {
+        told.saturating_sub(Duration::from_secs(epoch))
+    } else {
+        told
+    };
+    Some(capped(span))
+}
+
+fn window(policy: &Item) -> Option<Duration> {
+    policy.number("w").filter(|&window| window > 0).map(seconds)
+}
+
+fn seconds(seconds: u64) -> Duration {
+    capped(Duration::from_secs(seconds))
+}
+
+fn capped(span: Duration) -> Duration {
+    span.min(LONGEST)
+}
+
+/// A whole number; a fraction of zeros, which some send, is none.
+fn whole(text: &str) -> Option<u64> {
+    Some(decimal(text)?.as_secs().min(LARGEST))
+}
+
+/// A number that is not negative, in seconds; digits beyond nanoseconds are dropped.
+fn decimal(text: &str) -> Option<Duration> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) {
+        return None;
+    }
+    let nanos = part.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let nanos = nanos.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
+    // Only too many digits can go wrong here, and those mean very much.
+    Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
+}
+
+/// The value of a field that stands once.
+fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?.to_str().ok()?.trim();
+    values.next().is_none().then_some(value)
+}
+
+/// The value of a list, whose lines belong together.
+fn lines(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut lines = Vec::new();
+    for value in headers.get_all(name) {
+        lines.push(value.to_str().ok()?);
+    }
+    if lines.is_empty() { None } else { Some(lines.join(", ")) }
+}

@@ -1,0 +1,76 @@
+//! When to try again, in header fields.
+//!
+//! `Retry-After` has whole seconds only, so it is rounded up; `retry-after-ms` beside it is what
+//! the clients of large vendors look at first.
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tidegate::Retry;
+
+use super::line::whole_seconds;
+
+/// Milliseconds until a retry is worth it.
+pub(super) static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+
+/// The hint when a slot must be released first: nobody knows when, and a second is the shortest
+/// that `Retry-After` can say.
+const UNTIL_RELEASED: Duration = Duration::from_secs(1);
+
+/// A wait that callers are told.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::Retry;
+/// use tidegate_http::field::RetryAfter;
+///
+/// let told = RetryAfter::of(Retry::After(Duration::from_micros(1_200_300))).unwrap();
+/// assert_eq!((told.seconds(), told.millis()), (2, 1_201));
+/// // What can never fit is not worth a retry.
+/// assert_eq!(RetryAfter::of(Retry::Never), None);
+/// // Nobody knows when a slot is released: a second is as good as any.
+/// assert_eq!(RetryAfter::of(Retry::OnRelease).unwrap().seconds(), 1);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryAfter(Duration);
+
+impl RetryAfter {
+    /// What is told of this hint; `None` if a retry is of no use.
+    #[must_use]
+    pub const fn of(retry: Retry) -> Option<Self> {
+        match retry {
+            Retry::After(wait) => Some(Self(wait)),
+            Retry::OnRelease => Some(Self(UNTIL_RELEASED)),
+            // Also what later versions may add: no hint is better than a wrong one.
+            _ => None,
+        }
+    }
+
+    /// The same wait, longer by `parts` of 65,536.
+    #[cfg(feature = "tower")]
+    pub(crate) fn lengthened(self, parts: u16) -> Self {
+        let extra = self.0.as_nanos().saturating_mul(u128::from(parts)) >> 16;
+        let extra = Duration::from_nanos(u64::try_from(extra).unwrap_or(u64::MAX));
+        Self(self.0.saturating_add(extra))
+    }
+
+    /// For `Retry-After`: whole seconds, rounded up, at least one.
+    #[must_use]
+    pub const fn seconds(self) -> u64 {
+        let seconds = whole_seconds(self.0);
+        if seconds == 0 { 1 } else { seconds }
+    }
+
+    /// For `retry-after-ms`: milliseconds, rounded up, at least one.
+    #[must_use]
+    pub fn millis(self) -> u64 {
+        let millis = self.0.as_nanos().div_ceil(1_000_000).max(1);
+        u64::try_from(millis).unwrap_or(u64::MAX)
+    }
+
+    /// Puts both fields into a response, in place of any that are there.
+    pub fn write(self, headers: &mut HeaderMap) {
+        headers.insert(RETRY_AFTER, HeaderValue::from(self.seconds()));
+        headers.insert(&RETRY_AFTER_MS, HeaderValue::from(self.millis()));
+    }
+}

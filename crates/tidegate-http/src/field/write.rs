@@ -1,0 +1,278 @@
+//! Reports to fields, in every style.
+//!
+//! A response may hold such fields already: of a layer further in, or of an origin server. What is
+//! a list is added to. Where there is room for one limit only the tighter one is kept, so that
+//! nobody is told of more than they have.
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tidegate::WallTime;
+
+use super::date;
+use super::line::{Line, whole_seconds};
+use super::report::{Report, Unit};
+use super::style::{Reset, Styles, X};
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+static LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+static REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+static RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Limit, remaining and reset of one limit: names that stand and fall together.
+type Family = [&'static HeaderName; 3];
+static DRAFT_06: Family = [&LIMIT, &REMAINING, &RESET];
+static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
+
+/// The fields of one response, written and ready to be put in.
+///
+/// ```
+/// use http::HeaderMap;
+/// use tidegate::{Engine, Policy, WallTime};
+/// use tidegate_http::field::{Fields, Report, Styles};
+///
+/// let limiter = Engine::new().limiter("burst", Policy::per_second(5).capacity(100).build()?)?;
+/// let decision = limiter.take("alice").now();
+/// let limit = limiter.limit();
+/// let reports = [Report::of(&limit, &decision.outcomes()[0])];
+///
+/// let mut headers = HeaderMap::new();
+/// Fields::new(Styles::default(), &reports, WallTime::default()).write(&mut headers);
+/// assert_eq!(headers["ratelimit-policy"], r#""burst";q=100;w=20"#);
+/// assert_eq!(headers["ratelimit"], r#""burst";r=99;t=1"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Default)]
+pub struct Fields {
+    /// What draft 11 tells. It is the default, so it has a place without an allocation.
+    policy: Option<HeaderValue>,
+    state: Option<HeaderValue>,
+    /// What the other styles tell.
+    others: Vec<Other>,
+}
+
+#[derive(Debug)]
+enum Other {
+    /// A list, to be added to.
+    List(&'static HeaderName, HeaderValue),
+    /// A family of one limit, of which the tighter is kept.
+    Single(Single),
+}
+
+#[derive(Debug)]
+struct Single {
+    names: &'static Family,
+    left: u64,
+    values: [Option<HeaderValue>; 3],
+}
+
+impl Fields {
+    /// The fields that tell of these limits. The wall time is looked at only if the
+    /// [styles need it](Styles::needs_wall_time).
+    #[must_use]
+    pub fn new(styles: Styles, reports: &[Report<'_>], wall: WallTime) -> Self {
+        let policy = if styles.draft_11 { Self::policy(reports) } else { None };
+        Self::with_policy(styles, reports, wall, policy)
+    }
+
+    /// The policies of draft 11, which are the same for all requests to the same limits.
+    pub(crate) fn policy(reports: &[Report<'_>]) -> Option<HeaderValue> {
+        let mut line = Line::new();
+        for report in reports {
+            comma(&mut line).quoted(report.name()).text(";q=").number(report.quota());
+            if report.unit() != Unit::REQUESTS {
+                line.text(";qu=").quoted(report.unit().as_str());
+            }
+            if let Some(window) = report.window() {
+                line.text(";w=").number(window);
+            }
+        }
+        if line.is_empty() { None } else { line.take() }
+    }
+
+    /// The same fields, with the policies of draft 11 written before.
+    pub(crate) fn with_policy(
+        styles: Styles,
+        reports: &[Report<'_>],
+        wall: WallTime,
+        policy: Option<HeaderValue>,
+    ) -> Self {
+        let state = policy.as_ref().and_then(|_| state(reports));
+        let mut fields = Self { policy, state, others: Vec::new() };
+        if !styles.draft_06 && styles.x.is_none() {
+            return fields;
+        }
+        let Some(binding) = Report::binding(reports) else { return fields };
+        let mut line = Line::new();
+        if styles.draft_06 {
+            fields.draft_06(&mut line, reports, binding, !styles.draft_11);
+        }
+        if let Some(x) = styles.x {
+            fields.x(&mut line, reports, binding, x, wall);
+        }
+        fields
+    }
+
+    /// Puts the fields into a response.
+    #[inline]
+    pub fn write(self, headers: &mut HeaderMap) {
+        if let Some(policy) = self.policy {
+            headers.append(&POLICY, policy);
+        }
+        if let Some(state) = self.state {
+            headers.append(&RATELIMIT, state);
+        }
+        for other in self.others {
+            match other {
+                Other::List(name, value) => drop(headers.append(name, value)),
+                Other::Single(single) => single.write(headers),
+            }
+        }
+    }
+
+    /// With the names of these fields, for pages of another origin to read.
+    #[cfg(feature = "tower")]
+    pub(crate) fn readable(mut self, styles: Styles) -> Self {
+        let name = &http::header::ACCESS_CONTROL_EXPOSE_HEADERS;
+        self.others.push(Other::List(name, Self::names(styles)));
+        self
+    }
+
+    /// The names of all fields that these styles write, for browsers to be allowed to read, with
+    /// those that tell when to retry.
+    #[must_use]
+    pub fn names(styles: Styles) -> HeaderValue {
+        let mut line = Line::new();
+        line.text("retry-after, retry-after-ms");
+        let mut add = |names: &[&HeaderName]| {
+            for name in names {
+                line.text(", ").text(name.as_str());
+            }
+        };
+        if styles.draft_11 {
+            add(&[&RATELIMIT]);
+        }
+        if styles.draft_11 || styles.draft_06 {
+            add(&[&POLICY]);
+        }
+        if styles.draft_06 {
+            add(&DRAFT_06);
+        }
+        if styles.x.is_some() {
+            add(&X_FAMILY);
+        }
+        line.take().unwrap_or_else(|| HeaderValue::from_static("retry-after"))
+    }
+
+    fn list(&mut self, name: &'static HeaderName, line: &mut Line) {
+        if line.is_empty() {
+            return;
+        }
+        if let Some(value) = line.take() {
+            self.others.push(Other::List(name, value));
+        }
+    }
+
+    fn single(
+        &mut self,
+        names: &'static Family,
+        binding: &Report<'_>,
+        values: [Option<HeaderValue>; 3],
+    ) {
+        self.others.push(Other::Single(Single { names, left: binding.remaining(), values }));
+    }
+
+    fn draft_06(
+        &mut self,
+        line: &mut Line,
+        reports: &[Report<'_>],
+        binding: &Report<'_>,
+        policies: bool,
+    ) {
+        let limit = line.number(binding.quota()).take();
+        let remaining = line.number(binding.remaining()).take();
+        let reset = binding.reset().and_then(|reset| line.number(whole_seconds(reset)).take());
+        let values = [limit, remaining, reset];
+        self.single(&DRAFT_06, binding, values);
+        if !policies {
+            return;
+        }
+        // That draft demands a window, so limits without one cannot be told of.
+        for (report, window) in reports.iter().filter_map(|r| Some((r, r.window()?))) {
+            comma(line).number(report.quota()).text(";w=").number(window);
+        }
+        self.list(&POLICY, line);
+    }
+
+    fn x(
+        &mut self,
+        line: &mut Line,
+        reports: &[Report<'_>],
+        binding: &Report<'_>,
+        x: X,
+        wall: WallTime,
+    ) {
+        line.number(binding.quota());
+        if x == X::Envoy {
+            for (report, window) in reports.iter().filter_map(|r| Some((r, r.window()?))) {
+                line.text(", ").number(report.quota()).text(";w=").number(window);
+                line.text(";name=").quoted(report.name());
+            }
+        }
+        let limit = line.take();
+        let remaining = line.number(binding.remaining()).take();
+        let reset = binding.reset().and_then(|span| {
+            match x {
+                X::Envoy | X::Plain(Reset::Delta) => line.number(whole_seconds(span)),
+                X::Plain(Reset::Epoch) => line.number(instant(wall, span)),
+                X::Plain(Reset::Rfc3339) => {
+                    line.text(date::rfc3339(instant(wall, span), &mut [0; 20]))
+                }
+            }
+            .take()
+        });
+        let values = [limit, remaining, reset];
+        self.single(&X_FAMILY, binding, values);
+    }
+}
+
+impl Single {
+    fn write(self, headers: &mut HeaderMap) {
+        let [_, remaining, _] = self.names;
+        let told = headers.get(*remaining).and_then(|value| value.to_str().ok()?.parse().ok());
+        if told.is_some_and(|told: u64| told <= self.left) {
+            return;
+        }
+        for (name, value) in self.names.iter().zip(self.values) {
+            match value {
+                Some(value) => headers.insert(*name, value),
+                None => headers.remove(*name),
+            };
+        }
+    }
+}
+
+/// How the limits stand, as draft 11 says it.
+fn state(reports: &[Report<'_>]) -> Option<HeaderValue> {
+    let mut line = Line::new();
+    for report in reports {
+        comma(&mut line).quoted(report.name()).text(";r=").number(report.remaining());
+        if let Some(reset) = report.reset() {
+            line.text(";t=").number(whole_seconds(reset));
+        }
+    }
+    line.take()
+}
+
+fn comma(line: &mut Line) -> &mut Line {
+    if line.is_empty() { line } else { line.text(", ") }
+}
+
+/// The second at which a span that starts now has ended.
+fn instant(wall: WallTime, span: Duration) -> u64 {
+    whole_seconds(Duration::from_nanos(wall.as_nanos()).saturating_add(span))
+}

@@ -1,0 +1,124 @@
+//! What a client makes of a status that it got back.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// The longest wait that is believed.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A failed call: over a limit, with the time to wait, or anything else.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_http::grpc::CallError;
+/// use tonic::metadata::MetadataMap;
+/// use tonic::{Code, Status};
+///
+/// let mut metadata = MetadataMap::new();
+/// metadata.insert("retry-after-ms", "1250".parse().unwrap());
+/// let status = Status::with_metadata(Code::ResourceExhausted, "slow down", metadata);
+/// match CallError::from(status) {
+///     CallError::RateLimited { retry_after, .. } => {
+///         assert_eq!(retry_after, Duration::from_millis(1_250));
+///     }
+///     other => unreachable!("{other}"),
+/// }
+/// ```
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server has limited this call and says when to try again.
+    #[error("rate limited; try again in {} ms", retry_after.as_millis())]
+    RateLimited {
+        /// How long to wait.
+        retry_after: Duration,
+        /// What the server said.
+        #[source]
+        status: Status,
+    },
+    /// Any other failure, and a limit without a time that can be understood.
+    #[error(transparent)]
+    Other(Status),
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        match (status.code(), retry_after(&status)) {
+            (Code::ResourceExhausted, Some(retry_after)) => {
+                Self::RateLimited { retry_after, status }
+            }
+            _ => Self::Other(status),
+        }
+    }
+}
+
+/// When a status says to try again: by push-back, by `retry-after-ms`, or by its details, in this
+/// order; `None` if it does not say, says never, or says something that is no number.
+#[must_use]
+pub fn retry_after(status: &Status) -> Option<Duration> {
+    let metadata = status.metadata();
+    for name in ["grpc-retry-pushback-ms", "retry-after-ms"] {
+        if let Some(value) = metadata.get(name) {
+            let millis = value.to_str().ok().and_then(whole)?;
+            return Some(Duration::from_millis(millis).min(LONGEST));
+        }
+    }
+    let details = status.get_details_retry_info()?;
+    Some(details.retry_delay?.min(LONGEST))
+}
+
+/// Digits and nothing else, which also leaves out what is below zero.
+fn whole(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // More digits than fit are more than anybody waits.
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::metadata::MetadataMap;
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    fn with(code: Code, pairs: &[(&'static str, &str)]) -> Status {
+        let mut metadata = MetadataMap::new();
+        for (name, value) in pairs {
+            metadata.insert(*name, value.parse().unwrap());
+        }
+        Status::with_metadata(code, "no", metadata)
+    }
+
+    fn limited(status: Status) -> Option<Duration> {
+        match CallError::from(status) {
+            CallError::RateLimited { retry_after, .. } => Some(retry_after),
+            CallError::Other(_) => None,
+        }
+    }
+
+    #[test]
+    fn numbers_give_a_typed_error_and_anything_else_a_plain_one() {
+        let exhausted = |value| limited(with(Code::ResourceExhausted, &[("retry-after-ms", value)]));
+        assert_eq!(exhausted("1250"), Some(Duration::from_millis(1_250)));
+        assert_eq!(exhausted("0"), Some(Duration::ZERO));
+        assert_eq!(exhausted("99999999999999999999999"), Some(LONGEST));
+        for text in ["", "soon", "-5", "1.5", "+7", " 7", "0x10", "12ms"] {
+            assert_eq!(exhausted(text), None, "{text:?}");
+        }
+        assert_eq!(limited(with(Code::ResourceExhausted, &[])), None);
+        assert_eq!(limited(with(Code::Unavailable, &[("retry-after-ms", "5")])), None);
+    }
+
+    #[test]
+    fn push_back_comes_before_the_convention_and_both_before_the_details() {
+        let both = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "9")];
+        assert_eq!(limited(with(Code::ResourceExhausted, &both)), Some(Duration::from_millis(9)));
+        let never = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "-1")];
+        assert_eq!(limited(with(Code::ResourceExhausted, &never)), None, "it says never");
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
+        let status = Status::with_error_details(Code::ResourceExhausted, "no", details);
+        assert_eq!(limited(status), Some(Duration::from_secs(3)));
+    }
+}

@@ -1,0 +1,91 @@
+//! From a refusal to a status: code, message, details and metadata.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, QuotaViolation, StatusExt as _};
+
+use crate::field::{Report, RetryAfter};
+use crate::key::Unkeyed;
+use crate::refusal::{Cause, Refusal};
+
+/// The domain of our reasons.
+const DOMAIN: &str = "tidegate";
+
+/// The status that tells of a refusal.
+///
+/// ```
+/// use tidegate_http::grpc::status;
+/// use tidegate_http::{Cause, Refusal};
+/// use tonic::Code;
+/// let told = status(&Refusal::new(Cause::Store));
+/// assert_eq!(told.code(), Code::Unavailable);
+/// ```
+#[must_use]
+pub fn status(refusal: &Refusal<'_>) -> Status {
+    let (code, message) = told(refusal);
+    let mut details = ErrorDetails::new();
+    if let Some(retry) = refusal.retry_after() {
+        details.set_retry_info(Some(Duration::from_millis(retry.millis())));
+    }
+    let violations: Vec<_> = refusal.violated().map(violation).collect();
+    if !violations.is_empty() {
+        details.set_quota_failure(violations);
+    }
+    if let (Some(level), Some(reason)) = (refusal.level(), refusal.reason()) {
+        let level = HashMap::from([("level".to_owned(), level.to_owned())]);
+        details.set_error_info(reason.to_ascii_uppercase(), DOMAIN, level);
+    }
+    Status::with_error_details_and_metadata(code, message, details, metadata(refusal))
+}
+
+fn told(refusal: &Refusal<'_>) -> (Code, &'static str) {
+    match (refusal.cause(), refusal.retry_after()) {
+        (Cause::Limit, Some(_)) => (Code::ResourceExhausted, "Rate limit exceeded"),
+        (Cause::Limit, None) => {
+            (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
+        }
+        (Cause::BackPressure, _) => {
+            (Code::ResourceExhausted, "The service has more to do than it can")
+        }
+        (Cause::Store, _) => (Code::Unavailable, "The limits cannot be checked at the moment"),
+        (Cause::Unkeyed(Unkeyed::BadRequest), _) => {
+            (Code::InvalidArgument, "The call lacks what it would be charged to")
+        }
+        (Cause::Unkeyed(Unkeyed::Unauthorized), _) => {
+            (Code::Unauthenticated, "The call lacks the credential that it would be charged to")
+        }
+        (Cause::Unkeyed(Unkeyed::NoPeer), _) => {
+            (Code::Internal, "The server does not know the address of its peer")
+        }
+    }
+}
+
+fn violation(report: &Report<'_>) -> QuotaViolation {
+    QuotaViolation {
+        quota_metric: report.unit().as_str().to_owned(),
+        quota_id: report.name().to_owned(),
+        quota_value: i64::try_from(report.quota()).unwrap_or(i64::MAX),
+        ..QuotaViolation::new(report.name(), "over the limit")
+    }
+}
+
+/// `retry-after-ms`, which is a convention, and the push-back that clients with a retry policy
+/// obey: a number, or one below zero for never.
+fn metadata(refusal: &Refusal<'_>) -> MetadataMap {
+    let mut metadata = MetadataMap::new();
+    match refusal.retry_after().map(RetryAfter::millis) {
+        Some(millis) => {
+            metadata.insert("retry-after-ms", AsciiMetadataValue::from(millis));
+            let pushback = i32::try_from(millis).unwrap_or(i32::MAX);
+            metadata.insert("grpc-retry-pushback-ms", AsciiMetadataValue::from(pushback));
+        }
+        None if refusal.cause() == Cause::Limit => {
+            metadata.insert("grpc-retry-pushback-ms", AsciiMetadataValue::from_static("-1"));
+        }
+        None => {}
+    }
+    metadata
+}

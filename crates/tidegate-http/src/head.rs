@@ -1,0 +1,99 @@
+//! The head of a request: everything that keys, costs and exceptions may look at.
+//!
+//! The body is not there: it has not been read when a request is decided, and must not be.
+
+use http::header::HeaderMap;
+use http::{Extensions, Method, Request, Uri};
+use ipnet::IpNet;
+
+use crate::identity::{ClientAddress, PeerAddr};
+
+/// A request without its body, borrowed.
+///
+/// ```
+/// use http::Request;
+/// use tidegate_http::Head;
+/// use tidegate_http::identity::{ClientAddress, PeerAddr};
+///
+/// let mut request = Request::get("/orders").body(())?;
+/// request.extensions_mut().insert(PeerAddr("192.0.2.7:4711".parse()?));
+/// let clients = ClientAddress::peer();
+/// let head = Head::of(&request, &clients);
+/// assert_eq!(head.uri().path(), "/orders");
+/// assert_eq!(head.client().unwrap().to_string(), "192.0.2.7/32");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+    clients: &'a ClientAddress,
+}
+
+impl<'a> Head<'a> {
+    /// The head of a request whose client is found like this.
+    #[must_use]
+    pub fn of<B>(request: &'a Request<B>, clients: &'a ClientAddress) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+            clients,
+        }
+    }
+
+    /// The method.
+    #[must_use]
+    pub const fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// The target. Its path is what the caller sent: not a good key, see [`key::path`](crate::key::path).
+    #[must_use]
+    pub const fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// The header fields.
+    #[must_use]
+    pub const fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// What layers further out have found.
+    #[must_use]
+    pub const fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// The client: its IPv4 address or the prefix of its IPv6 address; `None` if nobody put the
+    /// address of the peer into the extensions.
+    #[must_use]
+    pub fn client(&self) -> Option<IpNet> {
+        let peer = self.peer()?;
+        Some(self.clients.network(self.clients.find(peer, self.headers)))
+    }
+
+    fn peer(&self) -> Option<std::net::IpAddr> {
+        if let Some(PeerAddr(peer)) = self.extensions.get() {
+            return Some(peer.ip());
+        }
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::ConnectInfo(peer)) =
+            self.extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>()
+        {
+            return Some(peer.ip());
+        }
+        None
+    }
+}
+
+impl std::fmt::Debug for Head<'_> {
+    /// Headers and targets hold keys: only the method is shown.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Head").field("method", self.method).finish_non_exhaustive()
+    }
+}

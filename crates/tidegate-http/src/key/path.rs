@@ -1,0 +1,152 @@
+//! Keys by route: the template of a path, never the path.
+//!
+//! Paths are what callers make of them, and a key for each would be a full bucket for each. What
+//! fits no template shares one key.
+
+use super::{KeySource, KeyText};
+use crate::head::Head;
+
+/// The key of all paths without a template.
+const OTHER: &str = "other";
+
+/// Why a template cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// It does not begin with a slash.
+    #[error("the template {0:?} must begin with /")]
+    NoSlash(String),
+    /// A brace where none belongs: a parameter is a whole segment, and a rest the last one.
+    #[error(
+        "in the template {0:?} each parameter must be a whole segment, as {{id}}, and {{*rest}} the last"
+    )]
+    Parameter(String),
+}
+
+/// The template that a path fits. Made by [`path`].
+#[derive(Clone, Debug)]
+pub struct Path(Vec<Template>);
+
+#[derive(Clone, Debug)]
+struct Template {
+    text: String,
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Literal(String),
+    /// One segment that is not empty.
+    One,
+    /// All the rest, if there is any.
+    Rest,
+}
+
+/// Charges by the first of these templates that the path fits, such as `/users/{id}` or
+/// `/files/{*rest}`; every path that fits none is charged to `other`.
+///
+/// ```
+/// use http::Request;
+/// use tidegate_http::Head;
+/// use tidegate_http::identity::ClientAddress;
+/// use tidegate_http::key::{self, KeyText};
+///
+/// let routes = key::path(["/users/me", "/users/{id}"])?;
+/// let clients = ClientAddress::peer();
+/// let key = |path: &str| {
+///     let request = Request::get(path).body(()).unwrap();
+///     KeyText::of(&routes, &Head::of(&request, &clients)).unwrap().as_str().to_owned()
+/// };
+/// assert_eq!(key("/users/42?page=2"), "/users/{id}");
+/// assert_eq!(key("/users/me"), "/users/me");
+/// assert_eq!(key("/.env"), "other");
+/// # Ok::<(), key::TemplateError>(())
+/// ```
+///
+/// # Errors
+/// When a template does not begin with a slash, or has a parameter that is not a whole segment.
+pub fn path<T: Into<String>>(
+    templates: impl IntoIterator<Item = T>,
+) -> Result<Path, TemplateError> {
+    templates.into_iter().map(|text| Template::new(text.into())).collect::<Result<_, _>>().map(Path)
+}
+
+impl Template {
+    fn new(text: String) -> Result<Self, TemplateError> {
+        let Some(path) = text.strip_prefix('/') else { return Err(TemplateError::NoSlash(text)) };
+        let mut segments = Vec::new();
+        for segment in path.split('/') {
+            let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+            let plain = |name: &str| !name.is_empty() && !name.contains(['{', '}', '*']);
+            let segment = match name.map(|name| name.strip_prefix('*').ok_or(name)) {
+                Some(Ok(rest)) if plain(rest) => Segment::Rest,
+                Some(Err(one)) if plain(one) => Segment::One,
+                None if !segment.contains(['{', '}']) => Segment::Literal(segment.to_owned()),
+                _ => return Err(TemplateError::Parameter(text)),
+            };
+            if segments.last() == Some(&Segment::Rest) {
+                return Err(TemplateError::Parameter(text));
+            }
+            segments.push(segment);
+        }
+        Ok(Self { segments, text })
+    }
+
+    fn fits(&self, path: &str) -> bool {
+        let Some(mut rest) = path.strip_prefix('/') else { return false };
+        let last = self.segments.len() - 1;
+        for (index, segment) in self.segments.iter().enumerate() {
+            if *segment == Segment::Rest {
+                return !rest.is_empty();
+            }
+            let (here, after) = match rest.split_once('/') {
+                Some((here, after)) => (here, Some(after)),
+                None => (rest, None),
+            };
+            let fits = match segment {
+                Segment::Literal(text) => text == here,
+                Segment::One | Segment::Rest => !here.is_empty(),
+            };
+            match (fits, after) {
+                (true, Some(after)) if index < last => rest = after,
+                (true, None) if index == last => return true,
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
+impl KeySource for Path {
+    fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
+        let path = head.uri().path();
+        let template = self.0.iter().find(|template| template.fits(path));
+        key.push_str(template.map_or(OTHER, |template| &template.text));
+        Some(())
+    }
+}
+
+/// The route that axum has matched. Made by [`matched_path`].
+#[cfg(feature = "axum")]
+#[derive(Clone, Copy, Debug)]
+pub struct MatchedRoute;
+
+/// Charges by the route that axum has matched, such as `/users/{id}`; requests that no route was
+/// found for, or not yet, are charged to `other`.
+///
+/// Routes are known to layers that were added with `Router::layer` or `route_layer`, not to those
+/// around the whole router.
+#[cfg(feature = "axum")]
+#[must_use]
+pub const fn matched_path() -> MatchedRoute {
+    MatchedRoute
+}
+
+#[cfg(feature = "axum")]
+impl KeySource for MatchedRoute {
+    fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
+        let route = head.extensions().get::<axum::extract::MatchedPath>();
+        key.push_str(route.map_or(OTHER, axum::extract::MatchedPath::as_str));
+        Some(())
+    }
+}

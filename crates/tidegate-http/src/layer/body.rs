@@ -1,0 +1,119 @@
+//! The body of a response: that of the service, untouched, or what is said in its place.
+//!
+//! Frames pass as they come: nothing is buffered, counted twice or held back. Length, end and
+//! trailers are those of the body inside.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http_body::{Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use super::served::End;
+use super::tab::Tab;
+
+pin_project! {
+    /// The body of a response that passed a [`LimitLayer`](super::LimitLayer).
+    pub struct Body<B> {
+        #[pin]
+        kind: Kind<B>,
+        tab: Option<Box<Tab>>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjection]
+    enum Kind<B> {
+        /// What the service answers.
+        Served { #[pin] body: B },
+        /// What is said in its place.
+        Said { text: Option<Bytes> },
+    }
+}
+
+impl<B> Body<B> {
+    pub(super) const fn said(text: Bytes) -> Self {
+        Self { kind: Kind::Said { text: Some(text) }, tab: None }
+    }
+}
+
+impl<B: http_body::Body> Body<B> {
+    /// The body of a service, on whose end somebody may wait.
+    pub(super) fn served(body: B, tab: Option<Box<Tab>>) -> Self {
+        let tab = match tab {
+            // Nobody polls a body that is known to be empty.
+            Some(tab) if body.is_end_stream() => {
+                tab.close(End::Whole);
+                None
+            }
+            other => other,
+        };
+        Self { kind: Kind::Served { body }, tab }
+    }
+}
+
+impl<B> http_body::Body for Body<B>
+where
+    B: http_body::Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let this = self.project();
+        let mut body = match this.kind.project() {
+            KindProjection::Served { body } => body,
+            KindProjection::Said { text } => {
+                return Poll::Ready(text.take().map(|text| Ok(Frame::data(text.into()))));
+            }
+        };
+        let polled = ready!(body.as_mut().poll_frame(cx));
+        if let Some(mut tab) = this.tab.take() {
+            match &polled {
+                Some(Ok(frame)) => {
+                    tab.sent(frame.data_ref().map_or(0, Buf::remaining));
+                    if body.is_end_stream() {
+                        tab.close(End::Whole);
+                    } else {
+                        *this.tab = Some(tab);
+                    }
+                }
+                Some(Err(_)) => tab.close(End::Cut),
+                None => tab.close(End::Whole),
+            }
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Served { body } => body.is_end_stream(),
+            Kind::Said { text } => text.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Served { body } => body.size_hint(),
+            Kind::Said { text } => {
+                let length = text.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
+            }
+        }
+    }
+}
+
+impl<B> fmt::Debug for Body<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            Kind::Served { .. } => "Body::Served",
+            Kind::Said { .. } => "Body::Said",
+        })
+    }
+}

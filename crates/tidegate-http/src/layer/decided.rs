@@ -1,0 +1,62 @@
+//! The decision on a request, for its handler to read.
+
+use std::sync::Arc;
+
+use tidegate::{FailureRule, Retry};
+
+use crate::field::Report;
+
+/// How a request was decided. A layer that is told to
+/// [`expose`](super::LimitLayer::expose) it, or is in
+/// [shadow](super::LimitLayer::shadow), puts it into the extensions of the request; of several
+/// layers the innermost counts. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Decided(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    reports: Vec<Report<'static>>,
+    retry: Option<Retry>,
+    degraded: Option<FailureRule>,
+}
+
+impl Decided {
+    pub(super) fn new(
+        reports: &[Report<'_>],
+        retry: Option<Retry>,
+        degraded: Option<FailureRule>,
+    ) -> Self {
+        let reports = reports.iter().map(|report| report.clone().into_owned()).collect();
+        Self(Arc::new(Inner { reports, retry, degraded }))
+    }
+
+    /// Whether the request would have been refused, had the layer not been in shadow.
+    #[must_use]
+    pub fn would_be_refused(&self) -> bool {
+        self.0.retry.is_some()
+    }
+
+    /// When it would have been worth a retry; `None` if the request was allowed.
+    #[must_use]
+    pub fn retry(&self) -> Option<Retry> {
+        self.0.retry
+    }
+
+    /// How the limits stand that apply to the request, in their order.
+    #[must_use]
+    pub fn limits(&self) -> &[Report<'static>] {
+        &self.0.reports
+    }
+
+    /// The limit that refuses, or the one with the least left; `None` if no limit applies.
+    #[must_use]
+    pub fn binding(&self) -> Option<&Report<'static>> {
+        Report::binding(&self.0.reports)
+    }
+
+    /// The failure rule that decided because the store did not answer.
+    #[must_use]
+    pub fn degraded(&self) -> Option<FailureRule> {
+        self.0.degraded
+    }
+}

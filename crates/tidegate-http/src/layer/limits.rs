@@ -1,0 +1,125 @@
+//! What a layer decides on: a list of rules, charged together or not at all.
+//!
+//! This is the only place that asks limiters. It knows nothing of responses.
+
+use smallvec::SmallVec;
+use tidegate::{Charge, Decision, MAX_CHARGES, Snapshot, StoreError, WallTime};
+
+use super::Served;
+use super::rule::{Cost, Real, Rule};
+use crate::head::Head;
+use crate::key::{KeyText, Unkeyed};
+
+/// The rules of a layer, in their order.
+#[derive(Clone, Default)]
+pub(super) struct Limits {
+    rules: Vec<Rule>,
+    cost: Option<Cost>,
+    settle: Option<Real>,
+}
+
+/// What a request is charged of one rule.
+#[derive(Clone)]
+pub(super) struct Charged {
+    pub(super) rule: usize,
+    pub(super) key: KeyText,
+    pub(super) cost: u64,
+}
+
+/// What a request is charged, without the rules that do not apply to it.
+pub(super) type Charges = SmallVec<[Charged; 1]>;
+/// The terms of the rules that a request is charged of.
+pub(super) type Snapshots = SmallVec<[Snapshot; 2]>;
+
+impl Limits {
+    /// Adds a rule.
+    ///
+    /// # Panics
+    /// When it is one too many, or on another store than the others: no store can decide both.
+    pub(super) fn add(&mut self, rule: Rule) {
+        assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
+        if let Some(first) = self.rules.first() {
+            let (first, other) = (first.limiter.engine().store(), rule.limiter.engine().store());
+            let same = std::ptr::addr_eq(std::ptr::from_ref(first), std::ptr::from_ref(other));
+            assert!(same, "the limits of a layer are decided together, so they share one store");
+        }
+        self.rules.push(rule);
+    }
+
+    pub(super) fn set_cost(&mut self, cost: Cost) {
+        self.cost = Some(cost);
+    }
+
+    pub(super) fn set_settle(&mut self, real: Real) {
+        self.settle = Some(real);
+    }
+
+    pub(super) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The wall time by the clock of the store.
+    pub(super) fn wall_time(&self) -> WallTime {
+        let first = self.rules.first();
+        first.map_or_else(WallTime::default, |rule| rule.limiter.engine().wall_time())
+    }
+
+    /// Adds up what a request is to be charged.
+    pub(super) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
+        for (index, rule) in self.rules.iter().enumerate() {
+            if let Some(key) = rule.key(head)? {
+                let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
+                charges.push(Charged { rule: index, key, cost });
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn rule(&self, charged: &Charged) -> &Rule {
+        &self.rules[charged.rule]
+    }
+
+    /// The terms now, in the order of the charges.
+    pub(super) fn snapshots(&self, charges: &[Charged]) -> Snapshots {
+        charges.iter().map(|charged| self.rule(charged).limiter.snapshot()).collect()
+    }
+
+    /// What a request has really cost of a rule, if anybody wants to know.
+    pub(super) fn real_cost(&self, charged: &Charged, served: &Served) -> Option<u64> {
+        let rule = self.rule(charged);
+        rule.settle.as_ref().or(self.settle.as_ref()).map(|real| real(served))
+    }
+
+    /// Whether the cost of any of these is corrected later.
+    pub(super) fn settles(&self, charges: &[Charged]) -> bool {
+        self.settle.is_some() || charges.iter().any(|charged| self.rule(charged).settle.is_some())
+    }
+
+    /// Decides if the store can do so without being waited for; else nothing has happened.
+    pub(super) fn decide_now(&self, charges: &[Charged]) -> Option<Result<Decision, StoreError>> {
+        if let [one] = charges {
+            let limiter = &self.rule(one).limiter;
+            return limiter.take(one.key.as_str()).cost(one.cost).at_once();
+        }
+        let snapshots = self.snapshots(charges);
+        let list = list(charges, &snapshots);
+        self.rule(charges.first()?).limiter.engine().take(&list).at_once()
+    }
+
+    /// Decides, waiting for the store.
+    pub(super) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
+        if let [one] = charges {
+            let limiter = &self.rule(one).limiter;
+            return limiter.take(one.key.as_str()).cost(one.cost).await;
+        }
+        let snapshots = self.snapshots(charges);
+        let list = list(charges, &snapshots);
+        let first = charges.first().ok_or(tidegate::ChargeError::Empty)?;
+        self.rule(first).limiter.engine().take(&list).await
+    }
+}
+
+fn list<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 4]> {
+    let pairs = charges.iter().zip(snapshots);
+    pairs.map(|(charged, terms)| terms.charge(charged.key.as_str(), charged.cost)).collect()
+}

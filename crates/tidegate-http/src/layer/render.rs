@@ -1,0 +1,31 @@
+//! A refusal as an HTTP response.
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{Response, StatusCode};
+
+use super::body::Body;
+use super::settings::Settings;
+use crate::problem;
+use crate::refusal::Refusal;
+
+/// The response to a request that is refused: a problem document that no cache may keep.
+pub(super) fn response<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
+    let document = settings.problems.document(refusal);
+    let length = document.len();
+    let mut response = Response::new(Body::said(document.into()));
+    *response.status_mut() = refusal.cause().status();
+    let headers = response.headers_mut();
+    headers.reserve(8);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if refusal.cause().status() == StatusCode::UNAUTHORIZED {
+        // Such a status must say how to show who one is.
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if let Some(retry) = refusal.retry_after() {
+        retry.write(headers);
+    }
+    settings.fields(refusal.reports()).write(headers);
+    response
+}

@@ -1,0 +1,104 @@
+//! One limit of a layer: what is limited, to whom it is charged, and how much.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate::{Limiter, Store};
+
+use super::Served;
+use crate::field::Unit;
+use crate::head::Head;
+use crate::key::{KeySource, KeyText, Missing, Unkeyed};
+
+/// What a request costs.
+pub(super) type Cost = Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>;
+/// What a request has really cost.
+pub(super) type Real = Arc<dyn Fn(&Served) -> u64 + Send + Sync>;
+
+/// A limit and whom it is charged to. [`LimitLayer::limit`](super::LimitLayer::limit) makes one
+/// with everything else at its default.
+///
+/// ```
+/// use http::HeaderName;
+/// use tidegate::{Limiter, Policy};
+/// use tidegate_http::field::Unit;
+/// use tidegate_http::key::{self, Missing};
+/// use tidegate_http::layer::{LimitLayer, Rule};
+///
+/// let bytes = Limiter::new(Policy::per_second(1_000_000).capacity(50_000_000).build()?);
+/// let rule = Rule::new(bytes, key::api_key(HeaderName::from_static("x-api-key")))
+///     .missing(Missing::Unauthorized)
+///     .unit(Unit::CONTENT_BYTES)
+///     .cost(|_| 0)
+///     .settle(|served| served.bytes());
+/// let layer = LimitLayer::new().rule(rule);
+/// # Ok::<(), tidegate::PolicyError>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct Rule {
+    pub(super) limiter: Limiter<dyn Store>,
+    key: Arc<dyn KeySource>,
+    missing: Missing,
+    pub(super) unit: Option<Unit>,
+    pub(super) cost: Option<Cost>,
+    pub(super) settle: Option<Real>,
+}
+
+impl Rule {
+    /// A limit that is charged by this key: one for each request, unless said otherwise.
+    pub fn new(limiter: impl Into<Limiter<dyn Store>>, key: impl KeySource + 'static) -> Self {
+        Self {
+            limiter: limiter.into(),
+            key: Arc::new(key),
+            missing: Missing::default(),
+            unit: None,
+            cost: None,
+            settle: None,
+        }
+    }
+
+    /// What becomes of requests without a key; by default the client's address is charged.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
+        self
+    }
+
+    /// What the limit counts, as callers are told: requests unless said otherwise, and requests at
+    /// the same time if it is one of concurrency.
+    pub const fn unit(mut self, unit: Unit) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+
+    /// What a request costs of this limit, in place of the layer's cost.
+    pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// What a request has really cost of this limit, in place of the layer's
+    /// [`settle`](super::LimitLayer::settle).
+    pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
+        self.settle = Some(Arc::new(real));
+        self
+    }
+
+    /// The key of a request; `None` if the limit does not apply to it.
+    pub(super) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
+        match KeyText::of(&*self.key, head) {
+            Some(key) => Ok(Some(key)),
+            None => self.missing.stand_in(head),
+        }
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule")
+            .field("limit", &self.limiter.limit().name())
+            .field("missing", &self.missing)
+            .field("unit", &self.unit)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,100 @@
+//! The service that a layer makes: it decides, and only then calls the service inside.
+//!
+//! A store that answers at once is asked in `call`, and nothing is allocated for it. Only for one
+//! that must be waited for the request is set aside together with the service that was ready.
+
+use std::mem;
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response};
+use tower_service::Service;
+
+use super::Body;
+use super::choice::Choice;
+use super::future::{ResponseFuture, Waiting};
+use super::limits::Charges;
+use super::render;
+use super::settings::{Case, Shared, Step};
+use crate::head::Head;
+use crate::refusal::Refusal;
+
+/// A service whose requests are limited. Made by a [`LimitLayer`](super::LimitLayer).
+#[derive(Clone, Debug)]
+pub struct Limited<S> {
+    inner: S,
+    choice: Choice,
+}
+
+impl<S> Limited<S> {
+    pub(crate) const fn new(inner: S, choice: Choice) -> Self {
+        Self { inner, choice }
+    }
+}
+
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for Limited<S>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+    ResBody: http_body::Body,
+{
+    type Response = Response<Body<ResBody>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, ReqBody, ResBody>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
+        let Self { inner, choice } = self;
+        let Some(settings) = choice.settings(&request) else {
+            return ResponseFuture::serving(inner, request, None);
+        };
+        let refuse = |refusal: &Refusal<'_>| render::response(settings, refusal);
+        let bodiless = *request.method() == Method::HEAD;
+        let mut case = Case { charges: Charges::new(), bodiless };
+        let verdict = match settings.first_step(&Head::of(&request, &settings.clients), &mut case) {
+            Step::Free => return ResponseFuture::serving(inner, request, None),
+            Step::Refuse(unkeyed) => settings.unkeyed(unkeyed, refuse),
+            Step::Decide => match settings.limits.decide_now(&case.charges) {
+                Some(answer) => settings.judge(case, answer, refuse),
+                None => return wait(settings, case, inner, request),
+            },
+        };
+        match verdict {
+            Ok(mut pass) => {
+                pass.enter(&mut request);
+                ResponseFuture::serving(inner, request, Some(pass))
+            }
+            Err(response) => {
+                // What the service inside has reserved for this request is of no use to it.
+                drop(give_up(inner));
+                ResponseFuture::refused(response)
+            }
+        }
+    }
+}
+
+/// Sets a request aside until the store has answered.
+fn wait<S, ReqBody, ResBody>(
+    settings: &Shared,
+    case: Case,
+    inner: &mut S,
+    request: Request<ReqBody>,
+) -> ResponseFuture<S, ReqBody, ResBody>
+where
+    S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
+{
+    let asked = settings.clone();
+    let deciding = Box::pin(async move {
+        let answer = asked.limits.decide(&case.charges).await;
+        (case, answer)
+    });
+    let (settings, ready) = (settings.clone(), give_up(inner));
+    ResponseFuture::deciding(Waiting { deciding, settings, ready, request })
+}
+
+/// Takes out the service that was polled until it was ready, and leaves one that was not.
+fn give_up<S: Clone>(service: &mut S) -> S {
+    let other = service.clone();
+    mem::replace(service, other)
+}

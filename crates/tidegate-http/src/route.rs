@@ -1,0 +1,159 @@
+//! A policy for each route of an axum router, in one layer; and the decision as an extractor.
+//!
+//! ```
+//! use axum::Router;
+//! use axum::routing::{get, post};
+//! use http::Method;
+//! use tidegate::{Engine, Policy};
+//! use tidegate_http::key;
+//! use tidegate_http::layer::{Decided, LimitLayer};
+//! use tidegate_http::route::PerRoute;
+//!
+//! let engine = Engine::new();
+//! let all = engine.limiter("all", Policy::per_second(50).capacity(100).build()?)?;
+//! let search = engine.limiter("search", Policy::per_second(1).capacity(5).build()?)?;
+//! let logins = engine.limiter("logins", Policy::per_minute(5).build()?)?;
+//!
+//! let by_client = |limiter| LimitLayer::new().limit(limiter, key::client_ip()).expose();
+//! let limits = PerRoute::new()
+//!     .route("/search/{topic}", by_client(search))
+//!     .method(Method::POST, "/session", by_client(logins))
+//!     .otherwise(by_client(all));
+//!
+//! async fn left(decided: Decided) -> String {
+//!     decided.binding().map_or(0, |limit| limit.remaining()).to_string()
+//! }
+//! let router: Router = Router::new()
+//!     .route("/search/{topic}", get(left))
+//!     .route("/session", post(left).get(left))
+//!     .layer(limits);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Routes are known to layers that were added with `Router::layer` after the routes; around the
+//! whole router no route has been matched yet, and every request falls under the default.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
+use tower_layer::Layer;
+
+use crate::layer::{Choice, Decided, LimitLayer, Limited, Shared};
+
+/// A layer with a policy for each route.
+///
+/// A route with its method goes before the route alone, and that before the default. A HEAD that
+/// has no policy of its own falls under the one for GET, whose handler serves it. A route without
+/// any policy is not limited.
+#[derive(Clone, Default)]
+#[must_use]
+pub struct PerRoute(Arc<Table>);
+
+/// The policies by route.
+#[derive(Clone, Default)]
+pub(crate) struct Table {
+    routes: HashMap<String, Policies>,
+    otherwise: Option<Shared>,
+}
+
+/// The policies of one route.
+#[derive(Clone, Default)]
+struct Policies {
+    methods: Vec<(Method, Shared)>,
+    any: Option<Shared>,
+}
+
+impl PerRoute {
+    /// No policies yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With this policy for a route, written as in the router: `/users/{id}`.
+    pub fn route(mut self, route: impl Into<String>, policy: LimitLayer) -> Self {
+        self.policies(route.into()).any = Some(policy.into_shared());
+        self
+    }
+
+    /// With this policy for a method of a route.
+    pub fn method(mut self, method: Method, route: impl Into<String>, policy: LimitLayer) -> Self {
+        let policies = self.policies(route.into());
+        policies.methods.retain(|(other, _)| *other != method);
+        policies.methods.push((method, policy.into_shared()));
+        self
+    }
+
+    /// With this policy for all that has none of its own.
+    pub fn otherwise(mut self, policy: LimitLayer) -> Self {
+        Arc::make_mut(&mut self.0).otherwise = Some(policy.into_shared());
+        self
+    }
+
+    fn policies(&mut self, route: String) -> &mut Policies {
+        Arc::make_mut(&mut self.0).routes.entry(route).or_default()
+    }
+}
+
+impl Table {
+    pub(crate) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
+        let route = request.extensions().get::<MatchedPath>();
+        let policies = route.and_then(|route| self.routes.get(route.as_str()));
+        policies.and_then(|policies| policies.of(request.method())).or(self.otherwise.as_ref())
+    }
+}
+
+impl Policies {
+    fn of(&self, method: &Method) -> Option<&Shared> {
+        let named = |wanted: &Method| {
+            self.methods.iter().find(|(method, _)| method == wanted).map(|(_, policy)| policy)
+        };
+        let as_get = || if *method == Method::HEAD { named(&Method::GET) } else { None };
+        named(method).or_else(as_get).or(self.any.as_ref())
+    }
+}
+
+impl<S> Layer<S> for PerRoute {
+    type Service = Limited<S>;
+
+    fn layer(&self, inner: S) -> Limited<S> {
+        Limited::new(inner, Choice::PerRoute(self.0.clone()))
+    }
+}
+
+impl fmt::Debug for PerRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.routes.keys()).finish()
+    }
+}
+
+/// No layer has put a decision into the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no layer has exposed its decision; see LimitLayer::expose")]
+pub struct NotDecided;
+
+impl IntoResponse for NotDecided {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Decided {
+    type Rejection = NotDecided;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotDecided> {
+        parts.extensions.get().cloned().ok_or(NotDecided)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Decided {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Ok(parts.extensions.get().cloned())
+    }
+}

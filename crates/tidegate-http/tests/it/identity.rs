@@ -1,0 +1,175 @@
+//! Who the client is, and who only says so.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use proptest::prelude::*;
+use tidegate_http::identity::{ClientAddress, Forwarding, TrustedProxies};
+
+const CF: HeaderName = HeaderName::from_static("cf-connecting-ip");
+
+fn behind(proxies: &str, forwarding: Forwarding) -> ClientAddress {
+    ClientAddress::behind(proxies.parse().unwrap(), forwarding)
+}
+
+fn headers<L: AsRef<[u8]>>(name: &str, lines: &[L]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let value = HeaderValue::from_bytes(line.as_ref()).unwrap();
+        headers.append(name.parse::<HeaderName>().unwrap(), value);
+    }
+    headers
+}
+
+fn find(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
+    clients.find(peer.parse().unwrap(), headers).to_string()
+}
+
+#[test]
+fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
+    let clients = behind("10.0.0.0/8, 2001:db8:f::/48", Forwarding::XForwardedFor);
+    for (lines, client) in [
+        (&[][..], "10.0.0.1"),
+        (&["198.51.100.7"], "198.51.100.7"),
+        (&["203.0.113.9, 198.51.100.7"], "198.51.100.7"),
+        (&["203.0.113.9, 198.51.100.7, 10.0.0.3, 10.0.0.2"], "198.51.100.7"),
+        // Lines belong together, in their order.
+        (&["203.0.113.9, 198.51.100.7", "10.0.0.3", "10.0.0.2"], "198.51.100.7"),
+        (&["203.0.113.9", "198.51.100.7"], "198.51.100.7"),
+        // All of them trusted: the one farthest away.
+        (&["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        // What is no address ends the walk at the last proxy that is known.
+        (&["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
+        (&["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
+        (&["203.0.113.9, unknown"], "10.0.0.1"),
+        (&["203.0.113.9,"], "10.0.0.1"),
+        // Ports, brackets and IPv4 in the clothes of IPv6.
+        (&["198.51.100.7:4711, ::ffff:10.0.0.2"], "198.51.100.7"),
+        (&["[2001:db8::7]:4711 ,\t2001:db8:f::1"], "2001:db8::7"),
+    ] {
+        let headers = headers("x-forwarded-for", lines);
+        assert_eq!(find(&clients, "10.0.0.1", &headers), client, "{lines:?}");
+        assert_eq!(find(&clients, "::ffff:10.0.0.1", &headers), client, "{lines:?}");
+    }
+}
+
+#[test]
+fn forwarded_is_read_with_its_quotes() {
+    let clients = behind("10.0.0.0/8", Forwarding::Forwarded);
+    for (lines, client) in [
+        (&["for=198.51.100.7"][..], "198.51.100.7"),
+        (&[r#"for="[2001:db8::1]:4711";proto=https, for=10.0.0.2"#], "2001:db8::1"),
+        (&[r#"For="198.51.100.7:80" , for=10.0.0.2;by=_me;host="a,b;c""#], "198.51.100.7"),
+        (&["for=203.0.113.9", "for=198.51.100.7, for=10.0.0.2"], "198.51.100.7"),
+        (&["for=203.0.113.9, for=unknown, for=10.0.0.2"], "10.0.0.2"),
+        (&["for=203.0.113.9, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
+        (&["for=203.0.113.9, proto=https, for=10.0.0.2"], "10.0.0.2"),
+        // A quote that a client left open does not swallow what the proxy added.
+        (&[r#"for=203.0.113.9;host=", for=198.51.100.7"#], "198.51.100.7"),
+        (&[r#"for=", for="[2001:db8::1]""#], "2001:db8::1"),
+    ] {
+        let headers = headers("forwarded", lines);
+        assert_eq!(find(&clients, "10.0.0.1", &headers), client, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_single_address_counts_only_from_a_trusted_peer_and_alone() {
+    let clients = behind("10.0.0.0/8", Forwarding::Single(CF));
+    let with = |lines: &[&str]| headers("cf-connecting-ip", lines);
+    assert_eq!(find(&clients, "10.0.0.1", &with(&["198.51.100.7"])), "198.51.100.7");
+    assert_eq!(find(&clients, "192.0.2.1", &with(&["198.51.100.7"])), "192.0.2.1");
+    assert_eq!(find(&clients, "10.0.0.1", &with(&["198.51.100.7", "6.6.6.6"])), "10.0.0.1");
+    assert_eq!(find(&clients, "10.0.0.1", &with(&["198.51.100.7, 6.6.6.6"])), "10.0.0.1");
+    assert_eq!(find(&clients, "10.0.0.1", &with(&[])), "10.0.0.1");
+}
+
+#[test]
+fn another_header_than_the_chosen_one_is_not_read() {
+    let clients = behind("10.0.0.0/8", Forwarding::XForwardedFor);
+    let mut all = headers("forwarded", &["for=6.6.6.6"]);
+    all.extend(headers("cf-connecting-ip", &["6.6.6.6"]));
+    assert_eq!(find(&clients, "10.0.0.1", &all), "10.0.0.1");
+    let all = headers("x-forwarded-for", &["6.6.6.6"]);
+    assert_eq!(find(&ClientAddress::peer(), "10.0.0.1", &all), "10.0.0.1");
+}
+
+#[test]
+fn ipv6_counts_by_its_prefix_and_ipv4_whole() {
+    let net = |clients: &ClientAddress, address: &str| {
+        clients.network(address.parse().unwrap()).to_string()
+    };
+    let clients = ClientAddress::peer();
+    assert_eq!(net(&clients, "2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+    assert_eq!(net(&clients, "192.0.2.7"), "192.0.2.7/32");
+    assert_eq!(net(&clients, "::ffff:192.0.2.7"), "192.0.2.7/32");
+    let wide = clients.clone().ipv6_prefix(48).unwrap();
+    assert_eq!(net(&wide, "2001:db8:1:2:3:4:5:6"), "2001:db8:1::/48");
+    assert!(clients.clone().ipv6_prefix(32).is_ok() && clients.clone().ipv6_prefix(128).is_ok());
+    let error = clients.clone().ipv6_prefix(31).unwrap_err();
+    assert_eq!(error.to_string(), "an IPv6 prefix has 32 to 128 bits, not 31");
+    assert!(clients.ipv6_prefix(129).is_err());
+}
+
+#[test]
+fn lists_of_proxies_say_what_is_wrong_with_them() {
+    assert_eq!("".parse::<TrustedProxies>().unwrap(), TrustedProxies::NONE);
+    let error = "10.0.0.0/8, 10.0.0.0/33".parse::<TrustedProxies>().unwrap_err();
+    assert!(error.to_string().contains("10.0.0.0/33"), "{error}");
+    let mapped: TrustedProxies = "::ffff:10.0.0.0/104".parse().unwrap();
+    assert!(mapped.contains("10.1.2.3".parse().unwrap()));
+    assert!(!mapped.contains("11.1.2.3".parse().unwrap()));
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    prop_oneof![
+        any::<[u8; 4]>().prop_map(|octets| IpAddr::V4(Ipv4Addr::from(octets))),
+        any::<[u8; 16]>().prop_map(|octets| IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()),
+    ]
+}
+
+proptest! {
+    /// Whatever a client writes stands on the left of what our proxies add.
+    #[test]
+    fn a_client_cannot_change_who_it_is(
+        client in address(),
+        lies in prop::collection::vec(prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 0..30), 0..4),
+        hops in 0..3_usize,
+    ) {
+        let proxies = "10.0.0.0/8".parse::<TrustedProxies>().unwrap();
+        prop_assume!(!proxies.contains(client));
+        for forwarding in [Forwarding::XForwardedFor, Forwarding::Forwarded] {
+            let rfc = forwarding == Forwarding::Forwarded;
+            let said = |address: &str| if rfc { format!("for=\"{address}\"") } else { address.to_owned() };
+            let node = match client {
+                IpAddr::V6(client) => format!("[{client}]"),
+                IpAddr::V4(client) => client.to_string(),
+            };
+            let mut added = vec![said(&node)];
+            added.extend((0..hops).map(|hop| said(&format!("10.0.0.{hop}"))));
+            let name = if rfc { "forwarded" } else { "x-forwarded-for" };
+            let clients = ClientAddress::behind(proxies.clone(), forwarding);
+            let peer = "10.9.9.9".parse().unwrap();
+            // Proxies add to the line of the client, or a line of their own.
+            let added = added.into_iter().map(String::into_bytes);
+            let apart: Vec<Vec<u8>> = lies.iter().cloned().chain(added).collect();
+            let joined = apart.join(&b", "[..]);
+            prop_assert_eq!(clients.find(peer, &headers(name, &[joined])), client);
+            prop_assert_eq!(clients.find(peer, &headers(name, &apart)), client);
+            // From the client itself all of it is talk.
+            prop_assert_eq!(clients.find(client, &headers(name, &apart)), client);
+        }
+    }
+
+    #[test]
+    fn clients_of_one_prefix_are_one_and_others_are_not(a: u128, b: u128, bits in 32..=128_u8) {
+        let clients = ClientAddress::peer().ipv6_prefix(bits).unwrap();
+        let plain = |n: u128| Ipv6Addr::from(n).to_ipv4_mapped().is_none();
+        prop_assume!(plain(a) && plain(b));
+        let net = |n: u128| clients.network(IpAddr::V6(Ipv6Addr::from(n)));
+        let same = a >> (128 - bits) == b >> (128 - bits);
+        prop_assert_eq!(net(a) == net(b), same);
+        let near = a ^ 1;
+        prop_assert_eq!(net(a) == net(near), bits < 128);
+    }
+}

@@ -1,0 +1,193 @@
+//! What requests are charged to.
+
+use http::{HeaderName, Request};
+use proptest::prelude::*;
+use tidegate::{KeyBuf, MAX_KEY_BYTES};
+use tidegate_http::Head;
+use tidegate_http::identity::{ClientAddress, PeerAddr};
+use tidegate_http::key::{self, KeySource, KeyText, Missing, TemplateError, Unkeyed};
+
+const USER: HeaderName = HeaderName::from_static("x-user");
+
+fn request(lines: &[(&str, &[u8])]) -> Request<()> {
+    let mut request = Request::get("/a/b?c=d");
+    for (name, value) in lines {
+        request = request.header(*name, *value);
+    }
+    let mut request = request.body(()).unwrap();
+    request.extensions_mut().insert(PeerAddr("10.0.0.1:4711".parse().unwrap()));
+    request
+}
+
+fn key_in(source: &dyn KeySource, request: &Request<()>) -> Option<String> {
+    let clients = ClientAddress::peer();
+    KeyText::of(source, &Head::of(request, &clients)).map(|key| key.as_str().to_owned())
+}
+
+fn key(source: &dyn KeySource, lines: &[(&str, &[u8])]) -> Option<String> {
+    key_in(source, &request(lines))
+}
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+#[test]
+fn a_header_counts_if_it_stands_once_and_says_something() {
+    let source = key::header(USER);
+    assert_eq!(key(&source, &[("x-user", b"alice")]), some("alice"));
+    assert_eq!(key(&source, &[("x-user", b"  alice\t")]), some("alice"));
+    assert_eq!(key(&source, &[("x-user", "jürgen".as_bytes())]), some("jürgen"));
+    assert_eq!(key(&source, &[]), None);
+    assert_eq!(key(&source, &[("x-user", b" ")]), None);
+    assert_eq!(key(&source, &[("x-user", b"alice"), ("x-user", b"bob")]), None);
+    let latin = key(&source, &[("x-user", b"j\xfcrgen")]).unwrap();
+    assert_eq!(latin.len(), 32, "bytes that are no text are hashed");
+}
+
+#[test]
+fn credentials_are_hashed_and_nothing_of_them_is_left() {
+    let bearer = |value: &str| key(&key::bearer(), &[("authorization", value.as_bytes())]);
+    // printf %s secret-1 | sha256sum | cut -c1-32
+    let hash = some("f7e7c36e458e80e6b6a2c67d0a9ec09b");
+    assert_eq!(bearer("Bearer secret-1").map(|key| key.len()), Some(32));
+    assert_eq!(bearer("Bearer secret-1"), hash);
+    assert_eq!(bearer("bearer   secret-1"), hash);
+    assert_ne!(bearer("Bearer secret-2"), hash);
+    for other in ["Basic secret-1", "Bearer", "Bearer ", "Bearersecret-1", "secret-1", ""] {
+        assert_eq!(bearer(other), None, "{other}");
+    }
+    let field = key::api_key(HeaderName::from_static("x-api-key"));
+    assert_eq!(key(&field, &[("x-api-key", b"secret-1")]), hash);
+    assert_eq!(key(&field, &[("x-api-key", b"")]), None);
+    let shown = format!("{:?} {:?}", KeyText::default(), PeerAddr("10.0.0.1:1".parse().unwrap()));
+    assert_eq!(shown, "KeyText(<0 bytes>) PeerAddr(..)");
+}
+
+#[test]
+fn clients_are_charged_by_address_or_prefix() {
+    assert_eq!(key(&key::client_ip(), &[]), some("10.0.0.1"));
+    let mut six = request(&[]);
+    six.extensions_mut().insert(PeerAddr("[2001:db8::1:2:3:4]:1".parse().unwrap()));
+    assert_eq!(key_in(&key::client_ip(), &six), some("2001:db8::/64"));
+    six.extensions_mut().remove::<PeerAddr>();
+    assert_eq!(key_in(&key::client_ip(), &six), None);
+}
+
+#[test]
+fn paths_are_charged_by_template_and_never_as_they_are() {
+    let source =
+        key::path(["/users/me", "/users/{id}", "/users/{id}/posts", "/files/{*rest}", "/"])
+            .unwrap();
+    let at = |path: &str| {
+        let request = Request::get(path).body(()).unwrap();
+        key_in(&source, &request).unwrap()
+    };
+    for (path, template) in [
+        ("/", "/"),
+        ("/users/me", "/users/me"),
+        ("/users/42", "/users/{id}"),
+        ("/users/42?x=1", "/users/{id}"),
+        ("/users/42/posts", "/users/{id}/posts"),
+        ("/files/a/b/c", "/files/{*rest}"),
+        ("/files/a", "/files/{*rest}"),
+        ("/files/", "other"),
+        ("/files", "other"),
+        ("/users/", "other"),
+        ("/users/42/", "other"),
+        ("/users/42/posts/1", "other"),
+        ("//users/42", "other"),
+        ("/a/b", "other"),
+    ] {
+        assert_eq!(at(path), template, "{path}");
+    }
+    let error = |template: &str| key::path([template]).unwrap_err();
+    assert_eq!(error("users"), TemplateError::NoSlash("users".into()));
+    for template in ["/a{id}", "/{}", "/{*rest}/b", "/{id", "/{*}", "/{a{b}}"] {
+        assert_eq!(error(template), TemplateError::Parameter(template.into()));
+    }
+}
+
+#[test]
+fn parts_are_joined_like_the_parts_of_a_key() {
+    let source =
+        key::all_of().and(key::constant("rl")).and(key::header(USER)).and(key::client_ip());
+    let parts = KeyBuf::from_parts(["rl", "a:b%", "10.0.0.1"]);
+    assert_eq!(key(&source, &[("x-user", b"a:b%")]), some(parts.as_key().name()));
+    assert_eq!(key(&source, &[]), None, "one part is missing");
+    assert_eq!(key(&key::all_of(), &[]), None);
+}
+
+#[test]
+fn the_first_that_is_there_is_tagged_with_its_kind() {
+    let source = key::first_of().or("user", key::header(USER)).or("ip", key::client_ip());
+    assert_eq!(key(&source, &[("x-user", b"10.0.0.1")]), some("user:10.0.0.1"));
+    assert_eq!(key(&source, &[]), some("ip:10.0.0.1"));
+    assert_eq!(key(&source, &[("x-user", b"ip:10.0.0.1")]), some("user:ip%3A10.0.0.1"));
+}
+
+#[test]
+fn a_function_sees_the_head() {
+    let source = key::from_fn(|head| Some(format!("{} {}", head.method(), head.uri().path())));
+    assert_eq!(key(&source, &[]), some("GET /a/b"));
+    assert_eq!(key(&key::from_fn(|_| None), &[]), None);
+    assert_eq!(key(&key::from_fn(|_| Some(String::new())), &[]), None);
+}
+
+#[test]
+fn long_keys_are_folded_and_nobody_can_name_theirs_like_ours() {
+    let source = key::header(USER);
+    let longest = vec![b'x'; MAX_KEY_BYTES];
+    assert_eq!(key(&source, &[("x-user", &longest)]).unwrap().len(), MAX_KEY_BYTES);
+    let longer = vec![b'x'; MAX_KEY_BYTES + 1];
+    let folded = key(&source, &[("x-user", &longer)]).unwrap();
+    assert!(folded.starts_with("%sha256:") && folded.len() == 40, "{folded}");
+    for ours in ["%ip:10.0.0.1", "%shared:anonymous", folded.as_str()] {
+        let key = key(&source, &[("x-user", ours.as_bytes())]).unwrap();
+        assert!(key.starts_with("%sha256:") && key != ours, "{key}");
+    }
+    assert_eq!(key(&source, &[("x-user", b"%25")]), some("%25"));
+}
+
+#[test]
+fn a_missing_key_becomes_what_was_chosen() {
+    let request = request(&[]);
+    let clients = ClientAddress::peer();
+    let head = Head::of(&request, &clients);
+    let stand_in = |missing: Missing| {
+        missing.stand_in(&head).map(|key| key.map(|key| key.as_str().to_owned()))
+    };
+    assert_eq!(stand_in(Missing::default()), Ok(some("%ip:10.0.0.1")));
+    assert_eq!(stand_in(Missing::Skip), Ok(None));
+    assert_eq!(stand_in(Missing::BadRequest), Err(Unkeyed::BadRequest));
+    assert_eq!(stand_in(Missing::Unauthorized), Err(Unkeyed::Unauthorized));
+    assert_eq!(stand_in(Missing::Shared("anonymous".into())), Ok(some("%shared:anonymous")));
+    let nobody = Request::get("/").body(()).unwrap();
+    let head = Head::of(&nobody, &clients);
+    assert_eq!(Missing::default().stand_in(&head), Err(Unkeyed::NoPeer));
+}
+
+proptest! {
+    #[test]
+    fn different_parts_never_give_the_same_key(
+        a in prop::collection::vec("[a:%]{1,4}", 1..4),
+        b in prop::collection::vec("[a:%]{1,4}", 1..4),
+    ) {
+        let of = |parts: &[String]| {
+            let join = |all: key::AllOf, part: &String| all.and(key::constant(part.clone()));
+            key(&parts.iter().fold(key::all_of(), join), &[])
+        };
+        prop_assert_eq!(of(&a) == of(&b), a == b);
+    }
+
+    #[test]
+    fn every_value_of_a_header_gives_a_key_that_stores_take(
+        value in prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 1..2_000),
+    ) {
+        if let Some(key) = key(&key::header(USER), &[("x-user", &value)]) {
+            prop_assert!(tidegate::Key::new(&key).check().is_ok());
+        } else {
+            prop_assert!(value.trim_ascii().is_empty());
+        }
+    }
+}

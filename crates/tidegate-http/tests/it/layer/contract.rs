@@ -1,0 +1,140 @@
+//! What tower demands of a service: the one that was ready is the one that is called.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use axum::body::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use tidegate::guard::Guarded;
+use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate_http::key;
+use tidegate_http::layer::{LimitLayer, Limited};
+use tower::{Layer, Service, ServiceExt};
+
+use super::{engine, limiter};
+
+/// A service that holds a permit from being ready until it is called, and panics if it is called
+/// without one. A clone has none.
+#[derive(Debug, Default)]
+struct Strict {
+    has_permit: bool,
+    permits: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { has_permit: false, permits: self.permits.clone(), calls: self.calls.clone() }
+    }
+}
+
+impl Drop for Strict {
+    fn drop(&mut self) {
+        if self.has_permit {
+            self.permits.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Service<Request<()>> for Strict {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        if !self.has_permit {
+            self.has_permit = true;
+            self.permits.fetch_add(1, Ordering::SeqCst);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(self.has_permit, "called without having been ready");
+        self.has_permit = false;
+        self.permits.fetch_sub(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        ready(Ok(Response::new(Full::from("served"))))
+    }
+}
+
+/// Two requests on one service: one is served, the next is refused. Afterwards nobody holds a
+/// permit of the service inside.
+async fn serve_and_refuse(layer: LimitLayer) {
+    let strict = Strict::default();
+    let (permits, calls) = (strict.permits.clone(), strict.calls.clone());
+    let mut service: Limited<Strict> = layer.layer(strict);
+    let request = || Request::get("/").body(()).unwrap();
+    let first = service.ready().await.unwrap().call(request()).await.unwrap();
+    assert_eq!((first.status().as_u16(), calls.load(Ordering::SeqCst)), (200, 1));
+    assert_eq!(permits.load(Ordering::SeqCst), 0);
+    let second = service.ready().await.unwrap().call(request()).await.unwrap();
+    assert_eq!((second.status().as_u16(), calls.load(Ordering::SeqCst)), (429, 1));
+    assert_eq!(permits.load(Ordering::SeqCst), 0, "the refused one holds nothing back");
+    let third = service.clone().oneshot(request()).await.unwrap();
+    assert_eq!(third.status().as_u16(), 429);
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_called_if_the_store_answers_at_once() {
+    let (engine, _) = engine();
+    serve_and_refuse(LimitLayer::new().limit(limiter(&engine, "all", 1), key::constant("all")))
+        .await;
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_called_if_the_store_is_waited_for() {
+    let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    let slow = Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(1).build().unwrap();
+    let limit = engine.limiter("all", slow).unwrap();
+    serve_and_refuse(LimitLayer::new().limit(limit, key::constant("all"))).await;
+}
+
+#[tokio::test]
+async fn several_limits_are_decided_on_a_store_that_is_waited_for() {
+    let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    let slow = |capacity| Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(capacity);
+    let (a, b) = (slow(1).build().unwrap(), slow(5).build().unwrap());
+    let b = engine.limiter("b", b).unwrap();
+    let layer = LimitLayer::new()
+        .limit(engine.limiter("a", a).unwrap(), key::constant("all"))
+        .limit(b.clone(), key::constant("all"));
+    serve_and_refuse(layer).await;
+    assert_eq!(b.peek("all").cost(0).await.unwrap().remaining(), 4);
+}
+
+#[test]
+fn nothing_is_decided_before_the_service_is_called() {
+    let (engine, _) = engine();
+    let limit = limiter(&engine, "all", 1);
+    let layer = LimitLayer::new().limit(limit.clone(), key::constant("all"));
+    let mut service = layer.layer(Strict::default());
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    assert!(service.poll_ready(&mut cx).is_ready());
+    drop(service);
+    assert_eq!(super::left(&limit, "all"), 1);
+}
+
+#[test]
+#[should_panic(expected = "share one store")]
+fn limits_on_two_stores_are_a_mistake() {
+    let ((one, _), (other, _)) = (engine(), engine());
+    let _ = LimitLayer::new()
+        .limit(limiter(&one, "a", 1), key::client_ip())
+        .limit(limiter(&other, "b", 1), key::client_ip());
+}
+
+#[test]
+fn a_changed_copy_of_a_layer_leaves_the_other_as_it_was() {
+    let (engine, _) = engine();
+    let layer = LimitLayer::new().limit(limiter(&engine, "all", 1), key::client_ip());
+    let shadow = layer.clone().shadow();
+    assert!(format!("{shadow:?}").contains("shadow: true"));
+    assert!(format!("{layer:?}").contains("shadow: false"));
+}

@@ -1,0 +1,82 @@
+//! Bodies of refusals, member by member.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::{Limit, Outcome, Policy, Retry};
+use tidegate_http::field::{Report, RetryAfter};
+use tidegate_http::key::Unkeyed;
+use tidegate_http::problem::Problems;
+use tidegate_http::{Cause, Refusal};
+
+fn document(refusal: &Refusal<'_>) -> Value {
+    serde_json::from_slice(&Problems::default().document(refusal)).unwrap()
+}
+
+#[test]
+fn a_caller_over_its_limit_is_told_which_and_for_how_long() {
+    let policy = Policy::per_second(1).capacity(10).build().unwrap();
+    let (user, all) = (Limit::named("user", policy).unwrap(), Limit::named("all", policy).unwrap());
+    let wait = Retry::After(Duration::from_millis(1_500));
+    let reports = [
+        Report::of(&user, &Outcome::new(10, 0, None, Some(wait))),
+        Report::of(&all, &Outcome::new(10, 5, None, None)),
+    ];
+    let refusal = Refusal::new(Cause::Limit).limits(&reports).retry(RetryAfter::of(wait));
+    assert_eq!(
+        document(&refusal),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Quota exceeded",
+            "status": 429,
+            "detail": "The request is over the limit for now; nothing was charged.",
+            "violated-policies": ["user"],
+            "retry_after_ms": 1_500,
+            "limit": 10,
+            "remaining": 0,
+        })
+    );
+}
+
+#[test]
+fn back_pressure_says_its_level_and_reason() {
+    let refusal = Refusal::new(Cause::BackPressure).at("backpressure", "queue_depth");
+    let document = document(&refusal);
+    assert_eq!(
+        document["type"],
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    );
+    assert_eq!(document["status"], 503);
+    assert_eq!(
+        (&document["level"], &document["reason"]),
+        (&json!("backpressure"), &json!("queue_depth"))
+    );
+    assert!(document.get("retry_after_ms").is_none() && document.get("limit").is_none());
+}
+
+#[test]
+fn types_can_be_chosen() {
+    let problems = Problems::default().quota_exceeded("about:blank").reduced_capacity("urn:x:busy");
+    let kind = |cause| {
+        let body: Value = serde_json::from_slice(&problems.document(&Refusal::new(cause))).unwrap();
+        body["type"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(kind(Cause::Limit), "about:blank");
+    assert_eq!(kind(Cause::Store), "urn:x:busy");
+    assert_eq!(kind(Cause::Unkeyed(Unkeyed::NoPeer)), "urn:tidegate:problem:no-peer");
+}
+
+#[test]
+fn each_cause_has_its_status() {
+    for (cause, status) in [
+        (Cause::Limit, 429),
+        (Cause::BackPressure, 503),
+        (Cause::Store, 503),
+        (Cause::Unkeyed(Unkeyed::BadRequest), 400),
+        (Cause::Unkeyed(Unkeyed::Unauthorized), 401),
+        (Cause::Unkeyed(Unkeyed::NoPeer), 500),
+    ] {
+        assert_eq!(cause.status(), status);
+        assert_eq!(document(&Refusal::new(cause))["status"], status);
+    }
+}

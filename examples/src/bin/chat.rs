@@ -1,0 +1,118 @@
+//! A chat server on WebSockets with limits per user, room and type, and a client that meets them.
+//!
+//! `cargo run -p tidegate-examples --bin chat`
+#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::net::SocketAddr;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::{ConnectInfo, Query, State};
+use axum::response::Response;
+use axum::routing::any;
+use futures_util::{SinkExt as _, StreamExt as _};
+use serde::Deserialize;
+use tidegate::{Engine, Policy};
+use tidegate_ws::{Gate, Identity, KeyParts, Peer, Rule, Verdict, key_per_user_per_type};
+use tokio::net::TcpListener;
+use tokio_tungstenite::tungstenite;
+
+/// Who is connected, and to which room. A real server takes the user from a session.
+#[derive(Deserialize)]
+struct Member {
+    user: String,
+    room: String,
+}
+
+impl Identity for Member {
+    fn user(&self) -> Option<&str> {
+        Some(&self.user)
+    }
+}
+
+/// Three limits that every message must pass together: what is refused by one costs nothing of the
+/// others.
+fn gate() -> Result<Gate<Member>> {
+    let engine = Engine::new();
+    let user = engine.limiter("user", Policy::per_second(1).capacity(5).build()?)?;
+    let room = engine.limiter("room", Policy::per_second(1).capacity(12).build()?)?;
+    let images = engine.limiter("images", Policy::per_minute(2).capacity(2).build()?)?;
+    let gate = Gate::for_types(["Say", "Typing", "Image"])
+        .limit(Rule::<Member>::new(user).key(key_per_user_per_type))
+        .limit(
+            Rule::<Member>::new(room).key(|context| KeyParts::from(["room", &context.data().room])),
+        )
+        .limit(Rule::<Member>::new(images).when(|context| context.message_type() == "Image"))
+        .max_payload(64 * 1024)
+        .on_limit_exceeded(|info| {
+            println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit)
+        })
+        .build()?;
+    Ok(gate)
+}
+
+async fn enter(
+    State(gate): State<Gate<Member>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Query(member): Query<Member>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    upgrade.on_upgrade(move |socket| talk(gate, member, peer, socket))
+}
+
+async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: WebSocket) {
+    let mut connection = gate.connect(Peer::new(member).ip(peer.ip()));
+    while let Some(Ok(message)) = socket.recv().await {
+        let verdict = match &message {
+            Message::Text(text) => connection.ingress(text.as_str()).await,
+            Message::Binary(bytes) => connection.ingress(bytes).await,
+            _ => continue,
+        };
+        let answer = match verdict {
+            // A real server would send it to all members of the room.
+            Ok(Verdict::Accepted(_token)) => Some(Message::text(r#"{"type":"Delivered"}"#)),
+            Ok(Verdict::Refused(refusal)) => {
+                refusal.into_answer().into_message(Message::text, |code, reason| {
+                    Message::Close(Some(CloseFrame { code, reason: reason.into() }))
+                })
+            }
+            Err(_) => break,
+        };
+        if let Some(answer) = answer
+            && socket.send(answer).await.is_err()
+        {
+            break;
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let router = Router::new().route("/chat", any(enter)).with_state(gate()?);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let server = tokio::spawn(async move { axum::serve(listener, service).await });
+
+    say(address, "alice", "Say", 6).await?;
+    say(address, "bob", "Say", 4).await?;
+    say(address, "bob", "Image", 3).await?;
+    say(address, "carol", "Typing", 3).await?;
+    server.abort();
+    Ok(())
+}
+
+/// Sends messages of one type as fast as they are answered, and shows the answers.
+async fn say(address: SocketAddr, user: &str, kind: &str, times: usize) -> Result<()> {
+    let url = format!("ws://{address}/chat?user={user}&room=lobby");
+    let (mut socket, _) = tokio_tungstenite::connect_async(url).await?;
+    for number in 1..=times {
+        let text = serde_json::json!({ "type": kind, "payload": { "text": "hello" } });
+        socket.send(tungstenite::Message::text(text.to_string())).await?;
+        let answer = socket.next().await.context("the server hung up")??;
+        println!("{user} {kind} {number}: {}", answer.to_text()?);
+    }
+    socket.close(None).await?;
+    Ok(())
+}

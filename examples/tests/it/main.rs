@@ -1,0 +1,66 @@
+//! Every example runs to its end and shows what it says.
+
+use std::process::Command;
+
+/// What a program prints.
+fn shown(program: &str) -> String {
+    let output = Command::new(program).output().expect("the example starts");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} failed: {errors}");
+    String::from_utf8(output.stdout).expect("an example prints text")
+}
+
+fn assert_in_order(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
+        let Some((_, after)) = rest.split_once(part) else {
+            panic!("{part:?} is missing, or too early, in:\n{text}");
+        };
+        rest = after;
+    }
+}
+
+#[test]
+fn the_axum_app_answers_until_its_limits_are_met() {
+    let text = shown(env!("CARGO_BIN_EXE_axum-app"));
+    assert_in_order(
+        &text,
+        &[
+            "GET / as alice: 200 OK",
+            "ratelimit-policy: \"all\";q=4;w=4",
+            "ratelimit: \"all\";r=3;t=1",
+            "GET / as alice: 429 Too Many Requests",
+            "retry-after: 1",
+            "quota-exceeded",
+            "GET /search/tides as alice: 200 OK",
+            "ratelimit-policy: \"search\";q=2;w=60",
+            "found something; 1 searches left",
+            "GET /search/tides as alice: 429 Too Many Requests",
+            "GET /search/tides as bob: 200 OK",
+        ],
+    );
+}
+
+#[test]
+fn the_tonic_service_tells_its_client_when_to_come_back() {
+    let text = shown(env!("CARGO_BIN_EXE_tonic-service"));
+    assert_in_order(&text, &["call 1: status 1", "call 3: status 1", "call 4: ResourceExhausted"]);
+    assert!(text.contains("come back in"), "{text}");
+}
+
+#[test]
+fn the_chat_limits_users_rooms_and_types() {
+    let text = shown(env!("CARGO_BIN_EXE_chat"));
+    assert_in_order(
+        &text,
+        &[
+            "alice Say 5: {\"type\":\"Delivered\"}",
+            "alice Say 6: {\"type\":\"ERROR\",\"payload\":{\"code\":\"RESOURCE_EXHAUSTED\"",
+            "bob Say 1: {\"type\":\"Delivered\"}",
+            "bob Image 2: {\"type\":\"Delivered\"}",
+            "bob Image 3: {\"type\":\"ERROR\",\"payload\":{\"code\":\"RESOURCE_EXHAUSTED\"",
+            "carol Typing 1: {\"type\":\"Delivered\"}",
+            "carol Typing 3: {\"type\":\"ERROR\",\"payload\":{\"code\":\"RESOURCE_EXHAUSTED\"",
+        ],
+    );
+}
