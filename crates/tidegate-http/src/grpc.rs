@@ -13,9 +13,12 @@
 //! | there is nobody to charge | INVALID_ARGUMENT, UNAUTHENTICATED, INTERNAL | none |
 
 mod client;
+mod method;
 mod status;
 
 pub use client::{CallError, retry_after};
+pub use method::PerMethod;
+pub(crate) use method::Table;
 pub use status::status;
 
 use http::header::{CONTENT_TYPE, HeaderMap};

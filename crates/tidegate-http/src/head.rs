@@ -87,6 +87,10 @@ impl<'a> Head<'a> {
         {
             return Some(peer.ip());
         }
+        #[cfg(feature = "tonic")]
+        if let Some(peer) = self.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+            return Some(peer.remote_addr()?.ip());
+        }
         None
     }
 }

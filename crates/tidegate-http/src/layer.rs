@@ -36,7 +36,9 @@
 //! - Bodies pass as they are: streams are not buffered, upgrades not touched.
 //! - A store that answers at once is asked without allocating; one that does not is waited for.
 
+mod admission;
 mod body;
+mod case;
 mod choice;
 mod decided;
 mod future;
@@ -49,6 +51,7 @@ mod served;
 mod service;
 mod settings;
 mod tab;
+mod tiers;
 mod troubles;
 
 use std::fmt;
@@ -57,6 +60,7 @@ use std::sync::Arc;
 use tidegate::{Limiter, Store};
 use tower_layer::Layer;
 
+pub use admission::AdmissionLayer;
 pub use body::Body;
 pub(crate) use choice::Choice;
 pub use decided::Decided;
@@ -64,7 +68,7 @@ pub use future::ResponseFuture;
 pub use rule::Rule;
 pub use served::{End, Served};
 pub use service::Limited;
-#[cfg(feature = "axum")]
+#[cfg(any(feature = "axum", feature = "tonic"))]
 pub(crate) use settings::Shared;
 use settings::{Settings, Spread};
 
@@ -197,7 +201,7 @@ impl LimitLayer {
         Arc::make_mut(&mut self.settings)
     }
 
-    #[cfg(feature = "axum")]
+    #[cfg(any(feature = "axum", feature = "tonic"))]
     pub(crate) fn into_shared(self) -> Shared {
         self.settings
     }

@@ -7,11 +7,17 @@
 //! - [`key`]: what a request is charged to.
 #![cfg_attr(feature = "tower", doc = "- [`layer`]: all of it as a tower layer.")]
 #![cfg_attr(feature = "axum", doc = "- [`route`]: a policy for each route of an axum router.")]
+#![cfg_attr(
+    feature = "tonic",
+    doc = "- [`grpc`]: the same for gRPC services, and for their clients."
+)]
 //!
 //! Nothing here decides: that is done by the limiters of [`tidegate`]. No key, address or
 //! credential is logged, shown by `Debug` or sent to anybody.
 
 pub mod field;
+#[cfg(feature = "tonic")]
+pub mod grpc;
 mod head;
 pub mod identity;
 pub mod key;

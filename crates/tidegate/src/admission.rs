@@ -53,7 +53,7 @@ use crate::limiter::Limiter;
 use crate::pacer::{Bank, StoreClock};
 use crate::terms::{Terms, Watch};
 
-use live::{Shared, Tiers};
+use live::{Live, Shared, Tiers};
 use pending::Pending;
 
 /// Three tiers at the door of a service. Cheap to clone; clones share everything.
@@ -159,12 +159,21 @@ impl<S: Store + ?Sized> Admission<S> {
     ) -> Result<Settlement, StoreError> {
         let live = self.shared.live.load_full();
         let client = caller.client_name(live.rules.missing_client);
-        let tiers = bill.charged.tiers().iter();
-        let corrections: SmallVec<[Correction<'_>; 2]> = tiers
-            .filter_map(|tier| admit::target(&live, *tier, &caller, client.as_deref()))
-            .map(|target| Correction { target, delta })
-            .collect();
+        let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
         self.engine.settle(&corrections, Some(&bill.receipt)).await
+    }
+
+    /// The same at once, if the store can without waiting for anything; else nothing has happened.
+    pub fn settle_now(
+        &self,
+        caller: Caller<'_>,
+        delta: i64,
+        bill: &Bill,
+    ) -> Option<Result<Settlement, StoreError>> {
+        let live = self.shared.live.load();
+        let client = caller.client_name(live.rules.missing_client);
+        let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
+        self.engine.settle(&corrections, Some(&bill.receipt)).at_once()
     }
 
     /// The rules in force.
@@ -227,6 +236,12 @@ impl<S: Store + ?Sized> Admission<S> {
                 Ok(Some(terms.clone()))
             }
         }
+    }
+
+    /// The engine, for its store and its clock.
+    #[must_use]
+    pub const fn engine(&self) -> &Engine<S> {
+        &self.engine
     }
 
     /// Switches all of it on, as it is from the start.
@@ -335,6 +350,21 @@ impl<S: Store + ?Sized> Admission<S> {
     pub fn allowed(&self) -> u64 {
         self.shared.allowed.load(Ordering::Relaxed)
     }
+}
+
+/// The corrections of everything that a bill has charged.
+fn corrections<'c>(
+    live: &'c Live,
+    caller: &'c Caller<'_>,
+    client: Option<&'c str>,
+    delta: i64,
+    bill: &Bill,
+) -> SmallVec<[Correction<'c>; 2]> {
+    let tiers = bill.charged.tiers().iter();
+    tiers
+        .filter_map(|tier| admit::target(live, *tier, caller, client))
+        .map(|target| Correction { target, delta })
+        .collect()
 }
 
 fn differs((terms, policy): &(Arc<Terms>, Policy)) -> bool {

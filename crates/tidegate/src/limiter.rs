@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy, Receipt,
-    Settlement, Store, WallTime,
+    Change, Charge, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
+    Receipt, Settlement, Store, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -193,13 +193,24 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     #[inline]
     pub fn spend<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Option<Outcome> {
+        self.spend_under(&self.terms.snapshot(self.wall()), key, cost)
+    }
+
+    /// The same under terms that the caller has taken, and may want to look at afterwards.
+    #[inline]
+    pub fn spend_under<'a>(
+        &self,
+        terms: &Snapshot,
+        key: impl Into<Key<'a>>,
+        cost: u64,
+    ) -> Option<Outcome> {
         let key = key.into();
-        if self.terms.on_calendar() || self.terms.queued().ahead_of(key).is_some() {
+        if self.terms.queued().ahead_of(key).is_some() {
             return None;
         }
-        let snapshot = self.terms.snapshot(WallTime::default());
         let mut outcomes = Outcomes::new();
-        let spent = self.engine.store().spend_now(&[snapshot.charge(key, cost)], &mut outcomes);
+        let charge = Charge { target: terms.target(key), cost };
+        let spent = self.engine.store().spend_now(&[charge], &mut outcomes);
         outcomes.first().copied().filter(|_| spent)
     }
 

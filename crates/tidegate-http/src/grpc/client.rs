@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn numbers_give_a_typed_error_and_anything_else_a_plain_one() {
-        let exhausted = |value| limited(with(Code::ResourceExhausted, &[("retry-after-ms", value)]));
+        let exhausted =
+            |value| limited(with(Code::ResourceExhausted, &[("retry-after-ms", value)]));
         assert_eq!(exhausted("1250"), Some(Duration::from_millis(1_250)));
         assert_eq!(exhausted("0"), Some(Duration::ZERO));
         assert_eq!(exhausted("99999999999999999999999"), Some(LONGEST));

@@ -37,6 +37,12 @@ impl<B> Body<B> {
     pub(super) const fn said(text: Bytes) -> Self {
         Self { kind: Kind::Said { text: Some(text) }, tab: None }
     }
+
+    /// Without content.
+    #[cfg(feature = "tonic")]
+    pub(super) const fn nothing() -> Self {
+        Self { kind: Kind::Said { text: None }, tab: None }
+    }
 }
 
 impl<B: http_body::Body> Body<B> {

@@ -14,6 +14,9 @@ pub(crate) enum Choice {
     /// By route.
     #[cfg(feature = "axum")]
     PerRoute(std::sync::Arc<crate::route::Table>),
+    /// By method of a gRPC service.
+    #[cfg(feature = "tonic")]
+    PerMethod(std::sync::Arc<crate::grpc::Table>),
 }
 
 impl Choice {
@@ -26,6 +29,8 @@ impl Choice {
             }
             #[cfg(feature = "axum")]
             Self::PerRoute(table) => table.settings(request),
+            #[cfg(feature = "tonic")]
+            Self::PerMethod(table) => table.settings(request.uri().path()),
         }
     }
 }

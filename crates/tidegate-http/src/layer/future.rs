@@ -7,18 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use tidegate::{Decision, StoreError};
 use tower_service::Service;
 
 use super::body::Body;
+use super::case::{Answer, Case};
 use super::pass::Pass;
-use super::render;
-use super::settings::{Case, Shared};
+use super::render::{self, Protocol};
+use super::settings::Shared;
 use crate::refusal::Refusal;
 
 /// A decision that the store must be waited for.
-pub(super) type Deciding =
-    Pin<Box<dyn Future<Output = (Case, Result<Decision, StoreError>)> + Send>>;
+pub(super) type Deciding = Pin<Box<dyn Future<Output = (Case, Answer)> + Send>>;
 
 /// A request that waits for its decision, with the service that was ready for it.
 pub(super) struct Waiting<S, ReqBody> {
@@ -84,7 +83,9 @@ where
                     let (case, answer) = ready!(asked.deciding.as_mut().poll(cx));
                     let Some(asked) = waiting.take() else { continue };
                     let Waiting { settings, mut ready, mut request, .. } = *asked;
-                    let refuse = |refusal: &Refusal<'_>| render::response(&settings, refusal);
+                    let protocol = Protocol::of(request.headers());
+                    let refuse =
+                        |refusal: &Refusal<'_>| render::response(&settings, protocol, refusal);
                     match settings.judge(case, answer, refuse) {
                         Ok(mut pass) => {
                             pass.enter(&mut request);

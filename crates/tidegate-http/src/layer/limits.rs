@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use tidegate::{Charge, Decision, MAX_CHARGES, Snapshot, StoreError, WallTime};
 
 use super::Served;
+use super::case::Answer;
 use super::rule::{Cost, Real, Rule};
 use crate::head::Head;
 use crate::key::{KeyText, Unkeyed};
@@ -96,14 +97,22 @@ impl Limits {
     }
 
     /// Decides if the store can do so without being waited for; else nothing has happened.
-    pub(super) fn decide_now(&self, charges: &[Charged]) -> Option<Result<Decision, StoreError>> {
+    #[inline]
+    pub(super) fn decide_now(&self, charges: &[Charged]) -> Option<Answer> {
         if let [one] = charges {
             let limiter = &self.rule(one).limiter;
-            return limiter.take(one.key.as_str()).cost(one.cost).at_once();
+            let terms = limiter.snapshot();
+            // Who settles nothing needs no receipt.
+            if !self.settles(charges) {
+                if let Some(outcome) = limiter.spend_under(&terms, one.key.as_str(), one.cost) {
+                    return Some(Answer::Spent(outcome, terms));
+                }
+            }
+            return limiter.take(one.key.as_str()).cost(one.cost).at_once().map(Answer::from);
         }
         let snapshots = self.snapshots(charges);
         let list = list(charges, &snapshots);
-        self.rule(charges.first()?).limiter.engine().take(&list).at_once()
+        self.rule(charges.first()?).limiter.engine().take(&list).at_once().map(Answer::from)
     }
 
     /// Decides, waiting for the store.

@@ -1,22 +1,61 @@
-//! A refusal as an HTTP response.
+//! A refusal as a response, in the protocol of the request.
 
-use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE,
+};
 use http::{Response, StatusCode};
 
 use super::body::Body;
 use super::settings::Settings;
-use crate::problem;
 use crate::refusal::Refusal;
 
-/// The response to a request that is refused: a problem document that no cache may keep.
-pub(super) fn response<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
+/// How to say no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// With a status and a problem document.
+    Http,
+    /// With trailers alone.
+    #[cfg(feature = "tonic")]
+    Grpc,
+}
+
+impl Protocol {
+    #[inline]
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        #[cfg(feature = "tonic")]
+        if crate::grpc::is_call(headers) {
+            return Self::Grpc;
+        }
+        let _ = headers;
+        Self::Http
+    }
+}
+
+/// The response to a request that is refused.
+pub(super) fn response<B>(
+    settings: &Settings,
+    protocol: Protocol,
+    refusal: &Refusal<'_>,
+) -> Response<Body<B>> {
+    match protocol {
+        Protocol::Http => problem(settings, refusal),
+        #[cfg(feature = "tonic")]
+        Protocol::Grpc => {
+            let status = crate::grpc::status(refusal);
+            status.into_http::<bytes::Bytes>().map(|_| Body::nothing())
+        }
+    }
+}
+
+/// A problem document that no cache may keep.
+fn problem<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
     let document = settings.problems.document(refusal);
     let length = document.len();
     let mut response = Response::new(Body::said(document.into()));
     *response.status_mut() = refusal.cause().status();
     let headers = response.headers_mut();
     headers.reserve(8);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::CONTENT_TYPE));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(crate::problem::CONTENT_TYPE));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if refusal.cause().status() == StatusCode::UNAUTHORIZED {

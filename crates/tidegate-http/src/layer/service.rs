@@ -6,15 +6,15 @@
 use std::mem;
 use std::task::{Context, Poll};
 
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use tower_service::Service;
 
 use super::Body;
+use super::case::Case;
 use super::choice::Choice;
 use super::future::{ResponseFuture, Waiting};
-use super::limits::Charges;
-use super::render;
-use super::settings::{Case, Shared, Step};
+use super::render::{self, Protocol};
+use super::settings::{Shared, Step};
 use crate::head::Head;
 use crate::refusal::Refusal;
 
@@ -49,13 +49,13 @@ where
         let Some(settings) = choice.settings(&request) else {
             return ResponseFuture::serving(inner, request, None);
         };
-        let refuse = |refusal: &Refusal<'_>| render::response(settings, refusal);
-        let bodiless = *request.method() == Method::HEAD;
-        let mut case = Case { charges: Charges::new(), bodiless };
+        let protocol = Protocol::of(request.headers());
+        let refuse = |refusal: &Refusal<'_>| render::response(settings, protocol, refusal);
+        let mut case = Case::of(&request);
         let verdict = match settings.first_step(&Head::of(&request, &settings.clients), &mut case) {
             Step::Free => return ResponseFuture::serving(inner, request, None),
             Step::Refuse(unkeyed) => settings.unkeyed(unkeyed, refuse),
-            Step::Decide => match settings.limits.decide_now(&case.charges) {
+            Step::Decide => match settings.decide_now(&case) {
                 Some(answer) => settings.judge(case, answer, refuse),
                 None => return wait(settings, case, inner, request),
             },
@@ -86,7 +86,7 @@ where
 {
     let asked = settings.clone();
     let deciding = Box::pin(async move {
-        let answer = asked.limits.decide(&case.charges).await;
+        let answer = asked.decide(&case).await;
         (case, answer)
     });
     let (settings, ready) = (settings.clone(), give_up(inner));

@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
 use smallvec::SmallVec;
+use tidegate::admission::Tier;
 use tidegate::guard::NotAsked;
-use tidegate::{Decision, FailureRule, Grant, Outcome, Retry, Snapshot, StoreError, WallTime};
+use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError, WallTime};
 
+use super::case::{Answer, Case};
 use super::decided::Decided;
-use super::limits::{Charged, Charges, Limits};
+use super::limits::{Charged, Limits};
 use super::pass::Pass;
 use super::policy_line::PolicyLine;
-use super::tab::{Tab, holds_slots};
+use super::tab::{Owed, Tab, holds_slots};
+use super::tiers::{Said, Tiers};
 use super::troubles::Troubles;
 use crate::field::{Fields, Report, RetryAfter, Styles};
 use crate::head::Head;
@@ -30,6 +33,8 @@ pub(super) type Exempt = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub(super) limits: Limits,
+    /// An admission in place of limits.
+    pub(super) tiers: Option<Tiers>,
     pub(super) clients: ClientAddress,
     pub(super) styles: Styles,
     pub(super) problems: Problems,
@@ -39,18 +44,11 @@ pub(crate) struct Settings {
     pub(super) browsers: bool,
     pub(super) spread: Option<Spread>,
     pub(super) troubles: Arc<Troubles>,
-    policies: PolicyLine,
+    pub(super) policies: PolicyLine,
 }
 
 /// The settings, shared by all services of a layer.
 pub(crate) type Shared = Arc<Settings>;
-
-/// A request on its way to a decision.
-pub(super) struct Case {
-    pub(super) charges: Charges,
-    /// Its answer has no content.
-    pub(super) bodiless: bool,
-}
 
 /// What to do with a request.
 pub(super) enum Step {
@@ -62,12 +60,23 @@ pub(super) enum Step {
     Refuse(Unkeyed),
 }
 
+/// What limits have decided, besides how each of them stands.
+#[derive(Clone, Copy)]
+struct Ruling {
+    retry: Option<Retry>,
+    degraded: Option<FailureRule>,
+}
+
 impl Settings {
     /// What is to be decided about a request.
     pub(super) fn first_step(&self, head: &Head<'_>, case: &mut Case) -> Step {
         if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
             tracing::debug!("a request is charged nothing, as it was chosen to be");
             return Step::Free;
+        }
+        if let Some(tiers) = &self.tiers {
+            case.asking = Some(tiers.asking(head));
+            return Step::Decide;
         }
         match self.limits.charges(head, &mut case.charges) {
             Ok(()) if case.charges.is_empty() => Step::Free,
@@ -92,34 +101,105 @@ impl Settings {
         Err(refuse(&Refusal::new(Cause::Unkeyed(unkeyed))))
     }
 
-    /// What becomes of a request that the store has answered about.
+    /// Decides if the store can do so without being waited for; else nothing has happened.
+    #[inline]
+    pub(super) fn decide_now(&self, case: &Case) -> Option<Answer> {
+        match (&self.tiers, &case.asking) {
+            (Some(tiers), Some(asking)) => tiers.decide_now(asking).map(Answer::from),
+            _ => self.limits.decide_now(&case.charges),
+        }
+    }
+
+    /// Decides, waiting for the store.
+    pub(super) async fn decide(&self, case: &Case) -> Answer {
+        match (&self.tiers, &case.asking) {
+            (Some(tiers), Some(asking)) => tiers.decide(asking).await.into(),
+            _ => self.limits.decide(&case.charges).await.into(),
+        }
+    }
+
+    /// What becomes of a request that was asked about.
     pub(super) fn judge<R>(
         self: &Arc<Self>,
         case: Case,
-        answer: Result<Decision, StoreError>,
+        answer: Answer,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         let decision = match answer {
-            Ok(decision) => decision,
-            Err(error) => return self.undecided(&error, refuse),
+            Answer::Spent(outcome, terms) => return self.spent(&case, &outcome, terms, refuse),
+            Answer::Decided(decision) => decision,
+            Answer::Said(said) => return self.admitted(case, said, refuse),
+            Answer::Failed(error) => return self.undecided(&error, refuse),
         };
-        // Most have one limit, and are spared the lists.
-        if let ([charged], [outcome]) = (&case.charges[..], decision.outcomes()) {
-            let terms = [self.limits.rule(charged).limiter.snapshot()];
-            let report = self.report(charged, &terms[0], outcome);
-            let verdict = self.verdict(&case, &terms, &[report], &decision, refuse);
-            let (pass, open) = verdict?;
-            return Ok(if open { self.keep_tab(pass, case, decision) } else { pass });
-        }
         let snapshots = self.limits.snapshots(&case.charges);
         let pairs = case.charges.iter().zip(&snapshots).zip(decision.outcomes());
         let reports: SmallVec<[Report<'_>; 4]> =
             pairs.map(|((charged, terms), outcome)| self.report(charged, terms, outcome)).collect();
-        let verdict = self.verdict(&case, &snapshots, &reports, &decision, refuse);
+        let ruling = Ruling { retry: decision.retry(), degraded: decision.degraded() };
+        let pass = self.ruled(&case, &snapshots, &reports, ruling, refuse);
+        let open = self.limits.settles(&case.charges) || holds_slots(&snapshots);
         drop(reports);
         drop(snapshots);
-        let (pass, open) = verdict?;
-        Ok(if open { self.keep_tab(pass, case, decision) } else { pass })
+        let mut pass = pass?;
+        if let (true, Some(grant)) = (open, decision.granted()) {
+            let owed = Owed::charges(self.clone(), case.charges, grant.receipt);
+            pass.tab = Some(Tab::open(Some(owed), None, case.bodiless));
+        }
+        Ok(pass)
+    }
+
+    /// The common case: one limit, and nothing to do when the response is over.
+    fn spent<R>(
+        &self,
+        case: &Case,
+        outcome: &Outcome,
+        terms: Snapshot,
+        refuse: impl FnOnce(&Refusal<'_>) -> R,
+    ) -> Result<Pass, R> {
+        let Some(charged) = case.charges.first() else { return Ok(Pass::default()) };
+        let terms = [terms];
+        let report = self.report(charged, &terms[0], outcome);
+        let ruling = Ruling { retry: outcome.retry, degraded: None };
+        self.ruled(case, &terms, &[report], ruling, refuse)
+    }
+
+    /// What becomes of a request that an admission has spoken about.
+    fn admitted<R>(
+        self: &Arc<Self>,
+        case: Case,
+        said: Said,
+        refuse: impl FnOnce(&Refusal<'_>) -> R,
+    ) -> Result<Pass, R> {
+        let standing = said.standing.iter();
+        let reports: SmallVec<[Report<'_>; 2]> =
+            standing.map(|(limit, outcome)| Report::of(limit, outcome)).collect();
+        if let Some((tier, reason, retry)) = said.rejected {
+            let cause = match (tier, said.degraded) {
+                (Tier::Backpressure, _) => Cause::BackPressure,
+                (_, Some(FailureRule::Closed)) => Cause::Store,
+                _ => Cause::Limit,
+            };
+            let refusal = Refusal::new(cause)
+                .limits(&reports)
+                .retry(self.hint(Some(retry)))
+                .at(tier.as_str(), reason.as_str());
+            return Err(refuse(&refusal));
+        }
+        if let Some((tier, _)) = said.shadowed {
+            tracing::info!(level = tier.as_str(), "a request is let in: shadow");
+        }
+        let fields = self.fields(&reports);
+        let retry = said.shadowed.map(|(_, retry)| retry);
+        let decided =
+            (self.expose || retry.is_some()).then(|| Decided::new(&reports, retry, said.degraded));
+        drop(reports);
+        let owed = match (case.asking, said.bill) {
+            (Some(asking), Some(bill)) => Some(Owed::admission(self.clone(), asking, bill)),
+            _ => None,
+        };
+        let open = owed.is_some() || said.in_flight.is_some();
+        let tab = open.then(|| Tab::open(owed, said.in_flight, case.bodiless));
+        Ok(Pass { fields, tab, decided })
     }
 
     fn report<'t>(&self, charged: &Charged, terms: &'t Snapshot, outcome: &Outcome) -> Report<'t> {
@@ -130,16 +210,16 @@ impl Settings {
         }
     }
 
-    /// What goes with a request, and whether its tab is kept open; or the refusal.
-    fn verdict<R>(
+    /// What goes with a request that limits have decided on; or the refusal.
+    fn ruled<R>(
         &self,
         case: &Case,
         snapshots: &[Snapshot],
         reports: &[Report<'_>],
-        decision: &Decision,
+        ruling: Ruling,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
-    ) -> Result<(Pass, bool), R> {
-        let (retry, degraded) = (decision.retry(), decision.degraded());
+    ) -> Result<Pass, R> {
+        let Ruling { retry, degraded } = ruling;
         if retry.is_some() && !self.shadow {
             let cause = match degraded {
                 Some(FailureRule::Closed) => Cause::Store,
@@ -160,16 +240,7 @@ impl Settings {
             self.fields_with(reports, policy)
         };
         let decided = (self.expose || self.shadow).then(|| Decided::new(reports, retry, degraded));
-        let open = self.limits.settles(&case.charges) || holds_slots(snapshots);
-        Ok((Pass { fields, tab: None, decided }, open))
-    }
-
-    /// Opens the tab of a request, with which something is done when its response is over.
-    fn keep_tab(self: &Arc<Self>, mut pass: Pass, case: Case, decision: Decision) -> Pass {
-        let open =
-            |grant: Grant| Tab::open(self.clone(), case.charges, grant.receipt, case.bodiless);
-        pass.tab = decision.granted().map(open);
-        pass
+        Ok(Pass { fields, tab: None, decided })
     }
 
     /// The fields that tell of these limits.
@@ -180,11 +251,8 @@ impl Settings {
 
     #[inline]
     fn fields_with(&self, reports: &[Report<'_>], policy: Option<HeaderValue>) -> Fields {
-        let wall = if self.styles.needs_wall_time() {
-            self.limits.wall_time()
-        } else {
-            WallTime::default()
-        };
+        let wall =
+            if self.styles.needs_wall_time() { self.wall_time() } else { WallTime::default() };
         let fields = Fields::with_policy(self.styles, reports, wall, policy);
         if self.browsers { fields.readable(self.styles) } else { fields }
     }
@@ -194,7 +262,7 @@ impl Settings {
         error: &StoreError,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
-        self.troubles.not_decided(self.limits.wall_time(), error);
+        self.troubles.not_decided(self.wall_time(), error);
         if self.shadow {
             return Ok(Pass::default());
         }
@@ -206,6 +274,14 @@ impl Settings {
             _ => None,
         };
         Err(refuse(&Refusal::new(Cause::Store).retry(self.hint(retry))))
+    }
+
+    /// The wall time by the clock of the store.
+    pub(super) fn wall_time(&self) -> WallTime {
+        match &self.tiers {
+            Some(tiers) => tiers.admission().engine().wall_time(),
+            None => self.limits.wall_time(),
+        }
     }
 
     fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {

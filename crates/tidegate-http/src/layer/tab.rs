@@ -8,16 +8,20 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use smallvec::SmallVec;
+use tidegate::admission::{Bill, InFlight};
 use tidegate::{Correction, Policy, Receipt, Snapshot, StoreError, Target};
 use tokio::runtime::Handle;
 
 use super::limits::{Charged, Charges};
 use super::served::{End, Served};
 use super::settings::Settings;
+use super::tiers::Asking;
 
 /// What is open for one request.
 pub(super) struct Tab {
     owed: Option<Owed>,
+    /// The request is pending as long as this lives.
+    _in_flight: Option<InFlight>,
     status: Option<StatusCode>,
     bytes: u64,
     /// The length of the content, if it is known.
@@ -27,28 +31,31 @@ pub(super) struct Tab {
 }
 
 /// What was charged, and where.
-struct Owed {
+pub(super) struct Owed {
     settings: Arc<Settings>,
-    charges: Charges,
-    receipt: Receipt,
+    to: Creditor,
 }
 
-/// What is still to be done when a response is over.
-#[derive(Clone, Copy)]
-struct Due {
-    settle: bool,
-    release: bool,
+/// Who was charged.
+enum Creditor {
+    Limits { charges: Charges, receipt: Receipt },
+    Admission { asking: Asking, bill: Bill },
 }
 
 impl Tab {
     pub(super) fn open(
-        settings: Arc<Settings>,
-        charges: Charges,
-        receipt: Receipt,
+        owed: Option<Owed>,
+        in_flight: Option<InFlight>,
         bodiless: bool,
     ) -> Box<Self> {
-        let owed = Some(Owed { settings, charges, receipt });
-        Box::new(Self { owed, status: None, bytes: 0, length: None, bodiless })
+        Box::new(Self {
+            owed,
+            _in_flight: in_flight,
+            status: None,
+            bytes: 0,
+            length: None,
+            bodiless,
+        })
     }
 
     /// There is a response.
@@ -84,85 +91,131 @@ impl Drop for Tab {
 }
 
 impl Owed {
+    pub(super) const fn charges(
+        settings: Arc<Settings>,
+        charges: Charges,
+        receipt: Receipt,
+    ) -> Self {
+        Self { settings, to: Creditor::Limits { charges, receipt } }
+    }
+
+    pub(super) const fn admission(settings: Arc<Settings>, asking: Asking, bill: Bill) -> Self {
+        Self { settings, to: Creditor::Admission { asking, bill } }
+    }
+
     fn settle(self, served: &Served) {
-        let limits = &self.settings.limits;
-        let snapshots = limits.snapshots(&self.charges);
-        let correction = |(charged, terms): (&Charged, &Snapshot)| match terms.limit().policy() {
-            // Slots are given back as a whole.
-            Policy::Concurrency(_) => 0,
-            _ => limits.real_cost(charged, served).map_or(0, |real| difference(real, charged.cost)),
-        };
-        let deltas: SmallVec<[i64; 2]> =
-            self.charges.iter().zip(&snapshots).map(correction).collect();
-        let mut due = Due {
-            settle: deltas.iter().any(|&delta| delta != 0),
-            release: holds_slots(&snapshots),
-        };
-        self.carry_out_now(&snapshots, &deltas, &mut due);
-        if !due.settle && !due.release {
+        let deltas = self.deltas(served);
+        if let Some(result) = self.carry_out_now(&deltas) {
+            self.told(result);
             return;
         }
-        drop(snapshots);
         match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { self.carry_out(&deltas, due).await })),
+            Ok(runtime) => drop(runtime.spawn(async move {
+                let result = self.carry_out(&deltas).await;
+                self.told(result);
+            })),
             Err(_) => self.settings.troubles.no_runtime(),
         }
     }
 
-    /// Does what is due as far as the store need not be waited for.
-    fn carry_out_now(&self, snapshots: &[Snapshot], deltas: &[i64], due: &mut Due) {
-        let Some(engine) = self.engine() else { return };
-        let corrections = self.corrections(snapshots, deltas);
-        if due.settle {
-            if let Some(answer) = engine.settle(&corrections, Some(&self.receipt)).at_once() {
-                due.settle = false;
-                self.told(answer.err());
+    /// By how much each charge differs from the real cost.
+    fn deltas(&self, served: &Served) -> SmallVec<[i64; 2]> {
+        match &self.to {
+            Creditor::Limits { charges, .. } => {
+                let limits = &self.settings.limits;
+                let snapshots = limits.snapshots(charges);
+                let delta = |(charged, terms): (&Charged, &Snapshot)| {
+                    match terms.limit().policy() {
+                        // Slots are given back as a whole.
+                        Policy::Concurrency(_) => 0,
+                        _ => limits
+                            .real_cost(charged, served)
+                            .map_or(0, |real| difference(real, charged.cost)),
+                    }
+                };
+                charges.iter().zip(&snapshots).map(delta).collect()
+            }
+            Creditor::Admission { asking, .. } => {
+                let tiers = self.settings.tiers.as_ref();
+                let real = tiers.and_then(|tiers| tiers.settle.as_ref()).map(|real| real(served));
+                let delta = real.map_or(0, |real| difference(real, asking.cost));
+                std::iter::once(delta).collect()
             }
         }
-        if due.release {
-            let targets = targets(&corrections);
-            if let Some(answer) = engine.release(&targets, &self.receipt).at_once() {
-                due.release = false;
-                self.told(answer.err());
+    }
+
+    /// Settles and gives back now if the store need not be waited for. A store that is waited for
+    /// is so for both, so that nothing is done twice.
+    fn carry_out_now(&self, deltas: &[i64]) -> Option<Result<(), StoreError>> {
+        let settles = deltas.iter().any(|&delta| delta != 0);
+        let (charges, receipt) = match &self.to {
+            Creditor::Limits { charges, receipt } => (charges, receipt),
+            Creditor::Admission { asking, bill } => {
+                let (Some(tiers), true) = (&self.settings.tiers, settles) else {
+                    return Some(Ok(()));
+                };
+                return Some(tiers.settle_now(asking, deltas[0], bill)?.map(drop));
             }
-        }
-    }
-
-    /// Does what is due.
-    async fn carry_out(&self, deltas: &[i64], due: Due) {
-        let snapshots = self.settings.limits.snapshots(&self.charges);
-        let Some(engine) = self.engine() else { return };
-        let corrections = self.corrections(&snapshots, deltas);
-        if due.settle {
-            self.told(engine.settle(&corrections, Some(&self.receipt)).await.err());
-        }
-        if due.release {
-            self.told(engine.release(&targets(&corrections), &self.receipt).await.err());
-        }
-    }
-
-    fn engine(&self) -> Option<&tidegate::Engine<dyn tidegate::Store>> {
-        let first = self.charges.first()?;
-        Some(self.settings.limits.rule(first).limiter.engine())
-    }
-
-    fn corrections<'a>(
-        &'a self,
-        snapshots: &'a [Snapshot],
-        deltas: &[i64],
-    ) -> SmallVec<[Correction<'a>; 2]> {
-        let of = |((charged, terms), delta): ((&'a Charged, &'a Snapshot), &i64)| Correction {
-            target: terms.target(charged.key.as_str()),
-            delta: *delta,
         };
-        self.charges.iter().zip(snapshots).zip(deltas).map(of).collect()
+        let snapshots = self.settings.limits.snapshots(charges);
+        let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
+        let corrections = corrections(charges, &snapshots, deltas);
+        if settles {
+            if let Err(error) = engine.settle(&corrections, Some(receipt)).at_once()? {
+                return Some(Err(error));
+            }
+        }
+        if holds_slots(&snapshots) {
+            if let Err(error) = engine.release(&targets(&corrections), receipt).at_once()? {
+                return Some(Err(error));
+            }
+        }
+        Some(Ok(()))
     }
 
-    fn told(&self, error: Option<StoreError>) {
-        if let Some(error) = error {
-            self.settings.troubles.not_settled(self.settings.limits.wall_time(), &error);
+    async fn carry_out(&self, deltas: &[i64]) -> Result<(), StoreError> {
+        let settles = deltas.iter().any(|&delta| delta != 0);
+        let (charges, receipt) = match &self.to {
+            Creditor::Limits { charges, receipt } => (charges, receipt),
+            Creditor::Admission { asking, bill } => {
+                let (Some(tiers), true) = (&self.settings.tiers, settles) else { return Ok(()) };
+                return tiers.settle(asking, deltas[0], bill).await.map(drop);
+            }
+        };
+        let snapshots = self.settings.limits.snapshots(charges);
+        let Some(engine) = self.engine(charges) else { return Ok(()) };
+        let corrections = corrections(charges, &snapshots, deltas);
+        let mut settled = Ok(());
+        if settles {
+            settled = engine.settle(&corrections, Some(receipt)).await.map(drop);
+        }
+        if holds_slots(&snapshots) {
+            engine.release(&targets(&corrections), receipt).await?;
+        }
+        settled
+    }
+
+    fn engine(&self, charges: &Charges) -> Option<&tidegate::Engine<dyn tidegate::Store>> {
+        Some(self.settings.limits.rule(charges.first()?).limiter.engine())
+    }
+
+    fn told(&self, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            self.settings.troubles.not_settled(self.settings.wall_time(), &error);
         }
     }
+}
+
+fn corrections<'a>(
+    charges: &'a [Charged],
+    snapshots: &'a [Snapshot],
+    deltas: &[i64],
+) -> SmallVec<[Correction<'a>; 2]> {
+    let of = |((charged, terms), delta): ((&'a Charged, &'a Snapshot), &i64)| Correction {
+        target: terms.target(charged.key.as_str()),
+        delta: *delta,
+    };
+    charges.iter().zip(snapshots).zip(deltas).map(of).collect()
 }
 
 /// Whether any of these limits counts slots, which are to be given back.

@@ -1,0 +1,151 @@
+//! Admission in front of any HTTP service, as a tower layer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tidegate::Store;
+use tidegate::admission::Admission;
+use tower_layer::Layer;
+
+use super::choice::Choice;
+use super::served::Served;
+use super::service::Limited;
+use super::settings::Settings;
+use super::tiers::Tiers;
+use crate::field::Styles;
+use crate::head::Head;
+use crate::identity::ClientAddress;
+use crate::key::KeySource;
+use crate::problem::Problems;
+
+/// Three tiers in front of a service: what is pending, the client, its organization. A request is
+/// pending until its response is over.
+///
+/// ```
+/// use http::{HeaderName, Request, Response};
+/// use http_body_util::Full;
+/// use tidegate::Engine;
+/// use tidegate::admission::{Admission, Rules};
+/// use tidegate_http::key;
+/// use tidegate_http::layer::AdmissionLayer;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let admission = Admission::new(&Engine::new(), Rules::default())?;
+/// let layer = AdmissionLayer::new(admission.clone())
+///     .organization(key::header(HeaderName::from_static("x-organization")))
+///     .client(key::api_key(HeaderName::from_static("x-api-key")));
+///
+/// let handler = service_fn(|_: Request<()>| async {
+///     Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::from("hello")))
+/// });
+/// let service = ServiceBuilder::new().layer(layer).service(handler);
+/// let request = Request::get("/").header("x-organization", "acme").header("x-api-key", "k").body(())?;
+/// let response = service.oneshot(request).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""client";r=99;t=1, "organization";r=999;t=1"#);
+/// assert_eq!(admission.pending(), 1);
+/// drop(response);
+/// assert_eq!(admission.pending(), 0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A rejection under back-pressure has status 503, by a bucket 429; both tell `level` and
+/// `reason` in their problem document. Rules, shadow mode and the allow-list are those of the
+/// admission, and change with it.
+#[derive(Clone)]
+#[must_use]
+pub struct AdmissionLayer {
+    settings: Arc<Settings>,
+}
+
+impl AdmissionLayer {
+    /// Asks this admission about every request. Until somebody says how callers are known, only
+    /// back-pressure rejects any.
+    pub fn new(admission: impl Into<Admission<dyn Store>>) -> Self {
+        let settings =
+            Settings { tiers: Some(Tiers::new(admission.into())), ..Settings::default() };
+        Self { settings: Arc::new(settings) }
+    }
+
+    /// How the organization of a request is known. One without is asked no such tier.
+    pub fn organization(mut self, key: impl KeySource + 'static) -> Self {
+        self.tiers(|tiers| tiers.know_organization(key));
+        self
+    }
+
+    /// How the client of a request is known. One without is asked no such tier; to ask by address
+    /// instead, join the two with [`first_of`](crate::key::first_of).
+    pub fn client(mut self, key: impl KeySource + 'static) -> Self {
+        self.tiers(|tiers| tiers.know_client(key));
+        self
+    }
+
+    /// What a request costs in both tiers, instead of 1.
+    pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.tiers(|tiers| tiers.cost = Some(Arc::new(cost)));
+        self
+    }
+
+    /// What a request has really cost, told when its response is over; see
+    /// [`LimitLayer::settle`](super::LimitLayer::settle).
+    pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
+        self.tiers(|tiers| tiers.settle = Some(Arc::new(real)));
+        self
+    }
+
+    /// How callers are told of limits.
+    pub fn headers(mut self, styles: impl Into<Styles>) -> Self {
+        self.change().styles = styles.into();
+        self
+    }
+
+    /// How the address of a client is found.
+    pub fn client_address(mut self, clients: ClientAddress) -> Self {
+        self.change().clients = clients;
+        self
+    }
+
+    /// The types of problem documents.
+    pub fn problems(mut self, problems: Problems) -> Self {
+        self.change().problems = problems;
+        self
+    }
+
+    /// Puts the decision into the extensions of every request as [`Decided`](super::Decided).
+    pub fn expose(mut self) -> Self {
+        self.change().expose = true;
+        self
+    }
+
+    /// Lets pages of other origins read the fields, by `Access-Control-Expose-Headers`.
+    pub fn readable_by_browsers(mut self) -> Self {
+        self.change().browsers = true;
+        self
+    }
+
+    fn change(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+
+    fn tiers(&mut self, change: impl FnOnce(&mut Tiers)) {
+        if let Some(tiers) = &mut self.change().tiers {
+            change(tiers);
+        }
+    }
+}
+
+impl<S> Layer<S> for AdmissionLayer {
+    type Service = Limited<S>;
+
+    fn layer(&self, inner: S) -> Limited<S> {
+        Limited::new(inner, Choice::Same(self.settings.clone()))
+    }
+}
+
+impl fmt::Debug for AdmissionLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmissionLayer").finish_non_exhaustive()
+    }
+}

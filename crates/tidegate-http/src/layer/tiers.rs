@@ -1,0 +1,166 @@
+//! Three tiers as what a layer decides on: an admission, and who its callers are.
+//!
+//! This is the only place that asks an admission. It knows nothing of responses.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate::admission::{Admission, Bill, Caller, InFlight, Reason, Rejection, Tier, Verdict};
+use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, Store, StoreError};
+
+use super::rule::{Cost, Real};
+use crate::head::Head;
+use crate::key::{KeySource, KeyText};
+
+/// An admission at the door, and how its callers are known.
+#[derive(Clone)]
+pub(super) struct Tiers {
+    admission: Admission<dyn Store>,
+    organization: Option<Arc<dyn KeySource>>,
+    client: Option<Arc<dyn KeySource>>,
+    pub(super) cost: Option<Cost>,
+    pub(super) settle: Option<Real>,
+}
+
+/// Who asks to be let in.
+#[derive(Clone)]
+pub(super) struct Asking {
+    organization: Option<KeyText>,
+    client: Option<KeyText>,
+    pub(super) cost: u64,
+}
+
+/// How the bucket of each tier stands that was asked.
+pub(super) type Standing = SmallVec<[(Limit, Outcome); 2]>;
+
+/// What an admission said, on its own.
+pub(super) struct Said {
+    pub(super) standing: Standing,
+    pub(super) rejected: Option<(Tier, Reason, Retry)>,
+    /// It would be rejected, were the admission not in shadow.
+    pub(super) shadowed: Option<(Tier, Retry)>,
+    pub(super) degraded: Option<FailureRule>,
+    pub(super) in_flight: Option<InFlight>,
+    pub(super) bill: Option<Bill>,
+}
+
+impl Tiers {
+    pub(super) const fn new(admission: Admission<dyn Store>) -> Self {
+        Self { admission, organization: None, client: None, cost: None, settle: None }
+    }
+
+    pub(super) fn know_organization(&mut self, key: impl KeySource + 'static) {
+        self.organization = Some(Arc::new(key));
+    }
+
+    pub(super) fn know_client(&mut self, key: impl KeySource + 'static) {
+        self.client = Some(Arc::new(key));
+    }
+
+    pub(super) const fn admission(&self) -> &Admission<dyn Store> {
+        &self.admission
+    }
+
+    /// Who sends a request.
+    pub(super) fn asking(&self, head: &Head<'_>) -> Asking {
+        let key = |source: &Option<Arc<dyn KeySource>>| {
+            source.as_ref().and_then(|source| KeyText::of(&**source, head))
+        };
+        Asking {
+            organization: key(&self.organization),
+            client: key(&self.client),
+            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
+        }
+    }
+
+    /// Decides if the store can do so without being waited for; else nothing has happened.
+    pub(super) fn decide_now(&self, asking: &Asking) -> Option<Result<Said, StoreError>> {
+        let mut admit = self.admission.admit(asking.caller());
+        if self.settle.is_some() {
+            admit = admit.billed();
+        }
+        Some(admit.at_once()?.map(|verdict| self.said(verdict)))
+    }
+
+    /// Decides, waiting for the store.
+    pub(super) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
+        let mut admit = self.admission.admit(asking.caller());
+        if self.settle.is_some() {
+            admit = admit.billed();
+        }
+        Ok(self.said(admit.await?))
+    }
+
+    /// Settles now if the store can without being waited for; else nothing has happened.
+    pub(super) fn settle_now(
+        &self,
+        asking: &Asking,
+        delta: i64,
+        bill: &Bill,
+    ) -> Option<Result<Settlement, StoreError>> {
+        self.admission.settle_now(asking.caller(), delta, bill)
+    }
+
+    /// Settles, waiting for the store.
+    pub(super) async fn settle(
+        &self,
+        asking: &Asking,
+        delta: i64,
+        bill: &Bill,
+    ) -> Result<Settlement, StoreError> {
+        self.admission.settle(asking.caller(), delta, bill).await
+    }
+
+    fn said(&self, verdict: Verdict<'_>) -> Said {
+        match verdict {
+            Verdict::Admitted(pass) => Said {
+                standing: self.standing(pass.outcomes()),
+                rejected: None,
+                shadowed: pass.would_reject().map(|would| (would.tier, would.retry)),
+                degraded: pass.degraded(),
+                bill: pass.bill(),
+                in_flight: pass.into_in_flight(),
+            },
+            Verdict::Rejected(rejection) => self.rejected(&rejection),
+            // Verdicts may grow; one that is not known lets nobody in.
+            _ => Said {
+                standing: Standing::new(),
+                rejected: Some((Tier::Backpressure, Reason::QueueDepth, Retry::OnRelease)),
+                shadowed: None,
+                degraded: None,
+                in_flight: None,
+                bill: None,
+            },
+        }
+    }
+
+    fn rejected(&self, rejection: &Rejection<'_>) -> Said {
+        Said {
+            standing: self.standing(rejection.outcomes()),
+            rejected: Some((rejection.tier, rejection.reason, rejection.retry)),
+            shadowed: None,
+            degraded: rejection.degraded,
+            in_flight: None,
+            bill: None,
+        }
+    }
+
+    fn standing<'o>(&self, outcomes: impl Iterator<Item = (Tier, &'o Outcome)>) -> Standing {
+        let with_limit =
+            |(tier, outcome): (Tier, &Outcome)| Some((self.admission.limit(tier)?, *outcome));
+        outcomes.filter_map(with_limit).collect()
+    }
+}
+
+impl Asking {
+    fn caller(&self) -> Caller<'_> {
+        let mut caller = Caller::new().cost(self.cost);
+        if let Some(organization) = &self.organization {
+            caller = caller.organization(organization.as_str());
+        }
+        if let Some(client) = &self.client {
+            caller = caller.client(client.as_str());
+        }
+        caller
+    }
+}
