@@ -10,8 +10,8 @@ use tidegate_http::grpc::{CallError, PerMethod};
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
 use tokio::net::TcpListener;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -30,7 +30,8 @@ async fn main() -> Result<()> {
     let server = Server::builder().layer(limits).add_service(health);
     let server = tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
 
-    let mut client = HealthClient::connect(format!("http://{address}")).await?;
+    let channel = Channel::from_shared(format!("http://{address}"))?.connect().await?;
+    let mut client = HealthClient::new(channel);
     for number in 1..=4 {
         let request = HealthCheckRequest { service: String::new() };
         match client.check(request).await.map_err(CallError::from) {

@@ -1,5 +1,6 @@
 //! The layer over real sockets: a real server, a real client, and a clock that is moved by hand.
 
+mod admission;
 mod answers;
 mod contract;
 mod door;

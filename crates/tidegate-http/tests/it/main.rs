@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod fields;
+#[cfg(feature = "tonic")]
+mod grpc;
 mod identity;
 mod keys;
 #[cfg(feature = "axum")]

@@ -1,0 +1,211 @@
+//! gRPC over real sockets: a tonic server, a tonic client, and what the one tells the other.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderName;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tidegate::admission::{Admission, Rules};
+use tidegate::clock::ManualClock;
+use tidegate::{Engine, Limiter, MemoryStore, Policy};
+use tidegate_http::grpc::{CallError, PerMethod};
+use tidegate_http::key::{self, Missing};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, Limited, Rule};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Server};
+use tonic::{Code, Request, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt as _;
+use tower::Layer;
+
+/// A running server. It ends with the test.
+struct Service {
+    address: SocketAddr,
+    server: JoinHandle<()>,
+}
+
+impl Service {
+    async fn behind<L>(layer: L) -> Self
+    where
+        L: Layer<tonic::service::Routes, Service = Limited<tonic::service::Routes>>
+            + Clone
+            + Send
+            + 'static,
+    {
+        let (_, health) = tonic_health::server::health_reporter();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Server::builder().layer(layer).add_service(health);
+        let server = tokio::spawn(async move {
+            server.serve_with_incoming(TcpIncoming::from(listener)).await.unwrap();
+        });
+        Self { address, server }
+    }
+
+    async fn client(&self) -> HealthClient<Channel> {
+        let endpoint = Channel::from_shared(format!("http://{}", self.address)).unwrap();
+        HealthClient::new(endpoint.connect().await.unwrap())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn check(client: &mut HealthClient<Channel>, user: &str) -> Result<(), Status> {
+    let mut request = Request::new(HealthCheckRequest { service: String::new() });
+    request.metadata_mut().insert("x-user", user.parse().unwrap());
+    client.check(request).await.map(drop)
+}
+
+fn engine() -> (Engine, ManualClock) {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    (Engine::on(Arc::new(store)), clock)
+}
+
+fn limiter(engine: &Engine, name: &str, capacity: u64) -> Limiter {
+    engine.limiter(name, Policy::per_second(2).capacity(capacity).build().unwrap()).unwrap()
+}
+
+fn by_user(limiter: Limiter) -> LimitLayer {
+    LimitLayer::new().limit(limiter, key::header(HeaderName::from_static("x-user")))
+}
+
+#[tokio::test]
+async fn a_caller_over_its_limit_is_told_so_in_every_way_that_clients_look_at() {
+    let (engine, clock) = engine();
+    let service = Service::behind(by_user(limiter(&engine, "users", 2))).await;
+    let mut client = service.client().await;
+    check(&mut client, "alice").await.unwrap();
+    check(&mut client, "alice").await.unwrap();
+    clock.advance(Duration::from_micros(100));
+    let status = check(&mut client, "alice").await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "Rate limit exceeded"));
+    assert_eq!(status.metadata().get("retry-after-ms").unwrap(), "500");
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "500");
+    let details = status.get_error_details();
+    let hint = details.retry_info().unwrap().retry_delay;
+    assert_eq!(hint, Some(Duration::from_millis(500)));
+    let violation = &details.quota_failure().unwrap().violations[0];
+    assert_eq!((violation.quota_id.as_str(), violation.quota_value), ("users", 2));
+    match CallError::from(status) {
+        CallError::RateLimited { retry_after, .. } => {
+            assert_eq!(retry_after, Duration::from_millis(500));
+        }
+        other => panic!("{other}"),
+    }
+    check(&mut client, "bob").await.unwrap();
+    clock.advance(Duration::from_millis(500));
+    check(&mut client, "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn what_can_never_fit_is_a_failed_precondition_and_not_worth_a_retry() {
+    let (engine, _) = engine();
+    let layer = by_user(limiter(&engine, "users", 2)).cost(|_| 3);
+    let service = Service::behind(layer).await;
+    let status = check(&mut service.client().await, "alice").await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert_eq!(status.message(), "Operation cost exceeds rate limit capacity");
+    assert_eq!(status.metadata().get("retry-after-ms"), None);
+    assert_eq!(status.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
+    assert!(status.get_error_details().retry_info().is_none());
+    assert!(matches!(CallError::from(status), CallError::Other(_)));
+}
+
+#[tokio::test]
+async fn each_method_has_its_own_policy() {
+    let (engine, _) = engine();
+    let limits = PerMethod::new()
+        .method("/grpc.health.v1.Health/Check", by_user(limiter(&engine, "checks", 1)))
+        .service("/grpc.health.v1.Health", by_user(limiter(&engine, "health", 2)))
+        .otherwise(by_user(limiter(&engine, "rest", 9)));
+    let service = Service::behind(limits).await;
+    let mut client = service.client().await;
+    check(&mut client, "alice").await.unwrap();
+    assert_eq!(check(&mut client, "alice").await.unwrap_err().code(), Code::ResourceExhausted);
+    let watch = || {
+        let mut request = Request::new(HealthCheckRequest { service: String::new() });
+        request.metadata_mut().insert("x-user", "alice".parse().unwrap());
+        request
+    };
+    // A stream is let in as a whole; its messages are not charged.
+    let mut first = client.watch(watch()).await.unwrap().into_inner();
+    assert!(first.message().await.unwrap().is_some());
+    assert!(client.watch(watch()).await.is_ok());
+    assert_eq!(client.watch(watch()).await.unwrap_err().code(), Code::ResourceExhausted);
+}
+
+#[tokio::test]
+async fn back_pressure_is_resource_exhausted_with_its_level() {
+    let (engine, _) = engine();
+    let admission = Admission::new(&engine, Rules::default().backpressure(5)).unwrap();
+    admission.set_pending(12, Duration::from_secs(60));
+    let service = Service::behind(AdmissionLayer::new(admission.clone())).await;
+    let mut client = service.client().await;
+    let status = check(&mut client, "alice").await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted);
+    assert_eq!(status.metadata().get("retry-after-ms").unwrap(), "70");
+    let details = status.get_error_details();
+    let info = details.error_info().unwrap();
+    assert_eq!(
+        (info.reason.as_str(), info.metadata["level"].as_str()),
+        ("QUEUE_DEPTH", "backpressure")
+    );
+    admission.set_pending(5, Duration::from_secs(60));
+    check(&mut client, "alice").await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_without_a_key_are_told_what_is_missing() {
+    let (engine, _) = engine();
+    let rule = |missing| {
+        let user = key::header(HeaderName::from_static("x-token"));
+        LimitLayer::new().rule(Rule::new(limiter(&engine, "users", 2), user).missing(missing))
+    };
+    for (missing, code) in [
+        (Missing::BadRequest, Code::InvalidArgument),
+        (Missing::Unauthorized, Code::Unauthenticated),
+    ] {
+        let service = Service::behind(rule(missing)).await;
+        let status = check(&mut service.client().await, "alice").await.unwrap_err();
+        assert_eq!(status.code(), code);
+    }
+    // By default it is charged to its address, which tonic knows.
+    let service = Service::behind(rule(Missing::ChargeClient)).await;
+    let mut client = service.client().await;
+    check(&mut client, "alice").await.unwrap();
+    check(&mut client, "bob").await.unwrap();
+    assert_eq!(check(&mut client, "carol").await.unwrap_err().code(), Code::ResourceExhausted);
+}
+
+/// The answer is one frame of headers, so that a client's retry policy looks at the push-back.
+#[tokio::test]
+async fn a_refusal_is_headers_and_nothing_else() {
+    let (engine, _) = engine();
+    let service = Service::behind(by_user(limiter(&engine, "users", 1)).cost(|_| 9)).await;
+    let stream = TokioIo::new(TcpStream::connect(service.address).await.unwrap());
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream);
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::post("http://test/grpc.health.v1.Health/Check")
+        .header("content-type", "application/grpc")
+        .header("x-user", "alice")
+        .body(Empty::<bytes::Bytes>::new())
+        .unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["grpc-status"], "9");
+    assert_eq!(response.headers()["content-type"], "application/grpc");
+    let body = response.into_body().collect().await.unwrap();
+    assert!(body.trailers().is_none());
+    assert!(body.to_bytes().is_empty());
+}

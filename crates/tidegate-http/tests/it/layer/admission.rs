@@ -1,0 +1,198 @@
+//! Three tiers at the door: who is let in, what is pending, and what callers are told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use futures_util::stream;
+use http::{HeaderName, Method, StatusCode};
+use http_body_util::BodyExt;
+use serde_json::json;
+use tidegate::admission::{Admission, Caller, Mode, Rules, Tier};
+use tidegate::guard::Guarded;
+use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate_http::key;
+use tidegate_http::layer::{AdmissionLayer, Decided};
+use tokio::sync::Notify;
+
+use super::door::{Door, Reply};
+use super::engine;
+
+fn bucket(capacity: u64) -> Policy {
+    Policy::per_second(1).capacity(capacity).build().unwrap()
+}
+
+/// Callers by the headers `x-org` and `x-user`.
+fn layer(admission: impl Into<Admission<dyn Store>>) -> AdmissionLayer {
+    AdmissionLayer::new(admission)
+        .organization(key::header(HeaderName::from_static("x-org")))
+        .client(key::header(HeaderName::from_static("x-user")))
+}
+
+async fn ask(door: &Door, organization: &str, user: &str) -> Reply {
+    door.get("/", &[("x-org", organization), ("x-user", user)]).await
+}
+
+#[tokio::test]
+async fn a_caller_is_told_which_tier_rejects_it() {
+    let (engine, _) = engine();
+    let rules = Rules::default().client(bucket(2)).organization(bucket(3));
+    let admission = Admission::new(&engine, rules).unwrap();
+    let app = Router::new().route("/", get(|| async { "served" })).layer(layer(admission));
+    let door = Door::open(app).await;
+    let first = ask(&door, "acme", "alice").await;
+    assert_eq!(first.status, 200);
+    assert_eq!(
+        first.header("ratelimit-policy"),
+        Some(r#""client";q=2;w=2, "organization";q=3;w=3"#)
+    );
+    assert_eq!(first.header("ratelimit"), Some(r#""client";r=1;t=1, "organization";r=2;t=1"#));
+    assert_eq!(ask(&door, "acme", "alice").await.status, 200);
+
+    let by_client = ask(&door, "acme", "alice").await;
+    assert_eq!((by_client.status, by_client.header("retry-after")), (429, Some("1")));
+    assert_eq!(by_client.json()["level"], "client");
+    assert_eq!(by_client.json()["reason"], "tokens_exhausted");
+    assert_eq!(by_client.json()["violated-policies"], json!(["client"]));
+
+    assert_eq!(ask(&door, "acme", "bob").await.status, 200);
+    let by_organization = ask(&door, "acme", "carol").await;
+    assert_eq!(by_organization.status, 429);
+    assert_eq!(by_organization.json()["level"], "organization");
+    assert_eq!(ask(&door, "other", "alice").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_request_is_pending_until_its_response_is_over() {
+    let (engine, _) = engine();
+    let admission = Admission::new(&engine, Rules::none().backpressure(1)).unwrap();
+    let (go_on, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (inside, arrived) = (go_on.clone(), entered.clone());
+    let slow = get(move || async move {
+        arrived.notify_one();
+        inside.notified().await;
+        Body::from_stream(stream::iter([Ok::<_, std::io::Error>("ab"), Ok("cd")]))
+    });
+    let app = Router::new()
+        .route("/slow", slow)
+        .route("/", get(|| async { "served" }))
+        .layer(layer(admission.clone()));
+    let door = Door::open(app).await;
+    let asked = door.begin(Method::GET, "/slow", &[]);
+    let (response, ()) = tokio::join!(asked, async {
+        entered.notified().await;
+        assert_eq!(admission.pending(), 1);
+        let outside = admission.enter();
+        let rejected = door.get("/", &[]).await;
+        assert_eq!(rejected.status, 503);
+        assert_eq!(rejected.header("retry-after"), Some("1"));
+        assert_eq!(rejected.header("retry-after-ms"), Some("10"));
+        assert_eq!(
+            rejected.json(),
+            json!({
+                "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+                "title": "Temporarily reduced capacity",
+                "status": 503,
+                "detail": "The service has more to do than it can.",
+                "retry_after_ms": 10,
+                "level": "backpressure",
+                "reason": "queue_depth",
+            })
+        );
+        drop(outside);
+        assert_eq!(door.get("/", &[]).await.status, 200);
+        go_on.notify_one();
+    });
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "abcd");
+    assert_eq!(admission.pending(), 0);
+}
+
+#[tokio::test]
+async fn who_gives_up_is_no_longer_pending() {
+    let (engine, _) = engine();
+    let admission = Admission::new(&engine, Rules::default()).unwrap();
+    let entered = Arc::new(Notify::new());
+    let arrived = entered.clone();
+    let forever = get(move || async move {
+        arrived.notify_one();
+        std::future::pending::<&str>().await
+    });
+    let app = Router::new().route("/", forever).layer(layer(admission.clone()));
+    let door = Door::open(app).await;
+    tokio::select! {
+        _ = door.begin(Method::GET, "/", &[]) => unreachable!("nobody answers"),
+        () = entered.notified() => {}
+    }
+    // The client's connection goes with its future; the server notices when it does.
+    let gone = async {
+        while admission.pending() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn costs_are_settled_in_both_tiers() {
+    let (engine, _) = engine();
+    let rules = Rules::default().client(bucket(10)).organization(bucket(20));
+    let admission = Admission::new(&engine, rules).unwrap();
+    let app = Router::new()
+        .route("/", get(|| async { "0123456789" }))
+        .route("/failed", get(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
+        .layer(layer(admission.clone()).cost(|_| 8).settle(|served| {
+            if served.status().is_none_or(|status| status.is_server_error()) { 0 } else { 3 }
+        }));
+    let door = Door::open(app).await;
+    let callers = [("x-org", "acme"), ("x-user", "alice")];
+    let failed = door.get("/failed", &callers).await;
+    assert_eq!(failed.header("ratelimit"), Some(r#""client";r=2;t=8, "organization";r=12;t=8"#));
+    let served = door.get("/", &callers).await;
+    assert_eq!(served.header("ratelimit"), Some(r#""client";r=2;t=8, "organization";r=12;t=8"#));
+    let alice = Caller::new().organization("acme").client("alice");
+    for (tier, left) in [(Tier::Client, 7), (Tier::Organization, 17)] {
+        let key = admission.key(tier, alice).unwrap();
+        let limiter = admission.limiter(tier).unwrap();
+        assert_eq!(limiter.peek(&key).cost(0).now().remaining(), left);
+    }
+}
+
+#[tokio::test]
+async fn in_shadow_mode_the_handler_is_told() {
+    let (engine, _) = engine();
+    let rules = Rules::none().client(bucket(1)).mode(Mode::Shadow);
+    let admission = Admission::new(&engine, rules).unwrap();
+    let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
+    let app = Router::new().route("/", handler).layer(layer(admission).expose());
+    let door = Door::open(app).await;
+    assert_eq!(ask(&door, "acme", "alice").await.body, "false");
+    let shadowed = ask(&door, "acme", "alice").await;
+    assert_eq!((shadowed.status, &shadowed.body[..]), (200, &b"true"[..]));
+}
+
+#[tokio::test]
+async fn a_store_that_must_be_waited_for_admits_the_same() {
+    let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(guarded));
+    let hourly = Policy::per(1, Duration::from_secs(3_600)).capacity(2).build().unwrap();
+    let admission = Admission::new(&engine, Rules::default().client(hourly)).unwrap();
+    let app = Router::new()
+        .route("/", get(|| async { "served" }))
+        .layer(layer(admission.clone()).settle(|_| 0));
+    let door = Door::open(app).await;
+    for _ in 0..5 {
+        assert_eq!(ask(&door, "acme", "alice").await.status, 200, "given back each time");
+        let settled = async {
+            let key =
+                admission.key(Tier::Client, Caller::new().organization("acme").client("alice"));
+            let limiter = admission.limiter(Tier::Client).unwrap();
+            while limiter.peek(&key.clone().unwrap()).cost(0).await.unwrap().remaining() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), settled).await.unwrap();
+    }
+    assert_eq!(admission.pending(), 0);
+}
