@@ -7,6 +7,7 @@ use tidegate::{Engine, Policy};
 use tidegate_http::field::Styles;
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
+use tidegate_http::route::PerRoute;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
@@ -47,8 +48,10 @@ impl App {
         let router = Router::new().route("/", get(async || "ok"));
         Ok(match self {
             Self::Bare => router,
-            Self::Ours => router.layer(ours()?),
-            Self::OursSilent => router.layer(ours()?.headers(Styles::NONE)),
+            Self::Ours => router.layer(PerRoute::new().otherwise(ours()?)),
+            Self::OursSilent => {
+                router.layer(PerRoute::new().otherwise(ours()?.headers(Styles::NONE)))
+            }
             Self::Governor => {
                 let config =
                     GovernorConfigBuilder::default().per_second(1).burst_size(BURST).finish();

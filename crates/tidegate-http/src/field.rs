@@ -12,6 +12,7 @@ mod line;
 mod read;
 mod report;
 mod retry;
+mod scratch;
 mod structured;
 mod style;
 mod write;

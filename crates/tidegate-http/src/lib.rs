@@ -27,7 +27,6 @@ pub mod problem;
 mod refusal;
 #[cfg(feature = "axum")]
 pub mod route;
-mod scratch;
 
 pub use head::Head;
 pub use refusal::{Cause, Refusal};

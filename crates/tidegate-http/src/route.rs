@@ -35,15 +35,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use axum::extract::{FromRequestParts, MatchedPath, OptionalFromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
+use pin_project_lite::pin_project;
 use tower_layer::Layer;
+use tower_service::Service;
 
-use crate::layer::{Choice, Decided, LimitLayer, Limited, Shared};
+use crate::layer::{Choice, Decided, LimitLayer, Limited, ResponseFuture, Shared};
 
 /// A layer with a policy for each route.
 ///
@@ -118,10 +123,66 @@ impl Policies {
 }
 
 impl<S> Layer<S> for PerRoute {
-    type Service = Limited<S>;
+    type Service = LimitedRoute<S>;
 
-    fn layer(&self, inner: S) -> Limited<S> {
-        Limited::new(inner, Choice::PerRoute(self.0.clone()))
+    fn layer(&self, inner: S) -> LimitedRoute<S> {
+        LimitedRoute(Limited::new(inner, Choice::PerRoute(self.0.clone())))
+    }
+}
+
+/// A [`Limited`] service whose bodies are those of axum. Where nothing is to be done when a
+/// response is over its body is passed on as it is, which spares axum to box it once more.
+#[derive(Clone, Debug)]
+pub struct LimitedRoute<S>(Limited<S>);
+
+impl<S, B> Service<Request<B>> for LimitedRoute<S>
+where
+    S: Service<Request<B>, Response = Response> + Clone,
+{
+    type Response = Response;
+    type Error = S::Error;
+    type Future = RouteFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    #[inline]
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        RouteFuture { inner: self.0.call(request) }
+    }
+}
+
+pin_project! {
+    /// The response of a [`LimitedRoute`].
+    pub struct RouteFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        inner: ResponseFuture<S, B, axum::body::Body>,
+    }
+}
+
+impl<S, B> Future for RouteFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response>,
+{
+    type Output = Result<Response, S::Error>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = ready!(self.project().inner.poll(cx));
+        Poll::Ready(response.map(|response| response.map(axum::body::Body::from)))
+    }
+}
+
+impl<S, B> fmt::Debug for RouteFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RouteFuture").field(&self.inner).finish()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use http::HeaderValue;
 
-use crate::scratch::Scratch;
+use super::scratch::Scratch;
 
 /// Integers in structured fields have at most 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;

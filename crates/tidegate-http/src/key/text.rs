@@ -3,27 +3,59 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use arrayvec::ArrayString;
 use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use tidegate::MAX_KEY_BYTES;
 
 use super::KeySource;
 use crate::head::Head;
-use crate::scratch::Scratch;
 
 /// A key under construction. Not shown by `Debug`: keys name people.
 #[derive(Clone)]
-pub struct KeyText(Scratch<48>);
+pub struct KeyText(Text);
+
+/// On the stack as long as it fits.
+#[derive(Clone)]
+enum Text {
+    Here(ArrayString<48>),
+    There(String),
+}
+
+impl Text {
+    #[inline]
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Here(text) => text,
+            Self::There(text) => text,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, more: &str) {
+        match self {
+            Self::Here(text) => {
+                if text.try_push_str(more).is_err() {
+                    let mut whole = String::with_capacity(2 * (text.len() + more.len()));
+                    whole.push_str(text);
+                    whole.push_str(more);
+                    *self = Self::There(whole);
+                }
+            }
+            Self::There(text) => text.push_str(more),
+        }
+    }
+}
 
 impl Default for KeyText {
     fn default() -> Self {
-        Self(Scratch::new())
+        Self(Text::Here(ArrayString::new_const()))
     }
 }
 
 impl PartialEq for KeyText {
     fn eq(&self, other: &Self) -> bool {
-        self.0.bytes() == other.0.bytes()
+        self.as_str() == other.as_str()
     }
 }
 
@@ -38,44 +70,44 @@ impl KeyText {
         let mut key = Self::default();
         source.write(head, &mut key)?;
         // Ours begin with a `%` and a small letter. Escapes have digits there.
-        if matches!(key.0.bytes(), [b'%', b'a'..=b'z', ..]) {
+        if matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
             key.fold();
         }
         key.fold_if_long();
-        if key.0.is_empty() { None } else { Some(key) }
+        if key.is_empty() { None } else { Some(key) }
     }
 
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        // Only whole texts are ever pushed.
-        std::str::from_utf8(self.0.bytes()).unwrap_or_default()
+        self.0.as_str()
     }
 
     /// Whether nothing has been written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.as_str().is_empty()
     }
 
     /// Adds text as it is.
     pub fn push_str(&mut self, text: &str) {
-        self.0.push(text.as_bytes());
+        self.0.push(text);
     }
 
     /// Adds a part of a key of several, as [`KeyBuf::from_parts`](tidegate::KeyBuf::from_parts)
     /// does: parted by `:`, which is escaped inside of parts.
     pub fn push_part(&mut self, part: &str) {
-        if !self.0.is_empty() {
-            self.0.push(b":");
+        if !self.is_empty() {
+            self.push_str(":");
         }
-        for &byte in part.as_bytes() {
-            match byte {
-                b':' => self.push_str("%3A"),
-                b'%' => self.push_str("%25"),
-                byte => self.0.push(&[byte]),
-            }
+        // What needs no escape is taken whole.
+        let mut rest = part;
+        while let Some(special) = rest.find([':', '%']) {
+            self.push_str(&rest[..special]);
+            self.push_str(if rest[special..].starts_with(':') { "%3A" } else { "%25" });
+            rest = &rest[special + 1..];
         }
+        self.push_str(rest);
     }
 
     /// Adds the network of a client: an IPv4 address, or an IPv6 prefix with its length.
@@ -83,23 +115,9 @@ impl KeyText {
         use fmt::Write as _;
         match client.addr() {
             IpAddr::V4(address) => {
-                let mut text = [0; 15];
-                let mut end = 0;
-                for (index, octet) in address.octets().into_iter().enumerate() {
-                    if index > 0 {
-                        text[end] = b'.';
-                        end += 1;
-                    }
-                    for (least, digit) in
-                        [(100, octet / 100), (10, octet / 10 % 10), (0, octet % 10)]
-                    {
-                        if octet >= least {
-                            text[end] = b'0' + digit;
-                            end += 1;
-                        }
-                    }
-                }
-                self.0.push(&text[..end]);
+                let (bytes, length) = octets::written(address.octets());
+                // Digits and dots are text.
+                self.push_str(std::str::from_utf8(&bytes[..length]).unwrap_or_default());
             }
             // Writing to a text does not fail.
             IpAddr::V6(_) => drop(write!(self, "{client}")),
@@ -108,14 +126,20 @@ impl KeyText {
 
     /// Adds 128 bits of the SHA-256 of a secret, in hexadecimal digits.
     pub fn push_hash_of(&mut self, secret: &[u8]) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         for byte in &Sha256::digest(secret)[..16] {
-            self.0.push(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+            for digit in [byte >> 4, byte & 15] {
+                self.push_char(char::from_digit(digit.into(), 16).unwrap_or_default());
+            }
         }
     }
 
+    #[inline]
+    fn push_char(&mut self, char: char) {
+        self.push_str(char.encode_utf8(&mut [0; 4]));
+    }
+
     pub(super) fn fold_if_long(&mut self) {
-        if self.0.bytes().len() > MAX_KEY_BYTES {
+        if self.as_str().len() > MAX_KEY_BYTES {
             self.fold();
         }
     }
@@ -123,7 +147,69 @@ impl KeyText {
     fn fold(&mut self) {
         let whole = std::mem::take(self);
         self.push_str("%sha256:");
-        self.push_hash_of(whole.0.bytes());
+        self.push_hash_of(whole.as_str().as_bytes());
+    }
+}
+
+/// IPv4 addresses as texts, which most keys by address are.
+mod octets {
+    /// The digits of each octet and a dot, from the left, and how many bytes that is.
+    static WITH_DOT: [([u8; 4], u8); 256] = {
+        let mut all = [([b'.'; 4], 0); 256];
+        let mut octet: u8 = 0;
+        loop {
+            let (mut text, mut length) = ([b'.'; 4], 0);
+            let digits = [octet / 100, octet / 10 % 10, octet % 10];
+            let mut place = if octet < 10 {
+                2
+            } else if octet < 100 {
+                1
+            } else {
+                0
+            };
+            while place < 3 {
+                text[length] = b'0' + digits[place];
+                (length, place) = (length + 1, place + 1);
+            }
+            // At most three digits and a dot.
+            #[expect(clippy::cast_possible_truncation, reason = "four at most")]
+            let entry = (text, length as u8 + 1);
+            all[octet as usize] = entry;
+            if octet == u8::MAX {
+                break all;
+            }
+            octet += 1;
+        }
+    };
+
+    /// The text of an address, and its length.
+    #[inline]
+    pub(super) fn written(octets: [u8; 4]) -> ([u8; 16], usize) {
+        let (mut text, mut end) = ([0; 16], 0);
+        for octet in octets {
+            let (digits, length) = WITH_DOT[usize::from(octet)];
+            // What is too much is written over by the next.
+            if let Some(room) = text.get_mut(end..end + 4) {
+                room.copy_from_slice(&digits);
+            }
+            end += usize::from(length);
+        }
+        (text, end - 1)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::net::Ipv4Addr;
+
+        #[test]
+        fn addresses_are_written_as_everybody_writes_them() {
+            for octet in 0..=u8::MAX {
+                let octets = [octet, 255 - octet, octet / 2, octet];
+                let (text, length) = super::written(octets);
+                let expected = Ipv4Addr::from(octets).to_string();
+                assert_eq!(&text[..length], expected.as_bytes());
+            }
+        }
     }
 }
 
@@ -136,6 +222,6 @@ impl fmt::Write for KeyText {
 
 impl fmt::Debug for KeyText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyText(<{} bytes>)", self.0.bytes().len())
+        write!(f, "KeyText(<{} bytes>)", self.as_str().len())
     }
 }

@@ -45,6 +45,18 @@ impl<B> Body<B> {
     }
 }
 
+#[cfg(feature = "axum")]
+impl From<Body<axum::body::Body>> for axum::body::Body {
+    /// A body on whose end nobody waits is handed over as it is, without another box around it.
+    fn from(body: Body<Self>) -> Self {
+        match body {
+            Body { kind: Kind::Served { body }, tab: None } => body,
+            Body { kind: Kind::Said { text }, .. } => text.map_or_else(Self::empty, Self::from),
+            body => Self::new(body),
+        }
+    }
+}
+
 impl<B: http_body::Body> Body<B> {
     /// The body of a service, on whose end somebody may wait.
     pub(super) fn served(body: B, tab: Option<Box<Tab>>) -> Self {

@@ -1,11 +1,11 @@
 //! Bytes under construction: on the stack as long as they fit, else in a vector.
 //!
-//! Keys and field values are written for every request, a few bytes at a time. This does less for
+//! Field values are written for every request, a few bytes at a time. This does less for
 //! each piece than a general vector does.
 
 /// Up to `N` bytes without an allocation.
 #[derive(Clone)]
-pub(crate) struct Scratch<const N: usize> {
+pub(super) struct Scratch<const N: usize> {
     len: usize,
     here: [u8; N],
     /// All of it, once it did not fit; empty before.
@@ -13,12 +13,12 @@ pub(crate) struct Scratch<const N: usize> {
 }
 
 impl<const N: usize> Scratch<N> {
-    pub(crate) const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { len: 0, here: [0; N], there: Vec::new() }
     }
 
     #[inline]
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         match self.here.get_mut(self.len..self.len + bytes.len()) {
             Some(room) if self.there.is_empty() => {
                 room.copy_from_slice(bytes);
@@ -37,17 +37,17 @@ impl<const N: usize> Scratch<N> {
     }
 
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         if self.there.is_empty() { &self.here[..self.len] } else { &self.there }
     }
 
     #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.len == 0 && self.there.is_empty()
     }
 
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.len = 0;
         self.there.clear();
     }
