@@ -30,6 +30,7 @@ mod caller;
 mod hint;
 mod live;
 mod pending;
+mod reconfigure;
 mod rules;
 mod verdict;
 
@@ -39,7 +40,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Limit, Policy, Settlement, Store, StoreError};
+use tidegate_core::{Change, Correction, KeyBuf, Limit, Settlement, Store, StoreError};
 use tidegate_memory::MemoryStore;
 
 pub use admit::Admit;
@@ -51,9 +52,8 @@ pub use verdict::{Bill, Pass, Reason, Rejection, Tier, Verdict};
 use crate::engine::Engine;
 use crate::limiter::Limiter;
 use crate::pacer::{Bank, StoreClock};
-use crate::terms::{Terms, Watch};
 
-use live::{Live, Shared, Tiers};
+use live::{Live, Shared};
 use pending::Pending;
 
 /// Three tiers at the door of a service. Cheap to clone; clones share everything.
@@ -179,63 +179,6 @@ impl<S: Store + ?Sized> Admission<S> {
     /// The rules in force.
     pub fn rules(&self) -> Rules {
         self.shared.live.load().rules.clone()
-    }
-
-    /// Puts other rules in place, whole: no check sees some of the old and some of the new.
-    /// Buckets keep their tokens, or what `change` says.
-    ///
-    /// ```
-    /// use tidegate::admission::{Admission, Rules};
-    /// use tidegate::{Change, Engine, Policy};
-    /// let admission = Admission::new(&Engine::new(), Rules::default())?;
-    /// let faster = Policy::per_second(200).capacity(400).build()?;
-    /// admission.reconfigure(admission.rules().client(faster), Change::KeepTokens)?;
-    /// assert!(admission.reconfigure(Rules::default().backpressure(0), Change::KeepTokens).is_err());
-    /// assert_eq!(admission.rules().client_policy(), Some(&faster));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// When the new rules cannot be put in place. The old ones stay, all of them.
-    pub fn reconfigure(&self, rules: Rules, change: Change) -> Result<(), AdmissionError> {
-        rules.check()?;
-        let mut tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = self.terms(&tiers.client, &self.names[0], rules.client, change)?;
-        let organization =
-            self.terms(&tiers.organization, &self.names[1], rules.organization, change)?;
-        let next = Tiers { client, organization };
-        let revised = [(&next.client, rules.client), (&next.organization, rules.organization)];
-        let revised = revised.map(|(terms, policy)| terms.clone().zip(policy).filter(differs));
-        for (terms, policy) in revised.iter().flatten() {
-            terms.put(*policy, change)?;
-        }
-        self.shared.put(rules, &next);
-        let new = [(&next.client, &tiers.client), (&next.organization, &tiers.organization)];
-        let new = new.map(|(next, old)| next.clone().filter(|_| old.is_none()));
-        *tiers = next;
-        drop(tiers);
-        let shared: Arc<dyn Watch> = self.shared.clone();
-        new.iter().flatten().for_each(|terms| terms.watch(Arc::downgrade(&shared)));
-        revised.iter().flatten().for_each(|(terms, _)| terms.tell_watchers());
-        Ok(())
-    }
-
-    /// The terms of a tier, made if there were none, and sure to take the policy.
-    fn terms(
-        &self,
-        known: &Option<Arc<Terms>>,
-        name: &str,
-        policy: Option<Policy>,
-        change: Change,
-    ) -> Result<Option<Arc<Terms>>, AdmissionError> {
-        match (known, policy) {
-            (known, None) => Ok(known.clone()),
-            (None, Some(policy)) => Ok(Some(self.engine.limiter(name, policy)?.terms().clone())),
-            (Some(terms), Some(policy)) => {
-                terms.limit().revise(policy, change)?;
-                Ok(Some(terms.clone()))
-            }
-        }
     }
 
     /// The engine, for its store and its clock.
@@ -365,10 +308,6 @@ fn corrections<'c>(
         .filter_map(|tier| admit::target(live, *tier, caller, client))
         .map(|target| Correction { target, delta })
         .collect()
-}
-
-fn differs((terms, policy): &(Arc<Terms>, Policy)) -> bool {
-    terms.limit().policy() != policy
 }
 
 impl From<Admission> for Admission<dyn Store> {

@@ -157,6 +157,9 @@ impl Settings {
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         let Some(charged) = case.charges.first() else { return Ok(Pass::default()) };
+        if outcome.retry.is_none() && !self.tells() {
+            return Ok(Pass::default());
+        }
         let terms = [terms];
         let report = self.report(charged, &terms[0], outcome);
         let ruling = Ruling { retry: outcome.retry, degraded: None };
@@ -274,6 +277,11 @@ impl Settings {
             _ => None,
         };
         Err(refuse(&Refusal::new(Cause::Store).retry(self.hint(retry))))
+    }
+
+    /// Whether anybody is told how limits stand that let a request pass.
+    fn tells(&self) -> bool {
+        self.styles != Styles::NONE || self.expose || self.shadow
     }
 
     /// The wall time by the clock of the store.
