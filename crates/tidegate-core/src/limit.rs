@@ -34,6 +34,11 @@ pub enum LimitError {
     /// A calendar quota without a schedule to take its windows from.
     #[error("a calendar quota needs a schedule; make the limit with one")]
     NoSchedule,
+    /// A limit that has to stay a token bucket was to become something else.
+    #[error(
+        "the limit is a tier of an admission, which takes a token bucket: a capacity and a rate"
+    )]
+    NotABucket,
     /// More than 2^24 revisions.
     #[error("the limit has been revised too often; restart with its present policy")]
     TooManyRevisions,

@@ -1,7 +1,7 @@
 //! Admission: what a service lets in, in three tiers.
 //!
-//! 1. **Back-pressure**: while more is pending than the service can bear, nobody gets in. It costs
-//!    one atomic load and touches no bucket.
+//! 1. **Back-pressure**: while more is pending than the service can bear, nobody gets in. What is
+//!    pending is one atomic load, and no bucket is touched.
 //! 2. **Client**: each client of an organization has a bucket, so that one that misbehaves harms
 //!    itself only.
 //! 3. **Organization**: all clients of an organization share a bucket, so that no organization
@@ -158,7 +158,7 @@ impl<S: Store + ?Sized> Admission<S> {
         bill: &Bill,
     ) -> Result<Settlement, StoreError> {
         let live = self.shared.live.load_full();
-        let client = caller.client_name(live.rules.missing_client);
+        let client = caller.client_name(bill.missing_client);
         let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
         self.engine.settle(&corrections, Some(&bill.receipt)).await
     }
@@ -171,9 +171,15 @@ impl<S: Store + ?Sized> Admission<S> {
         bill: &Bill,
     ) -> Option<Result<Settlement, StoreError>> {
         let live = self.shared.live.load();
-        let client = caller.client_name(live.rules.missing_client);
+        let client = caller.client_name(bill.missing_client);
         let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
         self.engine.settle(&corrections, Some(&bill.receipt)).at_once()
+    }
+
+    /// Whether rejections count at present.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.shared.live.load().rules.mode
     }
 
     /// The rules in force.

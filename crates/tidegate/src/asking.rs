@@ -41,6 +41,7 @@ impl<Q, A> Asking<'_, Q, A> {
 impl<'a, Q: Ask<'a>> Future for Asking<'a, Q, Q::Answer> {
     type Output = Q::Answer;
 
+    #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(question) = self.question.take() {
             if let Some(answer) = question.at_once() {
@@ -50,8 +51,7 @@ impl<'a, Q: Ask<'a>> Future for Asking<'a, Q, Q::Answer> {
         }
         match &mut self.answer {
             Some(answer) => answer.as_mut().poll(cx),
-            // Polled again after it was ready, which no future has to bear.
-            None => Poll::Pending,
+            None => panic!("polled after its end"),
         }
     }
 }

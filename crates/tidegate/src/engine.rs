@@ -123,17 +123,28 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
-        let limit = terms.limit();
+        let [terms] = self.register_all([Some(terms)])?;
+        let terms = terms.ok_or(LimitError::Inline)?;
+        Ok(Limiter::on(self.clone(), terms))
+    }
+
+    /// Gives all of these their names, or none: the terms that have each of them then.
+    pub(crate) fn register_all<const N: usize>(
+        &self,
+        terms: [Option<Terms>; N],
+    ) -> Result<[Option<Arc<Terms>>; N], LimitError> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = named.get(limit.identity()) {
-            if !known.agree_with(&terms) {
+        for terms in terms.iter().flatten() {
+            let limit = terms.limit();
+            if named.get(limit.identity()).is_some_and(|known| !known.agree_with(terms)) {
                 return Err(LimitError::Taken(limit.name().to_owned()));
             }
-            return Ok(Limiter::on(self.clone(), known.clone()));
         }
-        let terms = Arc::new(terms);
-        named.insert(limit.shared_identity(), terms.clone());
-        Ok(Limiter::on(self.clone(), terms))
+        let mut name = |terms: Terms| {
+            let identity = terms.limit().shared_identity();
+            named.entry(identity).or_insert_with(|| Arc::new(terms)).clone()
+        };
+        Ok(terms.map(|terms| terms.map(&mut name)))
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.

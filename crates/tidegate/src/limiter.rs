@@ -80,10 +80,6 @@ impl<S: Store + ?Sized> Limiter<S> {
         Self { engine, terms }
     }
 
-    pub(crate) const fn terms(&self) -> &Arc<Terms> {
-        &self.terms
-    }
-
     /// The engine, for lists that join several limiters.
     #[must_use]
     pub const fn engine(&self) -> &Engine<S> {

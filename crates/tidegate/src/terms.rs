@@ -1,7 +1,7 @@
 //! The live terms of a limiter: its limit, which can be revised under readers, and its calendar.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
@@ -63,6 +63,8 @@ pub(crate) struct Terms {
     revising: Mutex<()>,
     watchers: Mutex<Vec<Weak<dyn Watch>>>,
     queued: Queued,
+    /// Somebody relies on these being a token bucket.
+    stays_bucket: AtomicBool,
     /// The windows of a calendar quota.
     #[cfg(feature = "calendar")]
     schedule: Option<Schedule>,
@@ -83,6 +85,7 @@ impl Terms {
             revising: Mutex::new(()),
             watchers: Mutex::default(),
             queued: Queued::default(),
+            stays_bucket: AtomicBool::new(false),
             #[cfg(feature = "calendar")]
             schedule: None,
         }
@@ -120,10 +123,18 @@ impl Terms {
         if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {
             return Err(LimitError::NoSchedule);
         }
+        if self.stays_bucket.load(Ordering::Relaxed) && !matches!(policy, Policy::Bucket(_)) {
+            return Err(LimitError::NotABucket);
+        }
         let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let revised = self.limit.load().revise(policy, change)?;
         self.limit.store(Arc::new(revised));
         Ok(())
+    }
+
+    /// From now on these are a token bucket, whatever becomes of its numbers.
+    pub(crate) fn stay_bucket(&self) {
+        self.stays_bucket.store(true, Ordering::Relaxed);
     }
 
     /// Sets what is decided while the store does not answer.

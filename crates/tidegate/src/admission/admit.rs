@@ -59,10 +59,12 @@ impl<'a> Admit<'a, MemoryStore> {
             Step::Done(verdict) => return verdict,
             Step::Ask(plan) => plan,
         };
-        let charges = plan.charges();
-        match self.spend(&plan, &charges) {
-            Some(verdict) => verdict,
-            None => plan.conclude(self.engine.take(&charges).now()),
+        match self.spend(&plan) {
+            Some(outcomes) => plan.spent(outcomes),
+            None => {
+                let decision = self.engine.take(&plan.charges()).now();
+                plan.conclude(decision)
+            }
         }
     }
 }
@@ -77,11 +79,10 @@ impl<'a, S: Store + ?Sized> Admit<'a, S> {
         match self.look() {
             Step::Done(verdict) => Some(Ok(verdict)),
             Step::Ask(plan) => {
-                let charges = plan.charges();
-                if let Some(verdict) = self.spend(&plan, &charges) {
-                    return Some(Ok(verdict));
+                if let Some(outcomes) = self.spend(&plan) {
+                    return Some(Ok(plan.spent(outcomes)));
                 }
-                let decision = self.engine.take(&charges).at_once()?;
+                let decision = self.engine.take(&plan.charges()).at_once()?;
                 Some(decision.map(|decision| plan.conclude(decision)))
             }
         }
@@ -91,13 +92,10 @@ impl<'a, S: Store + ?Sized> Admit<'a, S> {
 impl<'a, S: Store + ?Sized> Admit<'a, S> {
     /// The shortest way, if there is no need for a receipt and nothing is special.
     #[inline]
-    fn spend(&self, plan: &Plan<'a>, charges: &[Charge<'_>]) -> Option<Verdict<'a>> {
+    fn spend(&self, plan: &Plan<'_>) -> Option<Outcomes> {
         let mut outcomes = Outcomes::new();
-        if self.billed || !self.engine.store().spend_now(charges, &mut outcomes) {
-            return None;
-        }
-        let denied = outcomes.iter().any(|outcome| outcome.retry.is_some());
-        Some(if denied { plan.denied(Denial::new(outcomes)) } else { plan.admitted(outcomes) })
+        let spent = !self.billed && self.engine.store().spend_now(&plan.charges(), &mut outcomes);
+        spent.then_some(outcomes)
     }
 
     #[inline]
@@ -128,7 +126,9 @@ impl<'a, S: Store + ?Sized> Admit<'a, S> {
             (None, Some(_)) => Charged::Organization,
             (Some(_), Some(_)) => Charged::Both,
         };
-        Step::Ask(Plan { shared, live, caller, client, charged, billed: self.billed })
+        // From here on it is pending: others must see it while a slow store is asked.
+        let in_flight = InFlight::start(&shared.pending);
+        Step::Ask(Plan { shared, live, caller, client, charged, in_flight, billed: self.billed })
     }
 }
 
@@ -145,6 +145,7 @@ struct Plan<'a> {
     caller: Caller<'a>,
     client: Option<Cow<'a, str>>,
     charged: Charged,
+    in_flight: InFlight,
     billed: bool,
 }
 
@@ -162,20 +163,27 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
+    /// What comes of charges for which there is no receipt.
     #[inline]
-    fn conclude(&self, decision: Decision) -> Verdict<'a> {
+    fn spent(self, outcomes: Outcomes) -> Verdict<'a> {
+        if outcomes.iter().any(|outcome| outcome.retry.is_some()) {
+            return self.denied(Denial::new(outcomes));
+        }
+        Verdict::Admitted(self.admitted(outcomes))
+    }
+
+    fn conclude(self, decision: Decision) -> Verdict<'a> {
         match decision {
-            Decision::Allowed(grant) => match self.admitted(grant.outcomes) {
-                Verdict::Admitted(mut pass) => {
-                    let (receipt, degraded) = (grant.receipt, grant.degraded);
-                    if self.billed || degraded.is_some() {
-                        let receipt = self.billed.then_some(receipt);
-                        pass.rare = Some(Box::new(Rare { receipt, degraded, would_reject: None }));
-                    }
-                    Verdict::Admitted(pass)
+            Decision::Allowed(grant) => {
+                let missing = self.live.rules.missing_client;
+                let billed = self.billed.then_some((grant.receipt, missing));
+                let degraded = grant.degraded;
+                let mut pass = self.admitted(grant.outcomes);
+                if billed.is_some() || degraded.is_some() {
+                    pass.rare = Some(Box::new(Rare { billed, degraded, would_reject: None }));
                 }
-                rejected => rejected,
-            },
+                Verdict::Admitted(pass)
+            }
             Decision::Denied(denial) => self.denied(denial),
             // Decisions may grow; one that is not known lets nobody in.
             _ => self.denied(Denial::new(Outcomes::new())),
@@ -183,10 +191,9 @@ impl<'a> Plan<'a> {
     }
 
     #[inline]
-    fn admitted(&self, outcomes: Outcomes) -> Verdict<'a> {
-        let in_flight = Some(InFlight::start(&self.shared.pending));
-        let (charged, outcomes) = (self.charged, Some(outcomes));
-        Verdict::Admitted(Pass { in_flight, charged, outcomes, ..Pass::open() })
+    fn admitted(self, outcomes: Outcomes) -> Pass<'a> {
+        let (in_flight, outcomes) = (Some(self.in_flight), Some(outcomes));
+        Pass { in_flight, charged: self.charged, outcomes, ..Pass::open() }
     }
 
     fn denied(&self, denial: Denial) -> Verdict<'a> {

@@ -4,8 +4,8 @@
 //! told from outside is usually the depth of the queue in which the requests counted here stand.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::Time;
@@ -21,18 +21,21 @@ pub(super) struct Pending {
     word: AtomicU64,
     /// When what was told expires, in nanoseconds of the clock.
     until: AtomicU64,
+    /// Taken by those who tell, so that no number gets the time of another.
+    telling: Mutex<()>,
     clock: StoreClock,
 }
 
 impl Pending {
     pub(super) const fn new(clock: StoreClock) -> Self {
-        Self { word: AtomicU64::new(0), until: AtomicU64::new(0), clock }
+        let (word, until) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { word, until, telling: Mutex::new(()), clock }
     }
 
     /// How much is pending, if it is more than `threshold`.
     #[inline]
     pub(super) fn above(&self, threshold: u32) -> Option<u32> {
-        let (told, counted) = halves(self.word.load(Ordering::Relaxed));
+        let (told, counted) = halves(self.word.load(Ordering::Acquire));
         if told.max(counted) <= threshold {
             return None;
         }
@@ -46,14 +49,18 @@ impl Pending {
 
     /// Takes a number from outside, for as long as it is good.
     pub(super) fn tell(&self, value: u32, good_for: Duration) {
-        let until = self.clock.now().after(good_for);
-        // The time first: a reader that sees the number sees its time, or a later one.
-        self.until.store(until.as_nanos(), Ordering::Release);
+        let _one_at_a_time = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        // The old number goes first: it must not become good again by the time of the new one.
+        self.put(0);
+        self.until.store(self.clock.now().after(good_for).as_nanos(), Ordering::Release);
+        self.put(value);
+    }
+
+    fn put(&self, value: u32) {
         let told = u64::from(value) << TOLD;
-        let (order, look) = (Ordering::Release, Ordering::Relaxed);
         let put = |word: u64| Some(told | (word & u64::from(u32::MAX)));
         // It is never refused: `put` always has a value.
-        let _ = self.word.fetch_update(order, look, put);
+        let _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, put);
     }
 
     #[cold]

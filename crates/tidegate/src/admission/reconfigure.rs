@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tidegate_core::{Change, Policy, Store};
+use tidegate_core::{Change, Limit, Policy, Store};
 
 use crate::terms::{Terms, Watch};
 
@@ -31,42 +31,39 @@ impl<S: Store + ?Sized> Admission<S> {
     pub fn reconfigure(&self, rules: Rules, change: Change) -> Result<(), AdmissionError> {
         rules.check()?;
         let mut tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = self.terms(&tiers.client, &self.names[0], rules.client, change)?;
-        let organization =
-            self.terms(&tiers.organization, &self.names[1], rules.organization, change)?;
-        let next = Tiers { client, organization };
+        let known = [&tiers.client, &tiers.organization];
+        let policies = [rules.client, rules.organization];
+        // Whatever can be wrong is found out before anything is changed.
+        let mut new = [None, None];
+        for (index, (known, policy)) in known.into_iter().zip(policies).enumerate() {
+            match (known, policy) {
+                (Some(terms), Some(policy)) => drop(terms.limit().revise(policy, change)?),
+                (None, Some(policy)) => {
+                    new[index] = Some(Terms::new(Limit::named(&self.names[index], policy)?)?);
+                }
+                (_, None) => {}
+            }
+        }
+        let shared: Arc<dyn Watch> = self.shared.clone();
+        let [client, organization] = self.engine.register_all(new)?;
+        for terms in [&client, &organization].into_iter().flatten() {
+            terms.stay_bucket();
+            terms.watch(Arc::downgrade(&shared));
+        }
+        let next = Tiers {
+            client: client.or_else(|| tiers.client.clone()),
+            organization: organization.or_else(|| tiers.organization.clone()),
+        };
         let revised = [(&next.client, rules.client), (&next.organization, rules.organization)];
         let revised = revised.map(|(terms, policy)| terms.clone().zip(policy).filter(differs));
         for (terms, policy) in revised.iter().flatten() {
             terms.put(*policy, change)?;
         }
         self.shared.put(rules, &next);
-        let new = [(&next.client, &tiers.client), (&next.organization, &tiers.organization)];
-        let new = new.map(|(next, old)| next.clone().filter(|_| old.is_none()));
         *tiers = next;
         drop(tiers);
-        let shared: Arc<dyn Watch> = self.shared.clone();
-        new.iter().flatten().for_each(|terms| terms.watch(Arc::downgrade(&shared)));
         revised.iter().flatten().for_each(|(terms, _)| terms.tell_watchers());
         Ok(())
-    }
-
-    /// The terms of a tier, made if there were none, and sure to take the policy.
-    fn terms(
-        &self,
-        known: &Option<Arc<Terms>>,
-        name: &str,
-        policy: Option<Policy>,
-        change: Change,
-    ) -> Result<Option<Arc<Terms>>, AdmissionError> {
-        match (known, policy) {
-            (known, None) => Ok(known.clone()),
-            (None, Some(policy)) => Ok(Some(self.engine.limiter(name, policy)?.terms().clone())),
-            (Some(terms), Some(policy)) => {
-                terms.limit().revise(policy, change)?;
-                Ok(Some(terms.clone()))
-            }
-        }
     }
 }
 

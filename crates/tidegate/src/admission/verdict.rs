@@ -5,6 +5,7 @@ use std::fmt;
 use tidegate_core::{FailureRule, Outcome, Outcomes, Receipt, Retry};
 
 use super::pending::InFlight;
+use super::rules::MissingClient;
 
 /// One of the three tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +122,8 @@ pub struct Pass<'a> {
 /// What few passes have, out of the way of all others.
 #[derive(Debug, Default)]
 pub(super) struct Rare<'a> {
-    pub(super) receipt: Option<Receipt>,
+    /// The receipt, and how the client was named.
+    pub(super) billed: Option<(Receipt, MissingClient)>,
     pub(super) degraded: Option<FailureRule>,
     pub(super) would_reject: Option<Rejection<'a>>,
 }
@@ -143,8 +145,8 @@ impl<'a> Pass<'a> {
     /// or no bill was [asked for](super::Admit::billed).
     #[must_use]
     pub fn bill(&self) -> Option<Bill> {
-        let receipt = self.rare.as_ref()?.receipt.clone()?;
-        Some(Bill { charged: self.charged, receipt })
+        let (receipt, missing_client) = self.rare.as_ref()?.billed.clone()?;
+        Some(Bill { charged: self.charged, missing_client, receipt })
     }
 
     /// In shadow mode: the rejection that would have been.
@@ -170,6 +172,8 @@ impl<'a> Pass<'a> {
 #[derive(Clone, Debug)]
 pub struct Bill {
     pub(super) charged: Charged,
+    /// How the client was named then.
+    pub(super) missing_client: MissingClient,
     pub(super) receipt: Receipt,
 }
 
