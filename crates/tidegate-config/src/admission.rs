@@ -17,7 +17,7 @@ pub(crate) const ADMISSION_KEYS: &[&str] =
     &["enabled", "backpressure_threshold", "jitter_percent", "mode", "allow_organizations"];
 
 /// The limits that are tiers.
-pub(crate) const TIERS: [&str; 2] = ["client", "organization"];
+const TIERS: [&str; 2] = ["client", "organization"];
 
 const MODES: &[&str] = &["enforce", "shadow"];
 
@@ -57,6 +57,30 @@ impl AdmissionPlan {
         self.jitter_percent.replace(fields.read("jitter_percent", percent), source);
         self.mode.replace(fields.read("mode", mode), source);
         self.allow_organizations.replace(fields.read("allow_organizations", names), source);
+    }
+
+    /// Whether anybody has said anything about it.
+    pub(crate) fn is_set(&self) -> bool {
+        let sources = [
+            self.enabled.source,
+            self.backpressure_threshold.source,
+            self.jitter_percent.source,
+            self.mode.source,
+            self.allow_organizations.source,
+        ];
+        sources.iter().any(|source| *source != Source::Default)
+    }
+
+    /// The limits that have the name of a tier and are no token buckets. With a word about
+    /// admission they are refused; without one they are just no tiers.
+    pub fn unusable_tiers<'l>(
+        &self,
+        limits: &'l Limits,
+    ) -> impl Iterator<Item = &'static str> + use<'l> {
+        TIERS.into_iter().filter(|tier| {
+            let policy = limits.by_name.get(*tier).map(|plan| plan.limit.policy());
+            policy.is_some_and(|policy| !matches!(policy, Policy::Bucket(_)))
+        })
     }
 
     /// The rules, with the policies of the tiers that there are. A limit of another kind than a

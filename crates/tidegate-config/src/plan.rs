@@ -2,9 +2,7 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use tidegate::Policy;
-
-use crate::admission::{ADMISSION_KEYS, AdmissionPlan, TIERS};
+use crate::admission::{ADMISSION_KEYS, AdmissionPlan};
 use crate::environment::{UnknownVariable, near_misses};
 use crate::fault::{ConfigError, Fault, Located, Origin, Rule};
 use crate::fields::{Fields, Path};
@@ -123,6 +121,10 @@ impl Loader {
             let origin = Origin::Flag(key.flag());
             located.extend(plan.single(*key, text, Source::Flag, &origin));
         }
+        if located.is_empty() && plan.admission.is_set() {
+            // The section and the limits may come from different places.
+            located.extend(plan.refused_tiers(file));
+        }
         if located.is_empty() { Ok(plan) } else { Err(ConfigError::Invalid(located)) }
     }
 }
@@ -151,7 +153,9 @@ impl Plan {
         {
             self.limits.layer(&mut fields, source);
             if admission.is_some() {
-                self.refuse_tiers(&mut fields);
+                for tier in self.admission.unusable_tiers(&self.limits) {
+                    fields.refuse(tier, Rule::NotATier);
+                }
             }
         }
         if let Some(mut fields) = admission
@@ -161,14 +165,15 @@ impl Plan {
         }
     }
 
-    /// Refuses limits that cannot be the tiers that they would be.
-    fn refuse_tiers(&self, limits: &mut Fields<'_, '_>) {
-        for tier in TIERS {
-            let policy = self.limits.by_name.get(tier).map(|plan| plan.limit.policy());
-            if policy.is_some_and(|policy| !matches!(policy, Policy::Bucket(_))) {
-                limits.refuse(tier, Rule::NotATier);
-            }
-        }
+    /// The limits that cannot be the tiers that they would be. Limits come from a file; those that
+    /// are there by default are what tiers take.
+    fn refused_tiers(&self, file: Option<&File>) -> Vec<Located> {
+        let Some(file) = file else { return Vec::new() };
+        let refused = |tier| {
+            let key = format!("limits.{tier}");
+            file.locate(Fault { key, value: None, rule: Rule::NotATier, span: None })
+        };
+        self.admission.unusable_tiers(&self.limits).map(refused).collect()
     }
 
     /// Lays one setting over what is there, as a table that holds nothing else.

@@ -169,6 +169,9 @@ fn admission(
             limiter.set_failure_rule(rule);
         }
     }
+    for tier in plan.admission.unusable_tiers(&plan.limits) {
+        tracing::warn!(limit = tier, "no tier of admission: it takes a token bucket");
+    }
     if !plan.admission.enabled.value {
         admission.disable();
     }

@@ -48,7 +48,7 @@ pub use asking::{Ask, Asking};
 #[cfg(feature = "calendar")]
 pub use engine::CalendarError;
 pub use engine::Engine;
-pub use limiter::Limiter;
+pub use limiter::{Limiter, Spend};
 pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};

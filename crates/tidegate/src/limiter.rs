@@ -48,6 +48,19 @@ pub struct Limiter<S: ?Sized = MemoryStore> {
     terms: Arc<Terms>,
 }
 
+/// What came of the [shortest way](Limiter::spend) to spend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "it may not have been decided"]
+pub enum Spend {
+    /// The tokens were spent.
+    Spent(Outcome),
+    /// They were not; the outcome says when to try again.
+    Denied(Outcome),
+    /// Nothing has happened: the store has to be waited for, or the key is not of the common kind,
+    /// as a new one is not. [`Limiter::take`] is the way.
+    Elsewhere,
+}
+
 impl Limiter {
     /// A limiter on an in-process store of its own, of at most 64 MiB.
     ///
@@ -174,40 +187,38 @@ impl<S: Store + ?Sized> Limiter<S> {
     }
 
     /// Spends tokens at once and without a receipt: the shortest way, for those who settle nothing
-    /// later. They were spent if the outcome has no `retry`. `None` if the store has to be waited
-    /// for or the key is not of the common kind, such as a new one; then nothing has happened,
-    /// and [`take`](Self::take) is the way.
+    /// later.
     ///
     /// ```
-    /// use tidegate::{Limiter, Policy};
+    /// use tidegate::{Limiter, Policy, Spend};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// assert!(limiter.spend("alice", 1).is_none());
+    /// // A new key is nothing for the shortest way.
+    /// assert!(matches!(limiter.spend("alice", 1), Spend::Elsewhere));
     /// assert!(limiter.take("alice").now().is_allowed());
-    /// assert_eq!(limiter.spend("alice", 3).map(|outcome| outcome.remaining), Some(1));
-    /// assert!(limiter.spend("alice", 3).is_some_and(|outcome| outcome.retry.is_some()));
+    /// assert!(matches!(limiter.spend("alice", 3), Spend::Spent(left) if left.remaining == 1));
+    /// assert!(matches!(limiter.spend("alice", 3), Spend::Denied(_)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn spend<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Option<Outcome> {
+    pub fn spend<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Spend {
         self.spend_under(&self.terms.snapshot(self.wall()), key, cost)
     }
 
     /// The same under terms that the caller has taken, and may want to look at afterwards.
     #[inline]
-    pub fn spend_under<'a>(
-        &self,
-        terms: &Snapshot,
-        key: impl Into<Key<'a>>,
-        cost: u64,
-    ) -> Option<Outcome> {
+    pub fn spend_under<'a>(&self, terms: &Snapshot, key: impl Into<Key<'a>>, cost: u64) -> Spend {
         let key = key.into();
         if self.terms.queued().ahead_of(key).is_some() {
-            return None;
+            return Spend::Elsewhere;
         }
         let mut outcomes = Outcomes::new();
         let charge = Charge { target: terms.target(key), cost };
-        let spent = self.engine.store().spend_now(&[charge], &mut outcomes);
-        outcomes.first().copied().filter(|_| spent)
+        let decided = self.engine.store().spend_now(&[charge], &mut outcomes);
+        match outcomes.first() {
+            Some(outcome) if decided && outcome.retry.is_none() => Spend::Spent(*outcome),
+            Some(outcome) if decided => Spend::Denied(*outcome),
+            _ => Spend::Elsewhere,
+        }
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing.

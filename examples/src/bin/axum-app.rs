@@ -10,6 +10,7 @@ use axum::Router;
 use axum::http::HeaderName;
 use axum::routing::get;
 use tidegate::{Engine, Policy};
+use tidegate_http::field::Report;
 use tidegate_http::key;
 use tidegate_http::layer::{Decided, LimitLayer};
 use tidegate_http::route::PerRoute;
@@ -17,7 +18,7 @@ use tokio::net::TcpListener;
 
 fn app() -> Result<Router> {
     let engine = Engine::new();
-    let all = engine.limiter("all", Policy::per_second(1).capacity(4).build()?)?;
+    let all = engine.limiter("all", Policy::per_minute(10).capacity(4).build()?)?;
     let search = engine.limiter("search", Policy::per_minute(2).capacity(2).build()?)?;
     // By API key, of which the store only ever sees a hash; without one, by address.
     let by_key = |limiter| {
@@ -33,7 +34,7 @@ fn app() -> Result<Router> {
 
 /// A handler may look at what was decided before it was called.
 async fn search_for(decided: Decided) -> String {
-    let left = decided.binding().map_or(0, |limit| limit.remaining());
+    let left = decided.binding().map_or(0, Report::remaining);
     format!("found something; {left} searches left")
 }
 

@@ -18,7 +18,7 @@ use tonic_health::pb::health_client::HealthClient;
 #[tokio::main]
 async fn main() -> Result<()> {
     let engine = Engine::new();
-    let checks = engine.limiter("checks", Policy::per_second(1).capacity(3).build()?)?;
+    let checks = engine.limiter("checks", Policy::per_minute(10).capacity(3).build()?)?;
     let watches = engine.limiter("watches", Policy::per_minute(1).build()?)?;
     let limits = PerMethod::new()
         .method("/grpc.health.v1.Health/Check", LimitLayer::new().limit(checks, key::client_ip()))

@@ -27,10 +27,10 @@ fn the_axum_app_answers_until_its_limits_are_met() {
         &text,
         &[
             "GET / as alice: 200 OK",
-            "ratelimit-policy: \"all\";q=4;w=4",
-            "ratelimit: \"all\";r=3;t=1",
+            "ratelimit-policy: \"all\";q=4;w=24",
+            "ratelimit: \"all\";r=3;t=6",
             "GET / as alice: 429 Too Many Requests",
-            "retry-after: 1",
+            "retry-after: 6",
             "quota-exceeded",
             "GET /search/tides as alice: 200 OK",
             "ratelimit-policy: \"search\";q=2;w=60",

@@ -3,7 +3,7 @@
 //! This is the only place that asks limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, MAX_CHARGES, Snapshot, StoreError, WallTime};
+use tidegate::{Charge, Decision, MAX_CHARGES, Snapshot, Spend, StoreError, WallTime};
 
 use super::Served;
 use super::case::Answer;
@@ -104,8 +104,11 @@ impl Limits {
             let terms = limiter.snapshot();
             // Who settles nothing needs no receipt.
             if !self.settles(charges) {
-                if let Some(outcome) = limiter.spend_under(&terms, one.key.as_str(), one.cost) {
-                    return Some(Answer::Spent(outcome, terms));
+                match limiter.spend_under(&terms, one.key.as_str(), one.cost) {
+                    Spend::Spent(outcome) | Spend::Denied(outcome) => {
+                        return Some(Answer::Spent(outcome, terms));
+                    }
+                    Spend::Elsewhere => {}
                 }
             }
             return limiter.take(one.key.as_str()).cost(one.cost).at_once().map(Answer::from);

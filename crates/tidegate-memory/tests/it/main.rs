@@ -6,3 +6,4 @@
 mod bounded;
 mod contract;
 mod faults;
+mod plain;

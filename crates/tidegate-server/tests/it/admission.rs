@@ -107,6 +107,7 @@ fn what_is_wrong_is_told_and_nothing_is_spent() {
         (r#"{"value":4294967296}"#, "value"),
         (r#"{"ttl_ms":1}"#, "value"),
         (r#"{"value":1,"ttl_ms":"soon"}"#, "ttl_ms"),
+        (r#"{"value":1,"ttl_ms":3600001}"#, "ttl_ms"),
     ] {
         let reply = gate.put("/v1/pending", body);
         assert_eq!(reply.status, 400, "{body}");

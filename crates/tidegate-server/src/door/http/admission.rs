@@ -18,6 +18,8 @@ use super::request::{self, key_text, read};
 
 /// How long a number of pending requests is good for if the caller does not say.
 const GOOD_FOR: Duration = Duration::from_secs(10);
+/// How long it is good for at most.
+const LONGEST: Duration = Duration::from_secs(3_600);
 
 #[derive(Serialize)]
 struct Admitted {
@@ -141,7 +143,7 @@ pub(super) fn set_pending(
     let (value, good_for) = read(body, &["value", "ttl_ms"], |top| {
         let value = top.require("value", depth);
         let ttl = match top.get("ttl_ms") {
-            Some(_) => top.read("ttl_ms", request::millis),
+            Some(_) => top.read("ttl_ms", lifetime),
             None => Some(GOOD_FOR),
         };
         Some((value?, ttl?))
@@ -153,6 +155,13 @@ pub(super) fn set_pending(
 /// `GET /v1/pending`.
 pub(super) fn pending(admission: &Admission<dyn Store>) -> Response {
     json(StatusCode::OK, &Pending { pending: admission.pending() })
+}
+
+/// How long a number is good for. Not for long: if its sender dies, somebody is kept out by it.
+fn lifetime(value: &Value<'_>) -> Result<Duration, Rule> {
+    const BOUNDS: Rule = Rule::NotBetween { least: 0, most: LONGEST.as_secs() * 1_000 };
+    let millis = value.to_whole(0).map_err(|_| BOUNDS)?;
+    Some(Duration::from_millis(millis)).filter(|span| *span <= LONGEST).ok_or(BOUNDS)
 }
 
 /// The depth of a queue.

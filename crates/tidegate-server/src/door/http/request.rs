@@ -300,7 +300,7 @@ fn delta(fields: &mut Fields<'_, '_>) -> Option<i64> {
     })
 }
 
-pub(crate) fn millis(value: &Value<'_>) -> Result<Duration, Rule> {
+fn millis(value: &Value<'_>) -> Result<Duration, Rule> {
     let span = Duration::from_millis(value.to_whole(0)?);
     if span > MAX_SPAN { Err(RequestRule::TooLong.into()) } else { Ok(span) }
 }

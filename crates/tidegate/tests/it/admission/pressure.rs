@@ -1,11 +1,14 @@
 //! Back-pressure: counted here, told from outside, and never a reason to touch a bucket.
 
+use std::future::IntoFuture as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate::Retry;
-use tidegate::admission::{Caller, Pass, Reason, Rules, Tier};
+use tidegate::admission::{Admission, Caller, Pass, Reason, Rules, Tier};
+use tidegate::{Answers, Engine, MemoryStore, Operation, Retry, Store, Submission};
 
-use super::{Door, of};
+use super::{Door, bucket, of};
 
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -95,4 +98,82 @@ fn a_rejected_write_never_reaches_the_queue() {
     }
     let queued: Vec<_> = queue.iter().map(|(write, _)| *write).collect();
     assert_eq!(queued, [0, 1, 2, 3], "while three are pending a fourth is let in, a fifth is not");
+}
+
+/// A store that answers after a while.
+#[derive(Debug)]
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            self.0.submit(operations, answers).await;
+        }))
+    }
+}
+
+/// Requests were counted only when the store had answered: as long as it was slow nobody was
+/// pending, and everybody got in.
+#[tokio::test(start_paused = true)]
+async fn requests_are_pending_while_the_store_is_asked() {
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(Slow(MemoryStore::new())));
+    let rules = Rules::none().backpressure(10).organization(bucket(100_000, 1));
+    let admission = Admission::new(&engine, rules).unwrap();
+    let tasks: Vec<_> = (0..1_000)
+        .map(|_| {
+            let admission = admission.clone();
+            tokio::spawn(async move {
+                let verdict = admission.admit(Caller::new().organization("acme")).await.unwrap();
+                let Some(pass) = verdict.admitted() else { return 0 };
+                let _pending = pass.into_in_flight();
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                1
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    assert_eq!(admitted, 11, "at a time, with a threshold of 10");
+    assert_eq!(admission.pending(), 0);
+    // Nor is anybody pending who gave up while the store was asked.
+    let asked = admission.admit(Caller::new().organization("acme"));
+    assert!(tokio::time::timeout(Duration::from_millis(1), asked.into_future()).await.is_err());
+    assert_eq!(admission.pending(), 0);
+}
+
+/// Two who tell at a time: the number of one is never good for as long as that of the other.
+#[test]
+fn a_number_is_good_for_as_long_as_its_own_sender_said() {
+    let admission = Admission::new(&Engine::new(), Rules::default()).unwrap();
+    let (rounds, arrived) = (30_000_u32, AtomicU32::new(0));
+    let meet = |round: u32| {
+        arrived.fetch_add(1, Ordering::SeqCst);
+        while arrived.load(Ordering::SeqCst) < 2 * (round + 1) {
+            std::thread::yield_now();
+        }
+    };
+    let mut wrong = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..rounds {
+                meet(2 * round);
+                admission.set_pending(1_000, Duration::ZERO);
+                meet(2 * round + 1);
+            }
+        });
+        for round in 0..rounds {
+            meet(2 * round);
+            admission.set_pending(5, Duration::from_secs(3_600));
+            meet(2 * round + 1);
+            wrong += u32::from(admission.pending() == 1_000);
+        }
+    });
+    assert_eq!(wrong, 0, "a number that had expired when it was told stays for an hour");
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate::admission::{
-    Admission, AdmissionError, AllowList, Caller, Mode, Rules, Tier, Verdict,
+    Admission, AdmissionError, AllowList, Caller, MissingClient, Mode, Rules, Tier, Verdict,
 };
 use tidegate::{Change, Engine, LimitError, Policy, Retry};
 
@@ -61,6 +61,50 @@ fn two_admissions_of_one_engine_have_names_of_their_own() {
     assert!(Admission::named(&engine, "Not A Name", Rules::default()).is_err());
 }
 
+/// The name of the first tier was taken although the second could not be had.
+#[test]
+fn rules_that_were_refused_can_be_corrected() {
+    let engine = Engine::new();
+    engine.limiter("organization", bucket(1, 1)).unwrap();
+    let admission = Admission::new(&engine, Rules::none().backpressure(5)).unwrap();
+    let wrong = Rules::none().client(bucket(100, 50)).organization(bucket(1_000, 500));
+    assert!(admission.reconfigure(wrong, Change::KeepTokens).is_err());
+    assert!(admission.limiter(Tier::Client).is_none(), "the old rules stay");
+    let right = Rules::none().client(bucket(7, 7));
+    assert_eq!(admission.reconfigure(right, Change::KeepTokens), Ok(()));
+}
+
+/// Slots that a check takes would never be given back.
+#[test]
+fn a_tier_cannot_become_slots_by_its_name() {
+    let door = Door::with(Rules::default());
+    let limiter = door.admission.limiter(Tier::Client).unwrap();
+    let slots = Policy::concurrency(3, None).unwrap();
+    assert_eq!(limiter.reconfigure(slots, Change::KeepTokens), Err(LimitError::NotABucket));
+    assert!((0..10).all(|_| door.admits(of("acme", "alice"))));
+}
+
+/// A bill was reckoned anew from rules that had changed, and no longer fitted its receipt.
+#[test]
+fn a_bill_is_settled_after_connections_have_lost_their_buckets() {
+    let rules = Rules::default().missing_client(MissingClient::Connection);
+    let door = Door::with(rules.clone());
+    let caller = Caller::new().organization("acme").connection("c-1");
+    let pass = door.admission.admit(caller.cost(10)).billed().now().admitted().unwrap();
+    let skipping = rules.missing_client(MissingClient::Skip);
+    door.admission.reconfigure(skipping, Change::KeepTokens).unwrap();
+    let settled = door.admission.settle_now(caller, -10, &pass.bill().unwrap()).unwrap().unwrap();
+    assert_eq!(settled.applied.as_slice(), [-10, -10]);
+}
+
+#[test]
+fn an_admission_does_not_show_whom_it_allows() {
+    let allowed = AllowList::new().organization("acme").client("other", "alice@example.org");
+    let admission = Admission::new(&Engine::new(), Rules::default().allow(allowed)).unwrap();
+    let shown = format!("{admission:?}");
+    assert!(!shown.contains("alice") && !shown.contains("acme"), "{shown}");
+}
+
 /// Whoever revises the limit of a tier by its name revises the tier.
 #[test]
 fn a_limit_that_is_revised_by_its_name_is_revised_here() {
@@ -86,7 +130,8 @@ fn a_tier_that_comes_back_has_its_buckets_back() {
     assert_eq!(door.rejecting(alice), Some(Tier::Client), "what was spent stays spent");
 }
 
-/// Two sets of rules, swapped all the time: every check sees one or the other.
+/// Two sets of rules, swapped all the time: every check goes by one or the other. Nothing is spent
+/// here: a bucket that somebody has brought under newer rules stays under them for everybody.
 #[test]
 fn no_check_sees_half_of_a_change() {
     let door = Door::with(rules_of(1));

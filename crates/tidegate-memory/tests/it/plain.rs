@@ -1,0 +1,215 @@
+//! The short way for plain takes decides, writes and counts as the general way does.
+//!
+//! Two stores live through the same history. One is asked as callers ask; the other is asked for
+//! lists of three, padded with charges of nothing, for which there is no short way.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{
+    Answer, Change, Charge, Correction, Decision, Key, Limit, Operation, Outcomes, Policy, Receipt,
+    Settlement, Store, Target, Time,
+};
+use tidegate_memory::MemoryStore;
+use tidegate_memory::clock::ManualClock;
+
+/// Something that happens to both.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Charges of keys, without a receipt if that is possible.
+    Spend(Vec<(usize, u64)>),
+    /// The same with a receipt.
+    Take(Vec<(usize, u64)>),
+    /// A take by somebody who still has the policy before the last one.
+    TakeLate(usize, u64),
+    /// A correction of the last receipt.
+    Settle(i64),
+    Hold(usize, u64),
+    Reset(usize),
+    Revise(usize),
+    Advance(u64),
+    Rewind(u64),
+    Clean,
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || 0..NAMES.len();
+    let cost = || prop_oneof![8 => 1..12_u64, 1 => Just(u64::MAX), 1 => Just(0)];
+    let list = move || prop::collection::vec((key(), cost()), 1..=2);
+    let span =
+        || prop_oneof![Just(0), 1..5_u64, 1..5_000_000_000_u64, Just(333_333_333), Just(1 << 40)];
+    let step = prop_oneof![
+        6 => list().prop_map(Step::Spend),
+        6 => list().prop_map(Step::Take),
+        1 => (key(), cost()).prop_map(|(key, cost)| Step::TakeLate(key, cost)),
+        2 => (-12..12_i64).prop_map(Step::Settle),
+        1 => (key(), 1..3_000_000_000_u64).prop_map(|(key, span)| Step::Hold(key, span)),
+        1 => key().prop_map(Step::Reset),
+        1 => (0..4_usize).prop_map(Step::Revise),
+        5 => span().prop_map(Step::Advance),
+        2 => span().prop_map(Step::Rewind),
+        1 => Just(Step::Clean),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn policy(number: usize) -> Policy {
+    let builder = match number {
+        0 => Policy::per_second(3).capacity(10),
+        1 => Policy::per(7, Duration::from_secs(11)).capacity(4),
+        2 => Policy::per_second(1).capacity(10),
+        _ => Policy::per_second(4_000_000_000).capacity(11),
+    };
+    builder.build().unwrap()
+}
+
+/// Two stores with one clock and one limit.
+struct Twins {
+    clock: ManualClock,
+    short: MemoryStore,
+    general: MemoryStore,
+    limit: Limit,
+    before: Limit,
+    /// The last receipts, and the keys that they are of.
+    receipts: Option<([Receipt; 2], Vec<usize>)>,
+}
+
+impl Twins {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        clock.advance(Duration::from_secs(100));
+        let store = || MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let limit = Limit::named("x", policy(0)).unwrap();
+        let (short, general, before) = (store(), store(), limit.clone());
+        Self { clock, short, general, limit, before, receipts: None }
+    }
+
+    fn live_through(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Spend(list) => self.spend(&list)?,
+            Step::Take(list) => self.take(&self.limit.clone(), &list)?,
+            Step::TakeLate(key, cost) => self.take(&self.before.clone(), &[(key, cost)])?,
+            Step::Settle(delta) => self.settle(delta)?,
+            Step::Hold(key, span) => {
+                let span = Duration::from_nanos(span);
+                self.both(&Operation::Hold { target: target(&self.limit, key), span })?;
+            }
+            Step::Reset(key) => {
+                self.both(&Operation::Reset { target: target(&self.limit, key) })?;
+            }
+            Step::Revise(number) => {
+                let revised = self.limit.revise(policy(number), Change::KeepTokens).unwrap();
+                self.before = std::mem::replace(&mut self.limit, revised);
+            }
+            Step::Advance(span) => self.clock.advance(Duration::from_nanos(span)),
+            Step::Rewind(span) => {
+                let now = self.short.now().as_nanos();
+                self.clock.set(Time::from_nanos(now.saturating_sub(span).max(1)));
+            }
+            Step::Clean => {
+                let cleaned = self.short.cleanup_stale(Duration::ZERO);
+                prop_assert_eq!(cleaned, self.general.cleanup_stale(Duration::ZERO));
+            }
+        }
+        let [short, general] = [&self.short, &self.general].map(|store| {
+            let stats = store.stats();
+            (stats.keys, stats.held_keys, stats.inserted, stats.evicted, stats.saturated)
+        });
+        prop_assert_eq!(short, general);
+        Ok(())
+    }
+
+    fn both(&self, operation: &Operation<'_>) -> Result<(), TestCaseError> {
+        let answers = [&self.short, &self.general].map(|store| store.execute(operation).unwrap());
+        prop_assert_eq!(&answers[0], &answers[1]);
+        Ok(())
+    }
+
+    fn spend(&mut self, list: &[(usize, u64)]) -> Result<(), TestCaseError> {
+        let limit = self.limit.clone();
+        let mut outcomes = Outcomes::new();
+        if !self.short.spend_now(&charges(&limit, list), &mut outcomes) {
+            prop_assert!(outcomes.is_empty());
+            return self.take(&limit, list);
+        }
+        let general = decided(&self.general, &padded(&limit, list));
+        let denied = outcomes.iter().any(|outcome| outcome.retry.is_some());
+        prop_assert_eq!(denied, !general.is_allowed());
+        prop_assert_eq!(&outcomes[..], &general.outcomes()[..list.len()]);
+        Ok(())
+    }
+
+    fn take(&mut self, limit: &Limit, list: &[(usize, u64)]) -> Result<(), TestCaseError> {
+        let short = decided(&self.short, &charges(limit, list));
+        let general = decided(&self.general, &padded(limit, list));
+        prop_assert_eq!(short.outcomes(), &general.outcomes()[..list.len()]);
+        prop_assert_eq!(short.retry(), general.retry());
+        prop_assert_eq!(short.is_allowed(), general.is_allowed());
+        if let (Some(short), Some(general)) = (short.granted(), general.granted()) {
+            prop_assert_eq!(short.wait, general.wait);
+            prop_assert_eq!(short.receipt.start(), general.receipt.start());
+            for (one, other) in short.receipt.stamps().iter().zip(general.receipt.stamps()) {
+                prop_assert_eq!((one.place, one.generation), (other.place, other.generation));
+                prop_assert_eq!(one.state, other.state);
+            }
+            let keys = list.iter().map(|(key, _)| *key).collect();
+            self.receipts = Some(([short.receipt, general.receipt], keys));
+        }
+        Ok(())
+    }
+
+    fn settle(&self, delta: i64) -> Result<(), TestCaseError> {
+        let Some(([short, general], keys)) = &self.receipts else { return Ok(()) };
+        let correction = |key: &usize| Correction { target: target(&self.limit, *key), delta };
+        let mut corrections: Vec<_> = keys.iter().map(correction).collect();
+        let one = settled(&self.short, &corrections, short);
+        corrections.resize(3, Correction { delta: 0, ..correction(&keys[0]) });
+        let other = settled(&self.general, &corrections, general);
+        prop_assert_eq!(&one.outcomes[..], &other.outcomes[..keys.len()]);
+        prop_assert_eq!(&one.applied[..], &other.applied[..keys.len()]);
+        Ok(())
+    }
+}
+
+fn target(limit: &Limit, key: usize) -> Target<'_> {
+    Target { limit, key: Key::new(NAMES[key]), windows: None }
+}
+
+fn charges<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
+    list.iter().map(|&(key, cost)| Charge { target: target(limit, key), cost }).collect()
+}
+
+/// The same charges in a list of three.
+fn padded<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
+    let mut charges = charges(limit, list);
+    charges.resize(3, Charge { target: charges[0].target, cost: 0 });
+    charges
+}
+
+fn decided(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
+    match store.execute(&Operation::Take(charges)).unwrap() {
+        Answer::Decision(decision) => decision,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn settled(store: &MemoryStore, corrections: &[Correction<'_>], receipt: &Receipt) -> Settlement {
+    match store.execute(&Operation::Settle { corrections, receipt: Some(receipt) }).unwrap() {
+        Answer::Settled(settlement) => settlement,
+        other => panic!("{other:?}"),
+    }
+}
+
+proptest! {
+
+
+    #[test]
+    fn the_short_way_is_the_general_way(steps in steps()) {
+        let mut twins = Twins::new();
+        for step in steps {
+            twins.live_through(step)?;
+        }
+    }
+}
