@@ -33,15 +33,18 @@ pub(crate) struct Bill {
 }
 
 impl Bill {
-    /// Puts the charges of a message together; the functions of the application run here.
-    pub(crate) fn write<D>(
+    /// Begins anew.
+    pub(crate) const fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Adds what the rules charge a message; the functions of the application run here.
+    pub(crate) fn add_rules<D>(
         &mut self,
         rules: &[Rule<D>],
-        ceiling: Option<usize>,
         zero_is_free: bool,
         context: &IngressContext<'_, D>,
     ) -> Result<(), BadCost> {
-        self.used = 0;
         for rule in rules.iter().filter_map(|rule| rule.choose(context)) {
             match u64::try_from(rule.cost_of(context)) {
                 Ok(0) if zero_is_free => {}
@@ -49,13 +52,10 @@ impl Bill {
                 Ok(cost) => self.add(rule.seat, &rule.key_of(context), cost),
             }
         }
-        if let Some(seat) = ceiling {
-            self.add(seat, &context.connection_key(), 1);
-        }
         Ok(())
     }
 
-    fn add(&mut self, seat: usize, key: &KeyParts<'_>, cost: u64) {
+    pub(crate) fn add(&mut self, seat: usize, key: &KeyParts<'_>, cost: u64) {
         if self.used == self.lines.len() {
             self.lines.push(Line { seat, key: String::new(), of_connection: false, cost });
         }
@@ -69,6 +69,11 @@ impl Bill {
 
     pub(crate) fn lines(&self) -> &[Line] {
         &self.lines[..self.used]
+    }
+
+    /// The same bill, for a task to keep.
+    pub(crate) fn copied(&self) -> Self {
+        Self { lines: self.lines().to_vec(), used: self.used }
     }
 
     /// The policies of the moment, one for each line.

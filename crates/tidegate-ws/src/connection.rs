@@ -5,19 +5,24 @@
 //! Nothing here reads or writes a socket: frames come in as bytes, and what comes out is a token
 //! for the handler or an answer for the client. Only step 3 can take time, and only on a shared
 //! store.
+//!
+//! What steps 1 and 2 refuse goes on to step 3 all the same, to be charged to the ceiling of the
+//! connection: else there would be no limit on frames that are no messages.
 
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Decision, Denial, Policy, Retry, Snapshot, StoreError, WallTime};
+use tidegate::{Denial, Policy, Retry, StoreError, WallTime};
 
+use crate::ask::Ruling;
+use crate::belongings::Belongings;
 use crate::bill::{BadCost, Bill};
 use crate::context::{Identity, IngressContext};
 use crate::error_frame::{RELEASE_HINT_MS, Reason, ceil_ms};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
+use crate::key::connection_key;
 use crate::peer::{ClientId, Peer, folded};
-use crate::slots::{Belongings, Slots};
 use crate::types::Label;
 use crate::verdict::{Accepted, Answer, InFlight, Refusal, Verdict};
 
@@ -30,7 +35,11 @@ use crate::verdict::{Accepted, Answer, InFlight, Refusal, Verdict};
 /// way by then are neither charged nor handled.
 ///
 /// When it is dropped, the buckets that belong to it alone are forgotten: at once in process, by
-/// a task on a shared store. Messages that are still being handled keep their slots.
+/// a task on a shared store. It remembers [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of
+/// them. Those beyond that, and all if the process crashes, the store is away or there is no tokio
+/// runtime for the task, are left to the store: buckets of tokens are forgotten once they are full,
+/// while that of an [allowance](tidegate::Policy::allowance) stays until it is
+/// [reset](tidegate::Limiter::reset). Messages that are still being handled keep their slots.
 pub struct Connection<D> {
     gate: Arc<Inner<D>>,
     id: ClientId,
@@ -38,7 +47,7 @@ pub struct Connection<D> {
     data: D,
     bill: Bill,
     in_flight: InFlight,
-    belongings: Belongings,
+    belongings: Arc<Belongings>,
     /// The client has been told to go. What it had sent before it read that still comes in.
     is_closing: bool,
 }
@@ -46,7 +55,7 @@ pub struct Connection<D> {
 impl<D: Identity> Connection<D> {
     pub(crate) fn new(gate: Arc<Inner<D>>, peer: Peer<D>) -> Self {
         let id = peer.id.unwrap_or_else(|| gate.ids.next());
-        let belongings = Belongings::new(gate.limiters.clone(), gate.types.count());
+        let belongings = Arc::new(Belongings::new(gate.limiters.clone()));
         Self {
             id: ClientId::new(&id),
             ip: peer.ip.map(folded),
@@ -62,6 +71,8 @@ impl<D: Identity> Connection<D> {
     /// Decides on a frame. In process the answer is there at the first poll.
     ///
     /// A future that is dropped while a shared store is being asked may have charged the message.
+    /// Slots that it took are given back by a task. Without a tokio runtime there is none: then they
+    /// come back when their lease has run out, or if they have none, when their key is reset.
     ///
     /// ```
     /// # use tidegate_ws::{Gate, Peer, Verdict};
@@ -86,18 +97,13 @@ impl<D: Identity> Connection<D> {
     pub async fn ingress(&mut self, frame: impl AsRef<[u8]>) -> Result<Verdict, StoreError> {
         let frame = frame.as_ref();
         let gate = Arc::clone(&self.gate);
-        let message = match self.begin(&gate, frame) {
-            Ok(message) => message,
-            Err(refusal) => return Ok(Verdict::Refused(refusal)),
-        };
-        let terms = self.bill.terms(&gate.limiters);
-        let charges = self.bill.charges(&terms);
-        let decision = match self.bill.request(&gate.limiters, &charges) {
-            Some(request) => Some(request.await?),
-            None => None,
-        };
-        drop(charges);
-        Ok(self.finish(&gate, &message, &terms, decision))
+        match self.attempt(&gate, frame) {
+            Attempt::Done(verdict) => verdict,
+            Attempt::Waiting(message) => {
+                let ruling = self.bill.ask(&gate.limiters, &self.belongings).await?;
+                Ok(self.finish(&gate, &message, ruling))
+            }
+        }
     }
 
     /// Decides on a frame now if the store can without waiting for anything. `None` says that
@@ -106,23 +112,11 @@ impl<D: Identity> Connection<D> {
     /// # Errors
     /// When the store cannot answer.
     pub fn ingress_now(&mut self, frame: impl AsRef<[u8]>) -> Option<Result<Verdict, StoreError>> {
-        let frame = frame.as_ref();
         let gate = Arc::clone(&self.gate);
-        let message = match self.begin(&gate, frame) {
-            Ok(message) => message,
-            Err(refusal) => return Some(Ok(Verdict::Refused(refusal))),
-        };
-        let terms = self.bill.terms(&gate.limiters);
-        let charges = self.bill.charges(&terms);
-        let decision = match self.bill.request(&gate.limiters, &charges) {
-            Some(request) => match request.at_once()? {
-                Ok(decision) => Some(decision),
-                Err(error) => return Some(Err(error)),
-            },
-            None => None,
-        };
-        drop(charges);
-        Some(Ok(self.finish(&gate, &message, &terms, decision)))
+        match self.attempt(&gate, frame.as_ref()) {
+            Attempt::Done(verdict) => Some(verdict),
+            Attempt::Waiting(_) => None,
+        }
     }
 
     /// What key and cost functions would see of a message of this type that came now. The type is
@@ -134,50 +128,52 @@ impl<D: Identity> Connection<D> {
         IngressContext::new(message_type, id, ip, &self.data, received_at)
     }
 
+    /// All steps, or those up to a store that has to be waited for.
+    fn attempt<'a>(&mut self, gate: &'a Inner<D>, frame: &'a [u8]) -> Attempt<'a> {
+        let message = match self.begin(gate, frame) {
+            Ok(message) => message,
+            Err(refusal) => return Attempt::Done(Ok(Verdict::Refused(refusal))),
+        };
+        match self.bill.ask_now(&gate.limiters) {
+            Some(ruling) => Attempt::Done(ruling.map(|ruling| self.finish(gate, &message, ruling))),
+            None => Attempt::Waiting(message),
+        }
+    }
+
     /// What comes before the store is asked: size, type, and what is to be charged.
     fn begin<'a>(&mut self, gate: &'a Inner<D>, frame: &'a [u8]) -> Result<Message<'a>, Refusal> {
         if self.is_closing {
             return Err(Refusal::new(Reason::Closing, None, Answer::Nothing));
         }
-        if let Some(max) = gate.max_payload.filter(|max| frame.len() > *max) {
-            let exceeded = LimitExceeded {
-                kind: LimitKind::Payload,
-                observed: frame.len() as u64,
-                limit: max as u64,
-                retry_after_ms: None,
-                client_id: self.id.clone(),
-            };
-            return Err(self.exceeded(gate, Reason::Payload, exceeded));
-        }
-        let Some(raw) = (gate.envelope)(frame) else { return Err(plain(Reason::Unparseable)) };
-        let message =
-            Message { frame, label: gate.types.label(raw), received_at: gate.wall_time() };
+        let label = match gate.max_payload {
+            Some(max) if frame.len() > max => Err(Flaw::TooLarge { max }),
+            _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(Flaw::NoType),
+        };
+        self.bill.clear();
+        let message = Message { frame, label, received_at: gate.wall_time() };
         let (id, ip) = (self.id.as_str(), self.ip.as_deref());
-        let context = message.context(id, ip, &self.data);
-        let written = self.bill.write(&gate.rules, gate.ceiling, gate.zero_is_free, &context);
-        written.map_err(|BadCost| plain(Reason::Cost))?;
+        if let Ok(label) = &message.label {
+            let context = message.context(label, id, ip, &self.data);
+            let added = self.bill.add_rules(&gate.rules, gate.zero_is_free, &context);
+            added.map_err(|BadCost| plain(Reason::Cost))?;
+        }
+        if let Some(seat) = gate.ceiling {
+            self.bill.add(seat, &connection_key(id), 1);
+        }
+        self.belongings.note(&self.bill);
         Ok(message)
     }
 
     /// What comes after the store has answered: messages in flight, and validation.
-    fn finish(
-        &mut self,
-        gate: &Inner<D>,
-        message: &Message<'_>,
-        terms: &[Snapshot],
-        decision: Option<Decision>,
-    ) -> Verdict {
-        let slots = match decision {
-            Some(Decision::Allowed(grant)) => {
-                self.belongings.add(&self.bill);
-                Slots::of(&gate.limiters, &self.bill, terms, grant.receipt)
-            }
-            Some(Decision::Denied(denial)) => {
-                return Verdict::Refused(self.limited(gate, terms, &denial));
-            }
-            // A kind of decision that is not known here is not a permission.
-            Some(_) => return Verdict::Refused(plain(Reason::Rate)),
-            None => None,
+    fn finish(&mut self, gate: &Inner<D>, message: &Message<'_>, ruling: Ruling) -> Verdict {
+        let slots = match ruling {
+            Ruling::Granted(slots) => slots,
+            Ruling::Denied(denial) => return Verdict::Refused(self.limited(gate, &denial)),
+            Ruling::Unknown => return Verdict::Refused(plain(Reason::Rate)),
+        };
+        let label = match &message.label {
+            Ok(label) => label,
+            Err(flaw) => return Verdict::Refused(self.flawed(gate, message.frame, flaw)),
         };
         let place = match self.in_flight.enter(gate.max_in_flight) {
             Ok(place) => place,
@@ -190,7 +186,7 @@ impl<D: Identity> Connection<D> {
                 return Verdict::Refused(Refusal::new(Reason::InFlight, None, answer));
             }
         };
-        let context = message.context(self.id.as_str(), self.ip.as_deref(), &self.data);
+        let context = message.context(label, self.id.as_str(), self.ip.as_deref(), &self.data);
         if let Some(validate) = &gate.validate
             && let Err(invalid) = validate(&context, message.frame)
         {
@@ -198,16 +194,29 @@ impl<D: Identity> Connection<D> {
             let answer = Answer::Send(frame.to_json());
             return Verdict::Refused(Refusal::new(Reason::Invalid, None, answer));
         }
-        Verdict::Accepted(Accepted::new(message.label.to_shared(), place, slots))
+        Verdict::Accepted(Accepted::new(label.to_shared(), place, slots))
+    }
+
+    /// The refusal of a frame that is no message.
+    fn flawed(&mut self, gate: &Inner<D>, frame: &[u8], flaw: &Flaw) -> Refusal {
+        let Flaw::TooLarge { max } = *flaw else { return plain(Reason::Unparseable) };
+        let exceeded = LimitExceeded {
+            kind: LimitKind::Payload,
+            observed: frame.len() as u64,
+            limit: max as u64,
+            retry_after_ms: None,
+            client_id: self.id.clone(),
+        };
+        self.exceeded(gate, Reason::Payload, exceeded)
     }
 
     /// The refusal of a message that the store has denied.
-    fn limited(&mut self, gate: &Inner<D>, terms: &[Snapshot], denial: &Denial) -> Refusal {
+    fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> Refusal {
         let line = self.bill.lines().get(denial.by);
         let observed = line.map_or(0, |line| line.cost);
         let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
-        let counted = terms.get(denial.by).map(|terms| *terms.limit().policy());
-        let is_used_up = matches!(counted, Some(Policy::Allowance(_))) && observed <= limit;
+        let policy = line.map(|line| *gate.limiters[line.seat].snapshot().limit().policy());
+        let is_used_up = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
         let (reason, retry_after_ms) = match denial.retry {
             Retry::After(wait) => (Reason::Rate, Some(ceil_ms(wait))),
             Retry::Never if is_used_up && line.map(|line| line.seat) == gate.ceiling => {
@@ -225,7 +234,7 @@ impl<D: Identity> Connection<D> {
 
     fn exceeded(&mut self, gate: &Inner<D>, reason: Reason, exceeded: LimitExceeded) -> Refusal {
         let refusal = gate.exceeded(reason, exceeded);
-        self.is_closing = matches!(refusal.answer(), Answer::Close { .. });
+        self.is_closing = refusal.answer().is_close();
         refusal
     }
 }
@@ -256,21 +265,35 @@ impl<D> fmt::Debug for Connection<D> {
     }
 }
 
-/// A message between its first step and its last.
+/// How far a frame came without waiting.
+enum Attempt<'a> {
+    Done(Result<Verdict, StoreError>),
+    /// The store has to be waited for, and nothing has happened yet.
+    Waiting(Message<'a>),
+}
+
+/// A frame between its first step and its last.
 struct Message<'a> {
     frame: &'a [u8],
-    label: Label<'a>,
+    label: Result<Label<'a>, Flaw>,
     received_at: WallTime,
+}
+
+/// Why a frame is no message.
+enum Flaw {
+    TooLarge { max: usize },
+    NoType,
 }
 
 impl Message<'_> {
     fn context<'c, D>(
-        &'c self,
+        &self,
+        label: &'c Label<'_>,
         id: &'c str,
         ip: Option<&'c str>,
         data: &'c D,
     ) -> IngressContext<'c, D> {
-        IngressContext::new(self.label.as_str(), id, ip, data, self.received_at)
+        IngressContext::new(label.as_str(), id, ip, data, self.received_at)
     }
 }
 

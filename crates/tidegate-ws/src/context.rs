@@ -7,7 +7,7 @@ use std::fmt;
 
 use tidegate::WallTime;
 
-use crate::key::KeyParts;
+use crate::key::{KeyParts, connection_key};
 
 /// Who is at the other end of a connection, as the application knows it.
 ///
@@ -108,7 +108,13 @@ impl<'a, D> IngressContext<'a, D> {
     }
 
     /// A key of this connection alone: `rl:conn:{id}`, to which parts can be added. Buckets under
-    /// such keys are forgotten when the connection is dropped.
+    /// such keys are forgotten when the connection is dropped, up to
+    /// [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of them; see
+    /// [`Connection`](crate::Connection) for what can be left behind.
+    ///
+    /// The text is fixed, and [`per_user_key`](crate::per_user_key) gives the same one to a user
+    /// with the name `{id}` of a tenant with the name `conn`. If there can be such a tenant, let no
+    /// limiter serve both kinds of keys: buckets of different limiters are never the same.
     ///
     /// ```
     /// use tidegate_ws::{Gate, Peer};
@@ -121,7 +127,7 @@ impl<'a, D> IngressContext<'a, D> {
     /// ```
     #[must_use]
     pub fn connection_key(&self) -> KeyParts<'a> {
-        KeyParts::from(["rl", "conn", self.id]).of_connection()
+        connection_key(self.id)
     }
 }
 

@@ -47,9 +47,11 @@ pub enum Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// More bytes than a message may have. Nothing was charged.
+    /// More bytes than a message may have. The ceiling of the connection was charged, if there is
+    /// one, and nothing else.
     Payload,
-    /// The type could not be read. Nothing was charged.
+    /// The type could not be read. The ceiling of the connection was charged, if there is one, and
+    /// nothing else.
     Unparseable,
     /// A limit that time or a release reopens. Nothing was charged.
     Rate,

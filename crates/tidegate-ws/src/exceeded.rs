@@ -76,12 +76,18 @@ pub enum OnExceeded {
     /// The client is sent an error, and the connection stays open.
     #[default]
     Send,
-    /// The connection is closed.
+    /// The client is sent a close frame. The application sends it and lets go of the socket; see
+    /// [`Answer::is_close`].
     Close {
         /// With this code; if `None`, [`CLOSE_RATE`] or [`CLOSE_PAYLOAD`].
         code: Option<u16>,
     },
     /// Nothing is sent and nothing closed: the application acts in its hook.
+    ///
+    /// A message that finds the hook [`HOOK_QUEUE`](crate::HOOK_QUEUE) behind is then refused without
+    /// anybody acting on it. All that is left of it is a count: in
+    /// [`HookStats::dropped`](crate::HookStats::dropped) and in
+    /// [`Counter::HookDropped`](crate::Counter::HookDropped).
     Custom,
 }
 

@@ -99,7 +99,7 @@ impl<D: Identity> Gate<D> {
 }
 
 impl<D> Gate<D> {
-    /// How the hook is doing.
+    /// How the hook and the observer are doing.
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {
         self.inner.reporter.stats()

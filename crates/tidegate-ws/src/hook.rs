@@ -3,6 +3,8 @@
 //! It runs on one thread of the gate's own, behind a queue with a bound. So it may block for as
 //! long as it likes and delays nobody; what does not fit into the queue is counted and dropped.
 //! The thread ends when the gate and all its connections are gone and the queue is empty.
+//!
+//! Neither the hook nor the observer can fail a message or end the thread: their panics are counted.
 
 use std::fmt;
 use std::io;
@@ -20,7 +22,7 @@ pub const HOOK_QUEUE: usize = 1_024;
 
 pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 
-/// How often the hook was not told, and how often it failed.
+/// How often the hook was not told, and how often it or the observer failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HookStats {
@@ -28,6 +30,8 @@ pub struct HookStats {
     pub dropped: u64,
     /// Calls that panicked.
     pub panicked: u64,
+    /// Calls of the [`Observer`] that panicked.
+    pub observer_panicked: u64,
 }
 
 /// Tells everybody who wants to know of a limited message.
@@ -40,6 +44,7 @@ pub(crate) struct Reporter {
 struct Tally {
     dropped: AtomicU64,
     panicked: AtomicU64,
+    observer_panicked: AtomicU64,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -49,8 +54,8 @@ impl Reporter {
         observer: Option<Arc<dyn Observer>>,
         names_clients: bool,
     ) -> io::Result<Self> {
-        let (dropped, panicked) = Default::default();
-        let tally = Arc::new(Tally { dropped, panicked, observer });
+        let (dropped, panicked, observer_panicked) = Default::default();
+        let tally = Arc::new(Tally { dropped, panicked, observer_panicked, observer });
         let queue = match hook {
             Some(hook) => Some(start(hook, tally.clone())?),
             None => None,
@@ -88,6 +93,7 @@ impl Reporter {
         HookStats {
             dropped: self.tally.dropped.load(Ordering::Relaxed),
             panicked: self.tally.panicked.load(Ordering::Relaxed),
+            observer_panicked: self.tally.observer_panicked.load(Ordering::Relaxed),
         }
     }
 }
@@ -100,14 +106,20 @@ impl fmt::Debug for Reporter {
 
 impl Tally {
     fn count(&self, counter: Counter) {
-        if let Some(observer) = &self.observer {
-            observer.count(counter);
-        }
+        self.observe(|observer| observer.count(counter));
     }
 
     fn record(&self, histogram: Histogram, value: u64) {
-        if let Some(observer) = &self.observer {
-            observer.record(histogram, value);
+        self.observe(|observer| observer.record(histogram, value));
+    }
+
+    /// Lets the observer see something. What it leaves half done when it panics is its own.
+    fn observe(&self, see: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.observer
+            && catch_unwind(AssertUnwindSafe(|| see(&**observer))).is_err()
+        {
+            self.observer_panicked.fetch_add(1, Ordering::Relaxed);
+            tracing::error!("the observer of exceeded limits has panicked");
         }
     }
 }

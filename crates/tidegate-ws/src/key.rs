@@ -165,6 +165,11 @@ pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> K
     KeyParts::from(parts).of_connection()
 }
 
+/// `rl:conn:{id}`: a key of one connection alone.
+pub(crate) fn connection_key(id: &str) -> KeyParts<'_> {
+    KeyParts::from(["rl", "conn", id]).of_connection()
+}
+
 fn tenant<'a, D: Identity>(context: &IngressContext<'a, D>) -> &'a str {
     context.tenant().unwrap_or(NO_TENANT)
 }

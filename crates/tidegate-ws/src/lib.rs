@@ -38,6 +38,8 @@
 //!   The README shows it with axum and with tokio-tungstenite.
 //! - Nothing here retries, queues or delays messages.
 
+mod ask;
+mod belongings;
 mod bill;
 mod connection;
 mod context;
@@ -54,6 +56,7 @@ mod slots;
 mod types;
 mod verdict;
 
+pub use belongings::MAX_CONNECTION_KEYS;
 pub use connection::Connection;
 pub use context::{Identity, IngressContext};
 pub use envelope::json_type;

@@ -58,7 +58,8 @@ impl Histogram {
 /// Receives what a gate counts: a few lines for Prometheus, OpenTelemetry or any other exporter.
 ///
 /// It is called on the way of the message, so it adds to a number and returns. What takes longer
-/// belongs into the [hook](crate::GateBuilder::on_limit_exceeded).
+/// belongs into the [hook](crate::GateBuilder::on_limit_exceeded). If it panics, the message goes on
+/// and the panic is [counted](crate::HookStats::observer_panicked).
 ///
 /// ```
 /// use std::sync::Arc;

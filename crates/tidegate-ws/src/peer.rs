@@ -41,7 +41,8 @@ impl<D> Peer<D> {
     }
 
     /// With an id of the application's own. It must be unique over all that share the store: two
-    /// connections of one id share their buckets, and the first to go takes them along.
+    /// connections of one id share their buckets, and the first to go takes them along. Slots it
+    /// leaves alone: they are given back when their messages are done.
     ///
     /// Without this the gate makes an id that no other gate makes.
     pub fn id(mut self, id: impl Into<String>) -> Self {

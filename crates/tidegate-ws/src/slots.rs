@@ -1,20 +1,25 @@
-//! What is given back to the store: the slots of a message, the buckets of a connection.
+//! The slots of a message, given back to the store when the message is done.
 //!
-//! Nobody waits for it. In process it is done where it is dropped; on a shared store a task does
-//! it, if there is a tokio runtime. If there is none, leases and expiry do it later.
+//! Nobody waits for it. In process it is done where the slots are dropped; on a shared store a task
+//! does it, if there is or was a tokio runtime. Nothing here renews a lease: slots that have one
+//! are the store's to give to others when it has run out.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::{Limiter, Policy, Receipt, Snapshot, Store, Target};
+use tidegate::{Limiter, Place, Policy, Receipt, Snapshot, Store, Target};
 use tokio::runtime::Handle;
 
 use crate::bill::{Bill, Line};
 
 /// The limiters of a gate, by seat.
 pub(crate) type Limiters = Arc<[Limiter<dyn Store>]>;
+
+/// Whether a limiter counts concurrency, as far as is known here.
+pub(crate) fn counts_slots(limiter: &Limiter<dyn Store>) -> bool {
+    matches!(limiter.snapshot().limit().policy(), Policy::Concurrency(_))
+}
 
 /// The slots that a message holds under limits that count concurrency.
 pub(crate) struct Slots(Option<Held>);
@@ -23,22 +28,18 @@ struct Held {
     limiters: Limiters,
     lines: Vec<Line>,
     receipt: Receipt,
+    /// Where they were taken. They may be dropped on a thread that knows no runtime.
+    runtime: Option<Handle>,
 }
 
 impl Slots {
-    /// The slots of a grant, if any of its limits counts concurrency.
-    pub(crate) fn of(
-        limiters: &Limiters,
-        bill: &Bill,
-        snapshots: &[Snapshot],
-        receipt: Receipt,
-    ) -> Option<Self> {
-        let counts = |terms: &Snapshot| matches!(terms.limit().policy(), Policy::Concurrency(_));
-        if !snapshots.iter().any(counts) {
+    /// The slots of a grant, if it has taken any.
+    pub(crate) fn of(limiters: &Limiters, bill: &Bill, receipt: Receipt) -> Option<Self> {
+        if !has_slots(&receipt) {
             return None;
         }
-        let lines = bill.lines().to_vec();
-        Some(Self(Some(Held { limiters: limiters.clone(), lines, receipt })))
+        let (limiters, lines) = (limiters.clone(), bill.lines().to_vec());
+        Some(Self(Some(Held { limiters, lines, receipt, runtime: Handle::try_current().ok() })))
     }
 }
 
@@ -50,13 +51,15 @@ impl Drop for Slots {
             let targets = held.targets(&terms);
             held.limiters[0].engine().release(&targets, &held.receipt).at_once()
         };
-        if released.is_none()
-            && let Ok(runtime) = Handle::try_current()
-        {
+        if released.is_some() {
+            return;
+        }
+        if let Some(runtime) = Handle::try_current().ok().or_else(|| held.runtime.clone()) {
             runtime.spawn(async move {
                 let terms = held.terms();
                 let targets = held.targets(&terms);
-                // If the store is away the lease of the slots runs out.
+                // If the store is away, slots with a lease come back when it has run out, and
+                // those without one when their key is reset.
                 let _ = held.limiters[0].engine().release(&targets, &held.receipt).await;
             });
         }
@@ -79,55 +82,8 @@ impl fmt::Debug for Slots {
     }
 }
 
-/// How many buckets of one limiter are remembered when clients invent types.
-const MAX_REMEMBERED: usize = 256;
-
-/// The buckets that belong to one connection alone, forgotten with it.
-pub(crate) struct Belongings {
-    limiters: Limiters,
-    /// Keys by the seat of their limiter. There are as many as there are types, or few.
-    keys: Vec<HashSet<Box<str>>>,
-    most: usize,
-}
-
-impl Belongings {
-    pub(crate) fn new(limiters: Limiters, types: Option<usize>) -> Self {
-        let keys = limiters.iter().map(|_| HashSet::new()).collect();
-        Self { limiters, keys, most: types.unwrap_or(MAX_REMEMBERED) }
-    }
-
-    /// Remembers what a message has charged.
-    pub(crate) fn add(&mut self, bill: &Bill) {
-        for line in bill.lines().iter().filter(|line| line.of_connection) {
-            let keys = &mut self.keys[line.seat];
-            if keys.len() < self.most && !keys.contains(&*line.key) {
-                keys.insert(line.key.as_str().into());
-            }
-        }
-    }
-}
-
-impl Drop for Belongings {
-    fn drop(&mut self) {
-        let keys = std::mem::take(&mut self.keys);
-        let mut later = Vec::new();
-        for (seat, keys) in keys.into_iter().enumerate() {
-            for key in keys {
-                if self.limiters[seat].reset(&*key).at_once().is_none() {
-                    later.push((seat, key));
-                }
-            }
-        }
-        if !later.is_empty()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            let limiters = self.limiters.clone();
-            runtime.spawn(async move {
-                for (seat, key) in later {
-                    // If the store is away the bucket expires by itself.
-                    let _ = limiters[seat].reset(&*key).await;
-                }
-            });
-        }
-    }
+/// Whether a grant has taken slots, by the places in its receipt. The policy does not tell: it may
+/// have changed since it was read, and with a shared store it may have changed elsewhere.
+fn has_slots(receipt: &Receipt) -> bool {
+    receipt.stamps().iter().any(|stamp| matches!(stamp.place, Place::Slot(_)))
 }

@@ -31,14 +31,6 @@ impl Types {
             Self::Any => Label::Raw(raw),
         }
     }
-
-    /// How many labels there can be; `None` if clients invent them.
-    pub(crate) fn count(&self) -> Option<usize> {
-        match self {
-            Self::Declared(known) => Some(known.len() + 1),
-            Self::Any => None,
-        }
-    }
 }
 
 /// The type that one message counts as.

@@ -37,6 +37,9 @@ impl Verdict {
 /// Keep it until the message has been handled: dropping it gives back the place under
 /// [`max_in_flight`](crate::GateBuilder::max_in_flight), and the slots of limiters that count
 /// concurrency.
+///
+/// A gate does not renew leases: a handler that takes longer than the lease of its slots loses them
+/// to others while it runs. Choose a lease that is longer than the slowest handler.
 #[must_use = "dropping it says that the message has been handled"]
 pub struct Accepted {
     message_type: Option<Arc<str>>,
@@ -118,7 +121,8 @@ impl Refusal {
 pub enum Answer {
     /// Send this text frame.
     Send(String),
-    /// Send this close frame. The gate refuses whatever else the client had sent.
+    /// Send this close frame, and then let go of the socket: libraries would wait for the client
+    /// to answer it. The gate refuses whatever else the client had sent.
     Close {
         /// The code.
         code: u16,
@@ -130,6 +134,18 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Whether the connection is over once this has been sent.
+    ///
+    /// ```
+    /// use tidegate_ws::Answer;
+    /// assert!(Answer::Close { code: 1013, reason: "rate_limited".into() }.is_close());
+    /// assert!(!Answer::Send("{}".into()).is_close());
+    /// ```
+    #[must_use]
+    pub const fn is_close(&self) -> bool {
+        matches!(self, Self::Close { .. })
+    }
+
     /// The answer as a message of any WebSocket library; `None` if there is nothing to send.
     ///
     /// ```

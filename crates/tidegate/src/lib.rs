@@ -56,7 +56,7 @@ pub use terms::Snapshot;
 pub use tidegate_core::{
     Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Concurrency, Correction,
     Decimal, DecimalError, Decision, Denial, FailureRule, Grant, Key, KeyBuf, KeyError, Limit,
-    LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Policy,
+    LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Place, Policy,
     PolicyBuilder, PolicyError, Probe, Quota, Rate, RateError, Receipt, ReceiptError, Retry,
     Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows,
 };

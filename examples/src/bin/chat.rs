@@ -14,7 +14,7 @@ use axum::routing::any;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
 use tidegate::{Engine, Policy};
-use tidegate_ws::{Gate, Identity, KeyParts, Peer, Rule, Verdict, key_per_user_per_type};
+use tidegate_ws::{Answer, Gate, Identity, KeyParts, Peer, Rule, Verdict, key_per_user_per_type};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite;
 
@@ -35,8 +35,8 @@ impl Identity for Member {
 /// others.
 fn gate() -> Result<Gate<Member>> {
     let engine = Engine::new();
-    let user = engine.limiter("user", Policy::per_second(1).capacity(5).build()?)?;
-    let room = engine.limiter("room", Policy::per_second(1).capacity(12).build()?)?;
+    let user = engine.limiter("user", Policy::per_minute(10).capacity(5).build()?)?;
+    let room = engine.limiter("room", Policy::per_minute(10).capacity(12).build()?)?;
     let images = engine.limiter("images", Policy::per_minute(2).capacity(2).build()?)?;
     let gate = Gate::for_types(["Say", "Typing", "Image"])
         .limit(Rule::<Member>::new(user).key(key_per_user_per_type))
@@ -46,7 +46,7 @@ fn gate() -> Result<Gate<Member>> {
         .limit(Rule::<Member>::new(images).when(|context| context.message_type() == "Image"))
         .max_payload(64 * 1024)
         .on_limit_exceeded(|info| {
-            println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit)
+            println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit);
         })
         .build()?;
     Ok(gate)
@@ -71,17 +71,20 @@ async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: 
         };
         let answer = match verdict {
             // A real server would send it to all members of the room.
-            Ok(Verdict::Accepted(_token)) => Some(Message::text(r#"{"type":"Delivered"}"#)),
-            Ok(Verdict::Refused(refusal)) => {
-                refusal.into_answer().into_message(Message::text, |code, reason| {
-                    Message::Close(Some(CloseFrame { code, reason: reason.into() }))
-                })
-            }
+            Ok(Verdict::Accepted(_token)) => Answer::Send(r#"{"type":"Delivered"}"#.into()),
+            Ok(Verdict::Refused(refusal)) => refusal.into_answer(),
             Err(_) => break,
         };
+        let is_last = answer.is_close();
+        let answer = answer.into_message(Message::text, |code, reason| {
+            Message::Close(Some(CloseFrame { code, reason: reason.into() }))
+        });
         if let Some(answer) = answer
             && socket.send(answer).await.is_err()
         {
+            break;
+        }
+        if is_last {
             break;
         }
     }

@@ -88,14 +88,21 @@ impl<D: Identity> GateBuilder<D> {
 
     /// Adds a limit: a limiter, or a [`Rule`] with a key and a cost of its own. A message is
     /// charged by all rules together or by none; their limiters must share a store.
+    ///
+    /// A message that one limiter alone is asked about lets those go first who wait at a
+    /// [`Pacer`](tidegate::pacer::Pacer) for tokens of its key. One that several are asked about,
+    /// the ceiling included, does not: lists go by what is left in the buckets.
     pub fn limit(mut self, rule: impl Into<Rule<D>>) -> Self {
         self.rules.push(rule.into());
         self
     }
 
-    /// Adds a limit on each connection as a whole: one token for every message, whatever its
-    /// type. With an [allowance](tidegate::Policy::allowance) that is a number of messages in all,
-    /// after which the client is told `Connection limit reached`.
+    /// Adds a limit on each connection as a whole: one token for every frame, whatever its type.
+    /// With an [allowance](tidegate::Policy::allowance) that is a number of frames in all, after
+    /// which the client is told `Connection limit reached`.
+    ///
+    /// Frames that are too large or have no type that could be read are charged too, by the ceiling
+    /// alone. Once it denies them, that is what the client is told, and not what is wrong with them.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -117,7 +124,8 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Refuses messages of more bytes, before anything else is done with them. The frame is in
+    /// Refuses messages of more bytes, before anything else is done with them but charging the
+    /// [ceiling](Self::connection_ceiling) of the connection, if there is one. The frame is in
     /// memory by then: set the limit of the WebSocket library too, somewhat higher.
     pub const fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = Some(bytes);

@@ -1,12 +1,15 @@
 //! What is given back: slots when a message is done, buckets when a connection is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Answers, Engine, MemoryStore, Operation, Policy, Store, StoreError, Submission};
-use tidegate_ws::{Gate, Peer, Rule, Verdict};
+use tidegate::{
+    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, Submission,
+};
+use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, Peer, Rule, Verdict};
 
-use crate::session::{Bench, Distant, Session, frame, passes, passing, send};
+use crate::session::{Bench, Distant, Session, frame, of_connection, passes, passing, send};
 
 #[test]
 fn buckets_of_a_connection_go_with_it_and_those_of_users_stay() {
@@ -45,20 +48,89 @@ fn a_client_without_user_and_address_leaves_nothing_behind() {
     assert_eq!(bench.buckets(), 0);
 }
 
-#[test]
-fn who_invents_types_is_remembered_up_to_a_bound() {
-    let bench = Bench::new();
-    let rule = Rule::new(bench.limiter("say", 1, 3))
-        .key(|context| context.connection_key().and(context.message_type()));
-    let gate = Gate::<Session>::for_any_type().limit(rule).build().unwrap();
-    let mut connection = gate.connect(Peer::new(Session::default()));
-    for number in 0..300 {
-        assert!(passes(&mut connection, &format!("T{number}")));
+/// A gate for one type, with a bucket of the connection for every room.
+fn by_room(limiter: Limiter) -> Gate<Session> {
+    let rule = Rule::<Session>::new(limiter)
+        .key(|context| context.connection_key().and(context.data().room.as_str()));
+    Gate::for_types(["SAY"]).limit(rule).build().unwrap()
+}
+
+fn visit(connection: &mut Connection<Session>, rooms: usize) {
+    for room in 0..rooms {
+        connection.data_mut().room = format!("room-{room}");
+        assert!(passes(connection, "SAY"));
     }
-    assert_eq!(bench.buckets(), 300);
+}
+
+#[test]
+fn what_a_connection_owns_goes_with_it_whatever_its_keys_are_made_of() {
+    let bench = Bench::new();
+    let gate = by_room(bench.limiter_of("room", Policy::allowance(100).unwrap()));
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    visit(&mut connection, MAX_CONNECTION_KEYS);
+    assert_eq!(bench.buckets(), 1_024);
     drop(connection);
-    // The rest is full again after three seconds, and then as good as gone.
-    assert_eq!(bench.buckets(), 300 - 256);
+    assert_eq!(bench.buckets(), 0);
+}
+
+#[test]
+fn what_is_too_much_to_remember_is_left_to_the_store() {
+    let bench = Bench::new();
+    // Three seconds, and a bucket is full again; an allowance never is.
+    let tokens = by_room(bench.limiter("tokens", 1, 3));
+    let allowance = by_room(bench.limiter_of("allowance", Policy::allowance(3).unwrap()));
+    for gate in [tokens, allowance] {
+        visit(&mut gate.connect(Peer::new(Session::default())), MAX_CONNECTION_KEYS + 5);
+    }
+    assert_eq!(bench.buckets(), 5 + 5);
+    bench.clock.advance(Duration::from_secs(3));
+    bench.engine.store().cleanup_stale(Duration::ZERO);
+    assert_eq!(bench.buckets(), 5);
+}
+
+#[test]
+fn the_bound_is_over_all_limiters_of_a_connection() {
+    let bench = Bench::new();
+    let own = |name| {
+        Rule::<Session>::new(bench.limiter_of(name, Policy::allowance(9).unwrap()))
+            .key(|context| context.connection_key().and(context.data().room.as_str()))
+    };
+    let gate = Gate::for_types(["SAY"]).limit(own("one")).limit(own("other")).build().unwrap();
+    visit(&mut gate.connect(Peer::new(Session::default())), 600);
+    assert_eq!(bench.buckets(), 2 * 600 - MAX_CONNECTION_KEYS);
+}
+
+#[test]
+fn messages_that_are_being_handled_keep_their_slots_under_keys_of_their_connection() {
+    let bench = Bench::new();
+    let slots = bench.limiter_of("slots", Policy::concurrency(1, None).unwrap());
+    let rule = Rule::<Session>::new(slots).key(of_connection);
+    let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
+    let connect = || gate.connect(Peer::new(Session::default()).id("device-1"));
+    let mut connection = connect();
+    let held = connection.ingress_now(frame("SAY")).unwrap().unwrap().accepted().unwrap();
+    drop(connection);
+    let mut again = connect();
+    assert!(!passes(&mut again, "SAY"), "its message is still being handled");
+    drop(held);
+    assert!(passes(&mut again, "SAY"));
+}
+
+#[test]
+fn slots_with_a_lease_are_lost_to_others_by_handlers_that_are_slower() {
+    let bench = Bench::new();
+    let lease = Duration::from_secs(5);
+    let slots = bench.limiter_of("slots", Policy::concurrency(1, Some(lease)).unwrap());
+    let gate = Gate::for_types(["SAY"]).limit(slots).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    let slow = send(&mut connection, "SAY").accepted().unwrap();
+    assert!(!passes(&mut connection, "SAY"));
+    bench.clock.advance(lease);
+    let next = send(&mut connection, "SAY").accepted().unwrap();
+    drop(slow);
+    assert!(!passes(&mut connection, "SAY"), "the slow one gives back nothing of the next one's");
+    drop(next);
+    assert!(passes(&mut connection, "SAY"));
 }
 
 #[test]

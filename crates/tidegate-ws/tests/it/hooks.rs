@@ -89,30 +89,37 @@ async fn a_hook_that_blocks_delays_no_answer() {
     }
 }
 
+/// Under `Custom` the count is all that is left of them.
 #[test]
 fn what_the_hook_is_too_slow_for_is_counted() {
-    let bench = Bench::new();
-    let (begun, begins) = mpsc::channel();
-    let (let_go, blocked) = mpsc::channel::<()>();
-    let gate = gate(&bench)
-        .on_limit_exceeded(move |_| {
-            begun.send(()).unwrap();
-            let _ = blocked.recv_timeout(PATIENCE);
-        })
-        .build()
-        .unwrap();
-    let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
-    begins.recv().unwrap();
-    // One is being told; these fill the queue, and the last seven find no room.
-    for _ in 0..HOOK_QUEUE + 7 {
+    for behaviour in [OnExceeded::Send, OnExceeded::Custom] {
+        let bench = Bench::new();
+        let (begun, begins) = mpsc::channel();
+        let (let_go, blocked) = mpsc::channel::<()>();
+        let counts = Arc::new(Counts::default());
+        let gate = gate(&bench)
+            .on_exceeded(behaviour)
+            .observer(counts.clone())
+            .on_limit_exceeded(move |_| {
+                begun.send(()).unwrap();
+                let _ = blocked.recv_timeout(PATIENCE);
+            })
+            .build()
+            .unwrap();
+        let mut connection = gate.connect(Peer::new(Session::of("alice")));
+        assert!(passes(&mut connection, "SAY"));
         assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        begins.recv().unwrap();
+        // One is being told; these fill the queue, and the last seven find no room.
+        for _ in 0..HOOK_QUEUE + 7 {
+            assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        }
+        assert_eq!(gate.hook_stats().dropped, 7);
+        assert_eq!(counts.hook_dropped.load(Ordering::SeqCst), 7);
+        drop(let_go);
+        drop((connection, gate));
+        assert_eq!(begins.iter().count(), HOOK_QUEUE);
     }
-    assert_eq!(gate.hook_stats().dropped, 7);
-    drop(let_go);
-    drop((connection, gate));
-    assert_eq!(begins.iter().count(), HOOK_QUEUE);
 }
 
 #[test]
@@ -137,8 +144,48 @@ fn a_hook_that_panics_is_counted_and_called_again() {
         assert_eq!(told.recv().unwrap(), expected);
     }
     // The fourth call is told of after the third has been counted.
-    assert_eq!(gate.hook_stats().panicked, 2);
+    assert_eq!((gate.hook_stats().panicked, gate.hook_stats().observer_panicked), (2, 0));
     assert_eq!(counts.hook_panicked.load(Ordering::SeqCst), 2);
+}
+
+/// An observer that is of no use.
+struct Broken;
+
+impl Observer for Broken {
+    fn count(&self, counter: Counter) {
+        panic!("{}", counter.name());
+    }
+
+    fn record(&self, histogram: Histogram, _: u64) {
+        panic!("{}", histogram.name());
+    }
+}
+
+#[test]
+fn an_observer_that_panics_fails_no_message_and_ends_no_hook() {
+    let bench = Bench::new();
+    let (tell, told) = mpsc::channel();
+    let gate = gate(&bench)
+        .observer(Arc::new(Broken))
+        .on_limit_exceeded(move |_| {
+            tell.send(()).unwrap();
+            panic!("and so is the hook");
+        })
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    assert!(passes(&mut connection, "SAY"));
+    for _ in 0..3 {
+        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+    }
+    // The hook panics each time, the observer when it is to count that, and the thread goes on.
+    for _ in 0..3 {
+        told.recv_timeout(PATIENCE).unwrap();
+    }
+    // A count and a hint for each message, and the panics of at least two calls of the hook.
+    let stats = gate.hook_stats();
+    assert!(stats.panicked >= 2, "{stats:?}");
+    assert!((8..=9).contains(&stats.observer_panicked), "{stats:?}");
 }
 
 #[test]
@@ -160,6 +207,7 @@ struct Counts {
     payload: AtomicU64,
     rate: AtomicU64,
     hook_panicked: AtomicU64,
+    hook_dropped: AtomicU64,
     recorded: Mutex<Vec<(&'static str, u64)>>,
 }
 
@@ -169,6 +217,7 @@ impl Observer for Counts {
             "limits.payload_exceeded" => &self.payload,
             "limits.rate_exceeded" => &self.rate,
             "limits.hook_panicked" => &self.hook_panicked,
+            "limits.hook_dropped" => &self.hook_dropped,
             other => panic!("{other}"),
         };
         count.fetch_add(1, Ordering::SeqCst);
@@ -191,6 +240,7 @@ fn counters_count_and_hints_are_observations() {
     bench.clock.advance(Duration::from_millis(400));
     assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
     assert!(connection.ingress_now("x".repeat(77)).unwrap().is_ok());
+    assert_eq!(gate.hook_stats(), HookStats::default());
     assert_eq!(counts.rate.load(Ordering::SeqCst), 2);
     assert_eq!(counts.payload.load(Ordering::SeqCst), 1);
     assert_eq!(

@@ -10,7 +10,7 @@ use tidegate_ws::{
     key_per_user_per_type, per_user_key,
 };
 
-use crate::session::{Bench, Session, passes, passing, refused};
+use crate::session::{Bench, Session, of_connection, passes, passing, refused};
 
 fn connect(tenant: Option<&str>, user: Option<&str>, ip: Option<&str>) -> Connection<Session> {
     let session = Session {
@@ -183,6 +183,34 @@ fn thirty_types_of_five_thousand_users_are_a_hundred_and_fifty_thousand_small_bu
     let stats = bench.engine.store().stats();
     assert_eq!(stats.keys, 150_000);
     assert!(stats.memory_bytes < 50 << 20, "{} bytes", stats.memory_bytes);
+}
+
+/// The texts of keys are fixed, and these two are the same; limiters of their own tell them apart.
+#[test]
+fn the_tenant_conn_and_connections_share_nothing_but_a_limiter() {
+    let bench = Bench::new();
+    let (users, connections) = (bench.limiter("users", 1, 5), bench.limiter("connections", 1, 5));
+    let has_user = |context: &IngressContext<'_, Session>| context.user().is_some();
+    let gate_of = |connections| {
+        Gate::for_types(["SAY"])
+            .limit(
+                Rule::new(users.clone())
+                    .key(per_user_key)
+                    .when(has_user)
+                    .otherwise(Rule::<Session>::new(connections).key(of_connection)),
+            )
+            .build()
+            .unwrap()
+    };
+    for (connections, left) in [(connections, 5), (users.clone(), 0)] {
+        let gate = gate_of(connections);
+        let mut nobody = gate.connect(Peer::new(Session::default()).id("7"));
+        let mut user =
+            gate.connect(Peer::new(Session { tenant: Some("conn".into()), ..Session::of("7") }));
+        let _ = users.reset("rl:conn:7").try_now();
+        assert_eq!(passing(&mut user, "SAY", 9), 5);
+        assert_eq!(passing(&mut nobody, "SAY", 9), left);
+    }
 }
 
 #[test]

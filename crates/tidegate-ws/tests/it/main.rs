@@ -2,6 +2,7 @@
 //! no socket matters; with a clock that the tests move, so that every hint is exact.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod abandoned;
 mod building;
 mod closing;
 mod costs;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate::WallTime;
-use tidegate_ws::{Gate, Invalid, Peer, Reason, Rule, Verdict};
+use tidegate::{Engine, MemoryStore, Policy, Store, WallTime};
+use tidegate_ws::{Answer, Gate, GateBuilder, Invalid, OnExceeded, Peer, Reason, Rule, Verdict};
 
-use crate::session::{Bench, Session, frame, passing, refused};
+use crate::session::{Bench, Distant, Session, frame, passes, passing, refused};
 
 fn reason(verdict: Verdict) -> Option<Reason> {
     match verdict {
@@ -130,4 +130,112 @@ fn one_type_does_not_starve_another_of_the_same_user() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     assert_eq!(passing(&mut connection, "A", 99), 5);
     assert_eq!(passing(&mut connection, "B", 99), 5);
+}
+
+/// Ten frames in all on a connection, of at most 20 bytes, and one `SAY` of each user.
+fn ceiling<S: Store + ?Sized>(engine: &Engine<S>) -> GateBuilder<Session>
+where
+    tidegate::Limiter<dyn Store>: From<tidegate::Limiter<S>>,
+{
+    let limiter = |name, most| {
+        let limiter = engine.limiter(name, Policy::allowance(most).unwrap()).unwrap();
+        tidegate::Limiter::<dyn Store>::from(limiter)
+    };
+    Gate::for_types(["SAY"])
+        .max_payload(20)
+        .limit(limiter("say", 1))
+        .connection_ceiling(limiter("all", 10))
+}
+
+const GARBAGE: [&str; 2] = ["garbage", "garbage, and far too much of it"];
+
+#[test]
+fn garbage_does_not_get_around_the_ceiling_of_a_connection() {
+    let bench = Bench::new();
+    for (garbage, flaw) in GARBAGE.into_iter().zip([Reason::Unparseable, Reason::Payload]) {
+        let (tell, told) = std::sync::mpsc::channel();
+        let gate = ceiling(&bench.engine)
+            .on_limit_exceeded(move |exceeded| tell.send(exceeded.limit).unwrap())
+            .build()
+            .unwrap();
+        let mut connection = gate.connect(Peer::new(Session::of("alice")));
+        let mut send = || reason(connection.ingress_now(garbage).unwrap().unwrap());
+        for _ in 0..10 {
+            assert_eq!(send(), Some(flaw));
+        }
+        for _ in 0..3 {
+            assert_eq!(send(), Some(Reason::ConnectionUsedUp));
+        }
+        assert_eq!(refused(&mut connection, "SAY"), Reason::ConnectionUsedUp);
+        drop((connection, gate));
+        // The hook is told of one limit for each frame: the size, or the ceiling.
+        let told: Vec<u64> = told.iter().collect();
+        let sizes = if flaw == Reason::Payload { 10 } else { 0 };
+        assert_eq!(told, [vec![20; sizes], vec![10; 4]].concat());
+    }
+}
+
+#[test]
+fn garbage_is_charged_to_the_ceiling_and_to_nothing_else() {
+    let bench = Bench::new();
+    let gate = ceiling(&bench.engine).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    for garbage in GARBAGE {
+        assert!(reason(connection.ingress_now(garbage).unwrap().unwrap()).is_some());
+    }
+    assert_eq!(bench.buckets(), 1, "only that of the ceiling");
+    assert!(passes(&mut connection, "SAY"));
+    assert_eq!(refused(&mut connection, "SAY"), Reason::AllowanceUsedUp);
+}
+
+#[test]
+fn garbage_gives_back_the_slot_of_a_ceiling_that_counts_slots() {
+    let bench = Bench::new();
+    let gate = Gate::<Session>::for_types(["SAY"])
+        .connection_ceiling(bench.limiter_of("all", Policy::concurrency(1, None).unwrap()))
+        .build()
+        .unwrap();
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    for _ in 0..3 {
+        let verdict = connection.ingress_now("garbage").unwrap().unwrap();
+        assert_eq!(reason(verdict), Some(Reason::Unparseable));
+        assert!(passes(&mut connection, "SAY"));
+    }
+}
+
+#[tokio::test]
+async fn garbage_is_charged_on_a_store_that_is_waited_for() {
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(Distant(MemoryStore::new())));
+    let gate = ceiling(&engine).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    for _ in 0..10 {
+        assert!(connection.ingress_now("garbage").is_none(), "the ceiling has to be asked");
+        let verdict = connection.ingress("garbage").await.unwrap();
+        assert_eq!(reason(verdict), Some(Reason::Unparseable));
+    }
+    let verdict = connection.ingress("garbage").await.unwrap();
+    assert_eq!(reason(verdict), Some(Reason::ConnectionUsedUp));
+    // Without a ceiling there is nothing to ask.
+    let bare = Gate::<Session>::for_types(["SAY"]).build().unwrap();
+    let verdict = bare.connect(Peer::new(Session::default())).ingress_now("garbage");
+    assert_eq!(reason(verdict.unwrap().unwrap()), Some(Reason::Unparseable));
+}
+
+#[test]
+fn who_was_told_to_go_is_refused_without_a_word_and_without_a_charge() {
+    let bench = Bench::new();
+    let gate =
+        ceiling(&bench.engine).on_exceeded(OnExceeded::Close { code: None }).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::of("alice")).id("c-1"));
+    let told = connection.ingress_now(GARBAGE[1]).unwrap().unwrap().accepted().unwrap_err();
+    assert!(told.is_close());
+    for late in [GARBAGE[0], GARBAGE[1], &frame("SAY")] {
+        let Verdict::Refused(refusal) = connection.ingress_now(late).unwrap().unwrap() else {
+            panic!("accepted")
+        };
+        assert_eq!((refusal.reason(), refusal.answer()), (Reason::Closing, &Answer::Nothing));
+        assert!(!refusal.answer().is_close());
+    }
+    let all = bench.limiter_of("all", Policy::allowance(10).unwrap());
+    assert_eq!(all.peek("rl:conn:c-1").cost(0).now().remaining(), 9);
 }

@@ -111,12 +111,16 @@ impl App {
                 ws::Message::Close(_) => break,
             };
             let Some(answer) = answer else { break };
+            let is_last = answer.is_close();
             let message = answer.into_message(ws::Message::text, |code, reason| {
                 ws::Message::Close(Some(ws::CloseFrame { code, reason: reason.into() }))
             });
             if let Some(message) = message
                 && socket.send(message).await.is_err()
             {
+                break;
+            }
+            if is_last {
                 break;
             }
         }
@@ -135,12 +139,16 @@ impl App {
                 _ => continue,
             };
             let Some(answer) = answer else { break };
+            let is_last = answer.is_close();
             let message = answer.into_message(Message::text, |code, reason| {
                 Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
             });
             if let Some(message) = message
                 && socket.send(message).await.is_err()
             {
+                break;
+            }
+            if is_last {
                 break;
             }
         }
@@ -186,6 +194,14 @@ pub(crate) struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 impl Client {
     pub(crate) async fn send(&mut self, text: &str) {
         self.0.send(Message::text(text)).await.unwrap();
+    }
+
+    /// Sends messages with one write, so that the server cannot hang up in between.
+    pub(crate) async fn send_all(&mut self, texts: &[String]) {
+        for text in texts {
+            self.0.feed(Message::text(text)).await.unwrap();
+        }
+        self.0.flush().await.unwrap();
     }
 
     pub(crate) async fn send_binary(&mut self, bytes: &str) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store};
-use tidegate_ws::{Connection, Identity, Reason, Verdict};
+use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, Reason, Verdict};
 
 /// What the application of these tests knows of a connection.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +76,11 @@ impl Store for Distant {
             self.0.submit(operations, answers).await;
         }))
     }
+}
+
+/// The key of a rule for each connection.
+pub(crate) fn of_connection<'a>(context: &IngressContext<'a, Session>) -> KeyParts<'a> {
+    context.connection_key()
 }
 
 pub(crate) fn frame(message_type: &str) -> String {

@@ -11,6 +11,9 @@ use crate::session::{Bench, Session, frame};
 const RATE_FRAME: &str = r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Rate limit exceeded","details":{"type":"rate","observed":1,"limit":1},"retryable":true,"retryAfterMs":1500}}"#;
 const PAYLOAD_FRAME: &str = r#"{"type":"ERROR","payload":{"code":"FAILED_PRECONDITION","message":"Payload size exceeds limit","details":{"type":"payload","observed":115,"limit":100},"retryable":false}}"#;
 
+/// Long enough that only a hang is longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 fn too_large() -> String {
     format!(r#"{{"type":"SAY","text":"{}"}}"#, "x".repeat(91))
 }
@@ -193,8 +196,7 @@ async fn what_a_connection_owned_is_forgotten_when_its_client_is_gone() {
     }
 }
 
-/// A library goes on reading after it has sent a close frame, and a client may have sent more
-/// before it reads that: nothing of it is handled.
+/// A client may have sent more before it reads that it is to go: nothing of it is handled.
 #[tokio::test]
 async fn what_was_under_way_when_a_connection_was_closed_is_not_handled() {
     for library in BOTH {
@@ -203,13 +205,30 @@ async fn what_was_under_way_when_a_connection_was_closed_is_not_handled() {
         let gate = gate(&bench).on_exceeded(close).build().unwrap();
         let mut server = serve(library, Some(gate), |_| Peer::new(Session::of("alice"))).await;
         let mut client = server.client().await;
-        for message_type in ["SAY", "SAY", "PING", "PING", "nonsense", "PING"] {
-            client.send(&frame(message_type)).await;
-        }
+        client.send_all(&["SAY", "SAY", "PING", "PING", "nonsense", "PING"].map(frame)).await;
         assert_eq!(client.text().await, r#"handled {"type":"SAY"}"#);
         assert_eq!(client.closed().await.0, 1013);
         drop(client);
         server.closed(1).await;
         assert_eq!(server.handled(), 1);
+    }
+}
+
+/// A library that goes on reading after it has sent a close frame would wait for the client's own,
+/// for as long as the client likes.
+#[tokio::test]
+async fn a_client_that_does_not_read_its_close_frame_is_closed_all_the_same() {
+    for library in BOTH {
+        let bench = Bench::new();
+        let close = OnExceeded::Close { code: None };
+        let gate = gate(&bench).on_exceeded(close).build().unwrap();
+        let mut server = serve(library, Some(gate), |_| Peer::new(Session::of("alice"))).await;
+        let mut client = server.client().await;
+        client.ask(&frame("SAY")).await;
+        client.send(&frame("SAY")).await;
+        let closed = tokio::time::timeout(PATIENCE, server.closed(1)).await;
+        assert!(closed.is_ok(), "{library:?} keeps the connection");
+        // It was told why, if it cares to look.
+        assert_eq!(client.closed().await.0, 1013);
     }
 }

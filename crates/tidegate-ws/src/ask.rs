@@ -1,0 +1,79 @@
+//! A bill put to the store, and what the store says of it.
+//!
+//! Whoever asks a shared store may give up before the answer is there: its future is dropped. Tokens
+//! that were spent by then stay spent, but slots have to be given back, and only the answer says
+//! which they are. So a bill with slots is put to such a store by a task, which sees the answer
+//! whatever becomes of the one who asked. All others are spared the task.
+
+use std::sync::Arc;
+
+use tidegate::{Decision, Denial, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use crate::belongings::Belongings;
+use crate::bill::Bill;
+use crate::slots::{Limiters, Slots, counts_slots};
+
+/// What the store says of a bill.
+pub(crate) enum Ruling {
+    /// It was charged, and these slots were taken.
+    Granted(Option<Slots>),
+    /// A limit denies it.
+    Denied(Denial),
+    /// A kind of decision that is not known here, and so no permission.
+    Unknown,
+}
+
+impl Bill {
+    /// Puts the bill to a store that answers at once; `None` if it does not, and then nothing has
+    /// happened.
+    pub(crate) fn ask_now(&self, limiters: &Limiters) -> Option<Result<Ruling, StoreError>> {
+        let terms = self.terms(limiters);
+        let charges = self.charges(&terms);
+        let Some(request) = self.request(limiters, &charges) else {
+            return Some(Ok(Ruling::Granted(None)));
+        };
+        let decision = request.at_once()?;
+        Some(decision.map(|decision| self.ruling(limiters, decision)))
+    }
+
+    /// Puts the bill to any store. Slots are given back if nobody waits for the answer any more,
+    /// unless there is no tokio runtime to see to it.
+    pub(crate) async fn ask(
+        &self,
+        limiters: &Limiters,
+        belongings: &Arc<Belongings>,
+    ) -> Result<Ruling, StoreError> {
+        let takes_slots = self.lines().iter().any(|line| counts_slots(&limiters[line.seat]));
+        let runtime = Handle::try_current();
+        let (true, Ok(runtime)) = (takes_slots, runtime) else { return self.put(limiters).await };
+        let (tell, told) = oneshot::channel();
+        let (bill, limiters) = (self.copied(), limiters.clone());
+        let belongings = Arc::clone(belongings);
+        runtime.spawn(async move {
+            // What nobody fetches is dropped, and slots are given back by that.
+            let _ = tell.send(bill.put(&limiters).await);
+            drop(belongings);
+        });
+        let gone = |_| Err(StoreError::Unavailable("the task that asks has ended".into()));
+        told.await.unwrap_or_else(gone)
+    }
+
+    async fn put(&self, limiters: &Limiters) -> Result<Ruling, StoreError> {
+        let terms = self.terms(limiters);
+        let charges = self.charges(&terms);
+        match self.request(limiters, &charges) {
+            Some(request) => Ok(self.ruling(limiters, request.await?)),
+            None => Ok(Ruling::Granted(None)),
+        }
+    }
+
+    fn ruling(&self, limiters: &Limiters, decision: Decision) -> Ruling {
+        match decision {
+            Decision::Allowed(grant) => Ruling::Granted(Slots::of(limiters, self, grant.receipt)),
+            Decision::Denied(denial) => Ruling::Denied(denial),
+            _ => Ruling::Unknown,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The buckets that belong to one connection alone, forgotten with it.
+//!
+//! Nobody waits for it. In process it is done where the connection is dropped; on a shared store a
+//! task does it, if there is a tokio runtime. A process that crashes and a store that is away leave
+//! buckets behind: those of tokens are forgotten once they are full, those of allowances stay until
+//! somebody resets them.
+//!
+//! Slots are not forgotten here. They belong to messages, which may still be handled.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use crate::bill::Bill;
+use crate::slots::{Limiters, counts_slots};
+
+/// How many buckets of its own a connection remembers, over all its limiters. It is a bound on
+/// memory: buckets beyond it are not forgotten with the connection.
+pub const MAX_CONNECTION_KEYS: usize = 1_024;
+
+/// What a connection shares with the tasks that ask the store for it: the last of them forgets the
+/// buckets, so that none is made after that.
+pub(crate) struct Belongings {
+    limiters: Limiters,
+    keys: Mutex<Keys>,
+}
+
+struct Keys {
+    /// By the seat of their limiter.
+    by_seat: Vec<HashSet<Box<str>>>,
+    /// How many more there may be.
+    room: usize,
+}
+
+impl Belongings {
+    pub(crate) fn new(limiters: Limiters) -> Self {
+        let by_seat = limiters.iter().map(|_| HashSet::new()).collect();
+        Self { limiters, keys: Mutex::new(Keys { by_seat, room: MAX_CONNECTION_KEYS }) }
+    }
+
+    /// Remembers what a message is going to charge: before the store is asked, since whoever asks
+    /// may not live to see the answer.
+    pub(crate) fn note(&self, bill: &Bill) {
+        let mut own = bill.lines().iter().filter(|line| line.of_connection).peekable();
+        if own.peek().is_none() {
+            return;
+        }
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let Keys { by_seat, room } = &mut *keys;
+        for line in own {
+            let known = &mut by_seat[line.seat];
+            let is_new = *room > 0 && !known.contains(&*line.key);
+            if is_new && !counts_slots(&self.limiters[line.seat]) {
+                known.insert(line.key.as_str().into());
+                *room -= 1;
+            }
+        }
+    }
+}
+
+impl Drop for Belongings {
+    fn drop(&mut self) {
+        let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut later = Vec::new();
+        for (seat, keys) in std::mem::take(&mut keys.by_seat).into_iter().enumerate() {
+            let limiter = &self.limiters[seat];
+            // A limit may have come to count slots since.
+            if keys.is_empty() || counts_slots(limiter) {
+                continue;
+            }
+            for key in keys {
+                if limiter.reset(&*key).at_once().is_none() {
+                    later.push((seat, key));
+                }
+            }
+        }
+        if later.is_empty() {
+            return;
+        }
+        if let Ok(runtime) = Handle::try_current() {
+            let limiters = self.limiters.clone();
+            runtime.spawn(async move {
+                for (seat, key) in later {
+                    // If the store is away the bucket stays; see the top of this file.
+                    let _ = limiters[seat].reset(&*key).await;
+                }
+            });
+        }
+    }
+}

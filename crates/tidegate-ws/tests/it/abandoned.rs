@@ -1,0 +1,246 @@
+//! Futures that are dropped while a shared store is being asked lose nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate::{
+    Answers, Charge, Engine, Limit, MemoryStore, Operation, Policy, Store, Submission, Target,
+};
+use tidegate_ws::{Connection, Gate, Peer, Rule, Verdict};
+use tokio::sync::Semaphore;
+
+use crate::session::{Session, frame, of_connection};
+
+/// A store at the other end of a wire: what was sent is carried out, whoever waits for the answer.
+#[derive(Debug)]
+struct Wired(MemoryStore);
+
+impl Store for Wired {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            self.0.submit(operations, answers).await;
+            tokio::task::yield_now().await;
+        }))
+    }
+}
+
+fn wired() -> (Arc<Wired>, Engine<dyn Store>) {
+    let store = Arc::new(Wired(MemoryStore::new()));
+    (store.clone(), Engine::on(store))
+}
+
+/// A gate with one slot for each user.
+fn one_slot(engine: &Engine<dyn Store>) -> Gate<Session> {
+    let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    Gate::for_types(["SAY"]).limit(slots).build().unwrap()
+}
+
+type Ingress = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+
+/// A message of alice's, on its way. The future is the only one to know the connection.
+fn ingress(gate: &Gate<Session>) -> Ingress {
+    let mut connection = gate.connect(Peer::new(Session::of("alice")));
+    Box::pin(async move { connection.ingress(frame("SAY")).await.unwrap() })
+}
+
+fn poll(ingress: &mut Ingress) -> Poll<Verdict> {
+    ingress.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Lets all tasks run for as long as they have something to do.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn is_free(gate: &Gate<Session>) -> bool {
+    matches!(ingress(gate).await, Verdict::Accepted(_))
+}
+
+#[tokio::test]
+async fn slots_that_a_dropped_future_has_taken_are_given_back() {
+    let (_, engine) = wired();
+    let gate = one_slot(&engine);
+    let mut ingress = ingress(&gate);
+    assert!(poll(&mut ingress).is_pending());
+    drop(ingress);
+    settle().await;
+    assert!(is_free(&gate).await);
+}
+
+#[tokio::test]
+async fn slots_of_an_answer_that_nobody_fetches_are_given_back() {
+    let (_, engine) = wired();
+    let gate = one_slot(&engine);
+    let mut ingress = ingress(&gate);
+    assert!(poll(&mut ingress).is_pending());
+    settle().await;
+    assert!(!is_free(&gate).await, "the answer is there, and holds the slot");
+    drop(ingress);
+    settle().await;
+    assert!(is_free(&gate).await);
+}
+
+#[tokio::test]
+async fn slots_come_back_from_threads_that_know_no_runtime() {
+    let (_, engine) = wired();
+    let gate = one_slot(&engine);
+    let mut unfetched = ingress(&gate);
+    assert!(poll(&mut unfetched).is_pending());
+    settle().await;
+    std::thread::spawn(move || drop(unfetched)).join().unwrap();
+    settle().await;
+    let Verdict::Accepted(token) = ingress(&gate).await else { panic!("the slot is lost") };
+    std::thread::spawn(move || drop(token)).join().unwrap();
+    settle().await;
+    assert!(is_free(&gate).await);
+}
+
+#[test]
+fn without_a_runtime_slots_are_taken_and_counted_as_ever() {
+    let store = Arc::new(Immediate(MemoryStore::new()));
+    let engine: Engine<dyn Store> = Engine::on(store);
+    let gate = one_slot(&engine);
+    let Poll::Ready(Verdict::Accepted(_token)) = poll(&mut ingress(&gate)) else {
+        panic!("not accepted")
+    };
+    assert!(matches!(poll(&mut ingress(&gate)), Poll::Ready(Verdict::Refused(_))));
+}
+
+/// A store that has to be polled, and then needs nobody.
+#[derive(Debug)]
+struct Immediate(MemoryStore);
+
+impl Store for Immediate {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(self.0.submit(operations, answers)))
+    }
+}
+
+#[tokio::test]
+async fn a_bucket_that_a_dropped_future_has_made_goes_with_the_connection() {
+    let (store, engine) = wired();
+    let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
+    let gate = Gate::<Session>::for_types(["SAY"]).connection_ceiling(all).build().unwrap();
+    let mut ingress = ingress(&gate);
+    assert!(poll(&mut ingress).is_pending());
+    assert_eq!(store.0.len(), 1);
+    drop(ingress);
+    settle().await;
+    assert_eq!(store.0.len(), 0, "an allowance stays for good");
+}
+
+/// A store that is slow to take and quick to forget.
+#[derive(Debug)]
+struct Slow {
+    store: MemoryStore,
+    takes: Semaphore,
+}
+
+impl Store for Slow {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            if let [Operation::Take(_)] = operations {
+                self.takes.acquire().await.unwrap().forget();
+            }
+            self.store.submit(operations, answers).await;
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_connection_is_forgotten_after_all_that_was_asked_for_it() {
+    let store = Arc::new(Slow { store: MemoryStore::new(), takes: Semaphore::new(0) });
+    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
+    let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let gate = Gate::for_types(["SAY"]).limit(slots).connection_ceiling(all).build().unwrap();
+    let mut ingress = ingress(&gate);
+    assert!(poll(&mut ingress).is_pending());
+    drop(ingress);
+    settle().await;
+    store.takes.add_permits(1);
+    settle().await;
+    assert_eq!(store.takes.available_permits(), 0, "it was carried out");
+    assert_eq!(store.store.len(), 0, "and has made no bucket that nobody knows of");
+}
+
+#[tokio::test]
+async fn a_connection_that_gives_up_on_one_message_goes_on_with_the_next() {
+    let (store, engine) = wired();
+    let all = engine.limiter("all", Policy::allowance(2).unwrap()).unwrap();
+    let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let rule = Rule::new(slots).key(of_connection);
+    let gate = Gate::for_types(["SAY"]).limit(rule).connection_ceiling(all).build().unwrap();
+    let mut connection: Connection<Session> = gate.connect(Peer::new(Session::default()));
+    {
+        let mut given_up = std::pin::pin!(connection.ingress(frame("SAY")));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(given_up.as_mut().poll(&mut cx).is_pending());
+    }
+    settle().await;
+    // Its slot is free, and its token is spent: of two there is one.
+    let second = connection.ingress(frame("SAY")).await.unwrap();
+    assert!(matches!(second, Verdict::Accepted(_)));
+    drop(second);
+    settle().await;
+    let third = connection.ingress(frame("SAY")).await.unwrap();
+    assert!(matches!(third, Verdict::Refused(_)));
+    drop(connection);
+    settle().await;
+    assert_eq!(store.0.len(), 0);
+}
+
+/// A store at which another node has put another policy into place, of which this one has not
+/// heard.
+#[derive(Debug)]
+struct Revised(MemoryStore, Limit);
+
+impl Store for Revised {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            let [Operation::Take(charges)] = operations else {
+                return self.0.submit(operations, answers).await;
+            };
+            let revised = |charge: &Charge<'a>| {
+                let target = Target { limit: &self.1, ..charge.target };
+                Charge { target, ..*charge }
+            };
+            let charges: Vec<Charge<'_>> = charges.iter().map(revised).collect();
+            self.0.submit(&[Operation::Take(&charges)], answers).await;
+        }))
+    }
+}
+
+#[tokio::test]
+async fn slots_are_given_back_even_if_the_gate_does_not_know_that_they_are_counted() {
+    let slots = Limit::named("calls", Policy::concurrency(1, None).unwrap()).unwrap();
+    let engine: Engine<dyn Store> = Engine::on(Arc::new(Revised(MemoryStore::new(), slots)));
+    let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
+    let gate = Gate::for_types(["SAY"]).limit(calls).build().unwrap();
+    let Verdict::Accepted(token) = ingress(&gate).await else { panic!("refused") };
+    assert!(!is_free(&gate).await);
+    drop(token);
+    settle().await;
+    assert!(is_free(&gate).await);
+}
