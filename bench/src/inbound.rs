@@ -11,6 +11,7 @@ mod tiers;
 
 use anyhow::Result;
 
+use crate::machine;
 use crate::measure::Effort;
 use crate::progress;
 
@@ -21,10 +22,12 @@ use app::App;
 
 /// Measures everything and prints the tables.
 pub(crate) fn run(effort: Effort) -> Result<()> {
+    // Listed once, before anything is pinned: a thread that is pinned sees its own core alone.
+    let cores = machine::cores();
     let steps = tiers::steps(effort) + calls::steps(effort) + load::steps(effort);
     let progress = progress::bar(steps)?;
     let tiers = tiers::measure(effort, &progress)?;
-    let calls = calls::measure(effort, &progress)?;
+    let calls = calls::measure(effort, cores.first().copied(), &progress)?;
     let instructions: Vec<_> = App::ALL
         .iter()
         .map(|app| {
@@ -32,7 +35,7 @@ pub(crate) fn run(effort: Effort) -> Result<()> {
             instructions(*app)
         })
         .collect();
-    let loads = load::measure(effort, &progress)?;
+    let loads = load::measure(effort, &cores, &progress)?;
     progress.finish_and_clear();
     print!("{}", report::tables(&tiers, &calls, &instructions, &loads, effort));
     Ok(())

@@ -31,10 +31,25 @@ pub(crate) fn steps(effort: Effort) -> u64 {
 }
 
 /// Nanoseconds per call, in the order of [`App::ALL`].
-pub(crate) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
-    if let Some(core) = machine::cores().first() {
-        machine::pin(*core);
-    }
+///
+/// They are made on a thread of their own, so that nobody is pinned when it has ended.
+pub(crate) fn measure(
+    effort: Effort,
+    core: Option<usize>,
+    progress: &ProgressBar,
+) -> Result<Vec<Figure>> {
+    std::thread::scope(|threads| {
+        let pinned = threads.spawn(|| {
+            if let Some(core) = core {
+                machine::pin(core);
+            }
+            in_turns(effort, progress)
+        });
+        pinned.join().unwrap_or_else(|_| bail!("the thread that calls has panicked"))
+    })
+}
+
+fn in_turns(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("calls in process");
     let mut callers = App::ALL.into_iter().map(Caller::new).collect::<Result<Vec<_>>>()?;
     let mut runs = vec![Vec::new(); callers.len()];

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,13 +38,42 @@ pub(crate) fn steps(effort: Effort) -> u64 {
     (App::ALL.len() * effort.runs) as u64
 }
 
-/// The apps in turns, in the order of [`App::ALL`].
-pub(crate) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Load>> {
+/// All apps, and whether they were on another core than those who asked them.
+#[derive(Debug)]
+pub(crate) struct Loads {
+    pub(crate) apps: Vec<Load>,
+    pub(crate) apart: bool,
+}
+
+/// The apps in turns, in the order of [`App::ALL`]: they on the first of these cores, and those who
+/// ask them on the second. With fewer than two nobody is pinned, and the table says so.
+pub(crate) fn measure(effort: Effort, cores: &[usize], progress: &ProgressBar) -> Result<Loads> {
     progress.set_message("load over sockets");
-    if let Some(core) = machine::cores().get(1) {
-        machine::pin(*core);
-    }
-    let apps = App::ALL.into_iter().map(Process::start).collect::<Result<Vec<_>>>()?;
+    let (of_apps, of_load) = match cores {
+        [first, second, ..] => (Some(*first), Some(*second)),
+        _ => (None, None),
+    };
+    let apps =
+        on_core(of_apps, || App::ALL.into_iter().map(Process::start).collect::<Result<Vec<_>>>())?;
+    let loads = on_core(of_load, || ask_in_turns(effort, &apps, progress))?;
+    Ok(Loads { apps: loads, apart: of_load.is_some() })
+}
+
+/// Does something on a thread that stays on one core. Processes that are started there stay on it
+/// as well.
+fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|threads| {
+        let pinned = threads.spawn(|| {
+            if let Some(core) = core {
+                machine::pin(core);
+            }
+            work()
+        });
+        pinned.join().unwrap_or_else(|_| bail!("a thread of the measurement has panicked"))
+    })
+}
+
+fn ask_in_turns(effort: Effort, apps: &[Process], progress: &ProgressBar) -> Result<Vec<Load>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut runs: Vec<[Vec<f64>; 4]> = vec![Default::default(); apps.len()];
     for _ in 0..effort.runs {
@@ -64,11 +93,8 @@ pub(crate) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Load
     Ok(runs.iter().map(load).collect())
 }
 
-/// Serves an app until standard input ends.
+/// Serves an app until standard input ends, on the core that it was started on.
 pub(crate) fn serve_alone(app: App) -> Result<()> {
-    if let Some(core) = machine::cores().first() {
-        machine::pin(*core);
-    }
     let router = app.router()?.into_make_service_with_connect_info::<SocketAddr>();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (closed, stop) = tokio::sync::oneshot::channel();

@@ -9,7 +9,7 @@ use crate::measure::{Effort, Figure};
 use crate::report::{cell, count};
 
 use super::app::App;
-use super::load::Load;
+use super::load::Loads;
 use super::tiers::{Point, Tiers};
 
 /// Everything that was measured, with what one must know to read it.
@@ -17,7 +17,7 @@ pub(crate) fn tables(
     tiers: &[Point],
     calls: &[Figure],
     instructions: &[Result<f64>],
-    loads: &[Load],
+    loads: &Loads,
     effort: Effort,
 ) -> String {
     let mut text = String::new();
@@ -69,19 +69,24 @@ fn write_calls(
     Ok(())
 }
 
-fn write_loads(text: &mut String, loads: &[Load]) -> std::fmt::Result {
+fn write_loads(text: &mut String, loads: &Loads) -> std::fmt::Result {
+    let place = if loads.apart {
+        "the app on one core, those who ask it on another"
+    } else {
+        "the app and those who ask it on whatever core is free"
+    };
     writeln!(
         text,
-        "\nThe same behind a socket: the app on one core, 32 connections that ask one request \
-         after the other on another.\n"
+        "\nThe same behind a socket, {place}: 32 connections that ask one request after the \
+         other.\n"
     )?;
     writeln!(
         text,
         "| app | requests/s | of bare | p50, us | p99, us | processor time, ns per request | added |"
     )?;
     writeln!(text, "| --- | --- | ---: | --- | --- | --- | ---: |")?;
-    let Some(bare) = loads.first() else { return Ok(()) };
-    for (app, load) in App::ALL.iter().zip(loads) {
+    let Some(bare) = loads.apps.first() else { return Ok(()) };
+    for (app, load) in App::ALL.iter().zip(&loads.apps) {
         let (name, rate) = (app.name(), cell(&load.rate));
         writeln!(
             text,

@@ -17,6 +17,8 @@ mod structured;
 mod style;
 mod write;
 
+#[cfg(feature = "tonic")]
+pub(crate) use read::LONGEST;
 pub use read::{Told, ToldLimit, read};
 pub use report::{Report, Unit};
 pub use retry::RetryAfter;

@@ -8,7 +8,7 @@
 //! | refused because | code | hint |
 //! | --- | --- | --- |
 //! | a limit is used up, or too much is pending | RESOURCE_EXHAUSTED | when to try again |
-//! | it can never fit | FAILED_PRECONDITION | do not try again |
+//! | it can never fit, or an allowance is used up | FAILED_PRECONDITION | do not try again |
 //! | the store cannot answer | UNAVAILABLE | when to try again, if known |
 //! | there is nobody to charge | INVALID_ARGUMENT, UNAUTHENTICATED, INTERNAL | none |
 
@@ -27,8 +27,11 @@ use http::header::{CONTENT_TYPE, HeaderMap};
 #[must_use]
 pub fn is_call(headers: &HeaderMap) -> bool {
     let Some(media_type) = headers.get(CONTENT_TYPE) else { return false };
-    let rest = media_type.as_bytes().strip_prefix(b"application/grpc");
-    matches!(rest, Some([] | [b'+' | b';', ..]))
+    let name = b"application/grpc";
+    let Some((start, rest)) = media_type.as_bytes().split_at_checked(name.len()) else {
+        return false;
+    };
+    start.eq_ignore_ascii_case(name) && matches!(rest, [] | [b'+' | b';', ..])
 }
 
 #[cfg(test)]
@@ -43,6 +46,7 @@ mod tests {
             is_call(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media_type))]))
         };
         assert!(of("application/grpc") && of("application/grpc+proto") && of("application/grpc;x"));
+        assert!(of("Application/gRPC+proto"), "media types have no case");
         assert!(!of("application/json") && !of("application/grpc-web") && !of("application/grpcx"));
         assert!(!is_call(&HeaderMap::new()));
     }

@@ -73,23 +73,24 @@ impl<'a> Head<'a> {
     /// address of the peer into the extensions.
     #[must_use]
     pub fn client(&self) -> Option<IpNet> {
-        let peer = self.peer()?;
+        let peer = self.peer()?.ip();
         Some(self.clients.network(self.clients.find(peer, self.headers)))
     }
 
-    fn peer(&self) -> Option<std::net::IpAddr> {
+    /// The other end of the connection.
+    pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
         if let Some(PeerAddr(peer)) = self.extensions.get() {
-            return Some(peer.ip());
+            return Some(*peer);
         }
         #[cfg(feature = "axum")]
         if let Some(axum::extract::ConnectInfo(peer)) =
             self.extensions.get::<axum::extract::ConnectInfo<std::net::SocketAddr>>()
         {
-            return Some(peer.ip());
+            return Some(*peer);
         }
         #[cfg(feature = "tonic")]
         if let Some(peer) = self.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
-            return Some(peer.remote_addr()?.ip());
+            return peer.remote_addr();
         }
         None
     }

@@ -23,7 +23,7 @@
 mod forwarded;
 mod proxies;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use http::header::{HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -64,7 +64,8 @@ pub struct PrefixError(u8);
 ///
 /// A household or a server has at least a /64 of IPv6 addresses and can use a new one for every
 /// request, so that prefix is one client. IPv4 addresses count whole, and those that are written
-/// as IPv6 (`::ffff:192.0.2.1`) are IPv4.
+/// as IPv6 (`::ffff:192.0.2.1`) are IPv4. So are those that a translator writes so (NAT64,
+/// `64:ff9b::192.0.2.1`): else all of IPv4 would be one client behind it.
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -132,10 +133,23 @@ impl ClientAddress {
         match address.to_canonical() {
             IpAddr::V4(address) => IpNet::V4(Ipv4Net::from(address)),
             IpAddr::V6(address) => {
+                if let Some(address) = translated(address) {
+                    return IpNet::V4(Ipv4Net::from(address));
+                }
                 let net = Ipv6Net::new(address, self.prefix).unwrap_or_else(|_| address.into());
                 IpNet::V6(net.trunc())
             }
         }
+    }
+}
+
+/// The IPv4 address inside of one with the well-known prefix of translators (RFC 6052).
+const fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    match address.octets() {
+        [0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => {
+            Some(Ipv4Addr::new(a, b, c, d))
+        }
+        _ => None,
     }
 }
 

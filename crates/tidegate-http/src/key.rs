@@ -79,7 +79,8 @@ pub enum Missing {
     /// known either, nobody has told the layer of peers: the request is refused with status 500.
     #[default]
     ChargeClient,
-    /// The limit does not apply to it.
+    /// The limit does not apply to it. A field that stands twice is no key either, so whoever likes
+    /// can have this: choose it where somebody in front has seen to keys, or another limit is left.
     Skip,
     /// It is refused with status 400.
     BadRequest,

@@ -32,15 +32,23 @@
 //! - All limits of a layer are charged together or not at all. A request that is refused costs
 //!   nothing and never reaches the service.
 //! - Slots of concurrency limits are given back when the response is over, and costs are then
-//!   [settled](LimitLayer::settle).
+//!   [settled](LimitLayer::settle). Leases of slots are not renewed: a lease has to outlast the
+//!   longest response, else its slot goes to somebody else while it is still being sent.
+//! - An upgrade ends the response: with the 101 slots are given back, and the request is no longer
+//!   pending. What follows on the connection is for others to limit, as `tidegate-ws` does.
+//! - A caller that goes away while the store is being asked owes nothing: what was charged is
+//!   settled, and slots given back, as for a request without a response. That takes a tokio
+//!   runtime. Where there are neither slots nor a settlement the charge stays spent.
 //! - Bodies pass as they are: streams are not buffered, upgrades not touched.
 //! - A store that answers at once is asked without allocating; one that does not is waited for.
 
 mod admission;
+mod admitted;
 mod body;
 mod case;
 mod choice;
 mod decided;
+mod deciding;
 mod future;
 mod limits;
 mod pass;
@@ -50,6 +58,7 @@ mod rule;
 mod served;
 mod service;
 mod settings;
+mod spread;
 mod tab;
 mod tiers;
 mod troubles;
@@ -68,15 +77,17 @@ pub use future::ResponseFuture;
 pub use rule::Rule;
 pub use served::{End, Served};
 pub use service::Limited;
+use settings::Settings;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 pub(crate) use settings::Shared;
-use settings::{Settings, Spread};
+use spread::Spread;
 
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
 use crate::key::KeySource;
 use crate::problem::Problems;
+use crate::refusal::Refusal;
 
 /// A layer of limits. Cheap to clone; see the [module](self).
 ///
@@ -121,7 +132,10 @@ impl LimitLayer {
     }
 
     /// What a request costs of every limit, instead of 1. At zero nothing is charged and nobody
-    /// is refused.
+    /// is refused, unless the cost is [settled](Self::settle): then at least one is taken before,
+    /// and given back if the request was really free.
+    ///
+    /// A panic in this or in a function for keys goes on to the server; nothing is charged then.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.settings().limits.set_cost(Arc::new(cost));
         self
@@ -131,6 +145,9 @@ impl LimitLayer {
     /// or was dropped. The difference to the cost taken before is charged, into debt if need be,
     /// or given back. It costs an allocation for each request, and a task on stores that must be
     /// waited for.
+    ///
+    /// It is called once for a response and counts for all limits but those that have a
+    /// [`Rule::settle`]. If it panics, that is logged once and the cost stays as it was taken.
     ///
     /// ```
     /// use tidegate_http::layer::LimitLayer;
@@ -194,6 +211,29 @@ impl LimitLayer {
     /// each at another time: those who were refused together do not return together.
     pub fn spread_retries(mut self, percent: u8) -> Self {
         self.settings().spread = Some(Spread::new(percent));
+        self
+    }
+
+    /// Tells of every request that is refused: for counters and logs of the application. It is
+    /// called before the response is made, and not in [shadow](Self::shadow). A panic in it is
+    /// logged once and harms nobody.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    /// use tidegate_http::Cause;
+    /// use tidegate_http::layer::LimitLayer;
+    ///
+    /// let over_limits = Arc::new(AtomicU64::new(0));
+    /// let counter = over_limits.clone();
+    /// let layer = LimitLayer::new().on_refused(move |refusal| {
+    ///     if refusal.cause() == Cause::Limit {
+    ///         counter.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// });
+    /// ```
+    pub fn on_refused(mut self, listener: impl Fn(&Refusal<'_>) + Send + Sync + 'static) -> Self {
+        self.settings().on_refused = Some(Arc::new(listener));
         self
     }
 

@@ -60,9 +60,9 @@ impl Line {
     }
 }
 
-/// Whole seconds, rounded up.
+/// Whole seconds, rounded up as far as there are any.
 pub(super) const fn whole_seconds(span: std::time::Duration) -> u64 {
-    span.as_secs() + if span.subsec_nanos() > 0 { 1 } else { 0 }
+    span.as_secs().saturating_add(if span.subsec_nanos() > 0 { 1 } else { 0 })
 }
 
 #[cfg(test)]

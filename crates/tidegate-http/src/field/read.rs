@@ -12,7 +12,7 @@ use super::date;
 use super::structured::{self, Bare, Item};
 
 /// No quota is longer than a leap year, so no wait is either.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 /// The largest number of a structured field.
 const LARGEST: u64 = 999_999_999_999_999;
 /// Seconds above this are an instant, below it a span.
@@ -76,8 +76,7 @@ pub fn read(headers: &HeaderMap, now: WallTime) -> Told {
     let epoch = now.as_nanos() / 1_000_000_000;
     let retry_after = retry_after(headers, epoch);
     let cached = one(headers, AGE.as_str()).and_then(whole).is_some_and(|age| age > 0);
-    let mut limits = if cached { Vec::new() } else { limits(headers, epoch) };
-    limits.truncate(MOST);
+    let limits = if cached { Vec::new() } else { limits(headers, epoch) };
     Told { retry_after, limits }
 }
 
@@ -115,10 +114,13 @@ fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ToldLimit> {
 }
 
 /// Generations C and D: limits by name, with their policies; then policies of which nothing else
-/// is told.
+/// is told. No more than [`MOST`] are looked through for each, whatever the server sends.
 fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
     let mut limits: Vec<ToldLimit> = Vec::new();
     for item in items {
+        if limits.len() == MOST {
+            break;
+        }
         let Bare::Text(name) = &item.value else { continue };
         let Some(left) = item.number("r").or_else(|| item.number("a")) else { continue };
         let reset = item.number("t").or_else(|| item.number("w"));
@@ -133,10 +135,14 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
     for policy in policies {
         let (Bare::Text(name), Some(quota)) = (&policy.value, policy.number("q")) else { continue };
         let known = limits.iter().position(|limit| limit.name.as_ref() == Some(name));
-        let known = known.unwrap_or_else(|| {
-            limits.push(ToldLimit { name: Some(name.clone()), ..ToldLimit::default() });
-            limits.len() - 1
-        });
+        let known = match known {
+            Some(known) => known,
+            None if limits.len() == MOST => continue,
+            None => {
+                limits.push(ToldLimit { name: Some(name.clone()), ..ToldLimit::default() });
+                limits.len() - 1
+            }
+        };
         limits[known].quota = Some(quota);
         limits[known].window = window(policy);
         limits[known].unit = match policy.parameter("qu") {

@@ -83,6 +83,8 @@ pub struct Report<'a> {
     remaining: u64,
     reset: Option<Duration>,
     retry: Option<Retry>,
+    /// Time brings nothing back.
+    allowance: bool,
 }
 
 impl<'a> Report<'a> {
@@ -110,6 +112,7 @@ impl<'a> Report<'a> {
             remaining: outcome.remaining,
             reset: outcome.reset,
             retry: outcome.retry,
+            allowance: matches!(limit.policy(), Policy::Allowance(_)),
         }
     }
 
@@ -160,6 +163,12 @@ impl<'a> Report<'a> {
     #[must_use]
     pub const fn retry(&self) -> Option<Retry> {
         self.retry
+    }
+
+    /// Whether this is an allowance of which something is gone for good.
+    #[cfg(feature = "tonic")]
+    pub(crate) const fn is_used_up(&self) -> bool {
+        self.allowance && self.remaining < self.quota
     }
 
     /// The same report, on its own.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// The longest wait that is believed.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+use crate::field::LONGEST;
 
 /// A failed call: over a limit, with the time to wait, or anything else.
 ///
@@ -54,19 +53,27 @@ impl From<Status> for CallError {
     }
 }
 
-/// When a status says to try again: by push-back, by `retry-after-ms`, or by its details, in this
-/// order; `None` if it does not say, says never, or says something that is no number.
+/// When a status says to try again: by `retry-after-ms`, by push-back, which cannot say more than
+/// 24 days, or by its details, in this order; `None` if it does not say, or says something that is
+/// no number. A push-back below zero says never, whatever else there is. No wait is longer than a
+/// leap year.
 #[must_use]
 pub fn retry_after(status: &Status) -> Option<Duration> {
     let metadata = status.metadata();
-    for name in ["grpc-retry-pushback-ms", "retry-after-ms"] {
-        if let Some(value) = metadata.get(name) {
-            let millis = value.to_str().ok().and_then(whole)?;
-            return Some(Duration::from_millis(millis).min(LONGEST));
-        }
+    let pushback = metadata.get("grpc-retry-pushback-ms");
+    let pushed_back = pushback.and_then(|value| value.to_str().ok().and_then(whole));
+    // Clients of gRPC take a push-back that they cannot read for never, too.
+    if pushback.is_some() && pushed_back.is_none() {
+        return None;
     }
-    let details = status.get_details_retry_info()?;
-    Some(details.retry_delay?.min(LONGEST))
+    if let Some(value) = metadata.get("retry-after-ms") {
+        let exact = value.to_str().ok().and_then(whole);
+        let millis = exact.or(pushed_back)?;
+        return Some(Duration::from_millis(millis).min(LONGEST));
+    }
+    let said = pushed_back.map(Duration::from_millis);
+    let wait = said.or_else(|| status.get_details_retry_info()?.retry_delay)?;
+    Some(wait.min(LONGEST))
 }
 
 /// Digits and nothing else, which also leaves out what is below zero.
@@ -113,9 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn push_back_comes_before_the_convention_and_both_before_the_details() {
+    fn the_exact_wait_comes_before_the_push_back_and_both_before_the_details() {
         let both = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "9")];
-        assert_eq!(limited(with(Code::ResourceExhausted, &both)), Some(Duration::from_millis(9)));
+        assert_eq!(limited(with(Code::ResourceExhausted, &both)), Some(Duration::from_millis(7)));
+        let broken = [("retry-after-ms", "soon"), ("grpc-retry-pushback-ms", "9")];
+        assert_eq!(limited(with(Code::ResourceExhausted, &broken)), Some(Duration::from_millis(9)));
+        let pushed = [("grpc-retry-pushback-ms", "9")];
+        assert_eq!(limited(with(Code::ResourceExhausted, &pushed)), Some(Duration::from_millis(9)));
         let never = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "-1")];
         assert_eq!(limited(with(Code::ResourceExhausted, &never)), None, "it says never");
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));

@@ -25,7 +25,7 @@ use crate::layer::{Choice, LimitLayer, Limited, Shared};
 /// let by_client = |limiter| LimitLayer::new().limit(limiter, key::client_ip());
 /// let limits = PerMethod::new()
 ///     .method("/ledger.v1.Ledger/Append", by_client(writes))
-///     .service("/ledger.v1.Ledger", by_client(reads));
+///     .service("ledger.v1.Ledger", by_client(reads));
 /// // tonic::transport::Server::builder().layer(limits).add_service(..)
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -33,10 +33,11 @@ use crate::layer::{Choice, LimitLayer, Limited, Shared};
 #[must_use]
 pub struct PerMethod(Arc<Table>);
 
-/// The policies by path, which is that of a method or of a service.
+/// The policies by name, without the slash in front.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
-    paths: HashMap<String, Shared>,
+    methods: HashMap<String, Shared>,
+    services: HashMap<String, Shared>,
     otherwise: Option<Shared>,
 }
 
@@ -46,16 +47,32 @@ impl PerMethod {
         Self::default()
     }
 
-    /// With this policy for a method, written as on the wire: `/package.Service/Method`.
-    pub fn method(mut self, path: impl Into<String>, policy: LimitLayer) -> Self {
-        self.table().paths.insert(path.into(), policy.into_shared());
+    /// With this policy for a method, written as on the wire, `/package.Service/Method`, or
+    /// without the first slash.
+    ///
+    /// # Panics
+    /// When it is anything else: it would limit nothing.
+    pub fn method(mut self, path: impl AsRef<str>, policy: LimitLayer) -> Self {
+        let name = bare(path.as_ref());
+        let fits = name.split_once('/').is_some_and(|(service, method)| {
+            !service.is_empty() && !method.is_empty() && !method.contains('/')
+        });
+        assert!(fits, "a method is written /package.Service/Method, not {:?}", path.as_ref());
+        self.table().methods.insert(name.to_owned(), policy.into_shared());
         self
     }
 
-    /// With this policy for all methods of a service, `/package.Service`, that have none of their
-    /// own.
-    pub fn service(self, path: impl Into<String>, policy: LimitLayer) -> Self {
-        self.method(path, policy)
+    /// With this policy for all methods of a service that have none of their own. The service is
+    /// written as tonic's `NamedService::NAME`, `package.Service`, or with a slash before it.
+    ///
+    /// # Panics
+    /// When it is anything else: it would limit nothing.
+    pub fn service(mut self, name: impl AsRef<str>, policy: LimitLayer) -> Self {
+        let bare = bare(name.as_ref());
+        let fits = !bare.is_empty() && !bare.contains('/');
+        assert!(fits, "a service is written package.Service, not {:?}", name.as_ref());
+        self.table().services.insert(bare.to_owned(), policy.into_shared());
+        self
     }
 
     /// With this policy for all that has none of its own.
@@ -71,9 +88,15 @@ impl PerMethod {
 
 impl Table {
     pub(crate) fn settings(&self, path: &str) -> Option<&Shared> {
-        let of_service = || self.paths.get(path.rsplit_once('/')?.0);
-        self.paths.get(path).or_else(of_service).or(self.otherwise.as_ref())
+        let name = bare(path);
+        let of_service = || self.services.get(name.split_once('/')?.0);
+        self.methods.get(name).or_else(of_service).or(self.otherwise.as_ref())
     }
+}
+
+/// Without the slash in front.
+fn bare(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path)
 }
 
 impl<S> Layer<S> for PerMethod {
@@ -86,6 +109,6 @@ impl<S> Layer<S> for PerMethod {
 
 impl fmt::Debug for PerMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.paths.keys()).finish()
+        f.debug_set().entries(self.0.methods.keys()).entries(self.0.services.keys()).finish()
     }
 }

@@ -44,6 +44,9 @@ pub fn status(refusal: &Refusal<'_>) -> Status {
 fn told(refusal: &Refusal<'_>) -> (Code, &'static str) {
     match (refusal.cause(), refusal.retry_after()) {
         (Cause::Limit, Some(_)) => (Code::ResourceExhausted, "Rate limit exceeded"),
+        (Cause::Limit, None) if refusal.binding().is_some_and(Report::is_used_up) => {
+            (Code::FailedPrecondition, "Allowance used up")
+        }
         (Cause::Limit, None) => {
             (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
         }

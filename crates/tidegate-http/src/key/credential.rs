@@ -18,6 +18,9 @@ pub struct ApiKey {
 }
 
 /// Charges by the credential in `Authorization: Bearer ...`, under 128 bits of its SHA-256.
+///
+/// A token that somebody made up is a new key with a full bucket. Let it be verified before the
+/// layer that uses this, or add a limit by [`client_ip`](super::client_ip).
 #[must_use]
 pub const fn bearer() -> ApiKey {
     ApiKey { field: AUTHORIZATION, scheme: Some("bearer") }

@@ -27,7 +27,7 @@ impl KeySource for Header {
         match std::str::from_utf8(value) {
             Ok(text) => key.push_str(text),
             // Values may hold any bytes, and keys are text.
-            Err(_) => key.push_hash_of(value),
+            Err(_) => key.push_folded(value),
         }
         Some(())
     }

@@ -13,7 +13,13 @@ use crate::head::Head;
 
 /// A key under construction. Not shown by `Debug`: keys name people.
 #[derive(Clone)]
-pub struct KeyText(Text);
+pub struct KeyText {
+    text: Text,
+    /// A part has been added, perhaps an empty one.
+    parted: bool,
+    /// It begins with a hash that we made, and not with what a caller wrote.
+    hashed: bool,
+}
 
 /// On the stack as long as it fits.
 #[derive(Clone)]
@@ -49,7 +55,7 @@ impl Text {
 
 impl Default for KeyText {
     fn default() -> Self {
-        Self(Text::Here(ArrayString::new_const()))
+        Self { text: Text::Here(ArrayString::new_const()), parted: false, hashed: false }
     }
 }
 
@@ -70,7 +76,7 @@ impl KeyText {
         let mut key = Self::default();
         source.write(head, &mut key)?;
         // Ours begin with a `%` and a small letter. Escapes have digits there.
-        if matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
+        if !key.hashed && matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
             key.fold();
         }
         key.fold_if_long();
@@ -80,7 +86,7 @@ impl KeyText {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        self.0.as_str()
+        self.text.as_str()
     }
 
     /// Whether nothing has been written.
@@ -91,15 +97,16 @@ impl KeyText {
 
     /// Adds text as it is.
     pub fn push_str(&mut self, text: &str) {
-        self.0.push(text);
+        self.text.push(text);
     }
 
     /// Adds a part of a key of several, as [`KeyBuf::from_parts`](tidegate::KeyBuf::from_parts)
     /// does: parted by `:`, which is escaped inside of parts.
     pub fn push_part(&mut self, part: &str) {
-        if !self.is_empty() {
+        if self.parted || !self.is_empty() {
             self.push_str(":");
         }
+        self.parted = true;
         // What needs no escape is taken whole.
         let mut rest = part;
         while let Some(special) = rest.find([':', '%']) {
@@ -146,8 +153,14 @@ impl KeyText {
 
     fn fold(&mut self) {
         let whole = std::mem::take(self);
+        self.push_folded(whole.as_str().as_bytes());
+    }
+
+    /// Adds a hash in place of what cannot be part of a key, under a name that no caller can take.
+    pub(super) fn push_folded(&mut self, bytes: &[u8]) {
+        self.hashed |= self.is_empty();
         self.push_str("%sha256:");
-        self.push_hash_of(whole.as_str().as_bytes());
+        self.push_hash_of(bytes);
     }
 }
 

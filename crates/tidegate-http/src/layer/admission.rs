@@ -15,8 +15,9 @@ use super::tiers::Tiers;
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
-use crate::key::KeySource;
+use crate::key::{KeySource, Missing};
 use crate::problem::Problems;
+use crate::refusal::Refusal;
 
 /// Three tiers in front of a service: what is pending, the client, its organization. A request is
 /// pending until its response is over.
@@ -52,8 +53,13 @@ use crate::problem::Problems;
 /// ```
 ///
 /// A rejection under back-pressure has status 503, by a bucket 429; both tell `level` and
-/// `reason` in their problem document. Rules, shadow mode and the allow-list are those of the
-/// admission, and change with it.
+/// `reason` in their problem document.
+///
+/// Rules, shadow mode and the allow-list are those of the admission, and change with it. In shadow
+/// nobody is refused, also not for want of a key or because the store does not answer; no fields
+/// are added, and every handler is told by [`Decided`](super::Decided). The allow-list has keys as
+/// this layer writes them: a hash for [`api_key`](crate::key::api_key) and
+/// [`bearer`](crate::key::bearer), with a tag for [`first_of`](crate::key::first_of).
 #[derive(Clone)]
 #[must_use]
 pub struct AdmissionLayer {
@@ -69,20 +75,40 @@ impl AdmissionLayer {
         Self { settings: Arc::new(settings) }
     }
 
-    /// How the organization of a request is known. One without is asked no such tier.
+    /// How the organization of a request is known. One without is charged to its client's address
+    /// in that tier, unless [said otherwise](Self::missing_organization).
     pub fn organization(mut self, key: impl KeySource + 'static) -> Self {
         self.tiers(|tiers| tiers.know_organization(key));
         self
     }
 
-    /// How the client of a request is known. One without is asked no such tier; to ask by address
-    /// instead, join the two with [`first_of`](crate::key::first_of).
+    /// How the client of a request is known. One without is charged to its address, unless
+    /// [said otherwise](Self::missing_client).
     pub fn client(mut self, key: impl KeySource + 'static) -> Self {
         self.tiers(|tiers| tiers.know_client(key));
         self
     }
 
-    /// What a request costs in both tiers, instead of 1.
+    /// What becomes of requests without an organization; by default the client's address stands
+    /// in for it. A field that stands twice is no key.
+    pub fn missing_organization(mut self, missing: Missing) -> Self {
+        self.tiers(|tiers| tiers.missing_organization = missing);
+        self
+    }
+
+    /// What becomes of requests without a client; by default its address stands in for it. A field
+    /// that stands twice is no key.
+    ///
+    /// With [`Missing::Skip`] the rules of the admission have the say: the tier is left out, or
+    /// with [`MissingClient::Connection`](tidegate::admission::MissingClient::Connection) each
+    /// connection has a bucket.
+    pub fn missing_client(mut self, missing: Missing) -> Self {
+        self.tiers(|tiers| tiers.missing_client = missing);
+        self
+    }
+
+    /// What a request costs in both tiers, instead of 1. Where it is [settled](Self::settle), at
+    /// least one is taken before.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.tiers(|tiers| tiers.cost = Some(Arc::new(cost)));
         self
@@ -122,6 +148,13 @@ impl AdmissionLayer {
     /// Lets pages of other origins read the fields, by `Access-Control-Expose-Headers`.
     pub fn readable_by_browsers(mut self) -> Self {
         self.change().browsers = true;
+        self
+    }
+
+    /// Tells of every request that is refused; see
+    /// [`LimitLayer::on_refused`](super::LimitLayer::on_refused).
+    pub fn on_refused(mut self, listener: impl Fn(&Refusal<'_>) + Send + Sync + 'static) -> Self {
+        self.change().on_refused = Some(Arc::new(listener));
         self
     }
 

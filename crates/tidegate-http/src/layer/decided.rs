@@ -9,13 +9,15 @@ use crate::field::Report;
 /// How a request was decided. A layer that is told to
 /// [`expose`](super::LimitLayer::expose) it, or is in
 /// [shadow](super::LimitLayer::shadow), puts it into the extensions of the request; of several
-/// layers the innermost counts. Cheap to clone.
+/// layers the innermost counts. Such a layer gives one to every request, without limits if none
+/// applies or nobody could decide. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Decided(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     reports: Vec<Report<'static>>,
+    refused: bool,
     retry: Option<Retry>,
     degraded: Option<FailureRule>,
 }
@@ -27,16 +29,28 @@ impl Decided {
         degraded: Option<FailureRule>,
     ) -> Self {
         let reports = reports.iter().map(|report| report.clone().into_owned()).collect();
-        Self(Arc::new(Inner { reports, retry, degraded }))
+        Self(Arc::new(Inner { reports, refused: retry.is_some(), retry, degraded }))
     }
 
-    /// Whether the request would have been refused, had the layer not been in shadow.
+    /// No limit applies.
+    pub(super) fn nothing() -> Self {
+        Self::new(&[], None, None)
+    }
+
+    /// The request would have been refused without any limit having decided: it has no key, or the
+    /// store did not answer.
+    pub(super) fn undecided() -> Self {
+        Self(Arc::new(Inner { reports: Vec::new(), refused: true, retry: None, degraded: None }))
+    }
+
+    /// Whether the request would have been refused, had the layer not been in shadow: by a limit,
+    /// for want of a key, or because the store did not answer.
     #[must_use]
     pub fn would_be_refused(&self) -> bool {
-        self.0.retry.is_some()
+        self.0.refused
     }
 
-    /// When it would have been worth a retry; `None` if the request was allowed.
+    /// When it would have been worth a retry; `None` if the request was allowed, or nobody knows.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         self.0.retry

@@ -10,19 +10,14 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::body::Body;
-use super::case::{Answer, Case};
+use super::deciding::Deciding;
 use super::pass::Pass;
 use super::render::{self, Protocol};
-use super::settings::Shared;
 use crate::refusal::Refusal;
-
-/// A decision that the store must be waited for.
-pub(super) type Deciding = Pin<Box<dyn Future<Output = (Case, Answer)> + Send>>;
 
 /// A request that waits for its decision, with the service that was ready for it.
 pub(super) struct Waiting<S, ReqBody> {
     pub(super) deciding: Deciding,
-    pub(super) settings: Shared,
     pub(super) ready: S,
     pub(super) request: Request<ReqBody>,
 }
@@ -80,12 +75,13 @@ where
             match state.as_mut().project() {
                 Projection::Deciding { waiting } => {
                     let Some(asked) = waiting.as_mut() else { panic!("polled after its end") };
-                    let (case, answer) = ready!(asked.deciding.as_mut().poll(cx));
+                    let (case, answer) = ready!(Pin::new(&mut asked.deciding).poll(cx));
                     let Some(asked) = waiting.take() else { continue };
-                    let Waiting { settings, mut ready, mut request, .. } = *asked;
+                    let Waiting { deciding, mut ready, mut request } = *asked;
+                    let settings = &deciding.settings;
                     let protocol = Protocol::of(request.headers());
                     let refuse =
-                        |refusal: &Refusal<'_>| render::response(&settings, protocol, refusal);
+                        |refusal: &Refusal<'_>| render::response(settings, protocol, refusal);
                     match settings.judge(case, answer, refuse) {
                         Ok(mut pass) => {
                             pass.enter(&mut request);

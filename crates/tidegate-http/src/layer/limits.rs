@@ -3,9 +3,8 @@
 //! This is the only place that asks limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, MAX_CHARGES, Snapshot, Spend, StoreError, WallTime};
+use tidegate::{Charge, Decision, MAX_CHARGES, Policy, Snapshot, Spend, StoreError, WallTime};
 
-use super::Served;
 use super::case::Answer;
 use super::rule::{Cost, Real, Rule};
 use crate::head::Head;
@@ -69,11 +68,19 @@ impl Limits {
     pub(super) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
-                let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
+                let cost = self.cost_of(rule, head);
                 charges.push(Charged { rule: index, key, cost });
             }
         }
         Ok(())
+    }
+
+    /// What a request is charged before it is served. A cost that is settled is at least one: zero
+    /// is never denied, so nobody would be refused whatever was settled before.
+    fn cost_of(&self, rule: &Rule, head: &Head<'_>) -> u64 {
+        let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
+        let settles = rule.settle.is_some() || self.settle.is_some();
+        if cost == 0 && settles && !counts_slots(rule.limiter.limit().policy()) { 1 } else { cost }
     }
 
     pub(super) fn rule(&self, charged: &Charged) -> &Rule {
@@ -85,10 +92,9 @@ impl Limits {
         charges.iter().map(|charged| self.rule(charged).limiter.snapshot()).collect()
     }
 
-    /// What a request has really cost of a rule, if anybody wants to know.
-    pub(super) fn real_cost(&self, charged: &Charged, served: &Served) -> Option<u64> {
-        let rule = self.rule(charged);
-        rule.settle.as_ref().or(self.settle.as_ref()).map(|real| real(served))
+    /// What tells the real cost of rules that have nothing of their own to tell it.
+    pub(super) const fn settle(&self) -> Option<&Real> {
+        self.settle.as_ref()
     }
 
     /// Whether the cost of any of these is corrected later.
@@ -134,4 +140,14 @@ impl Limits {
 fn list<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 4]> {
     let pairs = charges.iter().zip(snapshots);
     pairs.map(|(charged, terms)| terms.charge(charged.key.as_str(), charged.cost)).collect()
+}
+
+/// Whether a limit counts slots, which are given back as a whole and not settled.
+pub(super) const fn counts_slots(policy: &Policy) -> bool {
+    matches!(policy, Policy::Concurrency(_))
+}
+
+/// Whether any of these limits does.
+pub(super) fn holds_slots(snapshots: &[Snapshot]) -> bool {
+    snapshots.iter().any(|terms| counts_slots(terms.limit().policy()))
 }

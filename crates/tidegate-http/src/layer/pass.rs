@@ -16,6 +16,11 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    /// Of a request about which there is nothing to say but this, and to nobody but its handler.
+    pub(super) fn told(decided: Decided) -> Self {
+        Self { decided: Some(decided), ..Self::default() }
+    }
+
     /// On the way in: tells the handler.
     pub(super) fn enter<B>(&mut self, request: &mut Request<B>) {
         if let Some(decided) = self.decided.take() {

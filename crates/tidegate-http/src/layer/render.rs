@@ -31,12 +31,13 @@ impl Protocol {
     }
 }
 
-/// The response to a request that is refused.
+/// The response to a request that is refused, of which the application is told.
 pub(super) fn response<B>(
     settings: &Settings,
     protocol: Protocol,
     refusal: &Refusal<'_>,
 ) -> Response<Body<B>> {
+    settings.tell_refused(refusal);
     match protocol {
         Protocol::Http => problem(settings, refusal),
         #[cfg(feature = "tonic")]

@@ -18,6 +18,9 @@ pub(super) type Real = Arc<dyn Fn(&Served) -> u64 + Send + Sync>;
 /// A limit and whom it is charged to. [`LimitLayer::limit`](super::LimitLayer::limit) makes one
 /// with everything else at its default.
 ///
+/// A limit by bytes takes one byte before and the others when it is known how many there were, so
+/// a caller is refused as long as it is in debt:
+///
 /// ```
 /// use http::HeaderName;
 /// use tidegate::{Limiter, Policy};
@@ -71,14 +74,17 @@ impl Rule {
         self
     }
 
-    /// What a request costs of this limit, in place of the layer's cost.
+    /// What a request costs of this limit, in place of the layer's cost. Where it is settled, a
+    /// cost of zero is taken as one before and corrected after: zero is never refused, so that a
+    /// limit in debt would stop nobody.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
         self
     }
 
     /// What a request has really cost of this limit, in place of the layer's
-    /// [`settle`](super::LimitLayer::settle).
+    /// [`settle`](super::LimitLayer::settle). Slots of a concurrency limit are not settled: all of
+    /// them are given back.
     pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
         self.settle = Some(Arc::new(real));
         self

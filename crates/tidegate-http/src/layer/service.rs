@@ -12,7 +12,10 @@ use tower_service::Service;
 use super::Body;
 use super::case::Case;
 use super::choice::Choice;
+use super::decided::Decided;
+use super::deciding::Deciding;
 use super::future::{ResponseFuture, Waiting};
+use super::pass::Pass;
 use super::render::{self, Protocol};
 use super::settings::{Shared, Step};
 use crate::head::Head;
@@ -53,8 +56,11 @@ where
         let refuse = |refusal: &Refusal<'_>| render::response(settings, protocol, refusal);
         let mut case = Case::of(&request);
         let verdict = match settings.first_step(&Head::of(&request, &settings.clients), &mut case) {
-            Step::Free => return ResponseFuture::serving(inner, request, None),
-            Step::Refuse(unkeyed) => settings.unkeyed(unkeyed, refuse),
+            Step::Free if !settings.tells_handlers() => {
+                return ResponseFuture::serving(inner, request, None);
+            }
+            Step::Free => Ok(Pass::told(Decided::nothing())),
+            Step::Refuse(unkeyed) => settings.unkeyed(&case, unkeyed, refuse),
             Step::Decide => match settings.decide_now(&case) {
                 Some(answer) => settings.judge(case, answer, refuse),
                 None => return wait(settings, case, inner, request),
@@ -84,13 +90,8 @@ fn wait<S, ReqBody, ResBody>(
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
 {
-    let asked = settings.clone();
-    let deciding = Box::pin(async move {
-        let answer = asked.decide(&case).await;
-        (case, answer)
-    });
-    let (settings, ready) = (settings.clone(), give_up(inner));
-    ResponseFuture::deciding(Waiting { deciding, settings, ready, request })
+    let (deciding, ready) = (Deciding::on(settings, case), give_up(inner));
+    ResponseFuture::deciding(Waiting { deciding, ready, request })
 }
 
 /// Takes out the service that was polled until it was ready, and leaves one that was not.

@@ -3,21 +3,20 @@
 //! The way from a refusal to a response is not here: it depends on the protocol.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
 use smallvec::SmallVec;
-use tidegate::admission::Tier;
 use tidegate::guard::NotAsked;
 use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError, WallTime};
 
 use super::case::{Answer, Case};
 use super::decided::Decided;
-use super::limits::{Charged, Limits};
+use super::limits::{Charged, Limits, holds_slots};
 use super::pass::Pass;
 use super::policy_line::PolicyLine;
-use super::tab::{Owed, Tab, holds_slots};
-use super::tiers::{Said, Tiers};
+use super::spread::Spread;
+use super::tab::{Owed, Tab};
+use super::tiers::Tiers;
 use super::troubles::Troubles;
 use crate::field::{Fields, Report, RetryAfter, Styles};
 use crate::head::Head;
@@ -28,6 +27,9 @@ use crate::refusal::{Cause, Refusal};
 
 /// Requests that are charged nothing.
 pub(super) type Exempt = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
+
+/// Whoever wants to hear of refusals.
+pub(super) type Listener = Arc<dyn Fn(&Refusal<'_>) + Send + Sync>;
 
 /// Everything that can be said to a layer. Shared by all its services.
 #[derive(Clone, Default)]
@@ -43,6 +45,7 @@ pub(crate) struct Settings {
     pub(super) expose: bool,
     pub(super) browsers: bool,
     pub(super) spread: Option<Spread>,
+    pub(super) on_refused: Option<Listener>,
     pub(super) troubles: Arc<Troubles>,
     pub(super) policies: PolicyLine,
 }
@@ -75,8 +78,17 @@ impl Settings {
             return Step::Free;
         }
         if let Some(tiers) = &self.tiers {
-            case.asking = Some(tiers.asking(head));
-            return Step::Decide;
+            // Whoever is let in by a switch needs no key either.
+            if !tiers.admission().is_enabled() {
+                return Step::Free;
+            }
+            return match tiers.asking(head) {
+                Ok(asking) => {
+                    case.asking = Some(asking);
+                    Step::Decide
+                }
+                Err(unkeyed) => Step::Refuse(unkeyed),
+            };
         }
         match self.limits.charges(head, &mut case.charges) {
             Ok(()) if case.charges.is_empty() => Step::Free,
@@ -88,15 +100,16 @@ impl Settings {
     /// What becomes of a request without a key.
     pub(super) fn unkeyed<R>(
         &self,
+        case: &Case,
         unkeyed: Unkeyed,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         if unkeyed == Unkeyed::NoPeer {
             self.troubles.no_peer();
         }
-        if self.shadow {
+        if self.in_shadow() {
             tracing::info!("a request without a key would be refused");
-            return Ok(Pass::default());
+            return Ok(self.unasked(case));
         }
         Err(refuse(&Refusal::new(Cause::Unkeyed(unkeyed))))
     }
@@ -129,7 +142,7 @@ impl Settings {
             Answer::Spent(outcome, terms) => return self.spent(&case, &outcome, terms, refuse),
             Answer::Decided(decision) => decision,
             Answer::Said(said) => return self.admitted(case, said, refuse),
-            Answer::Failed(error) => return self.undecided(&error, refuse),
+            Answer::Failed(error) => return self.undecided(&case, &error, refuse),
         };
         let snapshots = self.limits.snapshots(&case.charges);
         let pairs = case.charges.iter().zip(&snapshots).zip(decision.outcomes());
@@ -164,45 +177,6 @@ impl Settings {
         let report = self.report(charged, &terms[0], outcome);
         let ruling = Ruling { retry: outcome.retry, degraded: None };
         self.ruled(case, &terms, &[report], ruling, refuse)
-    }
-
-    /// What becomes of a request that an admission has spoken about.
-    fn admitted<R>(
-        self: &Arc<Self>,
-        case: Case,
-        said: Said,
-        refuse: impl FnOnce(&Refusal<'_>) -> R,
-    ) -> Result<Pass, R> {
-        let standing = said.standing.iter();
-        let reports: SmallVec<[Report<'_>; 2]> =
-            standing.map(|(limit, outcome)| Report::of(limit, outcome)).collect();
-        if let Some((tier, reason, retry)) = said.rejected {
-            let cause = match (tier, said.degraded) {
-                (Tier::Backpressure, _) => Cause::BackPressure,
-                (_, Some(FailureRule::Closed)) => Cause::Store,
-                _ => Cause::Limit,
-            };
-            let refusal = Refusal::new(cause)
-                .limits(&reports)
-                .retry(self.hint(Some(retry)))
-                .at(tier.as_str(), reason.as_str());
-            return Err(refuse(&refusal));
-        }
-        if let Some((tier, _)) = said.shadowed {
-            tracing::info!(level = tier.as_str(), "a request is let in: shadow");
-        }
-        let fields = self.fields(&reports);
-        let retry = said.shadowed.map(|(_, retry)| retry);
-        let decided =
-            (self.expose || retry.is_some()).then(|| Decided::new(&reports, retry, said.degraded));
-        drop(reports);
-        let owed = match (case.asking, said.bill) {
-            (Some(asking), Some(bill)) => Some(Owed::admission(self.clone(), asking, bill)),
-            _ => None,
-        };
-        let open = owed.is_some() || said.in_flight.is_some();
-        let tab = open.then(|| Tab::open(owed, said.in_flight, case.bodiless));
-        Ok(Pass { fields, tab, decided })
     }
 
     fn report<'t>(&self, charged: &Charged, terms: &'t Snapshot, outcome: &Outcome) -> Report<'t> {
@@ -262,12 +236,13 @@ impl Settings {
 
     fn undecided<R>(
         &self,
+        case: &Case,
         error: &StoreError,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         self.troubles.not_decided(self.wall_time(), error);
-        if self.shadow {
-            return Ok(Pass::default());
+        if self.in_shadow() {
+            return Ok(self.unasked(case));
         }
         let retry = match error {
             StoreError::Unavailable(reason) => match reason.downcast_ref() {
@@ -277,6 +252,42 @@ impl Settings {
             _ => None,
         };
         Err(refuse(&Refusal::new(Cause::Store).retry(self.hint(retry))))
+    }
+
+    /// What goes with a request that is let in by a shadow although nothing was decided about it.
+    /// It is pending like any other.
+    fn unasked(&self, case: &Case) -> Pass {
+        let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().enter());
+        let tab = in_flight.map(|in_flight| Tab::open(None, Some(in_flight), case.bodiless));
+        Pass { tab, ..Pass::told(Decided::undecided()) }
+    }
+
+    /// Whether something is owed when a request is over that was charged like this.
+    pub(super) fn owes(&self, case: &Case) -> bool {
+        match &self.tiers {
+            Some(tiers) => tiers.settle.is_some(),
+            None => {
+                self.limits.settles(&case.charges)
+                    || holds_slots(&self.limits.snapshots(&case.charges))
+            }
+        }
+    }
+
+    /// Whether refusals count for nothing at present.
+    pub(super) fn in_shadow(&self) -> bool {
+        self.shadow || self.tiers.as_ref().is_some_and(Tiers::in_shadow)
+    }
+
+    /// Whether handlers are told of every decision.
+    pub(super) fn tells_handlers(&self) -> bool {
+        self.expose || self.in_shadow()
+    }
+
+    /// Tells of a refusal those who want to hear of it.
+    pub(super) fn tell_refused(&self, refusal: &Refusal<'_>) {
+        if let Some(listener) = &self.on_refused {
+            let _ = self.troubles.contained(|| listener(refusal));
+        }
     }
 
     /// Whether anybody is told how limits stand that let a request pass.
@@ -292,7 +303,7 @@ impl Settings {
         }
     }
 
-    fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {
+    pub(super) fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {
         let exact = RetryAfter::of(retry?)?;
         Some(self.spread.as_ref().map_or(exact, |spread| spread.apply(exact)))
     }
@@ -301,28 +312,5 @@ impl Settings {
         for report in reports.iter().filter(|report| report.retry().is_some()) {
             tracing::info!(limit = report.name(), "a request over the limit is let in: shadow");
         }
-    }
-}
-
-/// Hints made longer, each by another part, so that those who were refused together do not come
-/// back together.
-#[derive(Clone)]
-pub(super) struct Spread {
-    percent: u8,
-    turn: Arc<AtomicU64>,
-}
-
-impl Spread {
-    pub(super) fn new(percent: u8) -> Self {
-        Self { percent: percent.min(100), turn: Arc::default() }
-    }
-
-    fn apply(&self, hint: RetryAfter) -> RetryAfter {
-        // Multiples of the golden ratio, modulo one, fill an interval evenly from the start: no
-        // chance is needed.
-        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        let part = self.turn.fetch_add(GOLDEN, Ordering::Relaxed) >> 48;
-        let parts = part * u64::from(self.percent) / 100;
-        hint.lengthened(u16::try_from(parts).unwrap_or(u16::MAX))
     }
 }

@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
-use tidegate::{Correction, Policy, Receipt, Snapshot, StoreError, Target};
+use tidegate::{Correction, Receipt, Snapshot, StoreError, Target};
 use tokio::runtime::Handle;
 
-use super::limits::{Charged, Charges};
+use super::limits::{Charged, Charges, counts_slots, holds_slots};
+use super::rule::Real;
 use super::served::{End, Served};
 use super::settings::Settings;
 use super::tiers::Asking;
@@ -40,6 +41,17 @@ pub(super) struct Owed {
 enum Creditor {
     Limits { charges: Charges, receipt: Receipt },
     Admission { asking: Asking, bill: Bill },
+}
+
+/// By how much each charge is corrected.
+type Deltas = SmallVec<[i64; 2]>;
+
+/// What is still to be done. What has been done is struck off, so that a store that must be waited
+/// for in between does nothing twice.
+struct Due {
+    deltas: Deltas,
+    settle: bool,
+    release: bool,
 }
 
 impl Tab {
@@ -104,95 +116,129 @@ impl Owed {
     }
 
     fn settle(self, served: &Served) {
-        let deltas = self.deltas(served);
-        if let Some(result) = self.carry_out_now(&deltas) {
-            self.told(result);
+        let mut due = self.due(served);
+        if self.carry_out_now(&mut due) {
             return;
         }
         match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move {
-                let result = self.carry_out(&deltas).await;
-                self.told(result);
-            })),
+            Ok(runtime) => drop(runtime.spawn(async move { self.carry_out(due).await })),
             Err(_) => self.settings.troubles.no_runtime(),
         }
     }
 
-    /// By how much each charge differs from the real cost.
-    fn deltas(&self, served: &Served) -> SmallVec<[i64; 2]> {
+    fn due(&self, served: &Served) -> Due {
         match &self.to {
             Creditor::Limits { charges, .. } => {
-                let limits = &self.settings.limits;
-                let snapshots = limits.snapshots(charges);
-                let delta = |(charged, terms): (&Charged, &Snapshot)| {
-                    match terms.limit().policy() {
-                        // Slots are given back as a whole.
-                        Policy::Concurrency(_) => 0,
-                        _ => limits
-                            .real_cost(charged, served)
-                            .map_or(0, |real| difference(real, charged.cost)),
-                    }
-                };
-                charges.iter().zip(&snapshots).map(delta).collect()
+                let snapshots = self.settings.limits.snapshots(charges);
+                let deltas = self.deltas(charges, &snapshots, served);
+                Due { settle: corrects(&deltas), release: holds_slots(&snapshots), deltas }
             }
             Creditor::Admission { asking, .. } => {
                 let tiers = self.settings.tiers.as_ref();
-                let real = tiers.and_then(|tiers| tiers.settle.as_ref()).map(|real| real(served));
+                let real = self.real_cost(tiers.and_then(|tiers| tiers.settle.as_ref()), served);
                 let delta = real.map_or(0, |real| difference(real, asking.cost));
-                std::iter::once(delta).collect()
+                Due { settle: delta != 0, release: false, deltas: smallvec![delta] }
             }
         }
     }
 
-    /// Settles and gives back now if the store need not be waited for. A store that is waited for
-    /// is so for both, so that nothing is done twice.
-    fn carry_out_now(&self, deltas: &[i64]) -> Option<Result<(), StoreError>> {
-        let settles = deltas.iter().any(|&delta| delta != 0);
-        let (charges, receipt) = match &self.to {
-            Creditor::Limits { charges, receipt } => (charges, receipt),
+    /// By how much each charge differs from the real cost. What the layer has to tell it is asked
+    /// once, whatever the number of limits.
+    fn deltas(&self, charges: &[Charged], snapshots: &[Snapshot], served: &Served) -> Deltas {
+        let limits = &self.settings.limits;
+        let mut shared = None;
+        let delta = |(charged, terms): (&Charged, &Snapshot)| {
+            // Slots are given back as a whole.
+            if counts_slots(terms.limit().policy()) {
+                return 0;
+            }
+            let real = match &limits.rule(charged).settle {
+                Some(own) => self.real_cost(Some(own), served),
+                None => *shared.get_or_insert_with(|| self.real_cost(limits.settle(), served)),
+            };
+            real.map_or(0, |real| difference(real, charged.cost))
+        };
+        charges.iter().zip(snapshots).map(delta).collect()
+    }
+
+    /// What a request has really cost, if anybody can tell.
+    fn real_cost(&self, real: Option<&Real>, served: &Served) -> Option<u64> {
+        let real = real?;
+        self.settings.troubles.contained(|| real(served))
+    }
+
+    /// Does what the store can do without being waited for; whether that was all of it.
+    fn carry_out_now(&self, due: &mut Due) -> bool {
+        if due.settle {
+            let Some(settled) = self.settle_now(&due.deltas) else { return false };
+            due.settle = false;
+            self.told(settled);
+        }
+        if due.release {
+            let Some(released) = self.release_now() else { return false };
+            due.release = false;
+            self.told(released);
+        }
+        true
+    }
+
+    /// Does the rest, waiting for the store.
+    async fn carry_out(&self, due: Due) {
+        if due.settle {
+            self.told(self.settle_later(&due.deltas).await);
+        }
+        // Slots are given back also if nothing could be settled.
+        if due.release {
+            self.told(self.release_later().await);
+        }
+    }
+
+    fn settle_now(&self, deltas: &[i64]) -> Option<Result<(), StoreError>> {
+        match &self.to {
+            Creditor::Limits { charges, receipt } => {
+                let snapshots = self.settings.limits.snapshots(charges);
+                let corrections = corrections(charges, &snapshots, deltas);
+                let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
+                Some(engine.settle(&corrections, Some(receipt)).at_once()?.map(drop))
+            }
             Creditor::Admission { asking, bill } => {
-                let (Some(tiers), true) = (&self.settings.tiers, settles) else {
+                let (Some(tiers), [delta]) = (&self.settings.tiers, deltas) else {
                     return Some(Ok(()));
                 };
-                return Some(tiers.settle_now(asking, deltas[0], bill)?.map(drop));
-            }
-        };
-        let snapshots = self.settings.limits.snapshots(charges);
-        let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
-        let corrections = corrections(charges, &snapshots, deltas);
-        if settles {
-            if let Err(error) = engine.settle(&corrections, Some(receipt)).at_once()? {
-                return Some(Err(error));
+                Some(tiers.settle_now(asking, *delta, bill)?.map(drop))
             }
         }
-        if holds_slots(&snapshots) {
-            if let Err(error) = engine.release(&targets(&corrections), receipt).at_once()? {
-                return Some(Err(error));
-            }
-        }
-        Some(Ok(()))
     }
 
-    async fn carry_out(&self, deltas: &[i64]) -> Result<(), StoreError> {
-        let settles = deltas.iter().any(|&delta| delta != 0);
-        let (charges, receipt) = match &self.to {
-            Creditor::Limits { charges, receipt } => (charges, receipt),
-            Creditor::Admission { asking, bill } => {
-                let (Some(tiers), true) = (&self.settings.tiers, settles) else { return Ok(()) };
-                return tiers.settle(asking, deltas[0], bill).await.map(drop);
+    async fn settle_later(&self, deltas: &[i64]) -> Result<(), StoreError> {
+        match &self.to {
+            Creditor::Limits { charges, receipt } => {
+                let snapshots = self.settings.limits.snapshots(charges);
+                let corrections = corrections(charges, &snapshots, deltas);
+                let Some(engine) = self.engine(charges) else { return Ok(()) };
+                engine.settle(&corrections, Some(receipt)).await.map(drop)
             }
-        };
+            Creditor::Admission { asking, bill } => {
+                let (Some(tiers), [delta]) = (&self.settings.tiers, deltas) else { return Ok(()) };
+                tiers.settle(asking, *delta, bill).await.map(drop)
+            }
+        }
+    }
+
+    fn release_now(&self) -> Option<Result<(), StoreError>> {
+        let Creditor::Limits { charges, receipt } = &self.to else { return Some(Ok(())) };
         let snapshots = self.settings.limits.snapshots(charges);
+        let targets = targets(charges, &snapshots);
+        let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
+        Some(engine.release(&targets, receipt).at_once()?.map(drop))
+    }
+
+    async fn release_later(&self) -> Result<(), StoreError> {
+        let Creditor::Limits { charges, receipt } = &self.to else { return Ok(()) };
+        let snapshots = self.settings.limits.snapshots(charges);
+        let targets = targets(charges, &snapshots);
         let Some(engine) = self.engine(charges) else { return Ok(()) };
-        let corrections = corrections(charges, &snapshots, deltas);
-        let mut settled = Ok(());
-        if settles {
-            settled = engine.settle(&corrections, Some(receipt)).await.map(drop);
-        }
-        if holds_slots(&snapshots) {
-            engine.release(&targets(&corrections), receipt).await?;
-        }
-        settled
+        engine.release(&targets, receipt).await.map(drop)
     }
 
     fn engine(&self, charges: &Charges) -> Option<&tidegate::Engine<dyn tidegate::Store>> {
@@ -218,13 +264,13 @@ fn corrections<'a>(
     charges.iter().zip(snapshots).zip(deltas).map(of).collect()
 }
 
-/// Whether any of these limits counts slots, which are to be given back.
-pub(super) fn holds_slots(snapshots: &[Snapshot]) -> bool {
-    snapshots.iter().any(|terms| matches!(terms.limit().policy(), Policy::Concurrency(_)))
+fn targets<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
+    let pairs = charges.iter().zip(snapshots);
+    pairs.map(|(charged, terms)| terms.target(charged.key.as_str())).collect()
 }
 
-fn targets<'a>(corrections: &[Correction<'a>]) -> SmallVec<[Target<'a>; 2]> {
-    corrections.iter().map(|correction| correction.target).collect()
+fn corrects(deltas: &[i64]) -> bool {
+    deltas.iter().any(|&delta| delta != 0)
 }
 
 fn difference(real: u64, taken: u64) -> i64 {

@@ -2,15 +2,19 @@
 //!
 //! This is the only place that asks an admission. It knows nothing of responses.
 
+use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::admission::{Admission, Bill, Caller, InFlight, Reason, Rejection, Tier, Verdict};
+use tidegate::admission::{
+    Admission, Bill, Caller, InFlight, Mode, Reason, Rejection, Tier, Verdict,
+};
 use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, Store, StoreError};
 
 use super::rule::{Cost, Real};
 use crate::head::Head;
-use crate::key::{KeySource, KeyText};
+use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 
 /// An admission at the door, and how its callers are known.
 #[derive(Clone)]
@@ -18,6 +22,8 @@ pub(super) struct Tiers {
     admission: Admission<dyn Store>,
     organization: Option<Arc<dyn KeySource>>,
     client: Option<Arc<dyn KeySource>>,
+    pub(super) missing_organization: Missing,
+    pub(super) missing_client: Missing,
     pub(super) cost: Option<Cost>,
     pub(super) settle: Option<Real>,
 }
@@ -26,8 +32,17 @@ pub(super) struct Tiers {
 #[derive(Clone)]
 pub(super) struct Asking {
     organization: Option<KeyText>,
-    client: Option<KeyText>,
+    client: Client,
     pub(super) cost: u64,
+}
+
+/// Who stands in the client tier.
+#[derive(Clone)]
+enum Client {
+    Known(KeyText),
+    /// It has no key, and the rules say whether its connection has a bucket.
+    Connection(KeyText),
+    Nobody,
 }
 
 /// How the bucket of each tier stands that was asked.
@@ -45,8 +60,16 @@ pub(super) struct Said {
 }
 
 impl Tiers {
-    pub(super) const fn new(admission: Admission<dyn Store>) -> Self {
-        Self { admission, organization: None, client: None, cost: None, settle: None }
+    pub(super) fn new(admission: Admission<dyn Store>) -> Self {
+        Self {
+            admission,
+            organization: None,
+            client: None,
+            missing_organization: Missing::default(),
+            missing_client: Missing::default(),
+            cost: None,
+            settle: None,
+        }
     }
 
     pub(super) fn know_organization(&mut self, key: impl KeySource + 'static) {
@@ -61,16 +84,22 @@ impl Tiers {
         &self.admission
     }
 
-    /// Who sends a request.
-    pub(super) fn asking(&self, head: &Head<'_>) -> Asking {
-        let key = |source: &Option<Arc<dyn KeySource>>| {
-            source.as_ref().and_then(|source| KeyText::of(&**source, head))
+    /// Whether rejections count for nothing at present.
+    pub(super) fn in_shadow(&self) -> bool {
+        self.admission.mode() == Mode::Shadow
+    }
+
+    /// Who sends a request; or why it is refused without being asked about.
+    pub(super) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
+        let organization = key(self.organization.as_ref(), &self.missing_organization, head)?;
+        let client = match key(self.client.as_ref(), &self.missing_client, head)? {
+            Some(client) => Client::Known(client),
+            None => head.peer().map_or(Client::Nobody, connection),
         };
-        Asking {
-            organization: key(&self.organization),
-            client: key(&self.client),
-            cost: self.cost.as_ref().map_or(1, |cost| cost(head)),
-        }
+        let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
+        // A cost that is settled is at least one: zero is never denied.
+        let cost = if self.settle.is_some() { cost.max(1) } else { cost };
+        Ok(Asking { organization, client, cost })
     }
 
     /// Decides if the store can do so without being waited for; else nothing has happened.
@@ -158,9 +187,30 @@ impl Asking {
         if let Some(organization) = &self.organization {
             caller = caller.organization(organization.as_str());
         }
-        if let Some(client) = &self.client {
-            caller = caller.client(client.as_str());
+        match &self.client {
+            Client::Known(client) => caller.client(client.as_str()),
+            Client::Connection(connection) => caller.connection(connection.as_str()),
+            Client::Nobody => caller,
         }
-        caller
     }
+}
+
+/// The key of a request in a tier, or what stands in for it; `None` if the tier is not asked.
+fn key(
+    source: Option<&Arc<dyn KeySource>>,
+    missing: &Missing,
+    head: &Head<'_>,
+) -> Result<Option<KeyText>, Unkeyed> {
+    let Some(source) = source else { return Ok(None) };
+    match KeyText::of(&**source, head) {
+        Some(key) => Ok(Some(key)),
+        None => missing.stand_in(head),
+    }
+}
+
+fn connection(peer: SocketAddr) -> Client {
+    let mut key = KeyText::default();
+    // Writing to a text does not fail.
+    let _ = write!(key, "{peer}");
+    Client::Connection(key)
 }

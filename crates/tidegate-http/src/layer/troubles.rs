@@ -2,6 +2,7 @@
 //!
 //! A store that is away fails every request, and a line for each would be a flood on top.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,6 +21,7 @@ pub(super) struct Troubles {
     unsaid: AtomicU64,
     no_peer: Once,
     no_runtime: Once,
+    panicked: Once,
 }
 
 impl Default for Troubles {
@@ -29,6 +31,7 @@ impl Default for Troubles {
             unsaid: AtomicU64::new(0),
             no_peer: Once::new(),
             no_runtime: Once::new(),
+            panicked: Once::new(),
         }
     }
 }
@@ -61,8 +64,20 @@ impl Troubles {
     /// There is a store to wait for and no runtime to wait in.
     pub(super) fn no_runtime(&self) {
         self.no_runtime.call_once(|| {
-            tracing::error!("a response was dropped outside of any tokio runtime: not settled");
+            tracing::error!("a request ended outside of any tokio runtime: not settled");
         });
+    }
+
+    /// Calls a function of the application, of which a panic must not keep others from what they
+    /// are owed; `None` if it panics. What it says is not logged: it may name people.
+    pub(super) fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let called = catch_unwind(AssertUnwindSafe(call)).ok();
+        if called.is_none() {
+            self.panicked.call_once(|| {
+                tracing::error!("a function that was given to the layer panics: it is left out");
+            });
+        }
+        called
     }
 
     /// Whether to say something now, and how much was left unsaid before.

@@ -241,3 +241,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn no_wait_is_too_long_to_be_told() {
+    let longest = RetryAfter::of(Retry::After(Duration::MAX)).unwrap();
+    assert_eq!((longest.seconds(), longest.millis()), (u64::MAX, u64::MAX));
+}

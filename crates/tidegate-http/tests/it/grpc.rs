@@ -9,10 +9,12 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate::admission::{Admission, Rules};
 use tidegate::clock::ManualClock;
-use tidegate::{Engine, Limiter, MemoryStore, Policy};
-use tidegate_http::grpc::{CallError, PerMethod};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, Retry};
+use tidegate_http::field::{Report, RetryAfter};
+use tidegate_http::grpc::{CallError, PerMethod, status};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, Limited, Rule};
+use tidegate_http::{Cause, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
@@ -208,4 +210,78 @@ async fn a_refusal_is_headers_and_nothing_else() {
     let body = response.into_body().collect().await.unwrap();
     assert!(body.trailers().is_none());
     assert!(body.to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_is_limited_by_its_name_with_a_slash_or_without() {
+    for name in ["grpc.health.v1.Health", "/grpc.health.v1.Health"] {
+        let (engine, _) = engine();
+        let limits = PerMethod::new().service(name, by_user(limiter(&engine, "calls", 1)));
+        let service = Service::behind(limits).await;
+        let mut client = service.client().await;
+        assert!(check(&mut client, "alice").await.is_ok());
+        assert_eq!(check(&mut client, "alice").await.unwrap_err().code(), Code::ResourceExhausted);
+    }
+}
+
+#[tokio::test]
+async fn a_method_goes_before_its_service_with_a_slash_or_without() {
+    for name in ["grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Check"] {
+        let (engine, _) = engine();
+        let limits = PerMethod::new()
+            .method(name, LimitLayer::new())
+            .service("grpc.health.v1.Health", by_user(limiter(&engine, "calls", 1)));
+        let service = Service::behind(limits).await;
+        let mut client = service.client().await;
+        for _ in 0..3 {
+            assert!(check(&mut client, "alice").await.is_ok());
+        }
+    }
+}
+
+#[test]
+fn names_that_would_limit_nothing_are_a_mistake() {
+    let panics = |name: &'static str, of_method: bool| {
+        let made = std::panic::catch_unwind(|| {
+            let limits = PerMethod::new();
+            if of_method {
+                limits.method(name, LimitLayer::new())
+            } else {
+                limits.service(name, LimitLayer::new())
+            }
+        });
+        made.is_err()
+    };
+    for name in ["", "/", "ledger.v1.Ledger", "/ledger.v1.Ledger/", "a/b/c", "//a", "/a//b"] {
+        assert!(panics(name, true), "{name:?}");
+    }
+    for name in ["", "/", "ledger.v1.Ledger/Append", "/ledger.v1.Ledger/", "//a"] {
+        assert!(panics(name, false), "{name:?}");
+    }
+}
+
+#[test]
+fn a_client_reads_the_wait_that_the_server_meant() {
+    let month = Duration::from_secs(30 * 86_400);
+    let told = status(&Refusal::new(Cause::Limit).retry(RetryAfter::of(Retry::After(month))));
+    assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "2147483647");
+    match CallError::from(told) {
+        CallError::RateLimited { retry_after, .. } => assert_eq!(retry_after, month),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn an_allowance_that_is_used_up_is_not_told_as_a_cost_that_is_too_high() {
+    let (engine, _) = engine();
+    let limit = engine.limiter("trial", Policy::allowance(2).unwrap()).unwrap();
+    let told = |cost| {
+        let denied = limit.take("alice").cost(cost).now();
+        let terms = limit.limit();
+        let reports = [Report::of(&terms, &denied.outcomes()[0])];
+        status(&Refusal::new(Cause::Limit).limits(&reports)).message().to_owned()
+    };
+    assert_eq!(told(3), "Operation cost exceeds rate limit capacity");
+    assert!(limit.take("alice").cost(2).now().is_allowed());
+    assert_eq!(told(1), "Allowance used up");
 }

@@ -128,6 +128,19 @@ fn address() -> impl Strategy<Value = IpAddr> {
     ]
 }
 
+#[test]
+fn clients_behind_a_translator_are_told_apart() {
+    let clients = ClientAddress::peer();
+    let network = |text: &str| clients.network(text.parse().unwrap()).to_string();
+    assert_eq!(network("64:ff9b::192.0.2.1"), "192.0.2.1/32");
+    assert_eq!(network("64:ff9b::198.51.100.7"), "198.51.100.7/32");
+    assert_eq!(network("64:ff9b:1::192.0.2.1"), "64:ff9b:1::/64", "not the prefix of translators");
+    // Nobody becomes a trusted proxy by it.
+    let behind = behind("10.0.0.0/8", Forwarding::XForwardedFor);
+    let headers = headers("x-forwarded-for", &["203.0.113.9"]);
+    assert_eq!(find(&behind, "64:ff9b::10.0.0.1", &headers), "64:ff9b::a00:1");
+}
+
 proptest! {
     /// Whatever a client writes stands on the left of what our proxies add.
     #[test]

@@ -42,7 +42,7 @@ fn a_header_counts_if_it_stands_once_and_says_something() {
     assert_eq!(key(&source, &[("x-user", b" ")]), None);
     assert_eq!(key(&source, &[("x-user", b"alice"), ("x-user", b"bob")]), None);
     let latin = key(&source, &[("x-user", b"j\xfcrgen")]).unwrap();
-    assert_eq!(latin.len(), 32, "bytes that are no text are hashed");
+    assert_eq!(latin.len(), "%sha256:".len() + 32, "bytes that are no text are hashed");
 }
 
 #[test]
@@ -165,6 +165,31 @@ fn a_missing_key_becomes_what_was_chosen() {
     let nobody = Request::get("/").body(()).unwrap();
     let head = Head::of(&nobody, &clients);
     assert_eq!(Missing::default().stand_in(&head), Err(Unkeyed::NoPeer));
+}
+
+#[test]
+fn a_name_that_is_no_text_has_a_key_that_no_text_has() {
+    let source = key::header(USER);
+    let latin = key(&source, &[("x-user", b"j\xfcrgen")]).unwrap();
+    let copied = key(&source, &[("x-user", latin.as_bytes())]).unwrap();
+    assert_ne!(copied, latin);
+    let hash = latin.strip_prefix("%sha256:").unwrap();
+    assert_eq!(key(&source, &[("x-user", hash.as_bytes())]), some(hash));
+    // Also as a part of others.
+    let joined = key::all_of().and(key::header(USER));
+    let part = key(&joined, &[("x-user", b"j\xfcrgen")]).unwrap();
+    assert_ne!(key(&joined, &[("x-user", latin.as_bytes())]), Some(part));
+}
+
+#[test]
+fn an_empty_part_is_a_part() {
+    for parts in [&["", "a"][..], &["", ""], &["a", ""], &["", "", "a:b"], &["a"]] {
+        let mut text = KeyText::default();
+        for part in parts {
+            text.push_part(part);
+        }
+        assert_eq!(text.as_str(), KeyBuf::from_parts(parts.iter().copied()).as_key().name());
+    }
 }
 
 proptest! {

@@ -3,12 +3,15 @@
 mod admission;
 mod answers;
 mod contract;
+mod debts;
 mod door;
 mod modes;
 mod routes;
 mod settling;
+mod stores;
 mod streams;
 mod troubles;
+mod unknown;
 
 use std::sync::Arc;
 

@@ -177,6 +177,22 @@ fn absurd_values_are_cut() {
     assert_eq!(told(&[("RateLimit", &many)]).limits.len(), 64);
 }
 
+/// Servers are not trusted. Were each of so many policies compared with all before it, this test
+/// would take minutes.
+#[test]
+fn no_more_than_64_limits_are_looked_through() {
+    let policies: Vec<_> = (0..200_000).map(|index| format!("p{index:x};q=1")).collect();
+    let policies = policies.join(",");
+    assert_eq!(told(&[("ratelimit-policy", &policies)]).limits.len(), 64);
+    // Limits come before policies, and their own policies count wherever they stand.
+    let limits: Vec<_> = (0..100).map(|index| format!("l{index};r=7")).collect();
+    let late = format!("{policies},l63;q=9,l64;q=9");
+    let lines = [("ratelimit", &limits.join(",")[..]), ("ratelimit-policy", &late)];
+    let read = told(&lines).limits;
+    assert_eq!(read.len(), 64);
+    assert_eq!(short(&read[63]), "l63 9/- - 7 - -");
+}
+
 proptest! {
     #[test]
     fn nothing_that_a_server_sends_is_too_strange(

@@ -4,9 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::routing::get;
-use tidegate_http::layer::{Decided, LimitLayer};
+use tidegate::admission::{Admission, Mode, Rules};
+use tidegate_http::Cause;
+use tidegate_http::key::{self, Missing};
+use tidegate_http::layer::{AdmissionLayer, Decided, LimitLayer, Rule};
 
 use super::door::Door;
+use super::stores::{Gone, hourly};
 use super::{by_user, engine, left, limiter};
 
 /// The lines that were logged on this thread.
@@ -121,4 +125,116 @@ fn nothing_shows_keys() {
     let layer = LimitLayer::new().limit(limiter(&engine, "users", 5), by_user());
     let shown = format!("{layer:?}");
     assert!(shown.contains("\"users\"") && !shown.contains("x-user"), "{shown}");
+}
+
+/// Handlers that cannot do without a decision.
+async fn refused(decided: Decided) -> String {
+    format!("{} {}", decided.would_be_refused(), decided.limits().len())
+}
+
+async fn told(door: &Door, lines: &[(&str, &str)]) -> (u16, String) {
+    let reply = door.get("/", lines).await;
+    (reply.status, String::from_utf8(reply.body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn every_request_has_a_decision_if_decisions_are_exposed() {
+    let (engine, _) = engine();
+    let rule = Rule::new(limiter(&engine, "users", 9), by_user()).missing(Missing::Skip);
+    let layer =
+        LimitLayer::new().rule(rule).allow(|head| head.headers().contains_key("x-probe")).expose();
+    let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;
+    let user = ("x-user", "alice");
+    assert_eq!(told(&door, &[user]).await, (200, "false 1".into()));
+    assert_eq!(told(&door, &[user, ("x-probe", "1")]).await, (200, "false 0".into()));
+    assert_eq!(told(&door, &[]).await, (200, "false 0".into()), "no limit applies");
+}
+
+#[tokio::test]
+async fn a_shadow_whose_store_is_gone_tells_handlers_that_nothing_was_decided() {
+    let limit = Gone::engine().limiter("users", hourly(9)).unwrap();
+    let layer = LimitLayer::new().limit(limit, by_user()).shadow();
+    let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;
+    assert_eq!(told(&door, &[("x-user", "alice")]).await, (200, "true 0".into()));
+}
+
+#[tokio::test]
+async fn a_shadow_lets_requests_in_that_have_no_key() {
+    let (engine, _) = engine();
+    let rule = Rule::new(limiter(&engine, "users", 9), by_user()).missing(Missing::Unauthorized);
+    let layer = LimitLayer::new().rule(rule).shadow();
+    let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;
+    assert_eq!(told(&door, &[]).await, (200, "true 0".into()));
+}
+
+#[tokio::test]
+async fn an_admission_in_shadow_refuses_nobody_when_its_store_is_gone() {
+    let rules = Rules::none().client(hourly(1)).mode(Mode::Shadow);
+    let admission = Admission::new(&Gone::engine(), rules).unwrap();
+    let pending = admission.clone();
+    let handler = get(move |decided: Decided| async move {
+        format!("{} {}", decided.would_be_refused(), pending.pending())
+    });
+    let layer = AdmissionLayer::new(admission.clone()).client(by_user());
+    let door = Door::open(Router::new().route("/", handler).layer(layer)).await;
+    assert_eq!(told(&door, &[("x-user", "alice")]).await, (200, "true 1".into()));
+    assert_eq!(admission.pending(), 0);
+}
+
+#[tokio::test]
+async fn an_admission_in_shadow_adds_no_fields_and_tells_every_handler() {
+    let (engine, _) = engine();
+    let rules = Rules::none().client(hourly(1)).mode(Mode::Shadow);
+    let admission = Admission::new(&engine, rules).unwrap();
+    let layer = AdmissionLayer::new(admission).client(by_user());
+    let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;
+    for would_be in ["false 1", "true 0"] {
+        let reply = door.as_user("alice").await;
+        assert_eq!((reply.status, &reply.body[..]), (200, would_be.as_bytes()));
+        assert!(reply.headers.keys().all(|name| !name.as_str().contains("ratelimit")));
+    }
+}
+
+#[tokio::test]
+async fn the_application_hears_of_every_refusal_and_of_nothing_else() {
+    let (engine, _) = engine();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let listener = heard.clone();
+    let layer = LimitLayer::new()
+        .rule(Rule::new(limiter(&engine, "users", 1), by_user()).missing(Missing::BadRequest))
+        .on_refused(move |refusal| {
+            let names: Vec<_> = refusal.violated().map(|report| report.name().to_owned()).collect();
+            listener.lock().unwrap().push((refusal.cause(), names));
+        });
+    let shadow = layer.clone().shadow();
+    let door = Door::open(Router::new().route("/", get(says)).layer(layer)).await;
+    assert_eq!(door.as_user("alice").await.status, 200);
+    assert!(heard.lock().unwrap().is_empty());
+    assert_eq!(door.as_user("alice").await.status, 429);
+    assert_eq!(door.get("/", &[]).await.status, 400);
+    let heard_of = std::mem::take(&mut *heard.lock().unwrap());
+    assert_eq!(heard_of.len(), 2);
+    assert_eq!(heard_of[0], (Cause::Limit, vec!["users".to_owned()]));
+    assert_eq!(heard_of[1], (Cause::Unkeyed(key::Unkeyed::BadRequest), vec![]));
+    let door = Door::open(Router::new().route("/", get(says)).layer(shadow)).await;
+    assert_eq!(door.as_user("alice").await.status, 200);
+    assert!(heard.lock().unwrap().is_empty(), "a shadow refuses nobody");
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_keeps_nobody_from_an_answer() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let (engine, _) = engine();
+    let admission = Admission::new(&engine, Rules::none().client(hourly(1))).unwrap();
+    let layer = AdmissionLayer::new(admission).client(by_user()).on_refused(|refusal| {
+        assert_eq!(refusal.level(), Some("backpressure"), "a mistake");
+    });
+    let door = Door::open(Router::new().route("/", get(says)).layer(layer)).await;
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(door.as_user("alice").await.status);
+    }
+    assert_eq!(statuses, [200, 429, 429]);
+    assert_eq!(log.count("panics"), 1, "{}", log.text());
 }

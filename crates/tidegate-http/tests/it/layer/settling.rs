@@ -10,9 +10,11 @@ use axum::routing::get;
 use futures_util::stream;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
+use tidegate::admission::{Admission, Rules};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store};
-use tidegate_http::layer::{End, LimitLayer, Rule, Served};
+use tidegate_http::field::Unit;
+use tidegate_http::layer::{AdmissionLayer, End, LimitLayer, Rule, Served};
 use tokio::sync::mpsc;
 
 use super::door::Door;
@@ -182,6 +184,51 @@ async fn a_store_that_is_waited_for_is_settled_too() {
     wait_for(&slots, 1).await;
     assert_eq!(door.as_user("alice").await.status, 200);
     wait_for(&limit, 4).await;
+}
+
+#[tokio::test]
+async fn a_limit_by_bytes_that_costs_nothing_before_limits_all_the_same() {
+    let (engine, _) = engine();
+    let bytes = limiter(&engine, "bytes", 15);
+    let rule = Rule::new(bytes.clone(), by_user())
+        .unit(Unit::CONTENT_BYTES)
+        .cost(|_| 0)
+        .settle(Served::bytes);
+    let door = Door::open(pages().layer(LimitLayer::new().rule(rule))).await;
+    let user = [("x-user", "alice")];
+    assert_eq!(door.get("/empty", &user).await.status, 204);
+    assert_eq!(left(&bytes, "alice"), 15, "what was free is given back");
+    assert_eq!(door.get("/", &user).await.status, 200);
+    assert_eq!(left(&bytes, "alice"), 5);
+    assert_eq!(door.get("/", &user).await.status, 200);
+    let refused = door.get("/", &user).await;
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("6")));
+}
+
+#[tokio::test]
+async fn an_admission_by_bytes_limits_too() {
+    let (engine, _) = engine();
+    let bucket = Policy::per_second(1).capacity(15).build().unwrap();
+    let admission = Admission::new(&engine, Rules::none().client(bucket)).unwrap();
+    let layer = AdmissionLayer::new(admission).client(by_user()).cost(|_| 0).settle(Served::bytes);
+    let door = Door::open(pages().layer(layer)).await;
+    let mut statuses = Vec::new();
+    for _ in 0..3 {
+        statuses.push(door.as_user("alice").await.status);
+    }
+    assert_eq!(statuses, [200, 200, 429]);
+}
+
+#[tokio::test]
+async fn absurd_costs_are_refused_and_absurd_settlements_are_charged() {
+    let (engine, _) = engine();
+    let users = limiter(&engine, "users", 10);
+    let layer = LimitLayer::new().limit(users.clone(), by_user());
+    let door = Door::open(pages().layer(layer.clone().cost(|_| u64::MAX))).await;
+    assert_eq!(door.as_user("alice").await.status, 429);
+    let door = Door::open(pages().layer(layer.settle(|_| u64::MAX))).await;
+    assert_eq!(door.as_user("alice").await.status, 200);
+    assert_eq!(left(&users, "alice"), 0);
 }
 
 async fn wait_for(limiter: &Limiter<dyn Store>, left: u64) {

@@ -6,34 +6,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{
-    Answers, Engine, FailureRule, Operation, Policy, Probe, Store, StoreError, Submission,
-};
+use tidegate::{Engine, FailureRule, Policy, Store};
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
 
 use super::door::Door;
 use super::modes::Log;
+use super::stores::Gone;
 use super::{by_user, engine, limiter};
-
-/// A store whose server is gone.
-#[derive(Debug)]
-struct Gone;
-
-fn gone() -> StoreError {
-    StoreError::Unavailable("connection refused".into())
-}
-
-impl Store for Gone {
-    fn submit<'a>(&'a self, all: &'a [Operation<'a>], answers: &'a mut Answers) -> Submission<'a> {
-        answers.extend(all.iter().map(|_| Err(gone())));
-        Submission::Ready
-    }
-
-    fn probe(&self) -> Probe<'_> {
-        Box::pin(async { Err(gone()) })
-    }
-}
 
 fn router(layer: LimitLayer) -> Router {
     Router::new().route("/", get(|| async { "served" })).layer(layer)
@@ -47,8 +27,7 @@ fn policy() -> Policy {
 async fn a_store_that_cannot_answer_is_503_and_logged_once_in_a_while() {
     let log = Log::default();
     let _listening = log.listen();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(Gone));
-    let limit = engine.limiter("users", policy()).unwrap();
+    let limit = Gone::engine().limiter("users", policy()).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit.clone(), by_user()))).await;
     for _ in 0..5 {
         let reply = door.as_user("alice").await;

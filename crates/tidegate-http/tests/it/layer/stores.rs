@@ -1,0 +1,98 @@
+//! Stores that are slow, broken or both, within what the contract of a store allows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::{
+    Answer, Answers, Engine, MemoryStore, Operation, Policy, Probe, Store, StoreError, Submission,
+};
+
+/// A bucket that gets nothing back while a test runs.
+pub(super) fn hourly(capacity: u64) -> Policy {
+    Policy::per(1, Duration::from_secs(3_600)).capacity(capacity).build().unwrap()
+}
+
+/// A store whose server is gone.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+impl Gone {
+    pub(super) fn engine() -> Engine<dyn Store> {
+        Engine::on(Arc::new(Self))
+    }
+
+    fn error() -> StoreError {
+        StoreError::Unavailable("connection refused".into())
+    }
+}
+
+impl Store for Gone {
+    fn submit<'a>(&'a self, all: &'a [Operation<'a>], answers: &'a mut Answers) -> Submission<'a> {
+        answers.extend(all.iter().map(|_| Err(Self::error())));
+        Submission::Ready
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        Box::pin(async { Err(Self::error()) })
+    }
+}
+
+/// Carries out what it is asked, and answers a moment later, as a store behind a network does.
+#[derive(Debug)]
+pub(super) struct Remote(MemoryStore);
+
+impl Remote {
+    pub(super) fn engine() -> Engine<dyn Store> {
+        Engine::on(Arc::new(Self(MemoryStore::new())))
+    }
+}
+
+impl Store for Remote {
+    fn submit<'a>(&'a self, all: &'a [Operation<'a>], answers: &'a mut Answers) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            let mut given = Answers::new();
+            self.0.submit(all, &mut given).await;
+            tokio::task::yield_now().await;
+            answers.extend(given);
+        }))
+    }
+}
+
+/// Answers everything at once but the release of slots, and counts settlements. While it is broken
+/// it refuses those, and releases at once.
+#[derive(Debug, Default)]
+pub(super) struct Mixed {
+    store: MemoryStore,
+    pub(super) settles: AtomicU64,
+    pub(super) broken: AtomicBool,
+}
+
+impl Store for Mixed {
+    fn submit<'a>(&'a self, all: &'a [Operation<'a>], answers: &'a mut Answers) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            for operation in all {
+                if let Operation::Settle { .. } = operation {
+                    self.settles.fetch_add(1, Ordering::Relaxed);
+                }
+                answers.push(self.store.execute(operation));
+            }
+        }))
+    }
+
+    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
+        let broken = self.broken.load(Ordering::Relaxed);
+        match operation {
+            Operation::Release { .. } if !broken => None,
+            Operation::Settle { .. } if broken => {
+                Some(Err(StoreError::Rejected("not this one".into())))
+            }
+            Operation::Settle { .. } => {
+                self.settles.fetch_add(1, Ordering::Relaxed);
+                Some(self.store.execute(operation))
+            }
+            operation => Some(self.store.execute(operation)),
+        }
+    }
+}
