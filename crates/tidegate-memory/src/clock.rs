@@ -41,8 +41,10 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Time {
-        let elapsed = self.origin.elapsed().as_nanos();
-        Time::from_nanos(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        let elapsed = self.origin.elapsed();
+        // In 64 bits, which last for 584 years: this is on the way of every decision.
+        let seconds = elapsed.as_secs().saturating_mul(1_000_000_000);
+        Time::from_nanos(seconds.saturating_add(elapsed.subsec_nanos().into()))
     }
 
     #[expect(clippy::disallowed_methods, reason = "this is the clock module")]

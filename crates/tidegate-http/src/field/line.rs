@@ -32,20 +32,8 @@ impl Line {
     /// An integer, cut to what a structured field can hold.
     #[inline]
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
-        let mut rest = number.min(MAX_INTEGER);
-        let mut digits = [0; 15];
-        let mut first = digits.len();
-        loop {
-            first -= 1;
-            // The rest of a division by ten is a digit.
-            digits[first] = b'0' | (rest % 10).to_le_bytes()[0];
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        self.0.push(&digits[first..]);
-        self
+        let mut digits = itoa::Buffer::new();
+        self.text(digits.format(number.min(MAX_INTEGER)))
     }
 
     pub(super) fn is_empty(&self) -> bool {
