@@ -1,5 +1,6 @@
 //! Everything above a store, on a real shared one: doors, failure rules, waiting.
 
+mod doors;
 mod http;
 mod outage;
 mod pacer;

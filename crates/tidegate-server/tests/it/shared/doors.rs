@@ -1,0 +1,99 @@
+//! Admission, the layer for HTTP and the gate for messages on a real shared store: what one node
+//! has spent is spent for all, and what callers leave behind is given back.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderName, Request, StatusCode};
+use axum::routing::get;
+use tidegate::admission::{Admission, Caller, Rules, Tier};
+use tidegate::{Engine, Policy, Store};
+use tidegate_http::key;
+use tidegate_http::layer::{AdmissionLayer, LimitLayer};
+use tidegate_testkit::launch::{Flavor, RedisServer};
+use tidegate_ws::{Gate, KeyParts, Peer, Reason, Rule, Verdict};
+use tower::ServiceExt as _;
+
+use super::{nodes, slow};
+
+fn admission(engine: &Engine<dyn Store>) -> Admission<dyn Store> {
+    Admission::new(engine, Rules::default().client(slow(3)).organization(slow(4))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tiers_of_two_nodes_are_one() {
+    let server = RedisServer::start(Flavor::Redis);
+    let nodes = nodes(&server, 2).await;
+    let [one, other] = [0, 1].map(|node: usize| admission(&nodes[node].engine));
+    let alice = Caller::new().organization("acme").client("alice");
+    let bob = Caller::new().organization("acme").client("bob");
+    let pass = one.admit(alice.cost(2)).billed().await.unwrap().admitted().unwrap();
+    let rejected = other.admit(alice.cost(2)).await.unwrap().rejected().unwrap();
+    assert_eq!((rejected.tier, rejected.id), (Tier::Client, Some("alice")));
+    let rejected = other.admit(bob.cost(3)).await.unwrap().rejected().unwrap();
+    assert_eq!((rejected.tier, rejected.id), (Tier::Organization, Some("acme")));
+    // Nobody was charged for being rejected, and a refund is there for both.
+    assert!(other.admit(bob.cost(2)).await.unwrap().is_admitted());
+    one.settle(alice, -2, &pass.bill().unwrap()).await.unwrap();
+    assert!(other.admit(alice.cost(2)).await.unwrap().is_admitted());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn layers_of_two_nodes_share_their_limits() {
+    let server = RedisServer::start(Flavor::Redis);
+    let nodes = nodes(&server, 2).await;
+    let user = || key::header(HeaderName::from_static("x-user"));
+    let apps: Vec<Router> = nodes
+        .iter()
+        .map(|node| {
+            let limiter = node.engine.limiter("users", slow(3)).unwrap();
+            let limits = LimitLayer::new().limit(limiter, user());
+            let tiers = AdmissionLayer::new(admission(&node.engine)).client(user());
+            let handler = || async { "served" };
+            Router::new()
+                .route("/", get(handler).layer(limits))
+                .route("/tiers", get(handler).layer(tiers.missing_organization(key::Missing::Skip)))
+        })
+        .collect();
+    let ask = async |node: usize, path: &str| {
+        let request = Request::get(path).header("x-user", "alice").body(String::new()).unwrap();
+        apps[node].clone().oneshot(request).await.unwrap().status()
+    };
+    for path in ["/", "/tiers"] {
+        for node in [0, 1, 0] {
+            assert_eq!(ask(node, path).await, StatusCode::OK);
+        }
+        for node in [1, 0] {
+            assert_eq!(ask(node, path).await, StatusCode::TOO_MANY_REQUESTS);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gates_of_two_nodes_share_their_slots_and_give_them_back() {
+    let server = RedisServer::start(Flavor::Redis);
+    let nodes = nodes(&server, 2).await;
+    let gates: Vec<Gate<()>> = nodes
+        .iter()
+        .map(|node| {
+            let slots = Policy::concurrency(1, Some(Duration::from_secs(60))).unwrap();
+            let limiter = node.engine.limiter("calls", slots).unwrap();
+            let rule = Rule::<()>::new(limiter).key(|_| KeyParts::from(["all"]));
+            Gate::for_types(["Ask"]).limit(rule).build().unwrap()
+        })
+        .collect();
+    let frame = r#"{"type":"Ask"}"#;
+    let [mut one, mut other] = [0, 1].map(|node: usize| gates[node].connect(Peer::new(())));
+    let Verdict::Accepted(running) = one.ingress(frame).await.unwrap() else { panic!("refused") };
+    match other.ingress(frame).await.unwrap() {
+        Verdict::Refused(refusal) => assert_eq!(refusal.reason(), Reason::Rate),
+        Verdict::Accepted(_) => panic!("two at a time"),
+    }
+    drop(running);
+    let free = async {
+        while !matches!(other.ingress(frame).await.unwrap(), Verdict::Accepted(_)) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), free).await.unwrap();
+}
