@@ -12,7 +12,6 @@ mod line;
 mod read;
 mod report;
 mod retry;
-mod scratch;
 mod structured;
 mod style;
 mod write;

@@ -27,6 +27,7 @@ pub mod problem;
 mod refusal;
 #[cfg(feature = "axum")]
 pub mod route;
+mod text;
 
 pub use head::Head;
 pub use refusal::{Cause, Refusal};

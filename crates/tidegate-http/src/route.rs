@@ -106,6 +106,10 @@ impl PerRoute {
 
 impl Table {
     pub(crate) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
+        // Most have one policy for all routes, and need not know which it is.
+        if self.routes.is_empty() {
+            return self.otherwise.as_ref();
+        }
         let route = request.extensions().get::<MatchedPath>();
         let policies = route.and_then(|route| self.routes.get(route.as_str()));
         policies.and_then(|policies| policies.of(request.method())).or(self.otherwise.as_ref())

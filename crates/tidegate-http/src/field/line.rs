@@ -5,22 +5,22 @@
 
 use http::HeaderValue;
 
-use super::scratch::Scratch;
+use crate::text::Text;
 
 /// Integers in structured fields have at most 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 /// A line under construction. Most fit without allocating.
-pub(super) struct Line(Scratch<128>);
+pub(super) struct Line(Text<128>);
 
 impl Line {
     pub(super) const fn new() -> Self {
-        Self(Scratch::new())
+        Self(Text::new())
     }
 
     #[inline]
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
-        self.0.push(text.as_bytes());
+        self.0.push(text);
         self
     }
 
@@ -37,13 +37,13 @@ impl Line {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.as_str().is_empty()
     }
 
     /// The value, and an empty line again.
     pub(super) fn take(&mut self) -> Option<HeaderValue> {
-        let value = HeaderValue::from_bytes(self.0.bytes()).ok();
-        self.0.clear();
+        let value = HeaderValue::from_str(self.0.as_str()).ok();
+        self.0 = Text::new();
         value
     }
 }

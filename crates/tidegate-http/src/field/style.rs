@@ -86,6 +86,12 @@ impl Styles {
         self.draft_11
     }
 
+    /// Whether nothing but draft 11 is told.
+    #[cfg(feature = "tower")]
+    pub(crate) const fn is_draft_11(self) -> bool {
+        self.draft_11 && !self.draft_06 && self.x.is_none()
+    }
+
     /// Whether a field says an instant, for which the wall time must be known.
     #[must_use]
     pub const fn needs_wall_time(self) -> bool {

@@ -7,6 +7,8 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+#[cfg(feature = "tower")]
+use tidegate::Outcome;
 use tidegate::WallTime;
 
 use super::date;
@@ -115,6 +117,21 @@ impl Fields {
             fields.x(&mut line, reports, binding, x, wall);
         }
         fields
+    }
+
+    /// The fields of draft 11 for one limit, of which all is written but what is left and for how
+    /// long.
+    #[cfg(feature = "tower")]
+    pub(crate) fn of_one(policy: HeaderValue, begins: &str, outcome: &Outcome) -> Self {
+        let mut line = Line::new();
+        write_state(line.text(begins), outcome.remaining, outcome.reset);
+        Self { policy: Some(policy), state: line.take(), others: Vec::new() }
+    }
+
+    /// How the state of a limit begins, whatever is left.
+    #[cfg(feature = "tower")]
+    pub(crate) fn beginning(report: &Report<'_>) -> Box<str> {
+        format!("\"{}\";r=", report.name()).into()
     }
 
     /// Puts the fields into a response.
@@ -260,12 +277,19 @@ impl Single {
 fn state(reports: &[Report<'_>]) -> Option<HeaderValue> {
     let mut line = Line::new();
     for report in reports {
-        comma(&mut line).quoted(report.name()).text(";r=").number(report.remaining());
-        if let Some(reset) = report.reset() {
-            line.text(";t=").number(whole_seconds(reset));
-        }
+        comma(&mut line).quoted(report.name()).text(";r=");
+        write_state(&mut line, report.remaining(), report.reset());
     }
     line.take()
+}
+
+/// What is left, and until when.
+#[inline]
+fn write_state(line: &mut Line, remaining: u64, reset: Option<Duration>) {
+    line.number(remaining);
+    if let Some(reset) = reset {
+        line.text(";t=").number(whole_seconds(reset));
+    }
 }
 
 fn comma(line: &mut Line) -> &mut Line {

@@ -4,26 +4,51 @@
 //! with the limits that apply to a request. What was written last is kept; if it does not fit, it
 //! is written anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use http::HeaderValue;
-use tidegate::Snapshot;
+use tidegate::{Outcome, Snapshot};
 
 use super::limits::Charged;
 use crate::field::{Fields, Report};
 
-/// The field as it was last written.
+/// The field as it was first and last written. The first is the one that counts as long as nobody
+/// changes a policy, and is read without ceremony.
 #[derive(Default)]
-pub(super) struct PolicyLine(ArcSwapOption<Written>);
+pub(super) struct PolicyLine {
+    first: OnceLock<Arc<Written>>,
+    last: ArcSwapOption<Written>,
+}
 
 struct Written {
     /// Of each limit its place, its generation and its quota: all that the field depends on.
     of: Vec<(usize, u32, u64)>,
     value: HeaderValue,
+    /// How the state of the first limit begins.
+    begins: Box<str>,
 }
 
 impl PolicyLine {
+    /// The fields of a request with one limit, if what was written last is of that.
+    #[inline]
+    pub(super) fn of_one(
+        &self,
+        charged: &Charged,
+        terms: &Snapshot,
+        outcome: &Outcome,
+    ) -> Option<Fields> {
+        let now = (charged.rule, terms.limit().generation(), outcome.capacity);
+        let fits = |written: &&Arc<Written>| matches!(written.of[..], [known] if known == now);
+        let fields = |written: &Arc<Written>| {
+            Fields::of_one(written.value.clone(), &written.begins, outcome)
+        };
+        if let Some(first) = self.first.get().filter(fits) {
+            return Some(fields(first));
+        }
+        self.last.load().as_ref().filter(fits).map(fields)
+    }
+
     pub(super) fn of(
         &self,
         charges: &[Charged],
@@ -34,14 +59,16 @@ impl PolicyLine {
         let now = limits.map(|((charged, terms), report)| {
             (charged.rule, terms.limit().generation(), report.quota())
         });
-        if let Some(written) = &*self.0.load() {
+        if let Some(written) = &*self.last.load() {
             if written.of.iter().copied().eq(now.clone()) {
                 return Some(written.value.clone());
             }
         }
         let value = Fields::policy(reports)?;
-        let of = now.collect();
-        self.0.store(Some(Arc::new(Written { of, value: value.clone() })));
+        let (of, begins) = (now.collect(), Fields::beginning(reports.first()?));
+        let written = Arc::new(Written { of, value: value.clone(), begins });
+        self.first.get_or_init(|| written.clone());
+        self.last.store(Some(written));
         Some(value)
     }
 }

@@ -173,6 +173,11 @@ impl Settings {
         if outcome.retry.is_none() && !self.tells() {
             return Ok(Pass::default());
         }
+        if outcome.retry.is_none() && self.tells_draft_11_alone() {
+            if let Some(fields) = self.policies.of_one(charged, &terms, outcome) {
+                return Ok(Pass { fields, tab: None, decided: None });
+            }
+        }
         let terms = [terms];
         let report = self.report(charged, &terms[0], outcome);
         let ruling = Ruling { retry: outcome.retry, degraded: None };
@@ -293,6 +298,11 @@ impl Settings {
     /// Whether anybody is told how limits stand that let a request pass.
     fn tells(&self) -> bool {
         self.styles != Styles::NONE || self.expose || self.shadow
+    }
+
+    /// Whether the fields of draft 11 are all that goes with a request that passes.
+    fn tells_draft_11_alone(&self) -> bool {
+        self.styles.is_draft_11() && !self.expose && !self.shadow && !self.browsers
     }
 
     /// The wall time by the clock of the store.
