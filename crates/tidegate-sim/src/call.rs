@@ -1,0 +1,62 @@
+//! One call that was let in, until it ends in whatever way.
+//!
+//! Dropping a call ends it: a caller that goes away is charged for what it was sent, its place is
+//! free, and the ledger says so.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::ask::Tokens;
+use crate::calendar::Now;
+use crate::charging::{Charge, Charging, FailedCalls};
+use crate::ledger::Ending;
+use crate::pool::Pool;
+use crate::simulator::Shared;
+
+/// A call in flight.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) number: u64,
+    pub(crate) charging: Charging,
+    pub(crate) taken: Now,
+    pub(crate) admitted: Charge,
+    pub(crate) tokens: Tokens,
+    /// Output tokens sent so far.
+    pub(crate) sent: u64,
+    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    pub(crate) ended: bool,
+}
+
+impl Call {
+    /// What the call would be charged if it ended now.
+    pub(crate) fn charge(&self) -> Charge {
+        self.charging.settled(self.admitted, self.tokens.input, self.tokens.cached, self.sent)
+    }
+
+    /// Ends the call; a second time does nothing.
+    pub(crate) fn end(&mut self, ending: Ending) {
+        if self.ended {
+            return;
+        }
+        self.ended = true;
+        let charge = match (ending, self.charging.failed) {
+            (Ending::Failed, FailedCalls::AreFree) => Charge::default(),
+            (Ending::Failed, FailedCalls::Count) => self.admitted,
+            _ => self.charge(),
+        };
+        let now = self.shared.now();
+        self.pool.leave(now, self.taken, self.admitted, charge);
+        self.permit = None;
+        self.shared.ledger.revise(self.number, |entry| entry.charged = charge);
+        self.shared.ledger.close(self.number, self.shared.elapsed(now), ending);
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.end(Ending::Abandoned);
+    }
+}

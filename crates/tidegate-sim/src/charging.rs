@@ -1,0 +1,228 @@
+//! What a call is charged: when it is admitted, and once it is known what it used.
+//!
+//! Where a provider has documented its rule, the rule of its dialect is that one. Where it has not,
+//! the rule is a setting with a plain default, and says so.
+
+use crate::dialect::Dialect;
+
+/// What a call takes from the limits of its pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Charge {
+    /// Requests: one, or none if the call was not counted.
+    pub requests: u64,
+    /// Input tokens.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+}
+
+impl Charge {
+    /// Input and output tokens together.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
+/// What is charged for the output when a call is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OutputReserve {
+    /// Nothing; the output is charged once it is known.
+    Nothing,
+    /// What the request allows itself by `max_tokens`, and so much if it does not say.
+    MaxTokens {
+        /// Charged for a request without `max_tokens`.
+        unset: u64,
+    },
+}
+
+/// Whether a charge is corrected after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Settlement {
+    /// The estimate stands.
+    Never,
+    /// The charge becomes what was used, up or down; of a stream that was cut, what was sent.
+    ToUsage,
+}
+
+/// Whether input tokens that were found in the provider's cache are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CachedTokens {
+    /// They are charged like others.
+    Count,
+    /// They are not charged.
+    AreFree,
+}
+
+/// Whether calls that fail or are refused are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailedCalls {
+    /// A refused call counts as a request of its minute; a call that ends in a server error keeps
+    /// its whole charge.
+    Count,
+    /// A refused call costs nothing; a call that ends in a server error is given back.
+    AreFree,
+}
+
+/// How a provider charges. [`Charging::of`] is what its dialect does; the setters change one part.
+///
+/// ```
+/// use tidegate_sim::{Charging, Dialect, OutputReserve};
+///
+/// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
+/// let charging = Charging::of(Dialect::Anthropic).output(OutputReserve::Nothing);
+/// # let _ = charging;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a charging rule does nothing until an account has it"]
+pub struct Charging {
+    pub(crate) output: OutputReserve,
+    pub(crate) settlement: Settlement,
+    pub(crate) cached: CachedTokens,
+    pub(crate) failed: FailedCalls,
+}
+
+impl Charging {
+    /// The rule of a dialect:
+    ///
+    /// | dialect | output at admission | settled | cached tokens | failed calls |
+    /// | --- | --- | --- | --- | --- |
+    /// | OpenAI | `max_tokens`, else 16 | never | count | count |
+    /// | Azure OpenAI | `max_tokens` × `best_of`, else 16 | never | count | are free |
+    /// | Anthropic | `max_tokens` | to usage | are free | are free |
+    /// | Gemini | nothing; its limit is on input alone | to usage | count | are free |
+    /// | Groq | `max_tokens`, else nothing | to usage | are free | are free |
+    /// | others | nothing | to usage | count | are free |
+    ///
+    /// The input is always charged at admission, by an estimate from its characters. What OpenAI
+    /// and Azure charge for a request without `max_tokens`, and whether Groq settles, is not
+    /// documented: those cells are guesses.
+    pub fn of(dialect: Dialect) -> Self {
+        let settled = Self {
+            output: OutputReserve::Nothing,
+            settlement: Settlement::ToUsage,
+            cached: CachedTokens::Count,
+            failed: FailedCalls::AreFree,
+        };
+        let estimate = OutputReserve::MaxTokens { unset: 16 };
+        let max_tokens = OutputReserve::MaxTokens { unset: 0 };
+        match dialect {
+            Dialect::OpenAi => settled
+                .output(estimate)
+                .settlement(Settlement::Never)
+                .failed_calls(FailedCalls::Count),
+            Dialect::AzureOpenAi => settled.output(estimate).settlement(Settlement::Never),
+            Dialect::Anthropic | Dialect::Groq => {
+                settled.output(max_tokens).cached_tokens(CachedTokens::AreFree)
+            }
+            _ => settled,
+        }
+    }
+
+    /// What is charged for the output at admission.
+    pub fn output(mut self, output: OutputReserve) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// Whether the charge is corrected after the answer.
+    pub fn settlement(mut self, settlement: Settlement) -> Self {
+        self.settlement = settlement;
+        self
+    }
+
+    /// Whether cached input tokens are charged.
+    pub fn cached_tokens(mut self, cached: CachedTokens) -> Self {
+        self.cached = cached;
+        self
+    }
+
+    /// Whether failed and refused calls are charged.
+    pub fn failed_calls(mut self, failed: FailedCalls) -> Self {
+        self.failed = failed;
+        self
+    }
+
+    /// The charge at admission.
+    pub(crate) fn admission(&self, estimate: &Estimate) -> Charge {
+        let output = match self.output {
+            OutputReserve::Nothing => 0,
+            OutputReserve::MaxTokens { unset } => {
+                estimate.max_output.unwrap_or(unset).saturating_mul(estimate.attempts)
+            }
+        };
+        Charge { requests: 1, input: self.input(estimate.input, estimate.cached), output }
+    }
+
+    /// The charge once it is known what was used.
+    pub(crate) fn settled(&self, admitted: Charge, input: u64, cached: u64, output: u64) -> Charge {
+        match self.settlement {
+            Settlement::Never => admitted,
+            Settlement::ToUsage => Charge { input: self.input(input, cached), output, ..admitted },
+        }
+    }
+
+    fn input(&self, tokens: u64, cached: u64) -> u64 {
+        match self.cached {
+            CachedTokens::Count => tokens,
+            CachedTokens::AreFree => tokens.saturating_sub(cached),
+        }
+    }
+}
+
+/// What is known of a call when it is admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Estimate {
+    /// Input tokens, from the characters of the prompt.
+    pub(crate) input: u64,
+    /// Those of them that are in the provider's cache.
+    pub(crate) cached: u64,
+    /// The most output tokens that the request allows itself.
+    pub(crate) max_output: Option<u64>,
+    /// Answers made, of which one is returned.
+    pub(crate) attempts: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(max_output: Option<u64>) -> Estimate {
+        Estimate { input: 100, cached: 30, max_output, attempts: 2 }
+    }
+
+    fn tokens(charge: Charge) -> (u64, u64) {
+        (charge.input, charge.output)
+    }
+
+    #[test]
+    fn dialects_charge_at_admission_by_their_own_rules() {
+        for (dialect, unset, limited) in [
+            (Dialect::OpenAi, (100, 32), (100, 1_000)),
+            (Dialect::AzureOpenAi, (100, 32), (100, 1_000)),
+            (Dialect::Anthropic, (70, 0), (70, 1_000)),
+            (Dialect::Groq, (70, 0), (70, 1_000)),
+            (Dialect::Gemini, (100, 0), (100, 0)),
+            (Dialect::Mistral, (100, 0), (100, 0)),
+        ] {
+            let charging = Charging::of(dialect);
+            assert_eq!(tokens(charging.admission(&estimate(None))), unset, "{dialect:?}");
+            assert_eq!(tokens(charging.admission(&estimate(Some(500)))), limited, "{dialect:?}");
+        }
+    }
+
+    #[test]
+    fn only_some_dialects_settle_to_what_was_used() {
+        let admitted = Charge { requests: 1, input: 100, output: 500 };
+        let settled = |dialect| tokens(Charging::of(dialect).settled(admitted, 110, 10, 50));
+        assert_eq!(settled(Dialect::OpenAi), (100, 500));
+        assert_eq!(settled(Dialect::AzureOpenAi), (100, 500));
+        assert_eq!(settled(Dialect::Anthropic), (100, 50));
+        assert_eq!(settled(Dialect::Mistral), (110, 50));
+    }
+}

@@ -1,0 +1,157 @@
+//! One account at work: its pools, the faults that await its calls, and its lock-outs.
+//!
+//! The account itself is what a test wrote down and does not change.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::account::Account;
+use crate::ask::Head;
+use crate::calendar::{Now, nanos};
+use crate::dialect::Dialect;
+use crate::fault::{Fault, Hint};
+use crate::limits::Limits;
+use crate::pool::Pool;
+use crate::random::Random;
+
+/// How many models that nobody named an account gets to know.
+const MAX_UNNAMED: usize = 1_024;
+
+/// An account at work.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) account: Account,
+    pub(crate) label: Arc<str>,
+    pools: Mutex<HashMap<Arc<str>, Arc<Pool>>>,
+    unnamed: AtomicU64,
+    calls: AtomicU64,
+    trouble: Mutex<Trouble>,
+}
+
+#[derive(Debug, Default)]
+struct Trouble {
+    injected: VecDeque<(Fault, u64)>,
+    /// Until when, in nanoseconds since the start.
+    lock_out: Option<(u64, Hint)>,
+}
+
+/// What happens to a call, before its limits are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Nothing, or something later.
+    Proceed(Option<Fault>),
+    /// The account is locked out for so many nanoseconds.
+    LockedOut { left: u64, hint: Hint },
+}
+
+impl Desk {
+    /// An account whose limits were checked. Pools are numbered by `ids`.
+    pub(crate) fn new(account: Account, ids: &AtomicU64) -> Self {
+        let mut pools = HashMap::new();
+        for (names, limits) in &account.pools {
+            let pool = new_pool(limits, account.dialect, ids);
+            for name in names {
+                pools.insert(Arc::from(name.as_str()), Arc::clone(&pool));
+            }
+        }
+        Self {
+            label: Arc::from(account.label.as_str()),
+            account,
+            pools: Mutex::new(pools),
+            unnamed: AtomicU64::new(0),
+            calls: AtomicU64::new(0),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// Whether a request is one of this account.
+    pub(crate) fn knows(&self, head: &Head) -> bool {
+        let voice = self.account.dialect.voice();
+        match self.account.dialect {
+            Dialect::Ollama => voice.route(head.path()).is_some(),
+            _ => voice
+                .credential(head)
+                .is_some_and(|key| self.account.keys.iter().any(|known| known == key)),
+        }
+    }
+
+    /// The pool of a model, and the model's name as the ledger keeps it.
+    pub(crate) fn pool(&self, model: &str, ids: &AtomicU64) -> Option<(Arc<str>, Arc<Pool>)> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((name, pool)) = pools.get_key_value(model) {
+            return Some((Arc::clone(name), Arc::clone(pool)));
+        }
+        let limits = self.account.any_model.as_ref()?;
+        let known = self.unnamed.load(Ordering::SeqCst);
+        if known >= MAX_UNNAMED as u64 {
+            return None;
+        }
+        self.unnamed.store(known + 1, Ordering::SeqCst);
+        let (name, pool): (Arc<str>, _) =
+            (Arc::from(model), new_pool(limits, self.account.dialect, ids));
+        pools.insert(Arc::clone(&name), Arc::clone(&pool));
+        Some((name, pool))
+    }
+
+    /// The pool of a model that was named or used before.
+    pub(crate) fn known_pool(&self, model: &str) -> Option<Arc<Pool>> {
+        let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.get(model).map(Arc::clone)
+    }
+
+    /// What happens to the next call. A lock-out goes first, then what was injected, then the plan.
+    pub(crate) fn fate(&self, now: Now, random: &mut Random) -> Fate {
+        let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
+        let planned = self.account.faults.pick(number, Duration::from_nanos(now.elapsed), random);
+        let mut trouble = self.trouble();
+        if let Some((until, hint)) = trouble.lock_out {
+            if now.elapsed < until {
+                return Fate::LockedOut { left: until - now.elapsed, hint };
+            }
+            trouble.lock_out = None;
+        }
+        let fault = trouble.take_injected().or(planned);
+        if let Some(Fault::LockOut { length, hint }) = fault {
+            let left = nanos(length);
+            trouble.lock_out = Some((now.elapsed.saturating_add(left), hint));
+            return Fate::LockedOut { left, hint };
+        }
+        Fate::Proceed(fault)
+    }
+
+    pub(crate) fn inject(&self, fault: Fault, times: u64) {
+        self.trouble().injected.push_back((fault, times));
+    }
+
+    pub(crate) fn lock_out(&self, now: Now, length: Duration, hint: Hint) {
+        self.trouble().lock_out = Some((now.elapsed.saturating_add(nanos(length)), hint));
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.trouble() = Trouble::default();
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Trouble {
+    fn take_injected(&mut self) -> Option<Fault> {
+        while let Some((fault, times)) = self.injected.front_mut() {
+            if *times > 0 {
+                *times -= 1;
+                return Some(*fault);
+            }
+            self.injected.pop_front();
+        }
+        None
+    }
+}
+
+fn new_pool(limits: &Limits, dialect: Dialect, ids: &AtomicU64) -> Arc<Pool> {
+    let id = usize::try_from(ids.fetch_add(1, Ordering::SeqCst)).unwrap_or(usize::MAX);
+    Arc::new(Pool::new(id, limits.clone().completed(dialect)))
+}

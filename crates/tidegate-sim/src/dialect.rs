@@ -1,0 +1,253 @@
+//! The providers, and what each of them reads, writes and says of its limits.
+//!
+//! A dialect knows texts alone: it decides nothing, waits for nothing and charges nothing. Seven of
+//! the ten are one implementation ([`compatible`]) with a description of what differs. None of it is
+//! shared with the codecs that are tested against it.
+
+mod anthropic;
+mod azure;
+mod compatible;
+mod deepseek;
+mod gemini;
+mod groq;
+mod mistral;
+mod ollama;
+mod openai;
+mod openrouter;
+mod together;
+
+use std::fmt;
+
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use serde_json::Value;
+
+use crate::ask::{Ask, Endpoint, Head};
+use crate::calendar::Now;
+use crate::charging::Charge;
+use crate::quota::{Blocked, Standing};
+
+/// A provider, by the way its API looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// OpenAI: `/v1/chat/completions`, `/v1/embeddings`.
+    OpenAi,
+    /// Azure OpenAI: `/openai/deployments/{deployment}/chat/completions?api-version=…` and
+    /// `…/embeddings`, and the same below `/openai/v1`.
+    AzureOpenAi,
+    /// Anthropic: `/v1/messages`.
+    Anthropic,
+    /// Gemini: `/v1beta/models/{model}:generateContent` and `:streamGenerateContent`.
+    Gemini,
+    /// Groq: `/openai/v1/chat/completions`.
+    Groq,
+    /// Mistral: `/v1/chat/completions`, `/v1/embeddings`.
+    Mistral,
+    /// Together: `/v1/chat/completions`, `/v1/embeddings`.
+    Together,
+    /// OpenRouter: `/api/v1/chat/completions`.
+    OpenRouter,
+    /// DeepSeek: `/chat/completions`, also below `/v1`.
+    DeepSeek,
+    /// Ollama: `/api/chat`.
+    Ollama,
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OpenAi => "OpenAI",
+            Self::AzureOpenAi => "Azure OpenAI",
+            Self::Anthropic => "Anthropic",
+            Self::Gemini => "Gemini",
+            Self::Groq => "Groq",
+            Self::Mistral => "Mistral",
+            Self::Together => "Together",
+            Self::OpenRouter => "OpenRouter",
+            Self::DeepSeek => "DeepSeek",
+            Self::Ollama => "Ollama",
+        })
+    }
+}
+
+impl Dialect {
+    pub(crate) fn voice(self) -> &'static dyn Voice {
+        match self {
+            Self::OpenAi => &openai::OPENAI,
+            Self::AzureOpenAi => &azure::AZURE,
+            Self::Anthropic => &anthropic::Anthropic,
+            Self::Gemini => &gemini::Gemini,
+            Self::Groq => &groq::GROQ,
+            Self::Mistral => &mistral::MISTRAL,
+            Self::Together => &together::TOGETHER,
+            Self::OpenRouter => &openrouter::OPENROUTER,
+            Self::DeepSeek => &deepseek::DEEPSEEK,
+            Self::Ollama => &ollama::Ollama,
+        }
+    }
+
+    pub(crate) fn has_limit(self, limit: &str) -> bool {
+        match limit {
+            "concurrency" => true,
+            "acceleration" | "output tokens per minute" => self == Self::Anthropic,
+            "tokens per minute" => !matches!(self, Self::Gemini | Self::DeepSeek | Self::Ollama),
+            "input tokens per minute" => matches!(self, Self::Anthropic | Self::Gemini),
+            _ => !matches!(self, Self::DeepSeek | Self::Ollama),
+        }
+    }
+}
+
+/// One provider's way of reading and writing.
+pub(crate) trait Voice: Send + Sync {
+    /// The endpoint at a path, and the model if the path names it.
+    fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)>;
+
+    /// The key of a request.
+    fn credential<'a>(&self, head: &'a Head) -> Option<&'a str>;
+
+    /// Reads a request.
+    fn ask(&self, head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure>;
+
+    /// The headers that tell of limits on an answer that succeeds.
+    fn announce(&self, scene: &Scene<'_>, fields: &mut Fields);
+
+    /// What is answered instead of an answer.
+    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused;
+
+    /// An answer that is not streamed.
+    fn whole(&self, reply: &Reply) -> Value;
+
+    /// How a stream is labelled.
+    fn stream_type(&self, ask: &Ask) -> &'static str;
+
+    /// What a stream begins with.
+    fn opening(&self, reply: &Reply) -> String;
+
+    /// One token of a stream.
+    fn token(&self, reply: &Reply, index: u64, word: &str) -> String;
+
+    /// What a stream ends with.
+    fn closing(&self, reply: &Reply) -> String;
+
+    /// The event with which a stream fails.
+    fn breaking(&self, reply: &Reply) -> String;
+
+    /// What a caller in the queue is sent from time to time: in a stream, and before an answer that
+    /// is none. `None` holds the head back as well.
+    fn keep_alive(&self, _streams: bool) -> Option<&'static str> {
+        None
+    }
+}
+
+/// Why a call is not answered, in the simulator's words.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    /// A limit refuses it.
+    Limited(Blocked),
+    /// Too many calls at the same time.
+    Busy {
+        limit: u64,
+    },
+    /// Refused on demand, with a wait in nanoseconds or without.
+    Throttled {
+        wait: Option<u64>,
+    },
+    /// The day's quota is used up, on demand.
+    DayQuota {
+        limit: u64,
+        left: u64,
+    },
+    OutOfCredit,
+    ServerError,
+    Unavailable,
+    Overloaded,
+    BadKey,
+    /// The model that nobody has, as it was asked for.
+    NoModel(String),
+    NoPath,
+    BadRequest(&'static str),
+}
+
+impl Failure {
+    /// The wait that a client can be told of, in nanoseconds.
+    pub(crate) fn wait(&self) -> Option<u64> {
+        match self {
+            Self::Limited(blocked) => match blocked.wait {
+                crate::quota::Wait::For(nanos) => Some(nanos),
+                crate::quota::Wait::Now | crate::quota::Wait::Never => None,
+            },
+            Self::Throttled { wait } => *wait,
+            Self::DayQuota { left, .. } => Some(*left),
+            _ => None,
+        }
+    }
+}
+
+/// What surrounds an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene<'a> {
+    pub(crate) now: Now,
+    /// The number of the call, which ids are made of.
+    pub(crate) number: u64,
+    pub(crate) model: &'a str,
+    pub(crate) standing: Standing,
+    /// What the call is charged.
+    pub(crate) charge: Charge,
+    pub(crate) endpoint: Option<Endpoint>,
+}
+
+/// An answer that is none.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: Fields,
+    pub(crate) body: Value,
+}
+
+impl Refused {
+    pub(crate) fn new(status: StatusCode, body: Value) -> Self {
+        Self { status, fields: Fields::default(), body }
+    }
+}
+
+/// Header fields in the making.
+#[derive(Debug, Default)]
+pub(crate) struct Fields(pub(crate) HeaderMap);
+
+impl Fields {
+    pub(crate) fn set(&mut self, name: &'static str, value: impl fmt::Display) {
+        // Only digits, dates and names of this crate come here, and they are all valid.
+        if let Ok(value) = HeaderValue::from_str(&value.to_string()) {
+            self.0.insert(HeaderName::from_static(name), value);
+        }
+    }
+}
+
+/// Why an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finish {
+    /// All was said.
+    Stop,
+    /// `max_tokens` was reached.
+    Length,
+}
+
+/// An answer, as a dialect writes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) number: u64,
+    pub(crate) model: String,
+    pub(crate) created: u64,
+    pub(crate) endpoint: Endpoint,
+    /// Texts to embed.
+    pub(crate) inputs: usize,
+    pub(crate) input: u64,
+    pub(crate) cached: u64,
+    pub(crate) output: u64,
+    pub(crate) finish: Finish,
+    pub(crate) include_usage: bool,
+    pub(crate) sse: bool,
+    /// Nanoseconds until the first token, and in all.
+    pub(crate) timing: (u64, u64),
+}

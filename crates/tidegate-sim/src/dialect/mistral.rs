@@ -1,0 +1,85 @@
+//! Mistral: limits of the minute without resets, what a query costs, and flat error bodies.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::compatible::{Compatible, StreamUsage};
+use super::{Failure, Fields, Refused, Scene};
+use crate::calendar::whole_seconds;
+
+pub(super) static MISTRAL: Compatible = Compatible {
+    prefixes: &["/v1"],
+    embeddings: true,
+    announce,
+    refuse,
+    breaking: |_| {
+        error(500, "The server failed while it answered.", "internal_server_error", "1000")
+    },
+    stream_usage: StreamUsage::InLastChunk,
+    keep_alive: None,
+};
+
+fn announce(scene: &Scene<'_>, fields: &mut Fields) {
+    fields.set("x-ratelimit-tokens-query-cost", scene.charge.total());
+    limits(scene, fields);
+}
+
+fn limits(scene: &Scene<'_>, fields: &mut Fields) {
+    if let Some(gauge) = scene.standing.tokens {
+        fields.set("x-ratelimit-limit-tokens-minute", gauge.limit);
+        fields.set("x-ratelimit-remaining-tokens-minute", gauge.remaining);
+    }
+    if let Some(gauge) = scene.standing.requests {
+        fields.set("x-ratelimit-limit-req-minute", gauge.limit);
+        fields.set("x-ratelimit-remaining-req-minute", gauge.remaining);
+    }
+}
+
+fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
+    let (status, message, kind, code) = match failure {
+        Failure::Limited(_)
+        | Failure::Busy { .. }
+        | Failure::Throttled { .. }
+        | Failure::DayQuota { .. } => {
+            (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded", "rate_limited", "1300")
+        }
+        Failure::Unavailable | Failure::Overloaded => {
+            (StatusCode::SERVICE_UNAVAILABLE, "The service is unavailable.", "unavailable", "1001")
+        }
+        Failure::BadKey => {
+            (StatusCode::UNAUTHORIZED, "The key is not valid.", "invalid_request_error", "1401")
+        }
+        Failure::NoModel(_) => {
+            (StatusCode::BAD_REQUEST, "There is no such model.", "invalid_model", "1500")
+        }
+        Failure::NoPath => {
+            (StatusCode::NOT_FOUND, "There is no such route.", "invalid_request_error", "1404")
+        }
+        Failure::BadRequest(why) => {
+            (StatusCode::BAD_REQUEST, *why, "invalid_request_error", "1400")
+        }
+        Failure::OutOfCredit | Failure::ServerError => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The server failed while it answered.",
+            "internal_server_error",
+            "1000",
+        ),
+    };
+    let mut refused = Refused::new(status, error(status.as_u16(), message, kind, code));
+    limits(scene, &mut refused.fields);
+    if let Some(wait) = failure.wait() {
+        refused.fields.set("retry-after", whole_seconds(wait));
+    }
+    refused
+}
+
+fn error(status: u16, message: &str, kind: &str, code: &str) -> Value {
+    json!({
+        "object": "error",
+        "message": message,
+        "type": kind,
+        "param": null,
+        "code": code,
+        "raw_status_code": status,
+    })
+}

@@ -1,0 +1,280 @@
+//! One request, from its first byte to its answer: who asks, what for, may they, and what happens.
+//!
+//! The order is fixed: path, key, model, request, fault, limits, queue, answer. A request that fails
+//! at one step is in the ledger with the reason, and no later step hears of it.
+
+mod perform;
+
+use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, DATE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+
+use crate::ask::{Ask, Endpoint, Head, Tokens};
+use crate::calendar::{Now, Zone, http_date, nanos};
+use crate::call::Call;
+use crate::charging::{Charge, FailedCalls};
+use crate::desk::{Desk, Fate};
+use crate::dialect::{Dialect, Failure, Fields, Scene, Voice};
+use crate::fault::{Fault, Hint};
+use crate::ledger::{Ending, Entry, Refusal};
+use crate::pool::{Pool, Refused};
+use crate::quota::{Standing, Wait};
+use crate::random::Random;
+use crate::simulator::Shared;
+use crate::speech::Body;
+use crate::wire::Link;
+
+/// The largest body that is read.
+const MAX_BODY: usize = 16 * 1024 * 1024;
+
+/// Answers one request.
+pub(crate) async fn answer(
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let head = Head { method: parts.method, uri: parts.uri, headers: parts.headers };
+    let body = Limited::new(body, MAX_BODY).collect().await;
+    let body = body.map(http_body_util::Collected::to_bytes).ok();
+    let visit = Visit::new(shared, head, body.as_deref());
+    let asked = match visit.examine(body.as_deref()) {
+        Ok(asked) => asked,
+        Err((failure, refusal)) => return Ok(visit.turn_away(&failure, refusal)),
+    };
+    Ok(visit.serve(asked, link).await)
+}
+
+/// A request whose sender may not be known.
+struct Visit {
+    shared: Arc<Shared>,
+    head: Head,
+    desk: Option<usize>,
+    voice: &'static dyn Voice,
+    endpoint: Option<Endpoint>,
+    now: Now,
+    fingerprint: u64,
+}
+
+/// A request that was understood.
+struct Asked {
+    ask: Ask,
+    tokens: Tokens,
+    model: Arc<str>,
+    pool: Arc<Pool>,
+}
+
+impl Visit {
+    fn new(shared: Arc<Shared>, head: Head, body: Option<&[u8]>) -> Self {
+        let desk = shared.desks.iter().position(|desk| desk.knows(&head));
+        let voice = match desk.and_then(|index| shared.desks.get(index)) {
+            Some(desk) => desk.account.dialect.voice(),
+            None => voice_for_strangers(&shared.desks, head.path()),
+        };
+        let endpoint = voice.route(head.path()).map(|(endpoint, _)| endpoint);
+        let mut hasher = DefaultHasher::new();
+        (desk, head.path(), body).hash(&mut hasher);
+        let (now, fingerprint) = (shared.now(), hasher.finish());
+        Self { shared, head, desk, voice, endpoint, now, fingerprint }
+    }
+
+    fn desk(&self) -> Option<&Desk> {
+        self.shared.desks.get(self.desk?)
+    }
+
+    fn examine(&self, body: Option<&[u8]>) -> Result<Asked, (Failure, Refusal)> {
+        let endpoint = self.endpoint.filter(|_| self.head.method == Method::POST);
+        let endpoint = endpoint.ok_or((Failure::NoPath, Refusal::Path))?;
+        let desk = self.desk().ok_or((Failure::BadKey, Refusal::Credential))?;
+        let bad = |failure| (failure, Refusal::Request);
+        let body = body
+            .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
+            .filter(Value::is_object)
+            .ok_or_else(|| bad(Failure::BadRequest("the body is not a JSON object")))?;
+        let ask = self.voice.ask(&self.head, endpoint, &body).map_err(bad)?;
+        let tokens = ask.tokens(&self.head).map_err(bad)?;
+        let (model, pool) = desk
+            .pool(&ask.model, &self.shared.pool_ids)
+            .ok_or_else(|| (Failure::NoModel(ask.model.clone()), Refusal::Model))?;
+        Ok(Asked { ask, tokens, model, pool })
+    }
+
+    /// Refuses a request that belongs to no pool.
+    fn turn_away(&self, failure: &Failure, refusal: Refusal) -> Response<Body> {
+        let number = self.shared.ledger.open(self.entry(None, Charge::default()));
+        self.shared.ledger.revise(number, |entry| entry.refusal = Some(refusal));
+        self.refuse(failure, number, Ending::Refused, "", Standing::default())
+    }
+
+    async fn serve(self, asked: Asked, link: Arc<Link>) -> Response<Body> {
+        let Some(desk) = self.desk() else {
+            return self.turn_away(&Failure::BadKey, Refusal::Credential);
+        };
+        let charging = desk.account.charging;
+        let pool = &asked.pool;
+        let number = self.shared.ledger.open(self.entry(Some(&asked), Charge::default()));
+        let mut random = Random::new(self.shared.seed, number);
+        let fault = match desk.fate(self.now, &mut random) {
+            Fate::LockedOut { left, hint } => {
+                let wait = (hint == Hint::Told).then_some(left);
+                let failure = Failure::Throttled { wait };
+                return self.refuse_unadmitted(&failure, Refusal::LockedOut, number, &asked);
+            }
+            Fate::Proceed(fault) => fault,
+        };
+        if let Some(failure) = fault.and_then(|fault| self.refusing(fault, pool)) {
+            return self.refuse_unadmitted(&failure, Refusal::Fault, number, &asked);
+        }
+        let charge = charging.admission(&asked.ask.estimate(&asked.tokens));
+        let place = match pool.admit(self.now, charge, charging.failed) {
+            Ok(place) => place,
+            Err(refused) => return self.refuse_limited(&refused, number, &asked),
+        };
+        self.shared.ledger.revise(number, |entry| {
+            entry.charged = charge;
+            entry.in_flight = pool.in_flight();
+        });
+        let call = Call {
+            shared: Arc::clone(&self.shared),
+            pool: Arc::clone(pool),
+            number,
+            charging,
+            taken: self.now,
+            admitted: charge,
+            tokens: asked.tokens,
+            sent: 0,
+            permit: None,
+            ended: false,
+        };
+        self.perform(call, asked, place, fault, random, link).await
+    }
+
+    /// The faults that refuse a call before its limits are looked at.
+    fn refusing(&self, fault: Fault, pool: &Pool) -> Option<Failure> {
+        match fault {
+            Fault::RateLimited { retry_after } => {
+                Some(Failure::Throttled { wait: retry_after.map(nanos) })
+            }
+            Fault::DayQuota => {
+                let (limit, zone) = pool.limits.day.unwrap_or((200, Zone::UTC));
+                Some(Failure::DayQuota { limit, left: zone.day(self.now).1 })
+            }
+            Fault::InsufficientQuota => Some(Failure::OutOfCredit),
+            _ => None,
+        }
+    }
+
+    fn refuse_unadmitted(
+        &self,
+        failure: &Failure,
+        refusal: Refusal,
+        number: u64,
+        asked: &Asked,
+    ) -> Response<Body> {
+        let failed = self.desk().map_or(FailedCalls::AreFree, |desk| desk.account.charging.failed);
+        let counted = asked.pool.count_refused(self.now, failed);
+        self.note_refusal(number, refusal, counted);
+        let standing = asked.pool.standing(self.now);
+        self.refuse(failure, number, Ending::Refused, &asked.model, standing)
+    }
+
+    fn refuse_limited(&self, refused: &Refused, number: u64, asked: &Asked) -> Response<Body> {
+        let (failure, refusal, counted) = match *refused {
+            Refused::Limited(blocked, counted) => {
+                let refusal = match blocked.wait {
+                    Wait::Never => Refusal::TooLarge(blocked.dimension),
+                    Wait::Now | Wait::For(_) => Refusal::Limit(blocked.dimension),
+                };
+                (Failure::Limited(blocked), refusal, counted)
+            }
+            Refused::Busy { limit, counted } => {
+                (Failure::Busy { limit }, Refusal::Concurrency, counted)
+            }
+        };
+        self.note_refusal(number, refusal, counted);
+        let standing = asked.pool.standing(self.now);
+        self.refuse(&failure, number, Ending::Refused, &asked.model, standing)
+    }
+
+    fn note_refusal(&self, number: u64, refusal: Refusal, counted: Charge) {
+        self.shared.ledger.revise(number, |entry| {
+            entry.refusal = Some(refusal);
+            entry.charged = counted;
+        });
+    }
+
+    fn refuse(
+        &self,
+        failure: &Failure,
+        number: u64,
+        ending: Ending,
+        model: &str,
+        standing: Standing,
+    ) -> Response<Body> {
+        let now = self.shared.now();
+        let endpoint = self.endpoint;
+        let charge = Charge::default();
+        let scene = Scene { now, number, model, standing, charge, endpoint };
+        let refused = self.voice.refuse(failure, &scene);
+        self.shared.ledger.answered(number, refused.status.as_u16());
+        self.shared.ledger.close(number, self.shared.elapsed(now), ending);
+        let body = full(refused.body.to_string());
+        self.response(refused.status, refused.fields, "application/json", body)
+    }
+
+    fn response(
+        &self,
+        status: StatusCode,
+        fields: Fields,
+        kind: &'static str,
+        body: Body,
+    ) -> Response<Body> {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = fields.0;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        let date = http_date(self.shared.now().unix_seconds());
+        if let Ok(date) = HeaderValue::from_str(&date) {
+            response.headers_mut().insert(DATE, date);
+        }
+        response
+    }
+
+    fn entry(&self, asked: Option<&Asked>, charged: Charge) -> Entry {
+        Entry {
+            number: 0,
+            at: self.shared.elapsed(self.now),
+            account: self.desk().map(|desk| Arc::clone(&desk.label)),
+            model: asked.map(|asked| Arc::clone(&asked.model)),
+            endpoint: self.endpoint,
+            charged,
+            status: None,
+            refusal: None,
+            in_flight: asked.map_or(0, |asked| asked.pool.in_flight()),
+            is_retry: false,
+            ending: Ending::Open,
+            ended: None,
+            pool: asked.map(|asked| asked.pool.id),
+            fingerprint: self.fingerprint,
+        }
+    }
+}
+
+/// In whose words a caller is refused that no account knows: those of the first account with such a
+/// path, else of the first account.
+fn voice_for_strangers(desks: &[Desk], path: &str) -> &'static dyn Voice {
+    let mut voices = desks.iter().map(|desk| desk.account.dialect.voice());
+    let first = voices.clone().next().unwrap_or_else(|| Dialect::OpenAi.voice());
+    voices.find(|voice| voice.route(path).is_some()).unwrap_or(first)
+}
+
+fn full(text: String) -> Body {
+    Full::new(Bytes::from(text)).boxed_unsync()
+}

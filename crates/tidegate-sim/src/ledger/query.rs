@@ -1,0 +1,169 @@
+//! Questions to a ledger that a test asks: how well was the quota used, and did retries storm?
+//!
+//! Answers are whole numbers; a ratio is made of them only for a report.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::{Entry, Ledger};
+use crate::calendar::{MINUTE, nanos};
+use crate::charging::Charge;
+use crate::limits::Limits;
+use crate::quota::Dimension;
+
+/// How much of the limit that binds was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// The limit that was used most, in proportion.
+    pub dimension: Dimension,
+    /// What was charged to calls that arrived in the window.
+    pub used: u64,
+    /// What flowed in during the window, rounded down.
+    pub allowed: u64,
+}
+
+impl Usage {
+    /// The part of the quota that was used: 1 is all of it. It can be more, as a bucket may begin
+    /// full.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a ratio for a report decides nothing")]
+    pub fn ratio(&self) -> f64 {
+        self.used as f64 / self.allowed.max(1) as f64
+    }
+}
+
+/// How retries lie in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Spread {
+    /// How many there were.
+    pub retries: usize,
+    /// When the first one came.
+    pub first: Duration,
+    /// When the last one came.
+    pub last: Duration,
+    /// The shortest time between two that follow each other; zero if there was only one.
+    pub closest: Duration,
+    /// The most that came within any 100 ms.
+    pub densest: usize,
+}
+
+impl Ledger {
+    /// How the retries of an account lie in a window of time; `None` if there were none, or if
+    /// entries of the window are no longer kept.
+    #[must_use]
+    pub fn retry_spread(&self, account: &str, window: Range<Duration>) -> Option<Spread> {
+        let mut instants = self.in_window(&window, |entry| {
+            (entry.is_retry && entry.account.as_deref() == Some(account)).then_some(entry.at)
+        })?;
+        // Threads may write calls down in another order than they came in.
+        instants.sort_unstable();
+        let (first, last) = (*instants.first()?, *instants.last()?);
+        let gaps = instants.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        let dense = |(index, start): (usize, &Duration)| {
+            let end = *start + Duration::from_millis(100);
+            instants[index..].iter().take_while(|instant| **instant < end).count()
+        };
+        Some(Spread {
+            retries: instants.len(),
+            first,
+            last,
+            closest: gaps.min().unwrap_or_default(),
+            densest: instants.iter().enumerate().map(dense).max().unwrap_or(0),
+        })
+    }
+
+    /// The use of the limit of a pool that was used most.
+    pub(crate) fn usage(
+        &self,
+        pool: usize,
+        limits: &Limits,
+        window: &Range<Duration>,
+    ) -> Option<Usage> {
+        let charges =
+            self.in_window(window, |entry| (entry.pool == Some(pool)).then_some(entry.charged))?;
+        let length = nanos(window.end.saturating_sub(window.start));
+        let sum = |part: fn(&Charge) -> u64| charges.iter().map(part).fold(0, u64::saturating_add);
+        let candidates = [
+            (Dimension::Requests, limits.requests, sum(|charge| charge.requests)),
+            (Dimension::Tokens, limits.tokens, sum(|charge| charge.total())),
+            (Dimension::InputTokens, limits.input, sum(|charge| charge.input)),
+            (Dimension::OutputTokens, limits.output, sum(|charge| charge.output)),
+        ];
+        let usages = candidates.into_iter().filter_map(|(dimension, limit, used)| {
+            let allowed = u128::from(limit?) * u128::from(length) / u128::from(MINUTE);
+            let allowed = u64::try_from(allowed).unwrap_or(u64::MAX);
+            Some(Usage { dimension, used, allowed })
+        });
+        // Products instead of quotients, so that nothing is rounded.
+        usages.reduce(|most, next| {
+            let above = u128::from(next.used) * u128::from(most.allowed)
+                > u128::from(most.used) * u128::from(next.allowed);
+            if above { next } else { most }
+        })
+    }
+
+    /// Something of each entry that arrived in a window; `None` if some of them are not kept.
+    fn in_window<T>(
+        &self,
+        window: &Range<Duration>,
+        part: impl Fn(&Entry) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let book = self.lock();
+        let oldest = book.entries.front();
+        if oldest.is_some_and(|entry| entry.number > 1 && entry.at >= window.start) {
+            return None;
+        }
+        let inside = book.entries.iter().filter(|entry| window.contains(&entry.at));
+        Some(inside.filter_map(part).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::{Ending, entry};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn the_limit_that_binds_is_the_one_used_most() {
+        let ledger = Ledger::new(100);
+        for second in 0..120 {
+            let number = ledger.open(entry(SECOND * second, 0));
+            ledger.revise(number, |entry| {
+                entry.charged = Charge { requests: 1, input: 60, output: 30 };
+            });
+        }
+        let limits = Limits::new().requests_per_minute(120).tokens_per_minute(6_000);
+        // The first twenty seconds are no longer kept.
+        assert_eq!(ledger.usage(0, &limits, &(Duration::ZERO..SECOND * 60)), None);
+        let usage = ledger.usage(0, &limits, &(SECOND * 60..SECOND * 120)).unwrap();
+        let expected = Usage { dimension: Dimension::Tokens, used: 5_400, allowed: 6_000 };
+        assert_eq!(usage, expected);
+        assert!((usage.ratio() - 0.9).abs() < 1e-9);
+        assert_eq!(ledger.usage(0, &Limits::new(), &(SECOND * 60..SECOND * 120)), None);
+        let elsewhere = ledger.usage(1, &limits, &(SECOND * 60..SECOND * 120)).unwrap();
+        assert_eq!(elsewhere.used, 0);
+    }
+
+    #[test]
+    fn a_storm_of_retries_is_dense() {
+        let ledger = Ledger::new(100);
+        for fingerprint in 0..4 {
+            let number = ledger.open(entry(Duration::ZERO, fingerprint));
+            ledger.close(number, Duration::ZERO, Ending::Refused);
+        }
+        let window = SECOND..SECOND * 100;
+        assert_eq!(ledger.retry_spread("main", window.clone()), None);
+        for (fingerprint, millis) in [(0, 60_000), (1, 60_040), (2, 60_099), (3, 61_000)] {
+            ledger.open(entry(Duration::from_millis(millis), fingerprint));
+        }
+        let spread = ledger.retry_spread("main", window.clone()).unwrap();
+        assert_eq!((spread.retries, spread.densest), (4, 3));
+        assert_eq!(spread.closest, Duration::from_millis(40));
+        assert_eq!(spread.last - spread.first, SECOND);
+        assert_eq!(ledger.retry_spread("other", window), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What a pool of calls may use, as a test writes it down.
+//!
+//! A limit that is not set does not exist. Numbers are checked when the simulator is built; which
+//! limits a provider has at all is a matter of its dialect.
+
+use std::time::Duration;
+
+use crate::calendar::{MINUTE, SECOND, Zone, nanos};
+use crate::dialect::Dialect;
+use crate::error::BuildError;
+
+/// The limits of one model, or of several that share them.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_sim::{Limits, Zone};
+///
+/// let limits = Limits::new()
+///     .requests_per_minute(600)
+///     .tokens_per_minute(90_000)
+///     .requests_per_day(10_000, Zone::UTC)
+///     .slice(Duration::from_secs(1)); // at most ten requests in each second
+/// # let _ = limits;
+/// ```
+///
+/// Requests and tokens of a minute are buckets that hold a minute's worth, begin full and refill
+/// all the time. Slices and days are windows that begin anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "limits do nothing until an account has them"]
+pub struct Limits {
+    pub(crate) requests: Option<u64>,
+    pub(crate) tokens: Option<u64>,
+    pub(crate) input: Option<u64>,
+    pub(crate) output: Option<u64>,
+    pub(crate) day: Option<(u64, Zone)>,
+    pub(crate) concurrency: Option<u64>,
+    pub(crate) queue: Option<u64>,
+    pub(crate) slice: Option<u64>,
+    pub(crate) phase: u64,
+    pub(crate) ramp: Option<(u64, u64)>,
+}
+
+impl Limits {
+    /// No limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The limits of an Azure deployment: tokens per minute, and six requests per minute for every
+    /// thousand of them.
+    pub fn azure_deployment(tokens_per_minute: u64) -> Self {
+        let requests = tokens_per_minute.saturating_mul(6) / 1_000;
+        Self::new().tokens_per_minute(tokens_per_minute).requests_per_minute(requests)
+    }
+
+    /// Requests per minute.
+    pub fn requests_per_minute(mut self, limit: u64) -> Self {
+        self.requests = Some(limit);
+        self
+    }
+
+    /// Tokens per minute, input and output together.
+    pub fn tokens_per_minute(mut self, limit: u64) -> Self {
+        self.tokens = Some(limit);
+        self
+    }
+
+    /// Input tokens per minute.
+    pub fn input_tokens_per_minute(mut self, limit: u64) -> Self {
+        self.input = Some(limit);
+        self
+    }
+
+    /// Output tokens per minute.
+    pub fn output_tokens_per_minute(mut self, limit: u64) -> Self {
+        self.output = Some(limit);
+        self
+    }
+
+    /// Requests per day; the day ends at midnight in the zone.
+    pub fn requests_per_day(mut self, limit: u64, zone: Zone) -> Self {
+        self.day = Some((limit, zone));
+        self
+    }
+
+    /// Calls at the same time, until the last byte of their answers. Another one is refused, or
+    /// waits in the [`queue`](Self::queue). With Ollama it is one by default.
+    pub fn concurrency(mut self, limit: u64) -> Self {
+        self.concurrency = Some(limit);
+        self
+    }
+
+    /// How many calls wait for one of the places of [`concurrency`](Self::concurrency) before
+    /// others are refused. By default 512 with Ollama, any number with DeepSeek, none elsewhere.
+    pub fn queue(mut self, places: u64) -> Self {
+        self.queue = Some(places);
+        self
+    }
+
+    /// Enforces requests per minute in slices of this length as well: each holds its part of the
+    /// limit, rounded up. Tokens are not sliced. With Together it is one second by default.
+    pub fn slice(mut self, length: Duration) -> Self {
+        self.slice = Some(nanos(length));
+        self
+    }
+
+    /// How much of the first slice, and of the first minute of [`acceleration`](Self::acceleration),
+    /// is over when the simulator starts. None by default.
+    pub fn phase(mut self, phase: Duration) -> Self {
+        self.phase = nanos(phase);
+        self
+    }
+
+    /// Refuses sharp rises: in a minute, at most `factor` times the requests of the minute before,
+    /// and always `floor`.
+    pub fn acceleration(mut self, floor: u64, factor: u64) -> Self {
+        self.ramp = Some((floor, factor));
+        self
+    }
+
+    /// These limits with what the dialect adds when nothing was said.
+    pub(crate) fn completed(mut self, dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Together if self.requests.is_some() => {
+                self.slice = self.slice.or(Some(SECOND));
+            }
+            Dialect::DeepSeek => self.queue = self.queue.or(Some(u64::MAX)),
+            Dialect::Ollama => {
+                self.concurrency = self.concurrency.or(Some(1));
+                self.queue = self.queue.or(Some(512));
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// Refuses limits that mean nothing, or that a provider does not have.
+    pub(crate) fn check(&self, dialect: Dialect) -> Result<(), BuildError> {
+        let numbers = [
+            ("requests per minute", self.requests),
+            ("tokens per minute", self.tokens),
+            ("input tokens per minute", self.input),
+            ("output tokens per minute", self.output),
+            ("requests per day", self.day.map(|(limit, _)| limit)),
+            ("concurrency", self.concurrency),
+            ("acceleration", self.ramp.map(|(floor, _)| floor)),
+        ];
+        for (limit, number) in numbers {
+            if number == Some(0) {
+                return Err(BuildError::ZeroLimit { limit });
+            }
+            if number.is_some() && !dialect.has_limit(limit) {
+                return Err(BuildError::UnknownLimit { dialect, limit });
+            }
+        }
+        match self.slice {
+            Some(length) if length == 0 || length > MINUTE => Err(BuildError::SliceLength),
+            Some(_) if self.requests.is_none() => Err(BuildError::SliceOfNothing),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_that_mean_nothing_are_refused() {
+        let check =
+            |limits: Limits| limits.check(Dialect::OpenAi).map_err(|error| error.to_string());
+        assert!(check(Limits::new().requests_per_minute(0)).is_err());
+        assert!(check(Limits::new().concurrency(0)).is_err());
+        assert!(check(Limits::new().slice(Duration::from_secs(1))).is_err());
+        let sliced = Limits::new().requests_per_minute(60);
+        assert!(check(sliced.clone().slice(Duration::ZERO)).is_err());
+        assert!(check(sliced.clone().slice(Duration::from_secs(61))).is_err());
+        assert!(check(sliced.slice(Duration::from_secs(60))).is_ok());
+    }
+
+    #[test]
+    fn limits_that_a_provider_does_not_have_are_refused() {
+        let split = Limits::new().input_tokens_per_minute(10).output_tokens_per_minute(10);
+        assert!(split.check(Dialect::Anthropic).is_ok());
+        assert!(split.check(Dialect::OpenAi).is_err());
+        assert!(split.check(Dialect::Gemini).is_err());
+        assert!(Limits::new().tokens_per_minute(10).check(Dialect::Gemini).is_err());
+        assert!(Limits::new().requests_per_minute(10).check(Dialect::Ollama).is_err());
+        assert!(Limits::new().concurrency(4).check(Dialect::DeepSeek).is_ok());
+    }
+
+    #[test]
+    fn an_azure_deployment_has_requests_in_proportion() {
+        let limits = Limits::azure_deployment(10_000);
+        assert_eq!((limits.tokens, limits.requests), (Some(10_000), Some(60)));
+    }
+}

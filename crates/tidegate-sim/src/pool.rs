@@ -1,0 +1,142 @@
+//! The calls that share limits: who is let in, who waits for a place, what is charged.
+//!
+//! A pool knows numbers and instants. What a refusal looks like is for the dialect to say.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::calendar::Now;
+use crate::charging::{Charge, FailedCalls};
+use crate::limits::Limits;
+use crate::quota::{Blocked, Quotas, Standing};
+
+/// Limits, and what is spent of them.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) id: usize,
+    pub(crate) limits: Limits,
+    quotas: Mutex<Quotas>,
+    slots: Option<Arc<Semaphore>>,
+    waiting: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+/// Where a call stands that was let in.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// It may begin. There is nothing to hold where nothing limits calls at the same time.
+    Begin(Option<OwnedSemaphorePermit>),
+    /// It waits for its turn.
+    Queue(Turn),
+}
+
+/// Why a call is not let in.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    Limited(Blocked, Charge),
+    Busy { limit: u64, counted: Charge },
+}
+
+impl Pool {
+    pub(crate) fn new(id: usize, limits: Limits) -> Self {
+        let slots = limits.concurrency.map(|places| {
+            let places = usize::try_from(places).unwrap_or(usize::MAX);
+            Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)))
+        });
+        Self {
+            id,
+            quotas: Mutex::new(Quotas::new(&limits)),
+            limits,
+            slots,
+            waiting: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+        }
+    }
+
+    /// Lets a call in and charges it, or neither.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        now: Now,
+        charge: Charge,
+        failed: FailedCalls,
+    ) -> Result<Place, Refused> {
+        let mut quotas = self.lock();
+        let Some(place) = self.place() else {
+            let counted = quotas.count_refused(now, failed);
+            return Err(Refused::Busy { limit: self.limits.concurrency.unwrap_or(0), counted });
+        };
+        quotas
+            .admit(now, charge, failed)
+            .map_err(|(blocked, counted)| Refused::Limited(blocked, counted))?;
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        Ok(place)
+    }
+
+    /// Counts a call that was refused for other reasons, where such calls count.
+    pub(crate) fn count_refused(&self, now: Now, failed: FailedCalls) -> Charge {
+        self.lock().count_refused(now, failed)
+    }
+
+    /// Notes that a call has ended, and corrects its charge.
+    pub(crate) fn leave(&self, now: Now, taken: Now, from: Charge, to: Charge) {
+        self.lock().correct(now, taken, from, to);
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// What clients are told.
+    pub(crate) fn standing(&self, now: Now) -> Standing {
+        self.lock().standing(now)
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::SeqCst)
+    }
+
+    fn place(self: &Arc<Self>) -> Option<Place> {
+        let Some(slots) = &self.slots else { return Some(Place::Begin(None)) };
+        if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
+            return Some(Place::Begin(Some(permit)));
+        }
+        let free = self.waiting.load(Ordering::SeqCst) < self.limits.queue.unwrap_or(0);
+        free.then(|| {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let acquire = Arc::clone(slots).acquire_owned();
+            let granted = Box::pin(async move { acquire.await.ok() });
+            Place::Queue(Turn { granted, pool: Arc::clone(self) })
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Quotas> {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue. Dropping it leaves the queue.
+pub(crate) struct Turn {
+    granted: Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>,
+    pool: Arc<Pool>,
+}
+
+impl Turn {
+    /// Waits for the turn. The place is kept if this is dropped and called again.
+    pub(crate) async fn come(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.granted.as_mut().await
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.pool.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Debug for Turn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn").field("pool", &self.pool.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,349 @@
+//! The limits of one pool, decided together: a call is charged to all of them or to none.
+//!
+//! The arithmetic is plain and whole: continuous buckets for what is counted by the minute, fixed
+//! windows for slices, days and ramps. It shares nothing with the limiter that is tested against
+//! it. No clock is read here; the instant is an argument.
+
+mod bucket;
+mod window;
+
+use std::fmt;
+
+use crate::calendar::Now;
+use crate::charging::{Charge, FailedCalls};
+use crate::limits::Limits;
+use bucket::Bucket;
+use window::{Day, Ramp, Slices};
+
+/// What a limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Dimension {
+    /// Requests of a minute.
+    Requests,
+    /// Requests of a slice of a minute.
+    Slice,
+    /// Requests of a day.
+    Day,
+    /// Tokens of a minute, input and output together.
+    Tokens,
+    /// Input tokens of a minute.
+    InputTokens,
+    /// Output tokens of a minute.
+    OutputTokens,
+    /// Requests of a minute, compared with the minute before.
+    Acceleration,
+}
+
+impl fmt::Display for Dimension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "requests per minute",
+            Self::Slice => "requests per slice",
+            Self::Day => "requests per day",
+            Self::Tokens => "tokens per minute",
+            Self::InputTokens => "input tokens per minute",
+            Self::OutputTokens => "output tokens per minute",
+            Self::Acceleration => "growth of requests",
+        })
+    }
+}
+
+/// How long until something fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Wait {
+    Now,
+    /// Nanoseconds.
+    For(u64),
+    /// It is more than the limit.
+    Never,
+}
+
+/// One limit, as a client is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gauge {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// Nanoseconds until all of the limit is there again.
+    pub(crate) reset: u64,
+}
+
+/// All limits of a pool, as a client is told of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) requests: Option<Gauge>,
+    pub(crate) slice: Option<Gauge>,
+    pub(crate) day: Option<Gauge>,
+    pub(crate) tokens: Option<Gauge>,
+    pub(crate) input: Option<Gauge>,
+    pub(crate) output: Option<Gauge>,
+}
+
+/// The limit that refuses a call; of several the one that refuses it for longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    pub(crate) dimension: Dimension,
+    pub(crate) wait: Wait,
+    pub(crate) gauge: Gauge,
+    pub(crate) requested: u64,
+}
+
+/// The limits of one pool and what is spent of them.
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    requests: Option<Bucket>,
+    slices: Option<Slices>,
+    day: Option<Day>,
+    tokens: Option<Bucket>,
+    input: Option<Bucket>,
+    output: Option<Bucket>,
+    ramp: Option<Ramp>,
+    /// The latest instant seen. Of two calls that come at once on two threads the one that read the
+    /// clock first may get here last; it must not turn a window back.
+    latest: Option<Now>,
+}
+
+impl Quotas {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let per_minute = limits.requests.unwrap_or(u64::MAX);
+        Self {
+            requests: limits.requests.map(Bucket::new),
+            slices: limits.slice.map(|length| Slices::new(per_minute, length, limits.phase)),
+            day: limits.day.map(|(limit, zone)| Day::new(limit, zone)),
+            tokens: limits.tokens.map(Bucket::new),
+            input: limits.input.map(Bucket::new),
+            output: limits.output.map(Bucket::new),
+            ramp: limits.ramp.map(|(floor, factor)| Ramp::new(floor, factor, limits.phase)),
+            latest: None,
+        }
+    }
+
+    /// Charges a call, or says what refuses it. A refused call spends nothing, unless failed calls
+    /// count: then it takes a request of the minute and of the slice, or what is left of one, so
+    /// that whoever sends again faster than requests flow in never gets through.
+    pub(crate) fn admit(
+        &mut self,
+        now: Now,
+        charge: Charge,
+        failed: FailedCalls,
+    ) -> Result<(), (Blocked, Charge)> {
+        self.turn(now);
+        let Some(blocked) = self.blocked(charge) else {
+            self.take(charge);
+            return Ok(());
+        };
+        let counted = self.count_refused(now, failed);
+        // Counting the refusal may have made the wait longer.
+        Err((self.blocked(charge).unwrap_or(blocked), counted))
+    }
+
+    /// Counts a call that was refused for another reason than these limits.
+    pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> Charge {
+        self.turn(now);
+        if failed == FailedCalls::AreFree {
+            return Charge::default();
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.take();
+        }
+        let whole = self.requests.as_mut().is_none_or(Bucket::drain_one);
+        Charge { requests: u64::from(whole), input: 0, output: 0 }
+    }
+
+    /// Brings what was charged at `taken` to what it should have been.
+    pub(crate) fn correct(&mut self, now: Now, taken: Now, from: Charge, to: Charge) {
+        self.turn(now);
+        correct_bucket(&mut self.tokens, from.total(), to.total());
+        correct_bucket(&mut self.input, from.input, to.input);
+        correct_bucket(&mut self.output, from.output, to.output);
+        if to.requests < from.requests {
+            correct_bucket(&mut self.requests, from.requests, to.requests);
+            if let Some(slices) = &mut self.slices {
+                slices.give(taken);
+            }
+            if let Some(day) = &mut self.day {
+                day.give(taken);
+            }
+            if let Some(ramp) = &mut self.ramp {
+                ramp.give(taken);
+            }
+        }
+    }
+
+    /// What a client is told.
+    pub(crate) fn standing(&mut self, now: Now) -> Standing {
+        self.turn(now);
+        Standing {
+            requests: self.requests.as_ref().map(Bucket::gauge),
+            slice: self.slices.as_ref().map(Slices::gauge),
+            day: self.day.as_ref().map(Day::gauge),
+            tokens: self.tokens.as_ref().map(Bucket::gauge),
+            input: self.input.as_ref().map(Bucket::gauge),
+            output: self.output.as_ref().map(Bucket::gauge),
+        }
+    }
+
+    fn turn(&mut self, now: Now) {
+        let now = self.latest.filter(|latest| latest.elapsed > now.elapsed).unwrap_or(now);
+        self.latest = Some(now);
+        let buckets = [&mut self.requests, &mut self.tokens, &mut self.input, &mut self.output];
+        for bucket in buckets.into_iter().flatten() {
+            bucket.refill(now.elapsed);
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.turn(now);
+        }
+        if let Some(day) = &mut self.day {
+            day.turn(now);
+        }
+        if let Some(ramp) = &mut self.ramp {
+            ramp.turn(now);
+        }
+    }
+
+    fn take(&mut self, charge: Charge) {
+        let buckets = [
+            (&mut self.requests, charge.requests),
+            (&mut self.tokens, charge.total()),
+            (&mut self.input, charge.input),
+            (&mut self.output, charge.output),
+        ];
+        for (bucket, cost) in buckets {
+            if let Some(bucket) = bucket {
+                bucket.take(cost);
+            }
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.take();
+        }
+        if let Some(day) = &mut self.day {
+            day.take();
+        }
+        if let Some(ramp) = &mut self.ramp {
+            ramp.take();
+        }
+    }
+
+    fn blocked(&self, charge: Charge) -> Option<Blocked> {
+        let buckets = [
+            (Dimension::Requests, &self.requests, charge.requests),
+            (Dimension::Tokens, &self.tokens, charge.total()),
+            (Dimension::InputTokens, &self.input, charge.input),
+            (Dimension::OutputTokens, &self.output, charge.output),
+        ];
+        let mut worst: Option<Blocked> = None;
+        let mut consider = |dimension, wait, gauge, requested| {
+            if wait != Wait::Now && worst.as_ref().is_none_or(|worst| worst.wait < wait) {
+                worst = Some(Blocked { dimension, wait, gauge, requested });
+            }
+        };
+        for (dimension, bucket, cost) in buckets {
+            if let Some(bucket) = bucket {
+                consider(dimension, bucket.wait(cost), bucket.gauge(), cost);
+            }
+        }
+        if let Some(slices) = &self.slices {
+            // The minute is what clients are told of, also when it is a slice that refuses.
+            let gauge = self.requests.as_ref().map_or_else(|| slices.gauge(), Bucket::gauge);
+            consider(Dimension::Slice, slices.wait(), gauge, 1);
+        }
+        if let Some(day) = &self.day {
+            consider(Dimension::Day, day.wait(), day.gauge(), 1);
+        }
+        if let Some(ramp) = &self.ramp {
+            consider(Dimension::Acceleration, ramp.wait(), ramp.gauge(), 1);
+        }
+        worst
+    }
+}
+
+fn correct_bucket(bucket: &mut Option<Bucket>, from: u64, to: u64) {
+    let Some(bucket) = bucket else { return };
+    if to > from {
+        bucket.take(to - from);
+    } else {
+        bucket.give(from - to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::{SECOND, Zone};
+    use std::time::Duration;
+
+    fn at(elapsed: u64) -> Now {
+        Now { elapsed, wall: elapsed }
+    }
+
+    fn charge(input: u64, output: u64) -> Charge {
+        Charge { requests: 1, input, output }
+    }
+
+    #[test]
+    fn a_call_is_charged_to_all_limits_or_to_none() {
+        let limits = Limits::new().requests_per_minute(60).tokens_per_minute(100);
+        let mut quotas = Quotas::new(&limits);
+        quotas.admit(at(0), charge(50, 40), FailedCalls::AreFree).unwrap();
+        let (blocked, counted) =
+            quotas.admit(at(0), charge(5, 6), FailedCalls::AreFree).unwrap_err();
+        assert_eq!(blocked.dimension, Dimension::Tokens);
+        assert_eq!(blocked.wait, Wait::For(600_000_000));
+        assert_eq!(counted, Charge::default());
+        let standing = quotas.standing(at(0));
+        assert_eq!(standing.requests.unwrap().remaining, 59);
+        assert_eq!(standing.tokens.unwrap().remaining, 10);
+    }
+
+    #[test]
+    fn the_limit_that_refuses_for_longest_is_named() {
+        let limits = Limits::new().requests_per_minute(1).tokens_per_minute(10);
+        let mut quotas = Quotas::new(&limits);
+        quotas.admit(at(0), charge(5, 5), FailedCalls::AreFree).unwrap();
+        let blocked = quotas.admit(at(0), charge(1, 0), FailedCalls::AreFree).unwrap_err().0;
+        assert_eq!(blocked.dimension, Dimension::Requests);
+        let blocked = quotas.admit(at(0), charge(11, 0), FailedCalls::AreFree).unwrap_err().0;
+        assert_eq!((blocked.dimension, blocked.wait), (Dimension::Tokens, Wait::Never));
+    }
+
+    #[test]
+    fn whoever_sends_again_too_fast_never_gets_through_where_refusals_count() {
+        let limits = Limits::new().requests_per_minute(60);
+        let mut quotas = Quotas::new(&limits);
+        for _ in 0..60 {
+            quotas.admit(at(0), charge(1, 0), FailedCalls::Count).unwrap();
+        }
+        for tenth in 1..50 {
+            let now = at(tenth * SECOND * 9 / 10);
+            let (blocked, _) = quotas.admit(now, charge(1, 0), FailedCalls::Count).unwrap_err();
+            assert_eq!(blocked.wait, Wait::For(SECOND));
+        }
+        let after = at(49 * SECOND * 9 / 10 + SECOND);
+        quotas.admit(after, charge(1, 0), FailedCalls::Count).unwrap();
+    }
+
+    #[test]
+    fn a_call_that_is_a_little_late_turns_no_window_back() {
+        let limits = Limits::new()
+            .requests_per_minute(60)
+            .requests_per_day(2, Zone::UTC)
+            .slice(Duration::from_secs(1));
+        let mut quotas = Quotas::new(&limits);
+        quotas.admit(at(SECOND), charge(1, 0), FailedCalls::AreFree).unwrap();
+        let late = quotas.admit(at(SECOND - 1), charge(1, 0), FailedCalls::AreFree);
+        assert_eq!(late.unwrap_err().0.dimension, Dimension::Slice);
+        let again = quotas.admit(at(SECOND), charge(1, 0), FailedCalls::AreFree);
+        assert_eq!(again.unwrap_err().0.dimension, Dimension::Slice);
+    }
+
+    #[test]
+    fn a_correction_moves_both_ways_and_may_leave_a_debt() {
+        let mut quotas = Quotas::new(&Limits::new().tokens_per_minute(60));
+        quotas.admit(at(0), charge(10, 50), FailedCalls::AreFree).unwrap();
+        quotas.correct(at(0), at(0), charge(10, 50), charge(10, 20));
+        assert_eq!(quotas.standing(at(0)).tokens.unwrap().remaining, 30);
+        quotas.correct(at(0), at(0), charge(10, 20), charge(10, 80));
+        assert_eq!(quotas.standing(at(10 * SECOND)).tokens.unwrap().remaining, 0);
+        assert_eq!(quotas.standing(at(31 * SECOND)).tokens.unwrap().remaining, 1);
+    }
+}

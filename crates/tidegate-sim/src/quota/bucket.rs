@@ -1,0 +1,173 @@
+//! A bucket that holds a minute's worth and refills all the time.
+//!
+//! Its level is a whole number of nanosecond shares: one token is as many of them as a minute has
+//! nanoseconds, so the refill of one nanosecond is exactly `limit` shares and nothing is ever
+//! rounded. A level may be below zero after a settlement, never after an admission.
+
+use super::{Gauge, Wait};
+use crate::calendar::MINUTE;
+
+const TOKEN: i128 = MINUTE as i128;
+
+/// A limit per minute.
+#[derive(Clone, Debug)]
+pub(crate) struct Bucket {
+    limit: u64,
+    level: i128,
+    /// When the level was right, in nanoseconds since the start.
+    at: u64,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, level: i128::from(limit) * TOKEN, at: 0 }
+    }
+
+    /// Adds what has flowed in since the last call.
+    pub(crate) fn refill(&mut self, now: u64) {
+        let passed = now.saturating_sub(self.at);
+        self.at = self.at.max(now);
+        let inflow = i128::from(self.limit).saturating_mul(i128::from(passed));
+        self.level = self.level.saturating_add(inflow).min(self.capacity());
+    }
+
+    /// How long until so much can be taken.
+    pub(crate) fn wait(&self, cost: u64) -> Wait {
+        if cost > self.limit {
+            return Wait::Never;
+        }
+        self.inflow_time(i128::from(cost) * TOKEN - self.level)
+    }
+
+    /// Takes, into debt if need be.
+    pub(crate) fn take(&mut self, cost: u64) {
+        self.level -= i128::from(cost) * TOKEN;
+    }
+
+    /// Gives back, up to the brim.
+    pub(crate) fn give(&mut self, cost: u64) {
+        self.level = (self.level + i128::from(cost) * TOKEN).min(self.capacity());
+    }
+
+    /// Takes one, or what there is of it; a debt stays what it is. Says whether it was a whole one.
+    pub(crate) fn drain_one(&mut self) -> bool {
+        let whole = self.level >= TOKEN;
+        self.level = (self.level - TOKEN).max(self.level.min(0));
+        whole
+    }
+
+    /// What a client is told.
+    pub(crate) fn gauge(&self) -> Gauge {
+        let remaining = u64::try_from(self.level.max(0) / TOKEN).unwrap_or(u64::MAX);
+        let reset = match self.inflow_time(self.capacity() - self.level) {
+            Wait::For(nanos) => nanos,
+            Wait::Now | Wait::Never => 0,
+        };
+        Gauge { limit: self.limit, remaining, reset }
+    }
+
+    fn capacity(&self) -> i128 {
+        i128::from(self.limit) * TOKEN
+    }
+
+    /// How long so many shares take to flow in, rounded up to a nanosecond.
+    fn inflow_time(&self, shares: i128) -> Wait {
+        if shares <= 0 {
+            return Wait::Now;
+        }
+        let limit = i128::from(self.limit.max(1));
+        Wait::For(u64::try_from((shares + limit - 1) / limit).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::SECOND;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_minutes_worth_goes_at_once_and_the_next_at_its_exact_nanosecond() {
+        let mut bucket = Bucket::new(7);
+        for _ in 0..7 {
+            assert_eq!(bucket.wait(1), Wait::Now);
+            bucket.take(1);
+        }
+        // A seventh of a minute is 8,571,428,571.4 ns.
+        assert_eq!(bucket.wait(1), Wait::For(8_571_428_572));
+        bucket.refill(8_571_428_571);
+        assert_eq!(bucket.wait(1), Wait::For(1));
+        bucket.refill(8_571_428_572);
+        assert_eq!(bucket.wait(1), Wait::Now);
+    }
+
+    #[test]
+    fn what_never_fits_is_told_apart_from_what_must_wait() {
+        let bucket = Bucket::new(100);
+        assert_eq!(bucket.wait(100), Wait::Now);
+        assert_eq!(bucket.wait(101), Wait::Never);
+    }
+
+    #[test]
+    fn a_debt_is_paid_before_anything_is_left() {
+        let mut bucket = Bucket::new(60);
+        bucket.take(90);
+        assert_eq!(bucket.gauge(), Gauge { limit: 60, remaining: 0, reset: 90 * SECOND });
+        assert_eq!(bucket.wait(1), Wait::For(31 * SECOND));
+        assert!(!bucket.drain_one());
+        assert_eq!(bucket.wait(1), Wait::For(31 * SECOND), "draining makes no debt bigger");
+    }
+
+    #[test]
+    fn draining_spoils_a_part_that_has_flowed_in() {
+        let mut bucket = Bucket::new(60);
+        bucket.take(60);
+        bucket.refill(SECOND / 2);
+        assert!(!bucket.drain_one());
+        assert_eq!(bucket.wait(1), Wait::For(SECOND));
+        bucket.refill(5 * SECOND / 2);
+        assert!(bucket.drain_one());
+        assert_eq!(bucket.gauge().remaining, 1);
+    }
+
+    proptest! {
+        #[test]
+        fn a_wait_is_long_enough_and_not_a_nanosecond_too_long(
+            limit in 1_u64..1_000_000_000,
+            taken in 0_u64..2_000_000_000,
+            cost in 1_u64..1_000_000_000,
+        ) {
+            let mut bucket = Bucket::new(limit);
+            bucket.take(taken.min(limit * 2));
+            match bucket.wait(cost) {
+                Wait::Never => prop_assert!(cost > limit),
+                Wait::Now => prop_assert!(bucket.gauge().remaining >= cost),
+                Wait::For(nanos) => {
+                    let mut early = bucket.clone();
+                    early.refill(nanos - 1);
+                    prop_assert_ne!(early.wait(cost), Wait::Now);
+                    bucket.refill(nanos);
+                    prop_assert_eq!(bucket.wait(cost), Wait::Now);
+                }
+            }
+        }
+
+        #[test]
+        fn refilling_in_steps_is_refilling_at_once(
+            limit in 1_u64..1_000_000,
+            steps in prop::collection::vec(0_u64..10_000_000_000, 1..20),
+        ) {
+            let mut stepped = Bucket::new(limit);
+            stepped.take(limit * 3);
+            let mut whole = stepped.clone();
+            let mut now = 0;
+            for step in steps {
+                now += step;
+                stepped.refill(now);
+            }
+            whole.refill(now);
+            prop_assert_eq!(stepped.level, whole.level);
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Counts in windows that begin anew: slices of a minute, days, and minutes of a ramp.
+//!
+//! Windows are fixed, not sliding. Two neighbours can be filled within one instant around their
+//! border, which is what makes pacing at exactly the limit fail now and then.
+
+use super::{Gauge, Wait};
+use crate::calendar::{MINUTE, Now, Zone};
+
+/// Requests in each slice of a minute.
+#[derive(Clone, Debug)]
+pub(crate) struct Slices {
+    share: u64,
+    length: u64,
+    phase: u64,
+    index: u64,
+    used: u64,
+    left: u64,
+}
+
+impl Slices {
+    /// Slices of a limit per minute. One slice holds its part of the limit, rounded up; the
+    /// minute's bucket beside it sees to it that rounding gains nobody anything.
+    pub(crate) fn new(per_minute: u64, length: u64, phase: u64) -> Self {
+        let length = length.max(1);
+        let share = (u128::from(per_minute) * u128::from(length)).div_ceil(u128::from(MINUTE));
+        let share = u64::try_from(share).unwrap_or(u64::MAX).max(1);
+        Self { share, length, phase, index: 0, used: 0, left: length }
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        let at = now.elapsed.saturating_add(self.phase);
+        let index = at / self.length;
+        self.left = self.length - at % self.length;
+        if index != self.index {
+            self.index = index;
+            self.used = 0;
+        }
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        if self.used < self.share { Wait::Now } else { Wait::For(self.left) }
+    }
+
+    pub(crate) fn take(&mut self) {
+        self.used += 1;
+    }
+
+    /// Forgets one, if it was in the slice that still lasts.
+    pub(crate) fn give(&mut self, taken: Now) {
+        if taken.elapsed.saturating_add(self.phase) / self.length == self.index {
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> Gauge {
+        let remaining = self.share.saturating_sub(self.used);
+        Gauge { limit: self.share, remaining, reset: self.left }
+    }
+}
+
+/// Requests of a calendar day.
+#[derive(Clone, Debug)]
+pub(crate) struct Day {
+    limit: u64,
+    zone: Zone,
+    number: Option<i128>,
+    used: u64,
+    left: u64,
+}
+
+impl Day {
+    pub(crate) fn new(limit: u64, zone: Zone) -> Self {
+        Self { limit, zone, number: None, used: 0, left: 0 }
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        let (number, left) = self.zone.day(now);
+        self.left = left;
+        if self.number != Some(number) {
+            self.number = Some(number);
+            self.used = 0;
+        }
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        if self.used < self.limit { Wait::Now } else { Wait::For(self.left) }
+    }
+
+    pub(crate) fn take(&mut self) {
+        self.used += 1;
+    }
+
+    pub(crate) fn give(&mut self, taken: Now) {
+        if self.number == Some(self.zone.day(taken).0) {
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> Gauge {
+        let remaining = self.limit.saturating_sub(self.used);
+        Gauge { limit: self.limit, remaining, reset: self.left }
+    }
+}
+
+/// How fast use may grow from one minute to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Ramp {
+    floor: u64,
+    factor: u64,
+    phase: u64,
+    index: u64,
+    used: u64,
+    before: u64,
+    left: u64,
+}
+
+impl Ramp {
+    pub(crate) fn new(floor: u64, factor: u64, phase: u64) -> Self {
+        Self { floor, factor, phase, index: 0, used: 0, before: 0, left: MINUTE }
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        let at = now.elapsed.saturating_add(self.phase);
+        let index = at / MINUTE;
+        self.left = MINUTE - at % MINUTE;
+        if index != self.index {
+            self.before = if index == self.index + 1 { self.used } else { 0 };
+            self.index = index;
+            self.used = 0;
+        }
+    }
+
+    pub(crate) fn wait(&self) -> Wait {
+        if self.used < self.allowed() { Wait::Now } else { Wait::For(self.left) }
+    }
+
+    pub(crate) fn take(&mut self) {
+        self.used += 1;
+    }
+
+    pub(crate) fn give(&mut self, taken: Now) {
+        if taken.elapsed.saturating_add(self.phase) / MINUTE == self.index {
+            self.used = self.used.saturating_sub(1);
+        }
+    }
+
+    pub(crate) fn gauge(&self) -> Gauge {
+        let limit = self.allowed();
+        Gauge { limit, remaining: limit.saturating_sub(self.used), reset: self.left }
+    }
+
+    fn allowed(&self) -> u64 {
+        self.before.saturating_mul(self.factor).max(self.floor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::{DAY, SECOND};
+
+    fn at(elapsed: u64) -> Now {
+        Now { elapsed, wall: 1_767_225_600 * SECOND + elapsed }
+    }
+
+    #[test]
+    fn a_slice_holds_its_part_and_begins_anew_at_its_border() {
+        let mut slices = Slices::new(600, SECOND, SECOND / 4);
+        slices.turn(at(0));
+        for _ in 0..10 {
+            assert_eq!(slices.wait(), Wait::Now);
+            slices.take();
+        }
+        // With a phase of a quarter of a second the first slice lasts three quarters.
+        assert_eq!(slices.wait(), Wait::For(3 * SECOND / 4));
+        slices.turn(at(3 * SECOND / 4 - 1));
+        assert_eq!(slices.wait(), Wait::For(1));
+        slices.turn(at(3 * SECOND / 4));
+        assert_eq!(slices.gauge(), Gauge { limit: 10, remaining: 10, reset: SECOND });
+    }
+
+    #[test]
+    fn a_slice_of_a_small_limit_holds_one() {
+        assert_eq!(Slices::new(6, SECOND, 0).gauge().limit, 1);
+        assert_eq!(Slices::new(100, SECOND, 0).gauge().limit, 2);
+        assert_eq!(Slices::new(100, 10 * SECOND, 0).gauge().limit, 17);
+    }
+
+    #[test]
+    fn what_is_given_back_after_the_border_stays_spent() {
+        let mut slices = Slices::new(60, SECOND, 0);
+        slices.turn(at(0));
+        slices.take();
+        slices.turn(at(SECOND));
+        slices.take();
+        slices.give(at(0));
+        assert_eq!(slices.gauge().remaining, 0);
+        slices.give(at(SECOND));
+        assert_eq!(slices.gauge().remaining, 1);
+    }
+
+    #[test]
+    fn a_day_lasts_until_midnight_of_its_zone() {
+        let mut day = Day::new(2, Zone::hours(-8));
+        day.turn(at(0));
+        day.take();
+        day.take();
+        assert_eq!(day.wait(), Wait::For(8 * 3_600 * SECOND));
+        day.turn(at(8 * 3_600 * SECOND - 1));
+        assert_eq!(day.wait(), Wait::For(1));
+        day.turn(at(8 * 3_600 * SECOND));
+        assert_eq!(day.gauge(), Gauge { limit: 2, remaining: 2, reset: DAY });
+    }
+
+    #[test]
+    fn a_ramp_allows_a_multiple_of_the_minute_before() {
+        let mut ramp = Ramp::new(3, 2, 0);
+        for (minute, allowed) in [(0, 3), (1, 6), (2, 12), (4, 3)] {
+            ramp.turn(at(minute * MINUTE));
+            assert_eq!(ramp.gauge().limit, allowed);
+            for _ in 0..allowed {
+                assert_eq!(ramp.wait(), Wait::Now);
+                ramp.take();
+            }
+            assert_eq!(ramp.wait(), Wait::For(MINUTE));
+        }
+    }
+}

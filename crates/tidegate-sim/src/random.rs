@@ -1,0 +1,74 @@
+//! Random numbers that are the same in every run with the same seed.
+//!
+//! Each call draws from a sequence of its own, made of the seed and the number of the call, so
+//! what one call draws does not depend on what others do meanwhile. Nothing here is secret or
+//! unpredictable.
+
+/// One sequence of numbers (the SplitMix64 generator).
+#[derive(Clone, Debug)]
+pub(crate) struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The sequence `stream` of a seed.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        let mut random = Self { state: seed };
+        // The seed is scattered first: neighbours would otherwise share their sequences.
+        let scattered = random.next();
+        Self { state: scattered ^ stream.wrapping_mul(0xA24B_AED4_963E_E407) }
+    }
+
+    /// The next number.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from `low` to `high`, both included; `low` if they are the wrong way round.
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        let span = u128::from(high.saturating_sub(low)) + 1;
+        let offset = (u128::from(self.next()) * span) >> 64;
+        low + u64::try_from(offset).unwrap_or(0)
+    }
+
+    /// Whether something happens that happens `times` in `of` cases.
+    pub(crate) fn happens(&mut self, times: u64, of: u64) -> bool {
+        self.between(1, of.max(1)) <= times
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_fixes_every_sequence_and_sequences_differ() {
+        let draw = |seed, stream| Random::new(seed, stream).next();
+        assert_eq!(draw(7, 1), draw(7, 1));
+        assert_ne!(draw(7, 1), draw(7, 2));
+        assert_ne!(draw(7, 1), draw(8, 1));
+    }
+
+    #[test]
+    fn numbers_stay_in_their_range_and_reach_both_ends() {
+        let mut random = Random::new(1, 1);
+        let drawn: Vec<u64> = (0..1_000).map(|_| random.between(3, 6)).collect();
+        assert!(drawn.iter().all(|number| (3..=6).contains(number)));
+        assert!((3..=6).all(|number| drawn.contains(&number)));
+        assert_eq!(random.between(5, 5), 5);
+        assert!(random.between(0, u64::MAX) > 0);
+    }
+
+    #[test]
+    fn chances_are_met_about_as_often_as_they_say() {
+        let mut random = Random::new(3, 3);
+        let met = (0..100_000).filter(|_| random.happens(1, 50)).count();
+        assert!((1_800..2_200).contains(&met), "{met}");
+        assert!(!random.happens(0, 50));
+        assert!(random.happens(50, 50));
+    }
+}

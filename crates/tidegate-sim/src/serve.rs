@@ -1,0 +1,162 @@
+//! The two ways in: real sockets, and connections that never leave the process.
+//!
+//! Both speak HTTP/1.1 through the same code. Here connections begin and end; what is said on them
+//! is none of this module's business.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::door;
+use crate::simulator::{Shared, Simulator};
+use crate::wire::{Connection, Link, Served, Transport};
+
+/// What a connection inside the process holds of what was written and not yet read.
+const BUFFER: usize = 64 * 1024;
+/// How soon a port that is not free yet is tried again.
+const REBIND: Duration = Duration::from_millis(5);
+
+impl Simulator {
+    /// Serves a socket until the future is dropped, which ends its connections too.
+    ///
+    /// # Errors
+    ///
+    /// If the socket fails.
+    pub async fn serve(&self, listener: TcpListener) -> io::Result<()> {
+        let address = listener.local_addr()?;
+        let mut listener = Some(listener);
+        let mut closed = self.shared.closed.subscribe();
+        let mut connections = JoinSet::new();
+        loop {
+            let until = closing(*closed.borrow_and_update());
+            if let Some(until) = until {
+                // A closed port is what refuses connections; nothing less does.
+                listener = None;
+                tokio::select! {
+                    () = sleep_until(until) => {}
+                    _ = closed.changed() => {}
+                }
+                continue;
+            }
+            let socket = match listener.take() {
+                Some(socket) => socket,
+                None => bind_again(address).await?,
+            };
+            tokio::select! {
+                accepted = socket.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        let _ = stream.set_nodelay(true);
+                        connections.spawn(run(Arc::clone(&self.shared), stream, Arc::default()));
+                    }
+                    Err(error) if is_of_the_caller(&error) => {}
+                    Err(error) => return Err(error),
+                },
+                _ = closed.changed() => {}
+                Some(_) = connections.join_next() => {}
+            }
+            listener = Some(socket);
+        }
+    }
+
+    /// Opens a connection inside the process, on which the caller speaks HTTP/1.1.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// use tidegate_sim::{Account, Dialect, Limits, Simulator};
+    /// use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    ///
+    /// let account = Account::new(Dialect::Ollama, "local", "").any_model(Limits::new());
+    /// let simulator = Simulator::builder().account(account).build()?;
+    /// let mut connection = simulator.connect()?;
+    /// let body = r#"{"model":"llama3","stream":false,"messages":[]}"#;
+    /// let head = "POST /api/chat HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n";
+    /// let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    /// connection.write_all(request.as_bytes()).await?;
+    /// let mut answer = String::new();
+    /// connection.read_to_string(&mut answer).await?;
+    /// assert!(answer.starts_with("HTTP/1.1 200 OK"));
+    /// assert!(answer.contains(r#""eval_count":100"#));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `ConnectionRefused`, while [connections are refused](Simulator::refuse_connections).
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn connect(&self) -> io::Result<Connection> {
+        if closing(*self.shared.closed.borrow()).is_some() {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (theirs, ours) = tokio::io::duplex(BUFFER);
+        let link = Arc::new(Link::default());
+        tokio::spawn(run(Arc::clone(&self.shared), ours, Arc::clone(&link)));
+        Ok(Connection::new(theirs, link))
+    }
+}
+
+/// Serves one connection to its end.
+async fn run<T: Transport>(shared: Arc<Shared>, io: T, link: Arc<Link>) {
+    let closed = shared.closed.subscribe();
+    let served = Served::new(io, Arc::clone(&link));
+    let service = {
+        let link = Arc::clone(&link);
+        service_fn(move |request| door::answer(Arc::clone(&shared), Arc::clone(&link), request))
+    };
+    let connection = http1::Builder::new()
+        // The date is the simulator's, and there is no time limit that a test did not ask for.
+        .auto_date_header(false)
+        .header_read_timeout(None)
+        .serve_connection(TokioIo::new(served), service);
+    tokio::select! {
+        // How a client leaves is its own affair.
+        _ = connection => {}
+        () = link.over() => {}
+        () = closes(closed) => link.reset(),
+    }
+}
+
+/// Waits until connections are refused.
+async fn closes(mut closed: watch::Receiver<Option<Instant>>) {
+    if closed.wait_for(|until| closing(*until).is_some()).await.is_err() {
+        // Whoever could close is gone.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn closing(until: Option<Instant>) -> Option<Instant> {
+    until.filter(|until| Instant::now() < *until)
+}
+
+/// Listens again where it was listened before. Connections that are still closing do not prevent
+/// it; another program that was faster does, until it leaves.
+async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => sleep(REBIND).await,
+            bound => return bound,
+        }
+    }
+}
+
+fn is_of_the_caller(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}

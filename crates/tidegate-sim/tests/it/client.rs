@@ -1,0 +1,187 @@
+//! A client for tests: one connection for each request, and everything that came back.
+
+use std::collections::BTreeMap;
+
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tidegate_sim::{Account, Dialect, Limits, Simulator};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+    /// Whether the body came to its end.
+    pub(crate) is_whole: bool,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// The headers that are about more than this body, as lines.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let plain = ["content-type", "content-length", "transfer-encoding", "date"];
+        let told = self.headers.iter().filter(|(name, _)| !plain.contains(&name.as_str()));
+        told.map(|(name, value)| format!("{name}: {value}")).collect()
+    }
+
+    /// The data of the events of a stream.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let lines = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
+        lines
+            .filter(|data| *data != "[DONE]")
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
+    }
+}
+
+/// A request in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Value,
+}
+
+impl Call {
+    /// A chat of two tokens with the model `m`, by the key `secret-key`.
+    pub(crate) fn new(dialect: Dialect) -> Self {
+        let messages = json!([{ "role": "user", "content": "12345678" }]);
+        let (path, body) = match dialect {
+            Dialect::AzureOpenAi => (
+                "/openai/deployments/m/chat/completions?api-version=2024-10-21",
+                json!({ "messages": messages }),
+            ),
+            Dialect::Anthropic => {
+                ("/v1/messages", json!({ "model": "m", "messages": messages, "max_tokens": 50 }))
+            }
+            Dialect::Gemini => (
+                "/v1beta/models/m:generateContent",
+                json!({ "contents": [{ "parts": [{ "text": "12345678" }] }] }),
+            ),
+            Dialect::Ollama => {
+                ("/api/chat", json!({ "model": "m", "messages": messages, "stream": false }))
+            }
+            compatible => {
+                let path = match compatible {
+                    Dialect::Groq => "/openai/v1/chat/completions",
+                    Dialect::OpenRouter => "/api/v1/chat/completions",
+                    Dialect::DeepSeek => "/chat/completions",
+                    _ => "/v1/chat/completions",
+                };
+                (path, json!({ "model": "m", "messages": messages }))
+            }
+        };
+        let call = Self { path: path.to_owned(), headers: Vec::new(), body };
+        match dialect {
+            Dialect::AzureOpenAi => call.header("api-key", "secret-key"),
+            Dialect::Anthropic => {
+                call.header("x-api-key", "secret-key").header("anthropic-version", "2023-06-01")
+            }
+            Dialect::Gemini => call.header("x-goog-api-key", "secret-key"),
+            Dialect::Ollama => call,
+            _ => call.header("authorization", "Bearer secret-key"),
+        }
+    }
+
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(known, _)| known != name);
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn field(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.body[name] = value.into();
+        self
+    }
+
+    pub(crate) fn path(mut self, path: &str) -> Self {
+        self.path = path.to_owned();
+        self
+    }
+
+    pub(crate) fn model(self, model: &str) -> Self {
+        self.field("model", model)
+    }
+
+    /// Answers of this length.
+    pub(crate) fn output(self, tokens: u64) -> Self {
+        self.header("x-sim-output-tokens", &tokens.to_string())
+    }
+
+    /// Sends it inside the process.
+    pub(crate) async fn send(&self, simulator: &Simulator) -> Answer {
+        self.send_on(simulator.connect().unwrap()).await.unwrap()
+    }
+
+    /// Sends it on a connection.
+    pub(crate) async fn send_on(
+        &self,
+        connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Answer, hyper::Error> {
+        self.send_bytes(connection, self.body.to_string()).await
+    }
+
+    pub(crate) async fn send_bytes(
+        &self,
+        connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        body: String,
+    ) -> Result<Answer, hyper::Error> {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await?;
+        let driver = tokio::spawn(connection);
+        let mut request = Request::post(&self.path).header("host", "sim");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body))).unwrap();
+        let response = sender.send_request(request).await;
+        let (head, mut frames) = match response {
+            Ok(response) => response.into_parts(),
+            Err(error) => {
+                driver.abort();
+                return Err(error);
+            }
+        };
+        let mut body = Vec::new();
+        let mut is_whole = true;
+        while let Some(frame) = frames.frame().await {
+            match frame {
+                Ok(frame) => body.extend_from_slice(frame.data_ref().unwrap()),
+                Err(_) => {
+                    is_whole = false;
+                    break;
+                }
+            }
+        }
+        let text = |value: &http::HeaderValue| value.to_str().unwrap().to_owned();
+        let headers =
+            head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        let body = String::from_utf8(body).unwrap();
+        Ok(Answer { status: head.status.as_u16(), headers, body, is_whole })
+    }
+}
+
+/// A simulator with one account `main` that has one model `m`.
+pub(crate) fn simulator(dialect: Dialect, limits: Limits) -> Simulator {
+    with(account(dialect, limits))
+}
+
+pub(crate) fn account(dialect: Dialect, limits: Limits) -> Account {
+    Account::new(dialect, "main", "secret-key").model("m", limits)
+}
+
+pub(crate) fn with(account: Account) -> Simulator {
+    Simulator::builder().account(account).build().unwrap()
+}

@@ -1,0 +1,19 @@
+//! The simulator from the outside: by a real HTTP client, inside the process under paused time and
+//! over real sockets.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod admission;
+mod bad_requests;
+mod building;
+mod charging;
+mod client;
+mod faults;
+mod golden_answers;
+mod golden_errors;
+mod golden_errors_own;
+mod golden_headers;
+mod ledger;
+mod pacing;
+mod queues;
+mod sockets;
+mod streams;

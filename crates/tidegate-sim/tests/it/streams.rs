@@ -1,0 +1,284 @@
+//! Streams of every dialect: what comes, in which order, when, and what is left of one that is cut.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_sim::{Delay, Dialect, Ending, Fault, Limits};
+use tokio::time::Instant;
+
+use crate::client::{Answer, Call, account, simulator, with};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn streamed(dialect: Dialect) -> Call {
+    let call = Call::new(dialect).output(2);
+    match dialect {
+        Dialect::Gemini => call.path("/v1beta/models/m:streamGenerateContent?alt=sse"),
+        _ => call.field("stream", true),
+    }
+}
+
+async fn stream(dialect: Dialect) -> Answer {
+    streamed(dialect).send(&simulator(dialect, Limits::new())).await
+}
+
+fn chunk(choices: &Value) -> Value {
+    json!({
+        "id": "chatcmpl-sim-1",
+        "object": "chat.completion.chunk",
+        "created": 1_767_225_600,
+        "model": "m",
+        "choices": choices,
+    })
+}
+
+fn delta(delta: &Value, finish: Option<&str>) -> Value {
+    chunk(&json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]))
+}
+
+fn usage(input: u64, output: u64) -> Value {
+    json!({
+        "prompt_tokens": input,
+        "completion_tokens": output,
+        "total_tokens": input + output,
+        "prompt_tokens_details": { "cached_tokens": 0 },
+        "completion_tokens_details": { "reasoning_tokens": 0 },
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn openai_tells_usage_only_if_it_is_asked_for() {
+    let answer = stream(Dialect::OpenAi).await;
+    assert_eq!(answer.header("content-type"), Some("text/event-stream"));
+    assert!(answer.is_whole && answer.body.ends_with("data: [DONE]\n\n"));
+    let plain = [
+        delta(&json!({ "role": "assistant", "content": "" }), None),
+        delta(&json!({ "content": "the " }), None),
+        delta(&json!({ "content": "sea " }), None),
+        delta(&json!({}), Some("stop")),
+    ];
+    assert_eq!(answer.events(), plain);
+    let call = streamed(Dialect::OpenAi).field("stream_options", json!({ "include_usage": true }));
+    let events = call.send(&simulator(Dialect::OpenAi, Limits::new())).await.events();
+    let mut expected: Vec<Value> = plain.into_iter().chain([chunk(&json!([]))]).collect();
+    for event in &mut expected {
+        event["usage"] = Value::Null;
+    }
+    expected[4]["usage"] = usage(2, 2);
+    assert_eq!(events, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistral_tells_usage_in_its_last_chunk() {
+    let events = stream(Dialect::Mistral).await.events();
+    assert_eq!(events.len(), 4);
+    assert_eq!(events[3]["usage"], usage(2, 2));
+    assert!(events[..3].iter().all(|event| event.get("usage").is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn anthropic_names_its_events_and_counts_up() {
+    let answer = stream(Dialect::Anthropic).await;
+    let names: Vec<&str> =
+        answer.body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+    let expected = [
+        "message_start",
+        "content_block_start",
+        "ping",
+        "content_block_delta",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ];
+    assert_eq!(names, expected);
+    let events = answer.events();
+    let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(types, expected);
+    let start = json!({
+        "input_tokens": 2,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": 1,
+    });
+    assert_eq!(events[0]["message"]["usage"], start);
+    assert_eq!(events[3]["delta"], json!({ "type": "text_delta", "text": "the " }));
+    assert_eq!(events[6]["usage"], json!({ "output_tokens": 2 }));
+    assert_eq!(events[6]["delta"]["stop_reason"], "end_turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn gemini_counts_in_every_chunk() {
+    let events = stream(Dialect::Gemini).await.events();
+    assert_eq!(events.len(), 2);
+    assert_eq!(events[0]["usageMetadata"]["candidatesTokenCount"], 1);
+    assert_eq!(events[0]["candidates"][0].get("finishReason"), None);
+    assert_eq!(events[1]["usageMetadata"]["totalTokenCount"], 4);
+    assert_eq!(events[1]["candidates"][0]["finishReason"], "STOP");
+    // Without `alt=sse` the stream is one list.
+    let list = streamed(Dialect::Gemini).path("/v1beta/models/m:streamGenerateContent");
+    let list = list.send(&simulator(Dialect::Gemini, Limits::new())).await;
+    assert_eq!(list.header("content-type"), Some("application/json; charset=UTF-8"));
+    assert_eq!(list.json().as_array().unwrap(), &events);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ollama_sends_lines_and_streams_unasked() {
+    let mut call = streamed(Dialect::Ollama);
+    call.body.as_object_mut().unwrap().remove("stream");
+    let answer = call.send(&simulator(Dialect::Ollama, Limits::new())).await;
+    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
+    let lines: Vec<Value> =
+        answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(lines[0]["message"]["content"], "the ");
+    assert_eq!((&lines[1]["done"], lines[1].get("eval_count")), (&json!(false), None));
+    assert_eq!((&lines[2]["done"], &lines[2]["eval_count"]), (&json!(true), &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_answer_still_ends() {
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
+        let answer = streamed(dialect).output(0).send(&simulator(dialect, Limits::new())).await;
+        assert!(answer.is_whole && !answer.body.is_empty(), "{dialect}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_come_at_their_instants() {
+    let account = account(Dialect::OpenAi, Limits::new())
+        .first_token(Delay::fixed(MILLI * 300))
+        .per_token(Delay::fixed(MILLI * 20));
+    let simulator = with(account);
+    let began = Instant::now();
+    streamed(Dialect::OpenAi).output(11).send(&simulator).await;
+    assert_eq!(began.elapsed(), MILLI * 500);
+    let began = Instant::now();
+    Call::new(Dialect::OpenAi).output(11).send(&simulator).await;
+    assert_eq!(began.elapsed(), MILLI * 500, "an answer in one piece takes as long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn jitter_comes_from_the_seed_and_stays_in_its_range() {
+    let times = async |seed| {
+        let account = account(Dialect::OpenAi, Limits::new())
+            .first_token(Delay::between(MILLI * 100..=MILLI * 120));
+        let builder = tidegate_sim::Simulator::builder().account(account).seed(seed);
+        let simulator = builder.build().unwrap();
+        let mut times = Vec::new();
+        for _ in 0..6 {
+            let began = Instant::now();
+            Call::new(Dialect::OpenAi).send(&simulator).await;
+            times.push(began.elapsed());
+        }
+        times
+    };
+    let first = times(1).await;
+    // A timer is exact to a millisecond.
+    assert!(first.iter().all(|time| (MILLI * 100..=MILLI * 121).contains(time)), "{first:?}");
+    assert_eq!(first, times(1).await);
+    assert_ne!(first, times(2).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_stream_has_what_was_said_and_no_end() {
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
+        let simulator = simulator(dialect, Limits::new());
+        simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
+        let answer = streamed(dialect).output(10).send(&simulator).await;
+        assert_eq!((answer.status, answer.is_whole), (200, false), "{dialect}");
+        for (word, said) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
+            assert_eq!(answer.body.contains(word), said, "{dialect} {word}");
+        }
+        assert!(!answer.body.contains("[DONE]"));
+        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Cut);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_before_the_first_token_sends_the_head_alone() {
+    let simulator = simulator(Dialect::Gemini, Limits::new());
+    simulator.inject("main", Fault::Cut { after: 0 }, 1).unwrap();
+    let answer = streamed(Dialect::Gemini).send(&simulator).await;
+    assert_eq!((answer.status, answer.is_whole, answer.body.as_str()), (200, false, ""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cut_after_more_than_there_is_still_loses_the_end() {
+    let simulator = simulator(Dialect::OpenAi, Limits::new());
+    simulator.inject("main", Fault::Cut { after: 99 }, 1).unwrap();
+    let answer = streamed(Dialect::OpenAi).send(&simulator).await;
+    assert!(!answer.is_whole && answer.body.contains("sea "));
+    assert!(!answer.body.contains("[DONE]"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_one_piece_is_cut_in_half() {
+    let simulator = simulator(Dialect::OpenAi, Limits::new());
+    let whole = Call::new(Dialect::OpenAi).send(&simulator).await;
+    simulator.inject("main", Fault::Cut { after: 0 }, 1).unwrap();
+    let cut = Call::new(Dialect::OpenAi).send(&simulator).await;
+    assert_eq!((cut.status, cut.is_whole), (200, false));
+    assert_eq!(cut.body.len(), whole.body.len() / 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_can_fail_in_an_event_of_its_own() {
+    let overloaded = json!({
+        "type": "error",
+        "error": { "type": "overloaded_error", "message": "Overloaded" },
+    });
+    let server = json!({ "error": {
+        "message": "The server had an error while it answered.",
+        "type": "server_error",
+        "param": null,
+        "code": null,
+    } });
+    let chunk = json!({
+        "id": "gen-sim-1",
+        "object": "chat.completion.chunk",
+        "created": 1_767_225_600,
+        "model": "m",
+        "error": { "code": 502, "message": "The provider disconnected." },
+        "choices": [{ "index": 0, "delta": { "content": "" }, "finish_reason": "error" }],
+    });
+    let unavailable = json!({ "error": {
+        "code": 503,
+        "message": "The model is overloaded.",
+        "status": "UNAVAILABLE",
+    } });
+    for (dialect, event) in [
+        (Dialect::OpenAi, server),
+        (Dialect::Anthropic, overloaded),
+        (Dialect::OpenRouter, chunk),
+        (Dialect::Gemini, unavailable),
+    ] {
+        let simulator = simulator(dialect, Limits::new());
+        simulator.inject("main", Fault::StreamError { after: 1 }, 1).unwrap();
+        let answer = streamed(dialect).send(&simulator).await;
+        assert_eq!((answer.status, answer.is_whole), (200, true), "{dialect}");
+        assert!(answer.body.contains("the ") && !answer.body.contains("sea "), "{dialect}");
+        assert_eq!(answer.events().last(), Some(&event), "{dialect}");
+        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Broken);
+    }
+    let simulator = simulator(Dialect::Ollama, Limits::new());
+    simulator.inject("main", Fault::StreamError { after: 1 }, 1).unwrap();
+    let answer = streamed(Dialect::Ollama).send(&simulator).await;
+    assert!(answer.body.ends_with("{\"error\":\"the model runner has stopped\"}\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn malformed_answers_are_no_json() {
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
+        let simulator = simulator(dialect, Limits::new());
+        simulator.inject("main", Fault::Malformed, 2).unwrap();
+        let whole = Call::new(dialect).send(&simulator).await;
+        assert_eq!((whole.status, whole.is_whole), (200, true));
+        assert!(serde_json::from_str::<Value>(&whole.body).is_err(), "{dialect}");
+        let answer = streamed(dialect).send(&simulator).await;
+        let data = answer.body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let broken =
+            |line: &&str| line.starts_with('{') && serde_json::from_str::<Value>(line).is_err();
+        assert_eq!(data.filter(broken).count(), 1, "{dialect}: {}", answer.body);
+    }
+}
