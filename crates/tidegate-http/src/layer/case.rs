@@ -1,7 +1,7 @@
 //! A request on its way to a decision, and what came of asking for one.
 
 use http::{Method, Request};
-use tidegate::{Decision, Outcome, Snapshot, StoreError};
+use tidegate::{Decision, StoreError};
 
 use super::limits::Charges;
 use super::tiers::{Asking, Said};
@@ -24,8 +24,6 @@ impl Case {
 
 /// What came of asking.
 pub(super) enum Answer {
-    /// One charge was decided without a receipt, under these terms.
-    Spent(Outcome, Snapshot),
     /// A list was decided.
     Decided(Decision),
     /// An admission has spoken.

@@ -3,7 +3,9 @@
 //! This is the only place that asks limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, MAX_CHARGES, Policy, Snapshot, Spend, StoreError, WallTime};
+use tidegate::{
+    Charge, Decision, MAX_CHARGES, Outcome, Policy, Snapshot, Spend, StoreError, WallTime,
+};
 
 use super::case::Answer;
 use super::rule::{Cost, Real, Rule};
@@ -102,21 +104,26 @@ impl Limits {
         self.settle.is_some() || charges.iter().any(|charged| self.rule(charged).settle.is_some())
     }
 
-    /// Decides if the store can do so without being waited for; else nothing has happened.
+    /// The common case, and the shortest way: one charge, decided without a receipt, which nobody
+    /// needs who settles nothing. `None` if it is not that; then nothing has happened.
     #[inline]
+    pub(super) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
+        let [one] = charges else { return None };
+        let rule = self.rule(one);
+        if self.settle.is_some() || rule.settle.is_some() {
+            return None;
+        }
+        let terms = rule.limiter.snapshot();
+        match rule.limiter.spend_under(&terms, one.key.as_str(), one.cost) {
+            Spend::Spent(outcome) | Spend::Denied(outcome) => Some((outcome, terms)),
+            Spend::Elsewhere => None,
+        }
+    }
+
+    /// Decides if the store can do so without being waited for; else nothing has happened.
     pub(super) fn decide_now(&self, charges: &[Charged]) -> Option<Answer> {
         if let [one] = charges {
             let limiter = &self.rule(one).limiter;
-            let terms = limiter.snapshot();
-            // Who settles nothing needs no receipt.
-            if !self.settles(charges) {
-                match limiter.spend_under(&terms, one.key.as_str(), one.cost) {
-                    Spend::Spent(outcome) | Spend::Denied(outcome) => {
-                        return Some(Answer::Spent(outcome, terms));
-                    }
-                    Spend::Elsewhere => {}
-                }
-            }
             return limiter.take(one.key.as_str()).cost(one.cost).at_once().map(Answer::from);
         }
         let snapshots = self.snapshots(charges);

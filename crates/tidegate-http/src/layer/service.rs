@@ -61,9 +61,12 @@ where
             }
             Step::Free => Ok(Pass::told(Decided::nothing())),
             Step::Refuse(unkeyed) => settings.unkeyed(&case, unkeyed, refuse),
-            Step::Decide => match settings.decide_now(&case) {
-                Some(answer) => settings.judge(case, answer, refuse),
-                None => return wait(settings, case, inner, request),
+            Step::Decide => match settings.limits.spend(&case.charges) {
+                Some((outcome, terms)) => settings.spent(&case, &outcome, terms, refuse),
+                None => match settings.decide_now(&case) {
+                    Some(answer) => settings.judge(case, answer, refuse),
+                    None => return wait(settings, case, inner, request),
+                },
             },
         };
         match verdict {

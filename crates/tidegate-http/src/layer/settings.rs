@@ -139,7 +139,6 @@ impl Settings {
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         let decision = match answer {
-            Answer::Spent(outcome, terms) => return self.spent(&case, &outcome, terms, refuse),
             Answer::Decided(decision) => decision,
             Answer::Said(said) => return self.admitted(case, said, refuse),
             Answer::Failed(error) => return self.undecided(&case, &error, refuse),
@@ -162,7 +161,7 @@ impl Settings {
     }
 
     /// The common case: one limit, and nothing to do when the response is over.
-    fn spent<R>(
+    pub(super) fn spent<R>(
         &self,
         case: &Case,
         outcome: &Outcome,
