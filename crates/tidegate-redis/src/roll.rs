@@ -15,8 +15,9 @@ use crate::names::FORMAT;
 use crate::number::Reader;
 use crate::tariff::is_countable;
 
-/// How many policies a roll holds; a limit remembers as many.
-const MOST_REVISIONS: usize = 256;
+/// How many policies a roll holds: as many as a limit does, which remembers 256 before its present
+/// one.
+const MOST_REVISIONS: usize = 257;
 
 /// The known policies of one limit. The numbers are in order, the newest last.
 #[derive(Clone, Debug)]

@@ -168,7 +168,7 @@ O[9] = function(n, pos)
 end
 
 -- Adds a policy to the record z under a number that is later than every other, and forgets the
--- oldest of more than 256. The newest decides.
+-- oldest of more than 257: the newest, which decides, and 256 before it.
 local function add_policy(z, newest, text)
   local id = floor(now / 1000)
   if newest and tonumber(newest) >= id then
@@ -176,7 +176,7 @@ local function add_policy(z, newest, text)
   end
   newest = string.format('%.0f', id)
   call('HSET', z, newest, text, 'newest', newest)
-  if call('HLEN', z) > 257 then
+  if call('HLEN', z) > 258 then
     local oldest
     for _, name in ipairs(call('HKEYS', z)) do
       local number = tonumber(name)

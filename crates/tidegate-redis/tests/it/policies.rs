@@ -261,7 +261,7 @@ fn a_newer_policy_is_read_once_for_all_who_meet_it() {
     });
 }
 
-/// A limit remembers 256 revisions, and so does its record. Those who reconfigure more often
+/// A limit remembers 256 revisions before the present one, and so does its record. Those who reconfigure more often
 /// than that between two uses of a bucket are told the right policy; the bucket is what it was,
 /// or empty if nobody remembers what it was under.
 #[test]
@@ -279,7 +279,7 @@ fn hundreds_of_revisions_between_two_uses() {
             assert_eq!(outcome.capacity, 2_000 + revisions);
             let remembered = outcome.remaining == 998;
             let forgotten = outcome.remaining == 0 && !decision.is_allowed();
-            assert!(remembered || (forgotten && revisions > 255), "{revisions}: {outcome:?}");
+            assert!(remembered || (forgotten && revisions > 256), "{revisions}: {outcome:?}");
         }
     });
 }
