@@ -113,15 +113,16 @@ fn switch(value: &Value<'_>) -> Result<bool, Rule> {
 }
 
 fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    const BOUNDS: Rule = Rule::NotBetween { least: 1, most: u32::MAX as u64 };
-    let threshold = value.to_whole(1).map_err(|_| BOUNDS)?;
-    u32::try_from(threshold).ok().and_then(NonZeroU32::new).ok_or(BOUNDS)
+    const MOST: u64 = u32::MAX as u64;
+    let threshold = value.to_whole_between(1, MOST)?;
+    let threshold = u32::try_from(threshold).ok().and_then(NonZeroU32::new);
+    threshold.ok_or(Rule::NotBetween { least: 1, most: MOST })
 }
 
 fn percent(value: &Value<'_>) -> Result<u8, Rule> {
-    const BOUNDS: Rule = Rule::NotBetween { least: 0, most: 100 };
-    let percent = value.to_whole(0).map_err(|_| BOUNDS)?;
-    u8::try_from(percent).ok().filter(|percent| *percent <= 100).ok_or(BOUNDS)
+    const MOST: u8 = 100;
+    let percent = value.to_whole_between(0, MOST.into())?;
+    Ok(u8::try_from(percent).unwrap_or(MOST))
 }
 
 fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
@@ -132,13 +133,6 @@ fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
     }
 }
 
-/// A list of names, or one text with commas, which is what an environment can hold.
 fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
-    match &value.node {
-        Node::Text(text) => {
-            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-            Ok(names.map(ToOwned::to_owned).collect())
-        }
-        _ => value.to_list()?.iter().map(|item| Ok(item.to_text()?.to_owned())).collect(),
-    }
+    Ok(value.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
 }

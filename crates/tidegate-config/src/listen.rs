@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::fault::Rule;
 use crate::fields::Fields;
 use crate::setting::{Setting, Source};
-use crate::value::{Node, Value};
+use crate::value::Value;
 
 pub(crate) const LISTEN_KEYS: &[&str] = &["http", "admin", "grpc", "resp", "allowed_hosts"];
 
@@ -67,15 +67,8 @@ fn address(value: &Value<'_>) -> Result<SocketAddr, Rule> {
     text.parse().map_err(|_| Rule::Address)
 }
 
-/// A list of hosts, or one text with commas, which is what an environment can hold.
 fn hosts(value: &Value<'_>) -> Result<Vec<AllowedHost>, Rule> {
-    match &value.node {
-        Node::Text(text) => {
-            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
-            names.map(str::parse).collect()
-        }
-        _ => value.to_list()?.iter().map(|item| item.to_text()?.parse()).collect(),
-    }
+    value.to_texts()?.into_iter().map(str::parse).collect()
 }
 
 impl FromStr for AllowedHost {

@@ -181,6 +181,28 @@ impl<'a> Value<'a> {
             _ => Err(Rule::NotWhole { least }),
         }
     }
+
+    /// A whole number from `least` to `most`.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_whole_between(&self, least: u64, most: u64) -> Result<u64, Rule> {
+        let whole = self.to_whole(least).ok().filter(|whole| *whole <= most);
+        whole.ok_or(Rule::NotBetween { least, most })
+    }
+
+    /// The texts of a list, or of one text with commas, which is what an environment can hold.
+    ///
+    /// # Errors
+    /// When it is anything else, or an item is no text.
+    pub fn to_texts(&self) -> Result<Vec<&str>, Rule> {
+        match &self.node {
+            Node::Text(text) => {
+                Ok(text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect())
+            }
+            _ => self.to_list()?.iter().map(Self::to_text).collect(),
+        }
+    }
 }
 
 impl<'a> From<Node<'a>> for Value<'a> {

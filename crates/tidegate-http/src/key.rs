@@ -103,6 +103,21 @@ pub enum Unkeyed {
 }
 
 impl Missing {
+    /// The key of a request by a source, or what stands in for it; `None` if the limit does not
+    /// apply.
+    #[cfg(feature = "tower")]
+    #[inline]
+    pub(crate) fn key(
+        &self,
+        source: &dyn KeySource,
+        head: &Head<'_>,
+    ) -> Result<Option<KeyText>, Unkeyed> {
+        match KeyText::of(source, head) {
+            Some(key) => Ok(Some(key)),
+            None => self.stand_in(head),
+        }
+    }
+
     /// The key in place of one that is missing; `None` if the limit does not apply.
     ///
     /// # Errors

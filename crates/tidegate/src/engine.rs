@@ -52,8 +52,11 @@ pub struct Engine<S: ?Sized = MemoryStore> {
     store: Arc<S>,
     /// The limits that have a name. One name is one policy: two would not agree on what a bucket
     /// of theirs means.
-    named: Arc<Mutex<HashMap<Arc<str>, Arc<Terms>>>>,
+    named: Arc<Mutex<Named>>,
 }
+
+/// The terms of limits, by name.
+type Named = HashMap<Arc<str>, Arc<Terms>>;
 
 impl Engine {
     /// An engine on an in-process store of at most 64 MiB.
@@ -123,8 +126,9 @@ impl<S: Store + ?Sized> Engine<S> {
     }
 
     fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
-        let [terms] = self.register_all([Some(terms)])?;
-        let terms = terms.ok_or(LimitError::Inline)?;
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        check_name(&named, &terms)?;
+        let terms = give_name(&mut named, terms);
         Ok(Limiter::on(self.clone(), terms))
     }
 
@@ -134,17 +138,8 @@ impl<S: Store + ?Sized> Engine<S> {
         terms: [Option<Terms>; N],
     ) -> Result<[Option<Arc<Terms>>; N], LimitError> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        for terms in terms.iter().flatten() {
-            let limit = terms.limit();
-            if named.get(limit.identity()).is_some_and(|known| !known.agree_with(terms)) {
-                return Err(LimitError::Taken(limit.name().to_owned()));
-            }
-        }
-        let mut name = |terms: Terms| {
-            let identity = terms.limit().shared_identity();
-            named.entry(identity).or_insert_with(|| Arc::new(terms)).clone()
-        };
-        Ok(terms.map(|terms| terms.map(&mut name)))
+        terms.iter().flatten().try_for_each(|terms| check_name(&named, terms))?;
+        Ok(terms.map(|terms| terms.map(|terms| give_name(&mut named, terms))))
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.
@@ -366,4 +361,19 @@ impl<S: Store + ?Sized> fmt::Debug for Engine<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Engine").field("store", &&*self.store).finish()
     }
+}
+
+/// Refuses terms whose name others have with another policy.
+fn check_name(named: &Named, terms: &Terms) -> Result<(), LimitError> {
+    let limit = terms.limit();
+    match named.get(limit.identity()) {
+        Some(known) if !known.agree_with(terms) => Err(LimitError::Taken(limit.name().to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// The terms that have this name from now on: these, unless others have it already.
+fn give_name(named: &mut Named, terms: Terms) -> Arc<Terms> {
+    let identity = terms.limit().shared_identity();
+    named.entry(identity).or_insert_with(|| Arc::new(terms)).clone()
 }

@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::body::Body;
 use super::deciding::Deciding;
 use super::pass::Pass;
-use super::render::{self, Protocol};
+use super::render;
 use crate::refusal::Refusal;
 
 /// A request that waits for its decision, with the service that was ready for it.
@@ -79,9 +79,8 @@ where
                     let Some(asked) = waiting.take() else { continue };
                     let Waiting { deciding, mut ready, mut request } = *asked;
                     let settings = &deciding.settings;
-                    let protocol = Protocol::of(request.headers());
-                    let refuse =
-                        |refusal: &Refusal<'_>| render::response(settings, protocol, refusal);
+                    let asked = request.headers();
+                    let refuse = |refusal: &Refusal<'_>| render::response(settings, asked, refusal);
                     match settings.judge(case, answer, refuse) {
                         Ok(mut pass) => {
                             pass.enter(&mut request);

@@ -81,8 +81,11 @@ impl Limits {
     /// is never denied, so nobody would be refused whatever was settled before.
     fn cost_of(&self, rule: &Rule, head: &Head<'_>) -> u64 {
         let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
-        let settles = rule.settle.is_some() || self.settle.is_some();
-        if cost == 0 && settles && !counts_slots(rule.limiter.limit().policy()) { 1 } else { cost }
+        if cost == 0 && self.settles_by(rule) && !counts_slots(rule.limiter.limit().policy()) {
+            1
+        } else {
+            cost
+        }
     }
 
     pub(super) fn rule(&self, charged: &Charged) -> &Rule {
@@ -101,7 +104,11 @@ impl Limits {
 
     /// Whether the cost of any of these is corrected later.
     pub(super) fn settles(&self, charges: &[Charged]) -> bool {
-        self.settle.is_some() || charges.iter().any(|charged| self.rule(charged).settle.is_some())
+        charges.iter().any(|charged| self.settles_by(self.rule(charged)))
+    }
+
+    fn settles_by(&self, rule: &Rule) -> bool {
+        self.settle.is_some() || rule.settle.is_some()
     }
 
     /// The common case, and the shortest way: one charge, decided without a receipt, which nobody
@@ -110,7 +117,7 @@ impl Limits {
     pub(super) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
         let [one] = charges else { return None };
         let rule = self.rule(one);
-        if self.settle.is_some() || rule.settle.is_some() {
+        if self.settles_by(rule) {
             return None;
         }
         let terms = rule.limiter.snapshot();

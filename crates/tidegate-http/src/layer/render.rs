@@ -9,43 +9,21 @@ use super::body::Body;
 use super::settings::Settings;
 use crate::refusal::Refusal;
 
-/// How to say no.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// With a status and a problem document.
-    Http,
-    /// With trailers alone.
-    #[cfg(feature = "tonic")]
-    Grpc,
-}
-
-impl Protocol {
-    #[inline]
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        #[cfg(feature = "tonic")]
-        if crate::grpc::is_call(headers) {
-            return Self::Grpc;
-        }
-        let _ = headers;
-        Self::Http
-    }
-}
-
-/// The response to a request that is refused, of which the application is told.
+/// The response to a request with these headers that is refused, of which the application is told.
+/// Only now does it matter which protocol the request speaks.
 pub(super) fn response<B>(
     settings: &Settings,
-    protocol: Protocol,
+    asked: &HeaderMap,
     refusal: &Refusal<'_>,
 ) -> Response<Body<B>> {
     settings.tell_refused(refusal);
-    match protocol {
-        Protocol::Http => problem(settings, refusal),
-        #[cfg(feature = "tonic")]
-        Protocol::Grpc => {
-            let status = crate::grpc::status(refusal);
-            status.into_http::<bytes::Bytes>().map(|_| Body::nothing())
-        }
+    #[cfg(feature = "tonic")]
+    if crate::grpc::is_call(asked) {
+        let status = crate::grpc::status(refusal);
+        return status.into_http::<bytes::Bytes>().map(|_| Body::nothing());
     }
+    let _ = asked;
+    problem(settings, refusal)
 }
 
 /// A problem document that no cache may keep.

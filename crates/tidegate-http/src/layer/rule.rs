@@ -92,10 +92,7 @@ impl Rule {
 
     /// The key of a request; `None` if the limit does not apply to it.
     pub(super) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
-        match KeyText::of(&*self.key, head) {
-            Some(key) => Ok(Some(key)),
-            None => self.missing.stand_in(head),
-        }
+        self.missing.key(&*self.key, head)
     }
 }
 

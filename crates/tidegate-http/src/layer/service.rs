@@ -16,7 +16,7 @@ use super::decided::Decided;
 use super::deciding::Deciding;
 use super::future::{ResponseFuture, Waiting};
 use super::pass::Pass;
-use super::render::{self, Protocol};
+use super::render;
 use super::settings::{Shared, Step};
 use crate::head::Head;
 use crate::refusal::Refusal;
@@ -52,8 +52,7 @@ where
         let Some(settings) = choice.settings(&request) else {
             return ResponseFuture::serving(inner, request, None);
         };
-        let protocol = Protocol::of(request.headers());
-        let refuse = |refusal: &Refusal<'_>| render::response(settings, protocol, refusal);
+        let refuse = |refusal: &Refusal<'_>| render::response(settings, request.headers(), refusal);
         let mut case = Case::of(&request);
         let verdict = match settings.first_step(&Head::of(&request, &settings.clients), &mut case) {
             Step::Free if !settings.tells_handlers() => {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate::admission::{
-    Admission, Bill, Caller, InFlight, Mode, Reason, Rejection, Tier, Verdict,
+    Admission, Admit, Bill, Caller, InFlight, Mode, Reason, Rejection, Tier, Verdict,
 };
 use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, Store, StoreError};
 
@@ -91,8 +91,13 @@ impl Tiers {
 
     /// Who sends a request; or why it is refused without being asked about.
     pub(super) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
-        let organization = key(self.organization.as_ref(), &self.missing_organization, head)?;
-        let client = match key(self.client.as_ref(), &self.missing_client, head)? {
+        // A tier that nobody said a key for is not asked.
+        let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
+            Some(source) => missing.key(&**source, head),
+            None => Ok(None),
+        };
+        let organization = key(&self.organization, &self.missing_organization)?;
+        let client = match key(&self.client, &self.missing_client)? {
             Some(client) => Client::Known(client),
             None => head.peer().map_or(Client::Nobody, connection),
         };
@@ -104,20 +109,19 @@ impl Tiers {
 
     /// Decides if the store can do so without being waited for; else nothing has happened.
     pub(super) fn decide_now(&self, asking: &Asking) -> Option<Result<Said, StoreError>> {
-        let mut admit = self.admission.admit(asking.caller());
-        if self.settle.is_some() {
-            admit = admit.billed();
-        }
-        Some(admit.at_once()?.map(|verdict| self.said(verdict)))
+        let verdict = self.admit(asking).at_once()?;
+        Some(verdict.map(|verdict| self.said(verdict)))
     }
 
     /// Decides, waiting for the store.
     pub(super) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
-        let mut admit = self.admission.admit(asking.caller());
-        if self.settle.is_some() {
-            admit = admit.billed();
-        }
-        Ok(self.said(admit.await?))
+        Ok(self.said(self.admit(asking).await?))
+    }
+
+    /// What is asked: with a bill only if something is settled by it.
+    fn admit<'a>(&'a self, asking: &'a Asking) -> Admit<'a, dyn Store> {
+        let admit = self.admission.admit(asking.caller());
+        if self.settle.is_some() { admit.billed() } else { admit }
     }
 
     /// Settles now if the store can without being waited for; else nothing has happened.
@@ -192,19 +196,6 @@ impl Asking {
             Client::Connection(connection) => caller.connection(connection.as_str()),
             Client::Nobody => caller,
         }
-    }
-}
-
-/// The key of a request in a tier, or what stands in for it; `None` if the tier is not asked.
-fn key(
-    source: Option<&Arc<dyn KeySource>>,
-    missing: &Missing,
-    head: &Head<'_>,
-) -> Result<Option<KeyText>, Unkeyed> {
-    let Some(source) = source else { return Ok(None) };
-    match KeyText::of(&**source, head) {
-        Some(key) => Ok(Some(key)),
-        None => missing.stand_in(head),
     }
 }
 

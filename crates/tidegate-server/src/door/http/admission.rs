@@ -159,14 +159,11 @@ pub(super) fn pending(admission: &Admission<dyn Store>) -> Response {
 
 /// How long a number is good for. Not for long: if its sender dies, somebody is kept out by it.
 fn lifetime(value: &Value<'_>) -> Result<Duration, Rule> {
-    const BOUNDS: Rule = Rule::NotBetween { least: 0, most: LONGEST.as_secs() * 1_000 };
-    let millis = value.to_whole(0).map_err(|_| BOUNDS)?;
-    Some(Duration::from_millis(millis)).filter(|span| *span <= LONGEST).ok_or(BOUNDS)
+    value.to_whole_between(0, LONGEST.as_secs() * 1_000).map(Duration::from_millis)
 }
 
 /// The depth of a queue.
 fn depth(value: &Value<'_>) -> Result<u32, Rule> {
-    const BOUNDS: Rule = Rule::NotBetween { least: 0, most: u32::MAX as u64 };
-    let depth = value.to_whole(0).map_err(|_| BOUNDS)?;
-    u32::try_from(depth).map_err(|_| BOUNDS)
+    let depth = value.to_whole_between(0, u32::MAX.into())?;
+    Ok(u32::try_from(depth).unwrap_or(u32::MAX))
 }
