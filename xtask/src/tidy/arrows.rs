@@ -42,9 +42,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Tools and examples around the product; they may use anything of ours.
 const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "xtask"];
 
-/// What tests may use on top of the arrows: the testkit, and the in-process store as what another
-/// store is compared with.
-const FOR_TESTS: &[&str] = &["tidegate-testkit", "tidegate-memory"];
+/// What tests may use on top of the arrows: the testkit, the simulator of providers, and the stores
+/// that something is compared with or run on.
+const FOR_TESTS: &[&str] =
+    &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim"];
 
 /// An arrow between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,1 @@
+//! Adapters: a call goes out, an answer comes back.

@@ -1,0 +1,1 @@
+//! A circuit breaker: a provider that keeps failing is left alone for a while.

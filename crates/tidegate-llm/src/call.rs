@@ -1,0 +1,158 @@
+//! Calls: a chat, and how it is to be made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::pacer::Priority;
+
+use crate::chat::Chat;
+use crate::scope::Endpoint;
+
+/// Whether an answer is wanted piece by piece.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// All at once.
+    #[default]
+    Whole,
+    /// As it comes.
+    Stream,
+}
+
+/// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_llm::{Call, Chat};
+/// let call = Call::new(Chat::user("hello")).streamed().tenant("team-a").max_wait(Duration::from_secs(5));
+/// # let _ = call;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Call {
+    chat: Arc<Chat>,
+    mode: Mode,
+    /// How it waits.
+    terms: Terms,
+}
+
+/// How a call waits for its turn.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Terms {
+    /// Whose call it is; tenants take turns.
+    pub tenant: Option<Arc<str>>,
+    /// Its class.
+    pub priority: Priority,
+    /// The longest wait for a permit; as long as it takes if unset.
+    pub max_wait: Option<Duration>,
+    /// How long the call may take with all its attempts; the retry module's limit if unset.
+    pub deadline: Option<Duration>,
+    /// What it uses of the provider's API.
+    pub endpoint: Endpoint,
+}
+
+impl Call {
+    /// A call that is answered all at once.
+    #[must_use]
+    pub fn new(chat: impl Into<Arc<Chat>>) -> Self {
+        Self { chat: chat.into(), mode: Mode::Whole, terms: Terms::default() }
+    }
+
+    /// With an answer that comes piece by piece.
+    #[must_use]
+    pub const fn streamed(mut self) -> Self {
+        self.mode = Mode::Stream;
+        self
+    }
+
+    /// On behalf of a tenant: tenants take turns. Default: one tenant for all.
+    #[must_use]
+    pub fn tenant(mut self, name: &str) -> Self {
+        self.terms.tenant = Some(name.into());
+        self
+    }
+
+    /// In a class. Default: [`Priority::Normal`].
+    #[must_use]
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.terms.priority = priority;
+        self
+    }
+
+    /// Waits at most that long for a permit; a longer wait is refused at once, and a fallback gets
+    /// its chance. Default: as long as it takes.
+    #[must_use]
+    pub const fn max_wait(mut self, span: Duration) -> Self {
+        self.terms.max_wait = Some(span);
+        self
+    }
+
+    /// May take that long with all its attempts and waits. Default: as the retry module says.
+    #[must_use]
+    pub const fn deadline(mut self, span: Duration) -> Self {
+        self.terms.deadline = Some(span);
+        self
+    }
+
+    /// Uses another endpoint of the provider than `chat`, with limits of its own if there are.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.terms.endpoint = endpoint;
+        self
+    }
+
+    /// What is asked.
+    #[must_use]
+    pub fn chat(&self) -> &Chat {
+        &self.chat
+    }
+
+    /// How it is to be answered.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl From<Chat> for Call {
+    fn from(chat: Chat) -> Self {
+        Self::new(chat)
+    }
+}
+
+/// What the modules need to know of a call, whatever it is made of.
+pub trait Outgoing {
+    /// How it waits.
+    fn terms(&self) -> &Terms;
+
+    /// The same, to be changed: a retry shortens what is left of a deadline.
+    fn terms_mut(&mut self) -> &mut Terms;
+
+    /// The model, if it is not the one that the module was made for.
+    fn model(&self) -> Option<&str> {
+        None
+    }
+
+    /// Input tokens by count or by guess, before anything that was learned.
+    fn input_tokens(&self) -> u64;
+
+    /// The most output tokens, if the call says so.
+    fn max_output(&self) -> Option<u64>;
+}
+
+impl Outgoing for Call {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn terms_mut(&mut self) -> &mut Terms {
+        &mut self.terms
+    }
+
+    fn input_tokens(&self) -> u64 {
+        crate::tokens::count_chat(&self.chat)
+    }
+
+    fn max_output(&self) -> Option<u64> {
+        self.chat.max_tokens
+    }
+}

@@ -1,0 +1,6 @@
+//! Codecs: requests into the words of a provider, and its answers out of them. Sans I/O.
+
+pub mod classify;
+mod delay;
+mod failure;
+mod limits;

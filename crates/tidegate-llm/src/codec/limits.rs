@@ -1,0 +1,1 @@
+//! Limits as providers tell them in header fields.

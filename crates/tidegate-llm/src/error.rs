@@ -1,0 +1,197 @@
+//! Why a call has no answer, or not the end of one.
+
+use std::error::Error;
+use std::fmt;
+use std::time::Duration;
+
+use http::StatusCode;
+use tidegate::pacer::AcquireError;
+
+use crate::class::Class;
+use crate::provider::Provider;
+use crate::told::Told;
+
+/// Any error below.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// An error that a provider answered with, as a status or in the middle of a stream.
+///
+/// Its `Display` has no text of the provider's, since that may quote the request.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// Who answered.
+    pub provider: Provider,
+    /// What helps.
+    pub class: Class,
+    /// The status of the answer: 200 if it failed in the middle.
+    pub status: StatusCode,
+    /// The type or the code of the error, as the provider calls it.
+    pub kind: Option<String>,
+    /// What the provider says about it. It may quote the request: not for logs.
+    pub message: Option<String>,
+    /// What the provider calls this request, for its support.
+    pub request_id: Option<String>,
+    /// What was told about limits.
+    pub told: Told,
+}
+
+impl Failure {
+    /// A failure of which nothing but the status is known.
+    #[must_use]
+    pub fn new(provider: Provider, class: Class, status: StatusCode) -> Self {
+        let told = Told::nothing();
+        Self { provider, class, status, kind: None, message: None, request_id: None, told }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let provider = &self.provider;
+        if self.status.is_success() {
+            write!(f, "{provider} broke off its answer")?;
+        } else {
+            write!(f, "{provider} answered {}", self.status.as_u16())?;
+        }
+        if let Some(kind) = &self.kind {
+            write!(f, " {kind}")?;
+        }
+        if let Some(id) = &self.request_id {
+            write!(f, " (request id {id})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for Failure {}
+
+/// How a connection failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Broken {
+    /// There was none to begin with.
+    NotConnected,
+    /// Nothing came for too long.
+    TimedOut,
+    /// It ended in the middle.
+    Cut,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotConnected => "cannot be reached",
+            Self::TimedOut => "did not answer in time",
+            Self::Cut => "broke the connection",
+        })
+    }
+}
+
+/// Why a call has no answer, or not the end of one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The provider answered with an error.
+    #[error("{0}")]
+    Provider(#[from] Box<Failure>),
+    /// The connection failed.
+    #[error("{provider} {broken}")]
+    Connection {
+        /// Who was called.
+        provider: Provider,
+        /// How it failed.
+        broken: Broken,
+        /// What was seen below.
+        #[source]
+        source: Option<BoxError>,
+    },
+    /// What the provider sent is not what it should be.
+    #[error("{provider} sent what cannot be read")]
+    Unreadable {
+        /// Who was called.
+        provider: Provider,
+        /// What is wrong with it.
+        #[source]
+        source: BoxError,
+    },
+    /// There is no permit for the call: the wait would be too long, or the queue is full. Nothing
+    /// was sent.
+    #[error("no call to {provider} now")]
+    NoPermit {
+        /// Who was to be called.
+        provider: Provider,
+        /// Why there is none.
+        #[source]
+        source: AcquireError,
+    },
+    /// The provider has failed so often that it is left alone for a while. Nothing was sent.
+    #[error("{provider} is left alone for {}s more", after.as_secs_f64().ceil())]
+    Open {
+        /// Who was to be called.
+        provider: Provider,
+        /// For how long.
+        after: Duration,
+    },
+    /// The request cannot be put into the provider's words. Nothing was sent.
+    #[error("the request cannot be made to {provider}")]
+    Request {
+        /// Who was to be called.
+        provider: Provider,
+        /// What is wrong with it.
+        #[source]
+        source: BoxError,
+    },
+    /// All attempts failed.
+    #[error("{attempts} attempts failed")]
+    Exhausted {
+        /// How many there were.
+        attempts: u32,
+        /// Why the last one failed.
+        #[source]
+        last: Box<CallError>,
+    },
+}
+
+impl CallError {
+    /// What helps. An error of ours is classed as what it comes to.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Provider(failure) => failure.class,
+            Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
+            Self::NoPermit { source, .. } => {
+                Class::RateLimited { after: source.retry_after(), dimension: None }
+            }
+            Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
+            Self::Request { .. } => Class::BadRequest,
+            Self::Exhausted { last, .. } => last.class(),
+        }
+    }
+
+    /// When to come back, if that is known.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.class().after()
+    }
+
+    /// What the provider answered, if it did.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Provider(failure) => Some(failure),
+            Self::Exhausted { last, .. } => last.failure(),
+            _ => None,
+        }
+    }
+
+    /// Whether a request was sent at all.
+    #[must_use]
+    pub fn was_sent(&self) -> bool {
+        match self {
+            Self::Provider(_) | Self::Unreadable { .. } => true,
+            Self::Connection { broken, .. } => *broken != Broken::NotConnected,
+            Self::NoPermit { .. } | Self::Open { .. } | Self::Request { .. } => false,
+            Self::Exhausted { last, .. } => last.was_sent(),
+        }
+    }
+}

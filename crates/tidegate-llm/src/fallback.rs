@@ -1,0 +1,1 @@
+//! Turning to the next provider.

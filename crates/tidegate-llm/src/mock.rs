@@ -1,0 +1,1 @@
+//! A provider that is none, for tests of programs.

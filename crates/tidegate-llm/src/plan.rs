@@ -1,0 +1,1 @@
+//! Constraints, and where they come from.

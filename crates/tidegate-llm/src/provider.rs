@@ -1,0 +1,98 @@
+//! Providers by name, and credentials by hash.
+//!
+//! A name is kept in lower case, so that `OpenAI` and `openai` are one provider with one bucket. A
+//! credential is told apart from others by its hash; its text never leaves it by accident.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+/// The name of a provider, in lower case.
+///
+/// ```
+/// use tidegate_llm::Provider;
+/// assert_eq!(Provider::new("OpenAI"), Provider::new("openai"));
+/// assert_eq!(Provider::new(" Groq ").as_str(), "groq");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Provider(Arc<str>);
+
+impl Provider {
+    /// A provider by its name; case and space around it do not matter.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.trim().to_lowercase().into())
+    }
+
+    /// The name, in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for Provider {
+    fn from(name: &str) -> Self {
+        Self::new(name)
+    }
+}
+
+/// A key to a provider. Neither `Debug` nor `Display` shows it; [`id`](Self::id) is its hash.
+///
+/// ```
+/// use tidegate_llm::Credential;
+/// let key = Credential::new("sk-secret");
+/// assert!(!format!("{key:?}").contains("secret"));
+/// assert_eq!(key.id(), Credential::new("sk-secret").id());
+/// assert_ne!(key.id(), Credential::new("sk-other").id());
+/// assert_eq!(Credential::none().id(), "default");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credential {
+    secret: Option<Arc<str>>,
+    id: Arc<str>,
+}
+
+/// How much of the hash names a credential: 64 bits.
+const ID_BYTES: usize = 8;
+
+impl Credential {
+    /// A key, as the provider gave it.
+    #[must_use]
+    pub fn new(secret: &str) -> Self {
+        let hash = Sha256::digest(secret.as_bytes());
+        let id: String = hash.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
+        Self { secret: Some(secret.into()), id: id.into() }
+    }
+
+    /// No key: for providers that want none, and for those whose only key is somebody else's.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { secret: None, id: "default".into() }
+    }
+
+    /// What tells it apart from other keys of the provider, and says nothing about it.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The key itself, to be sent to its provider and nowhere else.
+    #[must_use]
+    pub fn reveal(&self) -> Option<&str> {
+        self.secret.as_deref()
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Credential").field(&self.id).finish()
+    }
+}

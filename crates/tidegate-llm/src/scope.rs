@@ -1,0 +1,118 @@
+//! Scopes: whose limit it is.
+//!
+//! A provider counts by account, and most by model and endpoint too. A scope names the parts that
+//! share one limit; a part that is not given means all of its kind.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::provider::{Credential, Provider};
+
+/// What of a provider's API a call uses. Providers count some of them apart, and a program may
+/// give each limits of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoint(Arc<str>);
+
+impl Endpoint {
+    /// An endpoint by its name, which is the program's own: `chat`, `embeddings`, `translation`.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self(name.trim().to_lowercase().into())
+    }
+
+    /// The name, in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Endpoint {
+    /// `chat`.
+    fn default() -> Self {
+        Self("chat".into())
+    }
+}
+
+/// Those who share a limit: a provider, one of its credentials, and perhaps a model and an
+/// endpoint. Its `Display` names a bucket, and shows no secret.
+///
+/// ```
+/// use tidegate_llm::{Credential, Scope};
+/// let scope = Scope::new("openai", &Credential::none()).model("GPT-4o");
+/// assert_eq!(scope.to_string(), "openai/default/gpt-4o");
+/// assert!(scope.without_model() == Scope::new("OpenAI", &Credential::none()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope {
+    provider: Provider,
+    credential: Arc<str>,
+    model: Option<Arc<str>>,
+    endpoint: Option<Endpoint>,
+}
+
+impl Scope {
+    /// Everything that is done with one credential at one provider.
+    #[must_use]
+    pub fn new(provider: impl Into<Provider>, credential: &Credential) -> Self {
+        let credential = credential.id().into();
+        Self { provider: provider.into(), credential, model: None, endpoint: None }
+    }
+
+    /// One model of it; case does not matter.
+    #[must_use]
+    pub fn model(mut self, model: &str) -> Self {
+        self.model = Some(model.to_lowercase().into());
+        self
+    }
+
+    /// One endpoint of it.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.endpoint = Some(endpoint);
+        self
+    }
+
+    /// The same for all models.
+    #[must_use]
+    pub fn without_model(&self) -> Self {
+        Self { model: None, ..self.clone() }
+    }
+
+    /// The provider.
+    #[must_use]
+    pub const fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    /// The hash of the credential.
+    #[must_use]
+    pub fn credential_id(&self) -> &str {
+        &self.credential
+    }
+
+    /// The model, if the limit is of one.
+    #[must_use]
+    pub fn model_name(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// The endpoint, if the limit is of one.
+    #[must_use]
+    pub const fn endpoint_of(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.credential)?;
+        if let Some(model) = &self.model {
+            write!(f, "/{model}")?;
+        }
+        if let Some(endpoint) = &self.endpoint {
+            write!(f, "#{}", endpoint.as_str())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Adapters against the simulator, in every dialect.

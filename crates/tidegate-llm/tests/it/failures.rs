@@ -1,0 +1,1 @@
+//! Errors of providers, read and classed.

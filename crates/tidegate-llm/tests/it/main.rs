@@ -1,0 +1,6 @@
+//! The outbound stack, against the simulator of providers and against scripts.
+
+mod adapter;
+mod failures;
+mod planning;
+mod trying;
