@@ -30,6 +30,7 @@ mod provider;
 pub mod rate_limit;
 pub mod retry;
 mod scope;
+pub mod settings;
 mod tokens;
 mod told;
 mod usage;

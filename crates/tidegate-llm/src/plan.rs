@@ -1,1 +1,120 @@
 //! Constraints, and where they come from.
+//!
+//! A [`Constraint`] says what a provider allows. A [`Planner`] finds the one for a call: what the
+//! user wrote wins over what the provider's [`Capability`] knows, over a [`TierTable`], over a
+//! default. The [`Plan`] carries it together with its [`Source`], so that nobody has to guess why
+//! a call was slow. [`infer`](Inference) and [`key`](KeyExtractor) name what shares a limit.
+//!
+//! Nothing here waits, counts or sends; numbers of providers that have no dated public source are
+//! not shipped.
+
+mod constraint;
+mod fault;
+mod infer;
+mod key;
+mod planner;
+mod raw;
+mod tier;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use constraint::{Constraint, Daily};
+pub(crate) use fault::{Checks, burst, rate};
+pub use fault::{Fault, Invalid, Rule};
+pub use infer::{Inference, UNKNOWN_PROVIDER};
+pub use key::{ByEndpoint, ByModel, ByUser, KeyContext, KeyExtractor};
+pub use planner::{Capability, DEFAULT_MODEL, PlanRequest, Planner};
+pub use raw::RawConstraint;
+pub use tier::{Tier, TierRow, TierTable, TierTableError};
+
+/// Where a constraint comes from, the strongest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum Source {
+    /// The user wrote it.
+    Override,
+    /// The provider's capability knew it.
+    Capability,
+    /// It stands in the table of tiers.
+    Tier,
+    /// Nobody knew anything.
+    #[default]
+    Default,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Override => "override",
+            Self::Capability => "capability",
+            Self::Tier => "tier",
+            Self::Default => "default",
+        })
+    }
+}
+
+/// Tokens that a call may take, as guessed before it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct TokenEstimate {
+    /// Surely no fewer.
+    pub min_tokens: u64,
+    /// So many, most likely.
+    pub expected_tokens: u64,
+    /// Surely no more.
+    pub max_tokens: u64,
+}
+
+/// What a call is to keep to. Printed or serialised, it shows its constraint.
+///
+/// ```
+/// use tidegate_llm::plan::{Plan, PlanRequest, Planner};
+/// assert_eq!(Plan::default().constraint, None);
+/// let plan = Planner::default().plan(&PlanRequest::new().model("gpt-4o"))?;
+/// assert_eq!(plan.to_string(), "requests_per_minute=60 burst=1 (default)");
+/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What it keeps to; nothing if unset.
+    pub constraint: Option<Constraint>,
+    /// Where that comes from.
+    pub source: Source,
+    /// How many tokens it may take, if somebody has guessed.
+    pub estimate: Option<TokenEstimate>,
+}
+
+impl Plan {
+    /// A plan with a constraint.
+    #[must_use]
+    pub const fn constrained(constraint: Constraint, source: Source) -> Self {
+        Self { constraint: Some(constraint), source, estimate: None }
+    }
+
+    /// The same with a guess of tokens.
+    #[must_use]
+    pub const fn with_estimate(mut self, estimate: TokenEstimate) -> Self {
+        self.estimate = Some(estimate);
+        self
+    }
+
+    /// How many tokens are reserved before the call: the most it may take where tokens of a minute
+    /// are limited, else none.
+    #[must_use]
+    pub fn reserved_tokens(&self) -> u64 {
+        let limited = self.constraint.as_ref().and_then(Constraint::tokens_per_minute).is_some();
+        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.max_tokens)
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.constraint {
+            Some(constraint) => write!(f, "{constraint} ({})", self.source),
+            None => f.write_str("no constraint"),
+        }
+    }
+}

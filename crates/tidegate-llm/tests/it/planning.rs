@@ -1,1 +1,7 @@
-//! Constraints and planners.
+//! Constraints, plans and settings, as a program sees them.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod constraints;
+mod keys;
+mod planner;
+mod settings;

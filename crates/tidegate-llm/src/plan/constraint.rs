@@ -1,0 +1,332 @@
+//! Constraints: what a provider allows, valid by construction and immutable afterwards.
+//!
+//! All rates are of a minute, as providers write them; the exact [`Rate`] is made here, so that
+//! nobody divides by sixty. A constraint decides nothing: it is what limits are made of.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use tidegate::{Decimal, Every, Rate, Schedule};
+
+use super::fault::{Checks, Invalid, Rule, burst, rate, whole};
+use super::raw::RawConstraint;
+use crate::told::Dimension;
+
+/// What a provider allows: requests, tokens, requests of a day, an interval, a burst, a
+/// concurrency. Every part may be left out.
+///
+/// ```
+/// use tidegate_llm::plan::{Constraint, RawConstraint};
+/// let constraint = Constraint::try_new(&RawConstraint {
+///     requests_per_minute: Some(600),
+///     tokens_per_minute: Some(90_000),
+///     burst_factor: Some(1.5),
+///     ..RawConstraint::default()
+/// })?;
+/// assert_eq!(constraint.burst(), 15);
+/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "RawConstraint", into = "RawConstraint")]
+pub struct Constraint {
+    requests: Option<NonZeroU32>,
+    tokens: Option<NonZeroU32>,
+    input_tokens: Option<NonZeroU32>,
+    output_tokens: Option<NonZeroU32>,
+    daily: Option<Daily>,
+    min_interval: Duration,
+    burst_factor: f64,
+    burst_capacity: Option<NonZeroU32>,
+    concurrency: Option<NonZeroU32>,
+}
+
+/// Requests of a calendar day, and where that day begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daily {
+    requests: NonZeroU32,
+    zone: String,
+    schedule: Schedule,
+}
+
+impl Daily {
+    /// How many.
+    #[must_use]
+    pub const fn requests(&self) -> NonZeroU32 {
+        self.requests
+    }
+
+    /// The time zone, as its database spells it.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// The windows.
+    #[must_use]
+    pub const fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+}
+
+/// The longest interval and the largest factor: a day's worth of either.
+const DAY_SECS: u32 = 86_400;
+const DAY_MILLIS: u32 = DAY_SECS * 1_000;
+
+impl Constraint {
+    /// So many requests a minute, one after the other, and nothing else.
+    #[must_use]
+    pub const fn per_minute(requests: NonZeroU32) -> Self {
+        Self {
+            requests: Some(requests),
+            tokens: None,
+            input_tokens: None,
+            output_tokens: None,
+            daily: None,
+            min_interval: Duration::ZERO,
+            burst_factor: 1.0,
+            burst_capacity: None,
+            concurrency: None,
+        }
+    }
+
+    /// The same, with so many requests that may leave at once.
+    pub(crate) const fn with_burst(mut self, requests: NonZeroU32) -> Self {
+        self.burst_capacity = Some(requests);
+        self
+    }
+
+    /// The constraint of these numbers, if every one of them can be used.
+    ///
+    /// # Errors
+    /// With everything that is wrong, by field, value and rule.
+    pub fn try_new(raw: &RawConstraint) -> Result<Self, Invalid> {
+        let mut checks = Checks::default();
+        let mut amount = |field, given| checks.optional(field, given, |given| rate(*given));
+        let constraint = Self {
+            requests: amount("requests_per_minute", raw.requests_per_minute),
+            tokens: amount("tokens_per_minute", raw.tokens_per_minute),
+            input_tokens: amount("input_tokens_per_minute", raw.input_tokens_per_minute),
+            output_tokens: amount("output_tokens_per_minute", raw.output_tokens_per_minute),
+            daily: daily(raw, &mut checks),
+            min_interval: checks
+                .optional("min_interval_ms", raw.min_interval_ms, |given| interval(*given))
+                .unwrap_or_default(),
+            burst_factor: checks
+                .optional("burst_factor", raw.burst_factor, |given| factor(*given))
+                .unwrap_or(1.0),
+            burst_capacity: checks
+                .optional("burst_capacity", raw.burst_capacity, |given| burst(*given)),
+            concurrency: checks.optional(
+                "max_concurrent_requests",
+                raw.max_concurrent_requests,
+                |given| whole(*given, Rule::AtLeast(1), u32::MAX),
+            ),
+        };
+        let parts = raw.input_tokens_per_minute.or(raw.output_tokens_per_minute);
+        if let (Some(total), Some(_)) = (raw.tokens_per_minute, parts) {
+            checks.refuse("tokens_per_minute", &total, Rule::TotalOrParts);
+        }
+        checks.finish(constraint)
+    }
+
+    /// As [`try_new`](Self::try_new), but a number that is too small is replaced, with a warning
+    /// logged for each: no requests become one a minute (or a day), no tokens become no limit on
+    /// tokens, a factor below 1.0 becomes 1.0, and so on.
+    ///
+    /// # Errors
+    /// When something is wrong that no number can stand in for, such as a factor that is not one,
+    /// or a total of tokens beside its parts. Then nothing is logged.
+    pub fn clamped(raw: &RawConstraint) -> Result<Self, Invalid> {
+        let (raw, clamps) = raw.clamped();
+        let constraint = Self::try_new(&raw)?;
+        for clamp in clamps {
+            tracing::warn!("{clamp}");
+        }
+        Ok(constraint)
+    }
+
+    /// Requests of a minute.
+    #[must_use]
+    pub const fn requests_per_minute(&self) -> Option<NonZeroU32> {
+        self.requests
+    }
+
+    /// Tokens of a minute, input and output together.
+    #[must_use]
+    pub const fn tokens_per_minute(&self) -> Option<NonZeroU32> {
+        self.tokens
+    }
+
+    /// Input tokens of a minute, where they are counted apart.
+    #[must_use]
+    pub const fn input_tokens_per_minute(&self) -> Option<NonZeroU32> {
+        self.input_tokens
+    }
+
+    /// Output tokens of a minute, where they are counted apart.
+    #[must_use]
+    pub const fn output_tokens_per_minute(&self) -> Option<NonZeroU32> {
+        self.output_tokens
+    }
+
+    /// Requests of a calendar day.
+    #[must_use]
+    pub const fn requests_per_day(&self) -> Option<&Daily> {
+        self.daily.as_ref()
+    }
+
+    /// From the start of one request to that of the next, at least; zero if nothing is asked.
+    #[must_use]
+    pub const fn min_interval(&self) -> Duration {
+        self.min_interval
+    }
+
+    /// How many seconds' worth of requests may leave at once. It never changes the rate.
+    #[must_use]
+    pub const fn burst_factor(&self) -> f64 {
+        self.burst_factor
+    }
+
+    /// How many requests may leave at once, if that was given as a number.
+    #[must_use]
+    pub const fn burst_capacity(&self) -> Option<NonZeroU32> {
+        self.burst_capacity
+    }
+
+    /// Requests under way at once.
+    #[must_use]
+    pub const fn concurrency(&self) -> Option<NonZeroU32> {
+        self.concurrency
+    }
+
+    /// The exact rate of a dimension that is counted by the minute, if it is limited. Requests of
+    /// a day have none: they come back all at once, at the end of the day.
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use tidegate_llm::{Dimension, plan::Constraint};
+    /// let constraint = Constraint::per_minute(NonZeroU32::new(60).unwrap());
+    /// assert_eq!(constraint.rate(Dimension::Requests), "1/s".parse().ok());
+    /// assert_eq!(constraint.rate(Dimension::Tokens), None);
+    /// ```
+    #[must_use]
+    pub fn rate(&self, dimension: Dimension) -> Option<Rate> {
+        let per_minute = match dimension {
+            Dimension::Requests => self.requests,
+            Dimension::Tokens => self.tokens,
+            Dimension::InputTokens => self.input_tokens,
+            Dimension::OutputTokens => self.output_tokens,
+            Dimension::RequestsPerDay => None,
+        };
+        Rate::per_minute(per_minute?.get().into()).ok()
+    }
+
+    /// How many requests may leave at once: the capacity if one is set; else one at a factor of
+    /// 1.0, and as many seconds' worth as a larger factor says, at least one.
+    #[must_use]
+    pub fn burst(&self) -> u64 {
+        match self.burst_capacity {
+            Some(capacity) => capacity.get().into(),
+            None => self.seconds_worth().unwrap_or(1).max(1),
+        }
+    }
+
+    /// Whole requests of so many seconds as the factor says, by the decimal that it was written as.
+    fn seconds_worth(&self) -> Option<u64> {
+        if self.burst_factor <= 1.0 {
+            return None;
+        }
+        let factor = Decimal::try_from(self.burst_factor).ok()?;
+        let requests = factor.mantissa() * u128::from(self.requests?.get());
+        u64::try_from(requests / (factor.denominator() * 60)).ok()
+    }
+}
+
+/// The quota of a day; a zone without one is refused.
+fn daily(raw: &RawConstraint, checks: &mut Checks) -> Option<Daily> {
+    let requests = checks.optional("requests_per_day", raw.requests_per_day, |given| rate(*given));
+    let given = raw.requests_per_day_zone.as_deref();
+    let zone = checks.check("requests_per_day_zone", given.unwrap_or("UTC"), |name| zone(name));
+    if let (None, Some(given)) = (raw.requests_per_day, given) {
+        checks.refuse("requests_per_day_zone", &given, Rule::NoDay);
+    }
+    let ((zone, schedule), requests) = (zone?, requests?);
+    Some(Daily { requests, zone, schedule })
+}
+
+/// A zone that there is, and its days. `Etc/Unknown` is found, but is not a zone.
+fn zone(name: &str) -> Result<(String, Schedule), Rule> {
+    let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
+    let spelled = zone.iana_name().ok_or(Rule::Zone)?;
+    let schedule = Schedule::new(Every::Day, spelled).map_err(|_| Rule::Zone)?;
+    Ok((spelled.to_owned(), schedule))
+}
+
+fn interval(millis: i64) -> Result<Duration, Rule> {
+    let millis = u64::try_from(millis).map_err(|_| Rule::AtLeast(0))?;
+    if millis > DAY_MILLIS.into() {
+        return Err(Rule::AtMost(DAY_MILLIS));
+    }
+    Ok(Duration::from_millis(millis))
+}
+
+fn factor(given: f64) -> Result<f64, Rule> {
+    // Whatever is not a number is in no range.
+    let fits = (1.0..=f64::from(DAY_SECS)).contains(&given);
+    fits.then_some(given).ok_or(Rule::Factor(DAY_SECS))
+}
+
+impl TryFrom<RawConstraint> for Constraint {
+    type Error = Invalid;
+
+    fn try_from(raw: RawConstraint) -> Result<Self, Invalid> {
+        Self::try_new(&raw)
+    }
+}
+
+impl From<Constraint> for RawConstraint {
+    /// The numbers; those that are defaults are written out.
+    fn from(constraint: Constraint) -> Self {
+        let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
+        let millis = i64::try_from(constraint.min_interval.as_millis());
+        Self {
+            requests_per_minute: number(constraint.requests),
+            tokens_per_minute: number(constraint.tokens),
+            input_tokens_per_minute: number(constraint.input_tokens),
+            output_tokens_per_minute: number(constraint.output_tokens),
+            requests_per_day: number(constraint.daily.as_ref().map(Daily::requests)),
+            requests_per_day_zone: constraint.daily.map(|daily| daily.zone),
+            min_interval_ms: Some(millis.unwrap_or(i64::MAX)),
+            burst_factor: Some(constraint.burst_factor),
+            burst_capacity: number(constraint.burst_capacity),
+            max_concurrent_requests: number(constraint.concurrency),
+        }
+    }
+}
+
+impl fmt::Display for Constraint {
+    /// The limits that there are, as `requests_per_minute=60 burst=1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let daily = self.daily.as_ref().map(Daily::requests);
+        let limits = [
+            ("requests_per_minute", self.requests),
+            ("tokens_per_minute", self.tokens),
+            ("input_tokens_per_minute", self.input_tokens),
+            ("output_tokens_per_minute", self.output_tokens),
+            ("requests_per_day", daily),
+            ("max_concurrent_requests", self.concurrency),
+        ];
+        for (name, limit) in limits {
+            if let Some(limit) = limit {
+                write!(f, "{name}={limit} ")?;
+            }
+        }
+        if !self.min_interval.is_zero() {
+            write!(f, "min_interval_ms={} ", self.min_interval.as_millis())?;
+        }
+        write!(f, "burst={}", self.burst())
+    }
+}

@@ -1,0 +1,124 @@
+//! Keys: who shares a limit, as a list of texts.
+//!
+//! The lists become [`KeyBuf`]s, in which different lists never meet whatever stands in them.
+
+use std::fmt;
+
+use tidegate::KeyBuf;
+
+use super::infer::Inference;
+use super::planner::DEFAULT_MODEL;
+use super::tier::Tier;
+use crate::provider::Provider;
+use crate::scope::Endpoint;
+
+/// What is known of a call when its key is made. All of it is as the program gave it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyContext<'a> {
+    /// The provider, if it was named.
+    pub provider: Option<&'a str>,
+    /// The model, if it was named.
+    pub model: Option<&'a str>,
+    /// The tier, if it was named.
+    pub tier: Option<&'a str>,
+    /// On whose behalf.
+    pub user: Option<&'a str>,
+    /// What it uses of the provider's API; `chat` if unset.
+    pub endpoint: Option<&'a Endpoint>,
+}
+
+impl<'a> KeyContext<'a> {
+    fn model(&self) -> &'a str {
+        self.model.unwrap_or(DEFAULT_MODEL)
+    }
+
+    fn provider(&self, inference: &Inference) -> Provider {
+        inference.named_or_inferred(self.provider, self.model())
+    }
+}
+
+/// Makes the key of a call. Any function from a context to texts is one.
+///
+/// ```
+/// use tidegate_llm::plan::{ByUser, KeyContext, KeyExtractor};
+/// let context = KeyContext { user: Some("ann"), tier: Some("tier_2"), ..KeyContext::default() };
+/// assert_eq!(ByUser.parts(&context), ["user", "ann"]);
+/// let by_tier = |context: &KeyContext<'_>| vec![context.tier.unwrap_or("none").to_owned()];
+/// assert_eq!(by_tier.key(&context).as_key().name(), "tier_2");
+/// ```
+pub trait KeyExtractor: Send + Sync {
+    /// The parts of the key.
+    fn parts(&self, context: &KeyContext<'_>) -> Vec<String>;
+
+    /// The parts as a key.
+    fn key(&self, context: &KeyContext<'_>) -> KeyBuf {
+        KeyBuf::from_parts(self.parts(context).iter().map(String::as_str))
+    }
+}
+
+impl<F: Fn(&KeyContext<'_>) -> Vec<String> + Send + Sync> KeyExtractor for F {
+    fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
+        self(context)
+    }
+}
+
+impl fmt::Debug for dyn KeyExtractor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyExtractor")
+    }
+}
+
+/// By provider, model and tier, in lower case: the default. A provider that was not named is
+/// inferred; a tier that was not named is `unknown`, since a bucket must not be shared on a guess.
+#[derive(Clone, Debug, Default)]
+pub struct ByModel {
+    inference: Inference,
+}
+
+impl ByModel {
+    /// With a table of one's own.
+    #[must_use]
+    pub const fn new(inference: Inference) -> Self {
+        Self { inference }
+    }
+}
+
+impl KeyExtractor for ByModel {
+    fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
+        let provider = context.provider(&self.inference);
+        let tier = Tier::new(context.tier.unwrap_or("unknown"));
+        vec![provider.to_string(), context.model().to_lowercase(), tier.to_string()]
+    }
+}
+
+/// By user: `user` and the name, which is `default` if there is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByUser;
+
+impl KeyExtractor for ByUser {
+    fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
+        vec!["user".to_owned(), context.user.unwrap_or("default").to_owned()]
+    }
+}
+
+/// By provider and endpoint, for limits that each use of an API has for itself.
+#[derive(Clone, Debug, Default)]
+pub struct ByEndpoint {
+    inference: Inference,
+}
+
+impl ByEndpoint {
+    /// With a table of one's own.
+    #[must_use]
+    pub const fn new(inference: Inference) -> Self {
+        Self { inference }
+    }
+}
+
+impl KeyExtractor for ByEndpoint {
+    fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
+        let provider = context.provider(&self.inference);
+        let endpoint = context.endpoint.cloned().unwrap_or_default();
+        vec![provider.to_string(), endpoint.as_str().to_owned()]
+    }
+}

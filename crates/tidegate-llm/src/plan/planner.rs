@@ -1,0 +1,193 @@
+//! The planner: finds the constraint of a call, and says where it comes from.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use serde::{Deserialize, Serialize};
+
+use super::constraint::Constraint;
+use super::fault::Invalid;
+use super::infer::Inference;
+use super::raw::RawConstraint;
+use super::tier::{Tier, TierTable};
+use super::{Plan, Source};
+use crate::dialect::Dialect;
+use crate::provider::Provider;
+
+/// The model of a request that names none.
+pub const DEFAULT_MODEL: &str = "gemini-2.0-flash";
+
+/// Requests of a minute where nobody knows better, and where `rate_limits` leaves them out.
+const DEFAULT_REQUESTS: u32 = 60;
+
+/// The same at Gemini, whose free tier is small.
+const DEFAULT_GEMINI_REQUESTS: u32 = 10;
+
+/// What a provider knows of its own limits.
+///
+/// A function of model and tier is one; `None` says that no limit is known, and the next source
+/// is asked.
+pub trait Capability: Send + Sync {
+    /// The limits of a model in a tier.
+    fn constraint(&self, model: &str, tier: &Tier) -> Option<Constraint>;
+}
+
+impl<F: Fn(&str, &Tier) -> Option<Constraint> + Send + Sync> Capability for F {
+    fn constraint(&self, model: &str, tier: &Tier) -> Option<Constraint> {
+        self(model, tier)
+    }
+}
+
+/// What a plan is asked for: the part of a configuration that speaks of one provider.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use tidegate_llm::plan::PlanRequest;
+/// let text = r#"{ "gemini": { "tier": "tier_2", "rate_limits": { "requests_per_minute": 1000 } } }"#;
+/// let mut providers: HashMap<String, PlanRequest> = serde_json::from_str(text)?;
+/// let request = providers.remove("gemini").unwrap_or_default().provider("gemini");
+/// # let _ = request;
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[must_use]
+pub struct PlanRequest {
+    provider: Option<String>,
+    model: Option<String>,
+    tier: Option<String>,
+    rate_limits: Option<RawConstraint>,
+}
+
+impl PlanRequest {
+    /// With nothing said.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// At this provider. Default: the one that the model's name speaks of.
+    pub fn provider(mut self, name: &str) -> Self {
+        self.provider = Some(name.to_owned());
+        self
+    }
+
+    /// With this model. Default: [`DEFAULT_MODEL`].
+    pub fn model(mut self, name: &str) -> Self {
+        self.model = Some(name.to_owned());
+        self
+    }
+
+    /// In this tier. Default: `free`.
+    pub fn tier(mut self, name: &str) -> Self {
+        self.tier = Some(name.to_owned());
+        self
+    }
+
+    /// With limits that win over all others, at every provider. Requests of a minute are 60 unless
+    /// they are given; all else that is not given is not limited.
+    pub fn rate_limits(mut self, limits: RawConstraint) -> Self {
+        self.rate_limits = Some(limits);
+        self
+    }
+}
+
+/// Finds constraints. Cheap to clone; clones share the table of tiers.
+///
+/// ```
+/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source, Tier};
+/// let known = |_model: &str, tier: &Tier| {
+///     let requests = if tier.as_str() == "scale" { 5_000 } else { 50 };
+///     Some(Constraint::per_minute(std::num::NonZeroU32::new(requests)?))
+/// };
+/// let planner = Planner::default().capability("anthropic", known);
+/// let request = PlanRequest::new().model("claude-sonnet").tier("scale");
+/// let plan = planner.plan(&request)?;
+/// assert_eq!(plan.source, Source::Capability);
+/// let limits = RawConstraint { requests_per_minute: Some(10), ..RawConstraint::default() };
+/// assert_eq!(planner.plan(&request.rate_limits(limits))?.source, Source::Override);
+/// # Ok::<(), tidegate_llm::plan::Invalid>(())
+/// ```
+#[derive(Clone, Default)]
+#[must_use]
+pub struct Planner {
+    capabilities: Arc<HashMap<Provider, Arc<dyn Capability>>>,
+    tiers: Arc<ArcSwap<TierTable>>,
+    inference: Inference,
+}
+
+impl Planner {
+    /// Asks this capability about a provider; an earlier one of the same provider is forgotten.
+    pub fn capability(
+        mut self,
+        provider: impl Into<Provider>,
+        capability: impl Capability + 'static,
+    ) -> Self {
+        let capabilities = Arc::make_mut(&mut self.capabilities);
+        capabilities.insert(provider.into(), Arc::new(capability));
+        self
+    }
+
+    /// Infers providers by this table. Default: [`Inference::default`].
+    pub fn inference(mut self, inference: Inference) -> Self {
+        self.inference = inference;
+        self
+    }
+
+    /// Puts another table of tiers in the place of the one there is, for all clones. Plans that are
+    /// being made see either of the two. The first table is empty.
+    pub fn replace_tiers(&self, table: TierTable) {
+        self.tiers.store(Arc::new(table));
+    }
+
+    /// The plan of a request.
+    ///
+    /// # Errors
+    /// With everything that is wrong with its `rate_limits`.
+    pub fn plan(&self, request: &PlanRequest) -> Result<Plan, Invalid> {
+        if let Some(limits) = &request.rate_limits {
+            return Ok(Plan::constrained(overriding(limits)?, Source::Override));
+        }
+        let model = request.model.as_deref().unwrap_or(DEFAULT_MODEL);
+        let provider = self.inference.named_or_inferred(request.provider.as_deref(), model);
+        let tier = request.tier.as_deref().map_or_else(Tier::default, Tier::new);
+        let capability = self.capabilities.get(&provider);
+        let told = capability.and_then(|capability| capability.constraint(model, &tier));
+        if let Some(constraint) = told {
+            return Ok(Plan::constrained(constraint, Source::Capability));
+        }
+        if let Some(constraint) = self.tiers.load().get(&provider, &tier, model) {
+            return Ok(Plan::constrained(constraint.clone(), Source::Tier));
+        }
+        Ok(Plan::constrained(fallback(&provider), Source::Default))
+    }
+}
+
+impl fmt::Debug for Planner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let capabilities: Vec<_> = self.capabilities.keys().collect();
+        f.debug_struct("Planner")
+            .field("capabilities", &capabilities)
+            .field("tiers", &self.tiers.load().rows().len())
+            .field("inference", &self.inference)
+            .finish()
+    }
+}
+
+/// What the user wrote, with requests of a minute.
+fn overriding(limits: &RawConstraint) -> Result<Constraint, Invalid> {
+    let mut limits = limits.clone();
+    limits.requests_per_minute.get_or_insert(DEFAULT_REQUESTS.into());
+    Constraint::try_new(&limits)
+}
+
+/// What holds where nobody knows anything.
+fn fallback(provider: &Provider) -> Constraint {
+    let requests = match Dialect::of(provider) {
+        Dialect::Gemini => DEFAULT_GEMINI_REQUESTS,
+        _ => DEFAULT_REQUESTS,
+    };
+    Constraint::per_minute(NonZeroU32::new(requests).unwrap_or(NonZeroU32::MIN))
+}

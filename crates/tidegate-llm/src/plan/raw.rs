@@ -1,0 +1,113 @@
+//! Constraints as people write them: any number, none of them checked yet.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The numbers of a constraint, as they stand in a configuration. A field that is left out is not
+/// limited, and the two that always have a value get their default.
+///
+/// Fields that nobody reads are refused, so that a mistyped limit is not a limit that is missing.
+///
+/// ```
+/// use tidegate_llm::plan::{Constraint, RawConstraint};
+/// let raw: RawConstraint = serde_json::from_str(r#"{"requests_per_minute": 500}"#)?;
+/// let constraint = Constraint::try_new(&raw)?;
+/// assert_eq!(constraint.requests_per_minute().unwrap().get(), 500);
+/// assert!(serde_json::from_str::<RawConstraint>(r#"{"request_per_minute": 500}"#).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RawConstraint {
+    /// Requests of a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<i64>,
+    /// Tokens of a minute, input and output together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_minute: Option<i64>,
+    /// Input tokens of a minute, where they are counted apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_tokens_per_minute: Option<i64>,
+    /// Output tokens of a minute, where they are counted apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tokens_per_minute: Option<i64>,
+    /// Requests of a calendar day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_day: Option<i64>,
+    /// Where that day begins. Default `UTC`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_day_zone: Option<String>,
+    /// Milliseconds from one request to the next, at least. Default 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_interval_ms: Option<i64>,
+    /// How many seconds' worth of requests may leave at once. Default 1.0, which is one request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_factor: Option<f64>,
+    /// How many requests may leave at once, whatever the factor says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst_capacity: Option<i64>,
+    /// Requests under way at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_requests: Option<i64>,
+}
+
+/// A value that was replaced by one that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Clamp {
+    field: &'static str,
+    given: String,
+    used: &'static str,
+}
+
+impl fmt::Display for Clamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {} cannot be used; {} is used", self.field, self.given, self.used)
+    }
+}
+
+impl RawConstraint {
+    /// The same with what is too small replaced, and what was.
+    pub(super) fn clamped(&self) -> (Self, Vec<Clamp>) {
+        let mut raw = self.clone();
+        let mut clamps = Vec::new();
+        let mut clamp = |field, value: &mut Option<i64>, least, instead: Instead| {
+            let Some(given) = value.filter(|given| *given < least) else { return };
+            let used = match instead {
+                Instead::Least(text) => {
+                    *value = Some(least);
+                    text
+                }
+                Instead::Nothing => {
+                    *value = None;
+                    "no limit"
+                }
+            };
+            clamps.push(Clamp { field, given: given.to_string(), used });
+        };
+        let (one, none) = (Instead::Least("1"), Instead::Nothing);
+        clamp("requests_per_minute", &mut raw.requests_per_minute, 1, one);
+        clamp("tokens_per_minute", &mut raw.tokens_per_minute, 1, none);
+        clamp("input_tokens_per_minute", &mut raw.input_tokens_per_minute, 1, none);
+        clamp("output_tokens_per_minute", &mut raw.output_tokens_per_minute, 1, none);
+        clamp("requests_per_day", &mut raw.requests_per_day, 1, one);
+        clamp("min_interval_ms", &mut raw.min_interval_ms, 0, Instead::Least("0"));
+        clamp("burst_capacity", &mut raw.burst_capacity, 1, one);
+        clamp("max_concurrent_requests", &mut raw.max_concurrent_requests, 1, one);
+        // What is not a number is not smaller than one, and stays to be refused.
+        if let Some(given) = raw.burst_factor.filter(|factor| *factor < 1.0) {
+            raw.burst_factor = Some(1.0);
+            clamps.push(Clamp { field: "burst_factor", given: given.to_string(), used: "1.0" });
+        }
+        (raw, clamps)
+    }
+}
+
+/// What takes the place of a value that is too small.
+#[derive(Clone, Copy)]
+enum Instead {
+    /// The least there is, with its text.
+    Least(&'static str),
+    /// Nothing.
+    Nothing,
+}

@@ -1,0 +1,268 @@
+//! Numbers that people write become constraints, or a list of what is wrong with them.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::{Policy, Rate, WallTime};
+use tidegate_llm::Dimension;
+use tidegate_llm::plan::{Constraint, RawConstraint, Rule};
+
+fn raw() -> RawConstraint {
+    RawConstraint::default()
+}
+
+fn rpm(requests: i64) -> RawConstraint {
+    RawConstraint { requests_per_minute: Some(requests), ..raw() }
+}
+
+fn number(value: Option<NonZeroU32>) -> Option<u32> {
+    value.map(NonZeroU32::get)
+}
+
+fn complaints(raw: &RawConstraint) -> Vec<String> {
+    let error = Constraint::try_new(raw).expect_err("it is wrong");
+    assert_eq!(error.faults().len(), error.to_string().lines().count());
+    error.to_string().lines().map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn only_what_is_given_is_limited() {
+    let constraint = Constraint::try_new(&rpm(60)).unwrap();
+    assert_eq!(number(constraint.requests_per_minute()), Some(60));
+    assert_eq!(constraint.tokens_per_minute(), None);
+    assert_eq!(constraint.min_interval(), Duration::ZERO);
+    assert!((constraint.burst_factor() - 1.0).abs() < f64::EPSILON);
+    let rest = (constraint.input_tokens_per_minute(), constraint.output_tokens_per_minute());
+    assert_eq!((rest, constraint.concurrency()), ((None, None), None));
+    assert!(constraint.requests_per_day().is_none() && constraint.burst_capacity().is_none());
+    assert_eq!(constraint, Constraint::per_minute(NonZeroU32::new(60).unwrap()));
+    let concurrency = RawConstraint { max_concurrent_requests: Some(3), ..raw() };
+    let concurrency = Constraint::try_new(&concurrency).unwrap();
+    assert_eq!(number(concurrency.concurrency()), Some(3));
+    assert_eq!(concurrency.rate(Dimension::Requests), None, "nobody limited requests");
+}
+
+#[test]
+fn rates_are_of_a_minute_and_exact() {
+    let both = RawConstraint { tokens_per_minute: Some(60_000), ..rpm(60) };
+    let both = Constraint::try_new(&both).unwrap();
+    let spacing = both.rate(Dimension::Requests).unwrap();
+    assert_eq!((spacing.tokens(), spacing.period()), (1, 1_000_000_000));
+    assert_eq!(both.rate(Dimension::Tokens), Rate::per_second(1_000).ok());
+    let seven = Constraint::try_new(&rpm(7)).unwrap();
+    assert_eq!(seven.rate(Dimension::Requests), "7/min".parse().ok());
+    let apart = RawConstraint {
+        input_tokens_per_minute: Some(600),
+        output_tokens_per_minute: Some(120),
+        ..rpm(60)
+    };
+    let apart = Constraint::try_new(&apart).unwrap();
+    assert_eq!(apart.rate(Dimension::InputTokens), Rate::per_second(10).ok());
+    assert_eq!(apart.rate(Dimension::OutputTokens), Rate::per_second(2).ok());
+    assert_eq!(apart.rate(Dimension::Tokens), None);
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let wrong = RawConstraint {
+        requests_per_minute: Some(0),
+        tokens_per_minute: Some(-1),
+        input_tokens_per_minute: Some(5_000_000_000),
+        output_tokens_per_minute: None,
+        requests_per_day: Some(0),
+        requests_per_day_zone: Some("Mars/Olympus".to_owned()),
+        min_interval_ms: Some(-100),
+        burst_factor: Some(0.5),
+        burst_capacity: Some(0),
+        max_concurrent_requests: Some(-3),
+    };
+    assert_eq!(
+        complaints(&wrong),
+        [
+            "requests_per_minute = 0: must be > 0",
+            "tokens_per_minute = -1: must be > 0",
+            "input_tokens_per_minute = 5000000000: must be <= 4294967295",
+            "requests_per_day = 0: must be > 0",
+            "requests_per_day_zone = \"Mars/Olympus\": must be a time zone such as UTC or \
+             America/Los_Angeles",
+            "min_interval_ms = -100: must be >= 0",
+            "burst_factor = 0.5: must be a number from 1.0 to 86400.0: so many seconds' worth may \
+             leave at once",
+            "burst_capacity = 0: must be >= 1",
+            "max_concurrent_requests = -3: must be >= 1",
+            "tokens_per_minute = -1: is the total: give it, or input_tokens_per_minute and \
+             output_tokens_per_minute",
+        ]
+    );
+    let zone = RawConstraint { requests_per_day_zone: Some("UTC".to_owned()), ..rpm(1) };
+    assert_eq!(
+        complaints(&zone),
+        ["requests_per_day_zone = \"UTC\": is for requests_per_day, which is not given"]
+    );
+}
+
+#[test]
+fn what_is_no_number_is_refused_even_where_numbers_are_replaced() {
+    for factor in [f64::NAN, f64::INFINITY] {
+        let wrong = RawConstraint { burst_factor: Some(factor), ..rpm(0) };
+        let error = Constraint::clamped(&wrong).unwrap_err();
+        let [fault] = error.faults() else { panic!("{error}") };
+        assert_eq!((fault.field, &fault.rule), ("burst_factor", &Rule::Factor(86_400)));
+        assert_eq!(complaints(&wrong).len(), 2, "the rate is wrong as well");
+    }
+}
+
+/// What is logged while this runs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The constraint that is made of what is too small, and the lines that are logged about it.
+fn clamped(raw: &RawConstraint) -> (Constraint, Vec<String>) {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .without_time()
+        .with_target(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let made = || Constraint::clamped(raw).unwrap();
+    let constraint = tracing::subscriber::with_default(subscriber, made);
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    (constraint, text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+#[test]
+fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
+    for requests in [0, -5] {
+        let (constraint, lines) = clamped(&rpm(requests));
+        assert_eq!(number(constraint.requests_per_minute()), Some(1));
+        let told = format!("WARN requests_per_minute = {requests} cannot be used; 1 is used");
+        assert_eq!(lines, [told]);
+    }
+    let small = RawConstraint {
+        tokens_per_minute: Some(0),
+        burst_factor: Some(0.5),
+        min_interval_ms: Some(-1),
+        max_concurrent_requests: Some(0),
+        ..rpm(60)
+    };
+    let (constraint, lines) = clamped(&small);
+    assert_eq!(constraint.tokens_per_minute(), None);
+    assert_eq!((constraint.burst(), number(constraint.concurrency())), (1, Some(1)));
+    assert_eq!(
+        lines,
+        [
+            "WARN tokens_per_minute = 0 cannot be used; no limit is used",
+            "WARN min_interval_ms = -1 cannot be used; 0 is used",
+            "WARN max_concurrent_requests = 0 cannot be used; 1 is used",
+            "WARN burst_factor = 0.5 cannot be used; 1.0 is used",
+        ]
+    );
+    let (constraint, lines) = clamped(&rpm(60));
+    assert_eq!((constraint, lines.len()), (Constraint::try_new(&rpm(60)).unwrap(), 0));
+}
+
+#[test]
+fn a_factor_changes_the_burst_and_not_the_rate() {
+    for (factor, requests, burst) in [
+        (None, 6_000, 1),
+        (Some(1.0), 6_000, 1),
+        (Some(1.5), 600, 15),
+        (Some(1.5), 10, 1),
+        (Some(2.0), 60, 2),
+        // In binary floats it would be 114: the factor means what was written.
+        (Some(1.15), 6_000, 115),
+        (Some(86_400.0), 4_294_967_295, 6_184_752_904_800),
+    ] {
+        let raw = RawConstraint { burst_factor: factor, ..rpm(requests) };
+        let constraint = Constraint::try_new(&raw).unwrap();
+        assert_eq!(constraint.burst(), burst, "{factor:?} of {requests}");
+        let plain = Constraint::try_new(&rpm(requests)).unwrap();
+        assert_eq!(constraint.rate(Dimension::Requests), plain.rate(Dimension::Requests));
+        let set = RawConstraint { burst_capacity: Some(7), ..raw };
+        assert_eq!(Constraint::try_new(&set).unwrap().burst(), 7, "a capacity wins");
+    }
+}
+
+#[test]
+fn a_day_begins_where_the_provider_says() {
+    let zone = |name: Option<&str>| {
+        let requests_per_day_zone = name.map(ToOwned::to_owned);
+        let raw = RawConstraint { requests_per_day: Some(250), requests_per_day_zone, ..raw() };
+        Constraint::try_new(&raw)
+    };
+    let pacific = zone(Some("america/los_angeles")).unwrap();
+    let daily = pacific.requests_per_day().unwrap();
+    assert_eq!((daily.requests().get(), daily.zone()), (250, "America/Los_Angeles"));
+    // 2026-11-16T07:59:59Z is a second before midnight in Los Angeles.
+    let wall = WallTime::from_secs(1_794_815_999);
+    assert_eq!(daily.schedule().windows(wall).end_of(wall), Some(1_794_816_000));
+    assert_eq!(zone(None).unwrap().requests_per_day().unwrap().zone(), "UTC");
+    assert_eq!(pacific.rate(Dimension::RequestsPerDay), None);
+    assert!(zone(Some("Etc/Unknown")).is_err());
+}
+
+#[test]
+fn a_constraint_is_written_as_it_is_read() {
+    let text = r#"{"requests_per_minute":1000,"tokens_per_minute":4000000,"requests_per_day":10000,
+        "requests_per_day_zone":"UTC","min_interval_ms":100,"burst_factor":1.5,
+        "max_concurrent_requests":8}"#;
+    let constraint: Constraint = serde_json::from_str(text).unwrap();
+    let written = serde_json::to_string(&constraint).unwrap();
+    assert_eq!(written, text.split_whitespace().collect::<String>());
+    assert_eq!(
+        constraint.to_string(),
+        "requests_per_minute=1000 tokens_per_minute=4000000 requests_per_day=10000 \
+         max_concurrent_requests=8 min_interval_ms=100 burst=25"
+    );
+    let refused = serde_json::from_str::<Constraint>(r#"{"requests_per_minute":0}"#).unwrap_err();
+    assert!(refused.to_string().contains("requests_per_minute = 0: must be > 0"), "{refused}");
+}
+
+fn any_raw() -> impl Strategy<Value = RawConstraint> {
+    let number = || proptest::option::of(prop_oneof![1 => any::<i64>(), 20 => 0..100_000_i64]);
+    let written = (90..9_000_000_u32).prop_map(|hundredths| f64::from(hundredths) / 100.0);
+    let factor = proptest::option::of(prop_oneof![1 => Just(f64::NAN), 20 => written]);
+    (number(), number(), number(), number(), number(), factor, number()).prop_map(
+        |(requests, tokens, day, interval, burst, factor, concurrency)| RawConstraint {
+            requests_per_minute: requests,
+            tokens_per_minute: tokens,
+            requests_per_day: day,
+            min_interval_ms: interval,
+            burst_capacity: burst,
+            burst_factor: factor,
+            max_concurrent_requests: concurrency,
+            ..raw()
+        },
+    )
+}
+
+proptest! {
+    /// Whatever passes can be enforced, and is the same after a round trip.
+    #[test]
+    fn every_constraint_can_be_made_into_policies(raw in any_raw()) {
+        let Ok(constraint) = Constraint::try_new(&raw) else { return Ok(()) };
+        prop_assert!(constraint.burst() >= 1);
+        for dimension in Dimension::ALL {
+            let Some(rate) = constraint.rate(dimension) else { continue };
+            prop_assert!(Policy::rate(rate).capacity(constraint.burst()).build().is_ok());
+        }
+        let text = serde_json::to_string(&constraint).unwrap();
+        prop_assert_eq!(serde_json::from_str::<Constraint>(&text).unwrap(), constraint);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which source wins, and what holds where nobody knows.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate_llm::plan::{
+    Capability, Constraint, Inference, Plan, PlanRequest, Planner, RawConstraint, Source, Tier,
+    TierTable, TokenEstimate,
+};
+
+fn requests(plan: &Plan) -> u32 {
+    plan.constraint.as_ref().unwrap().requests_per_minute().unwrap().get()
+}
+
+fn planned(planner: &Planner, request: &PlanRequest) -> (u32, Source) {
+    let plan = planner.plan(request).unwrap();
+    (requests(&plan), plan.source)
+}
+
+fn per_minute(requests: u32) -> Constraint {
+    Constraint::per_minute(NonZeroU32::new(requests).unwrap())
+}
+
+fn limits(requests: i64) -> RawConstraint {
+    RawConstraint { requests_per_minute: Some(requests), ..RawConstraint::default() }
+}
+
+fn ask() -> PlanRequest {
+    PlanRequest::new()
+}
+
+/// Two tiers of a provider, with a row for all models in one of them.
+fn table() -> TierTable {
+    let text = r#"{ "tiers": [
+        { "provider": "Gemini", "tier": "FREE", "model": "gemini-2.0-flash",
+          "constraint": { "requests_per_minute": 15 }, "source": "made up, 2026-11-16" },
+        { "provider": "gemini", "tier": "tier_2", "model": "Gemini-2.0-Flash",
+          "constraint": { "requests_per_minute": 2000, "tokens_per_minute": 4000000 } },
+        { "provider": "gemini", "tier": "tier_2", "constraint": { "requests_per_minute": 150 } }
+    ] }"#;
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_plan_without_a_constraint_has_none() {
+    let plan = Plan::default();
+    assert_eq!((plan.constraint.as_ref(), plan.to_string()), (None, "no constraint".to_owned()));
+}
+
+#[test]
+fn the_strongest_source_wins() {
+    let planner = Planner::default();
+    planner.replace_tiers(table());
+    let request = ask().model("gemini-2.0-flash").tier("tier_2");
+    assert_eq!(planned(&planner, &request), (2_000, Source::Tier));
+    let planner = planner.capability("gemini", |_: &str, _: &Tier| Some(per_minute(77)));
+    assert_eq!(planned(&planner, &request), (77, Source::Capability));
+    assert_eq!(planned(&planner, &request.rate_limits(limits(500))), (500, Source::Override));
+    assert_eq!(planned(&planner, &ask().model("gpt-4o")), (60, Source::Default));
+    let names = [Source::Override, Source::Capability, Source::Tier, Source::Default];
+    let names = names.map(|source| source.to_string());
+    assert_eq!(names, ["override", "capability", "tier", "default"]);
+}
+
+#[test]
+fn a_capability_that_knows_nothing_is_passed_over() {
+    struct Knows;
+    impl Capability for Knows {
+        fn constraint(&self, model: &str, tier: &Tier) -> Option<Constraint> {
+            (model == "known" && tier.as_str() == "scale").then(|| per_minute(9))
+        }
+    }
+    let planner = Planner::default().capability("Acme", Knows);
+    let at = |model, tier| planned(&planner, &ask().provider("acme").model(model).tier(tier));
+    assert_eq!(at("known", "Scale"), (9, Source::Capability));
+    assert_eq!(at("known", "free"), (60, Source::Default));
+    assert_eq!(at("unknown", "scale"), (60, Source::Default));
+}
+
+#[test]
+fn overrides_hold_at_every_provider_and_in_every_field() {
+    let planner = Planner::default();
+    let all: RawConstraint = serde_json::from_str(
+        r#"{"requests_per_minute":500,"tokens_per_minute":2000000,"min_interval_ms":100,"burst_factor":3.0}"#,
+    )
+    .unwrap();
+    for model in ["gemini-2.0-flash", "gpt-4o", "claude-sonnet", "mistral-large"] {
+        let nothing = ask().model(model).rate_limits(RawConstraint::default());
+        assert_eq!(planned(&planner, &nothing), (60, Source::Override), "{model}");
+        let plan = planner.plan(&ask().model(model).rate_limits(all.clone())).unwrap();
+        let constraint = plan.constraint.unwrap();
+        assert_eq!(constraint.requests_per_minute().unwrap().get(), 500);
+        assert_eq!(constraint.tokens_per_minute().unwrap().get(), 2_000_000);
+        assert_eq!(constraint.min_interval(), Duration::from_millis(100));
+        assert_eq!(constraint.burst(), 25);
+    }
+    let error = planner.plan(&ask().rate_limits(limits(0))).unwrap_err();
+    assert_eq!(error.to_string(), "requests_per_minute = 0: must be > 0");
+}
+
+#[test]
+fn where_nobody_knows_gemini_is_slower_than_others() {
+    let planner = Planner::default();
+    for (model, expected) in
+        [("gemini-99-ultra", 10), ("Gemini-2.0-Flash", 10), ("gpt-4o", 60), ("mistral-large", 60)]
+    {
+        assert_eq!(planned(&planner, &ask().model(model)), (expected, Source::Default), "{model}");
+    }
+    assert_eq!(planned(&planner, &ask()), (10, Source::Default), "the default model is Gemini's");
+    assert_eq!(planned(&planner, &ask().provider("openai")), (60, Source::Default));
+}
+
+#[test]
+fn tiers_are_found_in_any_case_and_unknown_ones_are_free() {
+    let (table, gemini) = (table(), "gemini".into());
+    let known = |tier| table.known_tier(&gemini, &Tier::new(tier)).to_string();
+    let names = ["tier_2", "TIER_2", "gold", "free"].map(known);
+    assert_eq!(names, ["tier_2", "tier_2", "free", "free"]);
+    let planner = Planner::default();
+    planner.replace_tiers(table);
+    let at = |model, tier| planned(&planner, &ask().model(model).tier(tier));
+    assert_eq!(at("gemini-2.0-flash", "Tier_2"), (2_000, Source::Tier));
+    assert_eq!(at("gemini-2.0-pro", "tier_2"), (150, Source::Tier), "the row for all models");
+    assert_eq!(at("gemini-2.0-flash", "gold"), (15, Source::Tier), "as if it were free");
+    assert_eq!(at("gemini-2.0-pro", "gold"), (10, Source::Default), "no row of the free tier");
+    assert_eq!(planned(&planner, &ask()), (15, Source::Tier), "neither model nor tier is named");
+}
+
+#[test]
+fn the_table_is_replaced_under_those_who_plan() {
+    let planner = Planner::default();
+    let clone = planner.clone();
+    let request = ask().model("gemini-2.0-flash");
+    assert_eq!(planned(&clone, &request), (10, Source::Default), "the table ships empty");
+    planner.replace_tiers(table());
+    assert_eq!(planned(&clone, &request), (15, Source::Tier));
+    planner.replace_tiers(TierTable::default());
+    assert_eq!(planned(&clone, &request), (10, Source::Default));
+}
+
+#[test]
+fn a_table_is_written_as_it_is_read_and_has_no_row_twice() {
+    let table = table();
+    let text = serde_json::to_string(&table).unwrap();
+    assert_eq!(serde_json::from_str::<TierTable>(&text).unwrap(), table);
+    let mut again = table.rows()[0].clone();
+    again.tier = "free".to_owned();
+    let error = TierTable::new(table.rows().iter().cloned().chain([again])).unwrap_err();
+    assert_eq!(error.to_string(), "gemini, free, gemini-2.0-flash stands in the table twice");
+}
+
+#[test]
+fn a_provider_that_is_named_wins_over_the_name_of_the_model() {
+    let known = |_: &str, _: &Tier| Some(per_minute(5));
+    let planner = Planner::default().capability("ollama", known);
+    let request = ask().model("gemini-clone");
+    assert_eq!(planned(&planner, &request), (10, Source::Default));
+    assert_eq!(planned(&planner, &request.clone().provider("Ollama")), (5, Source::Capability));
+    let planner = planner.inference(Inference::default().contains("clone", "ollama"));
+    assert_eq!(planned(&planner, &request), (5, Source::Capability), "the table can be changed");
+}
+
+/// The keys that a file has under the name of a provider; JSON is YAML.
+#[test]
+fn the_file_and_the_program_have_the_same_effect() {
+    let text = r#"{ "gemini": { "model": "gemini-2.0-flash", "tier": "tier_2", "rate_limits": {
+        "requests_per_minute": 1000, "tokens_per_minute": 4000000, "min_interval_ms": 100 } } }"#;
+    let file: HashMap<String, PlanRequest> = serde_json::from_str(text).unwrap();
+    let program = ask().model("gemini-2.0-flash").tier("tier_2").rate_limits(RawConstraint {
+        tokens_per_minute: Some(4_000_000),
+        min_interval_ms: Some(100),
+        ..limits(1_000)
+    });
+    assert_eq!(file["gemini"], program);
+    let plan = Planner::default().plan(&file["gemini"]).unwrap();
+    assert_eq!(requests(&plan), 1_000);
+    assert_eq!(plan.constraint.unwrap().min_interval(), Duration::from_millis(100));
+    let mistyped = r#"{ "rate_limit": {} }"#;
+    assert!(serde_json::from_str::<PlanRequest>(mistyped).is_err());
+}
+
+#[test]
+fn a_plan_shows_its_constraint() {
+    let limits = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
+    let plan = Planner::default().plan(&ask().rate_limits(limits)).unwrap();
+    let shown = "requests_per_minute=60 tokens_per_minute=1000 burst=1 (override)";
+    assert_eq!(plan.to_string(), shown);
+    let json = serde_json::to_value(&plan).unwrap();
+    assert_eq!(json["constraint"]["tokens_per_minute"], 1_000);
+    assert_eq!(json["source"], "override");
+}
+
+#[test]
+fn tokens_are_reserved_only_where_they_are_limited() {
+    let estimate = TokenEstimate { min_tokens: 50, expected_tokens: 70, max_tokens: 100 };
+    let limited = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
+    let limited = Plan::constrained(Constraint::try_new(&limited).unwrap(), Source::Override);
+    assert_eq!(limited.clone().with_estimate(estimate).reserved_tokens(), 100);
+    assert_eq!(limited.reserved_tokens(), 0, "nobody has guessed");
+    let unlimited = Plan::constrained(per_minute(60), Source::Default);
+    assert_eq!(unlimited.with_estimate(estimate).reserved_tokens(), 0);
+    assert_eq!(Plan::default().with_estimate(estimate).reserved_tokens(), 0);
+}
