@@ -104,7 +104,7 @@ impl AdmissionPlan {
 }
 
 /// True or false; an environment has only texts.
-fn switch(value: &Value<'_>) -> Result<bool, Rule> {
+pub(crate) fn switch(value: &Value<'_>) -> Result<bool, Rule> {
     match &value.node {
         Node::Text(text) if text == "true" => Ok(true),
         Node::Text(text) if text == "false" => Ok(false),

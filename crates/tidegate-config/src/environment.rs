@@ -40,7 +40,8 @@ pub fn process_environment() -> Vec<(String, String)> {
 pub(crate) fn near_misses(environment: &[(String, String)]) -> Vec<UnknownVariable> {
     let ours = || Key::ALL.into_iter().map(Key::variable);
     let unknown = environment.iter().map(|(name, _)| name).filter(|name| {
-        let named = ["TIDEGATE_LISTEN_", "TIDEGATE_STORE_", "TIDEGATE_ADMISSION_"];
+        let named =
+            ["TIDEGATE_LISTEN_", "TIDEGATE_STORE_", "TIDEGATE_ADMISSION_", "TIDEGATE_MODULES_"];
         named.iter().any(|prefix| name.starts_with(prefix)) && ours().all(|known| known != *name)
     });
     unknown

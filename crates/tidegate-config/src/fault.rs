@@ -133,6 +133,9 @@ pub enum Rule {
     /// Not a strict window.
     #[error("must be a whole number and a window, such as \"60/min\" or \"5/10s\"")]
     Strict,
+    /// A rule of a module that calls to providers go through.
+    #[error(transparent)]
+    Module(#[from] tidegate_llm::plan::Rule),
     /// A rule of the program that reads these keys.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),

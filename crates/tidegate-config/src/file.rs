@@ -9,6 +9,15 @@ use crate::fault::{ConfigError, Fault, Located, Origin};
 
 const NAME: &str = "tidegate.toml";
 
+/// The configuration that holds without a file, with every key that there is.
+///
+/// ```
+/// let plan = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
+/// assert_eq!(plan.modules.rate_limit.settings().burst().get(), 60);
+/// # Ok::<(), tidegate_config::ConfigError>(())
+/// ```
+pub const DEFAULT_FILE: &str = include_str!("../default.toml");
+
 /// A file that has been read.
 #[derive(Debug)]
 pub(crate) struct File {

@@ -9,6 +9,7 @@ use crate::fields::{Fields, Path};
 use crate::file::{self, File};
 use crate::limits::Limits;
 use crate::listen::{LISTEN_KEYS, Listen};
+use crate::modules::{MODULE_KEYS, Modules};
 use crate::setting::{Key, Source};
 use crate::store::{STORE_KEYS, StorePlan};
 use crate::toml_value;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Admission in three tiers.
     pub admission: AdmissionPlan,
+    /// What calls to LLM providers go through.
+    pub modules: Modules,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
     /// Variables of the environment that look like a setting and are none.
@@ -132,12 +135,12 @@ impl Loader {
 impl Plan {
     /// Lays the sections of a table over what is there.
     fn layer(&mut self, table: &Value<'_>, source: Source, faults: &mut Vec<Fault>) {
-        const SECTIONS: &[&str] = &["listen", "store", "limits", "admission"];
+        const SECTIONS: &[&str] = &["listen", "store", "limits", "admission", "modules"];
         let root = Path::Root;
         let Some(top) = Fields::open(table, root, SECTIONS, faults) else { return };
         let section = |key| top.get(key).map(|section| (section, Path::Key(&root, key)));
-        let [listen, store, limits, admission] =
-            ["listen", "store", "limits", "admission"].map(section);
+        let [listen, store, limits, admission, modules] =
+            ["listen", "store", "limits", "admission", "modules"].map(section);
         if let Some(mut fields) =
             listen.and_then(|(section, path)| Fields::open(section, path, LISTEN_KEYS, faults))
         {
@@ -163,6 +166,11 @@ impl Plan {
         {
             self.admission.layer(&mut fields, source);
         }
+        if let Some(mut fields) =
+            modules.and_then(|(section, path)| Fields::open(section, path, MODULE_KEYS, faults))
+        {
+            self.modules.layer(&mut fields, source);
+        }
     }
 
     /// The limits that cannot be the tiers that they would be. Limits come from a file; those that
@@ -184,7 +192,7 @@ impl Plan {
             Err(_) => Value::text(text),
         };
         let (section, name) = key.in_file();
-        let table = nested(section, nested(name, value));
+        let table = section.rsplit('.').fold(nested(name, value), |table, key| nested(key, table));
         let mut faults = Vec::new();
         self.layer(&table, source, &mut faults);
         let located = |fault| Located { origin: origin.clone(), fault };

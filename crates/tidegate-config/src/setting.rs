@@ -85,11 +85,17 @@ pub enum Key {
     AdmissionMode,
     /// `[admission] allow_organizations`: who is never rejected.
     AdmissionAllowOrganizations,
+    /// `[modules.rate_limit] enabled`: whether calls to providers are paced.
+    ModulesRateLimitEnabled,
+    /// `[modules.rate_limit] requests_per_minute`: how fast they go.
+    ModulesRateLimitRequestsPerMinute,
+    /// `[modules.rate_limit] burst_capacity`: how many may leave at once.
+    ModulesRateLimitBurstCapacity,
 }
 
 impl Key {
     /// All of them, in the order of the file.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::ListenHttp,
         Self::ListenAdmin,
         Self::ListenGrpc,
@@ -105,9 +111,12 @@ impl Key {
         Self::AdmissionJitterPercent,
         Self::AdmissionMode,
         Self::AdmissionAllowOrganizations,
+        Self::ModulesRateLimitEnabled,
+        Self::ModulesRateLimitRequestsPerMinute,
+        Self::ModulesRateLimitBurstCapacity,
     ];
 
-    /// Section and key in the file.
+    /// Section and key in the file. A section within another one is named with a dot.
     #[must_use]
     pub const fn in_file(self) -> (&'static str, &'static str) {
         match self {
@@ -126,6 +135,11 @@ impl Key {
             Self::AdmissionJitterPercent => ("admission", "jitter_percent"),
             Self::AdmissionMode => ("admission", "mode"),
             Self::AdmissionAllowOrganizations => ("admission", "allow_organizations"),
+            Self::ModulesRateLimitEnabled => ("modules.rate_limit", "enabled"),
+            Self::ModulesRateLimitRequestsPerMinute => {
+                ("modules.rate_limit", "requests_per_minute")
+            }
+            Self::ModulesRateLimitBurstCapacity => ("modules.rate_limit", "burst_capacity"),
         }
     }
 
@@ -148,6 +162,11 @@ impl Key {
             Self::AdmissionJitterPercent => "TIDEGATE_ADMISSION_JITTER_PERCENT",
             Self::AdmissionMode => "TIDEGATE_ADMISSION_MODE",
             Self::AdmissionAllowOrganizations => "TIDEGATE_ADMISSION_ALLOW_ORGANIZATIONS",
+            Self::ModulesRateLimitEnabled => "TIDEGATE_MODULES_RATE_LIMIT_ENABLED",
+            Self::ModulesRateLimitRequestsPerMinute => {
+                "TIDEGATE_MODULES_RATE_LIMIT_REQUESTS_PER_MINUTE"
+            }
+            Self::ModulesRateLimitBurstCapacity => "TIDEGATE_MODULES_RATE_LIMIT_BURST_CAPACITY",
         }
     }
 
@@ -173,7 +192,8 @@ mod tests {
     fn names_in_the_environment_follow_from_the_file() {
         for key in Key::ALL {
             let (section, name) = key.in_file();
-            assert_eq!(key.variable(), format!("TIDEGATE_{section}_{name}").to_uppercase());
+            let named = format!("TIDEGATE_{section}_{name}").replace('.', "_");
+            assert_eq!(key.variable(), named.to_uppercase());
         }
     }
 }

@@ -82,9 +82,8 @@ fn sections_that_this_version_does_not_know_are_refused() {
     );
     assert_eq!(
         complaints("[envoy]\nconfig_dir = \"x\"\n"),
-        [
-            "tidegate.toml:1:2: envoy: is not a known key; known are listen, store, limits, admission"
-        ]
+        ["tidegate.toml:1:2: envoy: is not a known key; known are listen, store, limits, \
+             admission, modules"]
     );
     assert_eq!(
         complaints("listen = 5\n"),

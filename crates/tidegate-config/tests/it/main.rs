@@ -4,6 +4,7 @@
 mod admission;
 mod errors;
 mod layers;
+mod modules;
 mod policies;
 
 use tidegate_config::{ConfigError, Loader, Plan};

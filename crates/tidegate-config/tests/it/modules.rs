@@ -1,0 +1,103 @@
+//! The section `[modules.rate_limit]`, and the default file that has it.
+
+use tidegate_config::{DEFAULT_FILE, Key, Loader, Plan, Source};
+
+use crate::{complaints, plan};
+
+/// Whether it is on, requests of a minute, requests at once.
+fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
+    let settings = plan.modules.rate_limit.settings();
+    (settings.enabled, settings.requests_per_minute.get(), settings.burst().get())
+}
+
+#[test]
+fn an_empty_file_gives_what_the_default_file_says() {
+    let (empty, default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
+    assert_eq!(rate_limit(&empty), (false, 60, 60));
+    assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "it is shipped");
+    assert_eq!(empty.modules.rate_limit.enabled.source, Source::Default);
+    assert_eq!(default.modules.rate_limit.burst_capacity.source, Source::File);
+    // Beside the sources, nothing at all differs.
+    let shown = |plan: &Plan| format!("{plan:?}").replace("source: File", "source: Default");
+    assert_eq!(shown(&default), shown(&empty));
+}
+
+#[test]
+fn the_default_file_has_every_key() {
+    for key in Key::ALL {
+        let (section, name) = key.in_file();
+        let section = DEFAULT_FILE.split("\n[").find(|text| text.starts_with(section)).unwrap();
+        assert!(section.lines().any(|line| line.starts_with(&format!("{name} = "))), "{key:?}");
+    }
+}
+
+#[test]
+fn a_section_without_a_burst_has_that_of_a_minute() {
+    for (text, expected) in [
+        ("[modules.rate_limit]\nrequests_per_minute = 120\n", (false, 120, 120)),
+        ("[modules.rate_limit]\nenabled = true\nburst_capacity = 5\n", (true, 60, 5)),
+        ("[modules.rate_limit]\n", (false, 60, 60)),
+        ("[modules]\n", (false, 60, 60)),
+    ] {
+        assert_eq!(rate_limit(&plan(text).unwrap()), expected, "{text}");
+    }
+}
+
+#[test]
+fn variables_replace_what_they_name_and_nothing_else() {
+    let with = |variables: &[(&str, &str)], text| {
+        let variables = variables.iter().map(|(key, value)| {
+            (format!("TIDEGATE_MODULES_RATE_LIMIT_{key}"), (*value).to_owned())
+        });
+        Loader::default().environment(variables).text("tidegate.toml", text).unwrap()
+    };
+    let faster = [("REQUESTS_PER_MINUTE", "120")];
+    assert_eq!(rate_limit(&with(&faster, "")), (false, 120, 60), "the default file has a burst");
+    let without_burst = "[modules.rate_limit]\nenabled = true\n";
+    assert_eq!(rate_limit(&with(&faster, without_burst)), (true, 120, 120));
+    let all = [("ENABLED", "true"), ("REQUESTS_PER_MINUTE", "7"), ("BURST_CAPACITY", "2")];
+    let plan = with(&all, without_burst);
+    assert_eq!(rate_limit(&plan), (true, 7, 2));
+    assert_eq!(plan.modules.rate_limit.burst_capacity.source, Source::Environment);
+    let hints = with(&[("BURST", "5")], "").unknown_variables;
+    assert_eq!(hints[0].nearest, "TIDEGATE_MODULES_RATE_LIMIT_BURST_CAPACITY");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place() {
+    let text = r#"
+[modules.rate_limit]
+enabled = "yes"
+requests_per_minute = 0
+burst_capacity = 0
+bursts = 1
+[modules.ratelimit]
+[modules.retry]
+"#;
+    assert_eq!(
+        complaints(text),
+        [
+            "tidegate.toml:3:11: modules.rate_limit.enabled = \"yes\": must be true or false",
+            "tidegate.toml:4:23: modules.rate_limit.requests_per_minute = 0: must be > 0",
+            "tidegate.toml:5:18: modules.rate_limit.burst_capacity = 0: must be >= 1",
+            "tidegate.toml:6:1: modules.rate_limit.bursts: is not a known key; did you mean \
+             `burst_capacity`?",
+            "tidegate.toml:7:10: modules.ratelimit: is not a known key; did you mean `rate_limit`?",
+            "tidegate.toml:8:10: modules.retry: is not a known key; known are rate_limit",
+        ]
+    );
+    for (value, told) in [
+        ("-10", "= -10: must be > 0"),
+        ("0.5", "= 0.5: must be a whole number >= 1"),
+        ("\"many\"", "= \"many\": must be a whole number >= 1"),
+        ("4294967296", "= 4294967296: must be <= 4294967295"),
+        ("1e30", "must be <= 4294967295"),
+    ] {
+        let lines = complaints(&format!("[modules.rate_limit]\nrequests_per_minute = {value}\n"));
+        assert!(lines.len() == 1 && lines[0].ends_with(told), "{lines:?}");
+    }
+    assert_eq!(
+        complaints("modules = 5\n"),
+        ["tidegate.toml:1:11: modules = 5: must be a table of keys and values"]
+    );
+}
