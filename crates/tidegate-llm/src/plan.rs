@@ -9,6 +9,7 @@
 //! not shipped.
 
 mod constraint;
+mod daily;
 mod fault;
 mod infer;
 mod key;
@@ -20,7 +21,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub use constraint::{Constraint, Daily};
+pub use constraint::Constraint;
+pub use daily::Daily;
 pub(crate) use fault::{Checks, burst, rate};
 pub use fault::{Fault, Invalid, Rule};
 pub use infer::{Inference, UNKNOWN_PROVIDER};

@@ -7,10 +7,10 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
-use tidegate::{Decimal, Every, Rate, Schedule};
+use tidegate::{Decimal, Rate};
 
+use super::daily::Daily;
 use super::fault::{Checks, Invalid, Rule, burst, rate, whole};
 use super::raw::RawConstraint;
 use crate::told::Dimension;
@@ -41,34 +41,6 @@ pub struct Constraint {
     burst_factor: f64,
     burst_capacity: Option<NonZeroU32>,
     concurrency: Option<NonZeroU32>,
-}
-
-/// Requests of a calendar day, and where that day begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Daily {
-    requests: NonZeroU32,
-    zone: String,
-    schedule: Schedule,
-}
-
-impl Daily {
-    /// How many.
-    #[must_use]
-    pub const fn requests(&self) -> NonZeroU32 {
-        self.requests
-    }
-
-    /// The time zone, as its database spells it.
-    #[must_use]
-    pub fn zone(&self) -> &str {
-        &self.zone
-    }
-
-    /// The windows.
-    #[must_use]
-    pub const fn schedule(&self) -> &Schedule {
-        &self.schedule
-    }
 }
 
 /// The longest interval and the largest factor: a day's worth of either.
@@ -110,7 +82,7 @@ impl Constraint {
             tokens: amount("tokens_per_minute", raw.tokens_per_minute),
             input_tokens: amount("input_tokens_per_minute", raw.input_tokens_per_minute),
             output_tokens: amount("output_tokens_per_minute", raw.output_tokens_per_minute),
-            daily: daily(raw, &mut checks),
+            daily: Daily::read(raw, &mut checks),
             min_interval: checks
                 .optional("min_interval_ms", raw.min_interval_ms, |given| interval(*given))
                 .unwrap_or_default(),
@@ -245,26 +217,6 @@ impl Constraint {
     }
 }
 
-/// The quota of a day; a zone without one is refused.
-fn daily(raw: &RawConstraint, checks: &mut Checks) -> Option<Daily> {
-    let requests = checks.optional("requests_per_day", raw.requests_per_day, |given| rate(*given));
-    let given = raw.requests_per_day_zone.as_deref();
-    let zone = checks.check("requests_per_day_zone", given.unwrap_or("UTC"), |name| zone(name));
-    if let (None, Some(given)) = (raw.requests_per_day, given) {
-        checks.refuse("requests_per_day_zone", &given, Rule::NoDay);
-    }
-    let ((zone, schedule), requests) = (zone?, requests?);
-    Some(Daily { requests, zone, schedule })
-}
-
-/// A zone that there is, and its days. `Etc/Unknown` is found, but is not a zone.
-fn zone(name: &str) -> Result<(String, Schedule), Rule> {
-    let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
-    let spelled = zone.iana_name().ok_or(Rule::Zone)?;
-    let schedule = Schedule::new(Every::Day, spelled).map_err(|_| Rule::Zone)?;
-    Ok((spelled.to_owned(), schedule))
-}
-
 fn interval(millis: i64) -> Result<Duration, Rule> {
     let millis = u64::try_from(millis).map_err(|_| Rule::AtLeast(0))?;
     if millis > DAY_MILLIS.into() {
@@ -298,7 +250,7 @@ impl From<Constraint> for RawConstraint {
             input_tokens_per_minute: number(constraint.input_tokens),
             output_tokens_per_minute: number(constraint.output_tokens),
             requests_per_day: number(constraint.daily.as_ref().map(Daily::requests)),
-            requests_per_day_zone: constraint.daily.map(|daily| daily.zone),
+            requests_per_day_zone: constraint.daily.map(|daily| daily.zone().to_owned()),
             min_interval_ms: Some(millis.unwrap_or(i64::MAX)),
             burst_factor: Some(constraint.burst_factor),
             burst_capacity: number(constraint.burst_capacity),

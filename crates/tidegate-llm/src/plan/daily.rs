@@ -1,0 +1,58 @@
+//! Requests of a day: a quota that comes back all at once, at a midnight of the provider's choice.
+
+use std::num::NonZeroU32;
+
+use jiff::tz::TimeZone;
+use tidegate::{Every, Schedule};
+
+use super::fault::{Checks, Rule, rate};
+use super::raw::RawConstraint;
+
+/// Requests of a calendar day, and where that day begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daily {
+    requests: NonZeroU32,
+    zone: String,
+    schedule: Schedule,
+}
+
+impl Daily {
+    /// The quota of a day; a zone without one is refused.
+    pub(super) fn read(raw: &RawConstraint, checks: &mut Checks) -> Option<Self> {
+        let requests =
+            checks.optional("requests_per_day", raw.requests_per_day, |given| rate(*given));
+        let given = raw.requests_per_day_zone.as_deref();
+        let zone = checks.check("requests_per_day_zone", given.unwrap_or("UTC"), |name| zone(name));
+        if let (None, Some(given)) = (raw.requests_per_day, given) {
+            checks.refuse("requests_per_day_zone", &given, Rule::NoDay);
+        }
+        let ((zone, schedule), requests) = (zone?, requests?);
+        Some(Self { requests, zone, schedule })
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn requests(&self) -> NonZeroU32 {
+        self.requests
+    }
+
+    /// The time zone, as its database spells it.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// The windows.
+    #[must_use]
+    pub const fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+}
+
+/// A zone that there is, and its days. `Etc/Unknown` is found, but is not a zone.
+fn zone(name: &str) -> Result<(String, Schedule), Rule> {
+    let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
+    let spelled = zone.iana_name().ok_or(Rule::Zone)?;
+    let schedule = Schedule::new(Every::Day, spelled).map_err(|_| Rule::Zone)?;
+    Ok((spelled.to_owned(), schedule))
+}
