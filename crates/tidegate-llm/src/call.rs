@@ -1,12 +1,13 @@
 //! Calls: a chat, and how it is to be made.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::Priority;
 
 use crate::chat::Chat;
 use crate::scope::Endpoint;
+use crate::tokens;
 
 /// Whether an answer is wanted piece by piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct Call {
     chat: Arc<Chat>,
+    /// Counted when it is first asked for: counting takes a while, and attempts are many.
+    input_tokens: Arc<OnceLock<u64>>,
     mode: Mode,
     /// How it waits.
     terms: Terms,
@@ -54,7 +57,12 @@ impl Call {
     /// A call that is answered all at once.
     #[must_use]
     pub fn new(chat: impl Into<Arc<Chat>>) -> Self {
-        Self { chat: chat.into(), mode: Mode::Whole, terms: Terms::default() }
+        Self {
+            chat: chat.into(),
+            input_tokens: Arc::default(),
+            mode: Mode::Whole,
+            terms: Terms::default(),
+        }
     }
 
     /// With an answer that comes piece by piece.
@@ -149,7 +157,7 @@ impl Outgoing for Call {
     }
 
     fn input_tokens(&self) -> u64 {
-        crate::tokens::count_chat(&self.chat)
+        *self.input_tokens.get_or_init(|| tokens::count_chat(&self.chat))
     }
 
     fn max_output(&self) -> Option<u64> {

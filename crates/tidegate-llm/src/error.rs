@@ -124,6 +124,9 @@ pub enum CallError {
         #[source]
         source: AcquireError,
     },
+    /// A quota of a long time is used up, as the provider said to an earlier call. Nothing was sent.
+    #[error("no call now, since {0}")]
+    Closed(Box<Failure>),
     /// The provider has failed so often that it is left alone for a while. Nothing was sent.
     #[error("{provider} is left alone for {}s more", after.as_secs_f64().ceil())]
     Open {
@@ -157,7 +160,7 @@ impl CallError {
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
-            Self::Provider(failure) => failure.class,
+            Self::Provider(failure) | Self::Closed(failure) => failure.class,
             Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
             Self::NoPermit { source, .. } => {
                 Class::RateLimited { after: source.retry_after(), dimension: None }
@@ -178,7 +181,7 @@ impl CallError {
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
-            Self::Provider(failure) => Some(failure),
+            Self::Provider(failure) | Self::Closed(failure) => Some(failure),
             Self::Exhausted { last, .. } => last.failure(),
             _ => None,
         }
@@ -190,7 +193,9 @@ impl CallError {
         match self {
             Self::Provider(_) | Self::Unreadable { .. } => true,
             Self::Connection { broken, .. } => *broken != Broken::NotConnected,
-            Self::NoPermit { .. } | Self::Open { .. } | Self::Request { .. } => false,
+            Self::NoPermit { .. } | Self::Closed(_) | Self::Open { .. } | Self::Request { .. } => {
+                false
+            }
             Self::Exhausted { last, .. } => last.was_sent(),
         }
     }

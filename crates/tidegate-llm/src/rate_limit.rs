@@ -1,26 +1,36 @@
-//! Permits for calls.
+//! Permits for calls: one reservation over requests, tokens and concurrency, settled with what was
+//! really used, corrected by what providers tell.
+//!
+//! An [`Account`] is what all calls with one credential share. Limits come from three places: those
+//! that were set, those that a provider tells in header fields and error bodies, and where it tells
+//! nothing, a concurrency that adapts. A [`RateLimitLayer`] puts an account around an adapter; the
+//! same account serves any number of them.
+//!
+//! - A call is charged once, all-or-nothing, when it leaves. No two waits in a row, nothing spent
+//!   ahead, nothing lost when a caller goes away.
+//! - Tokens are reserved by the provider's own rule ([`Charging`]) and settled by it.
+//! - What a provider says is left corrects the buckets, up and down, allowing for calls in flight.
+//! - A throttle closes the model for all callers, and it reopens paced, not all at once.
+//! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
-use crate::error::CallError;
-use crate::usage::Usage;
+mod account;
+mod books;
+mod charging;
+mod estimate;
+mod feedback;
+mod lane;
+mod meter;
+mod pace;
+mod quota;
+mod reservation;
+mod seen;
+mod service;
+mod waits;
 
-/// What a call has been granted, to be settled with what it really used.
-#[derive(Debug)]
-#[must_use = "a reservation that is dropped counts as a call that was broken off"]
-pub struct Reservation {}
-
-impl Reservation {
-    /// Some of the output has come.
-    pub fn saw(&mut self, text: &str) {
-        let _ = text;
-    }
-
-    /// The answer is complete.
-    pub fn complete(self, usage: Option<Usage>) {
-        let _ = usage;
-    }
-
-    /// The answer broke off.
-    pub fn broke_off(self, error: &CallError, usage: Option<Usage>) {
-        let _ = (error, usage);
-    }
-}
+pub use account::{Account, AccountBuilder, AccountError, Concurrency};
+pub use books::Books;
+pub(crate) use books::limit_name;
+pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
+pub use pace::Ramp;
+pub use reservation::Reservation;
+pub use service::{RateLimit, RateLimitLayer};

@@ -92,6 +92,24 @@ impl PlanRequest {
         self.rate_limits = Some(limits);
         self
     }
+
+    /// The provider, if it was named.
+    #[must_use]
+    pub fn provider_name(&self) -> Option<&str> {
+        self.provider.as_deref()
+    }
+
+    /// The model, if it was named.
+    #[must_use]
+    pub fn model_name(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// The tier, if it was named.
+    #[must_use]
+    pub fn tier_name(&self) -> Option<&str> {
+        self.tier.as_deref()
+    }
 }
 
 /// Finds constraints. Cheap to clone; clones share the table of tiers.

@@ -1,0 +1,262 @@
+//! The handler: commands wait here for the limits of their plan.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::clock::{Clock, TokioClock};
+use tidegate::pacer::{Oversize, Permit};
+use tidegate::{Engine, MemoryStore};
+
+use super::limits::{InUse, Part, Shelf};
+use crate::plan::{ByModel, KeyContext, KeyExtractor, Plan, PlanRequest};
+use crate::provider::Provider;
+use crate::telemetry::{Acquired, Observer, Traced};
+
+/// A command with its plan, on its way through a pipeline.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Planned<C> {
+    /// The command, which the handler passes on as it is.
+    pub command: C,
+    /// What it is to keep to.
+    pub plan: Plan,
+    /// What its key is made of.
+    pub facts: Facts,
+    /// What it was granted, once it has been; to be settled after the call.
+    pub permits: Option<Permits>,
+}
+
+/// What the key of a command is made of.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Facts {
+    /// The provider, if it was named.
+    pub provider: Option<String>,
+    /// The model, if it was named.
+    pub model: Option<String>,
+    /// The tier, if it was named.
+    pub tier: Option<String>,
+    /// On whose behalf.
+    pub user: Option<String>,
+}
+
+impl<C> Planned<C> {
+    /// A command and its plan.
+    pub const fn new(command: C, plan: Plan) -> Self {
+        let facts = Facts { provider: None, model: None, tier: None, user: None };
+        Self { command, plan, facts, permits: None }
+    }
+
+    /// With what the plan was made for.
+    #[must_use]
+    pub fn asked_by(mut self, request: &PlanRequest) -> Self {
+        let own = |text: Option<&str>| text.map(str::to_owned);
+        self.facts.provider = own(request.provider_name());
+        self.facts.model = own(request.model_name());
+        self.facts.tier = own(request.tier_name());
+        self
+    }
+
+    /// On behalf of a user.
+    #[must_use]
+    pub fn user(mut self, name: &str) -> Self {
+        self.facts.user = Some(name.to_owned());
+        self
+    }
+}
+
+/// How long a command waited, and for what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// For requests, an interval or a place.
+    pub request: Duration,
+    /// For tokens.
+    pub token: Duration,
+}
+
+impl Waits {
+    /// Both together: there is one wait.
+    #[must_use]
+    pub fn total(&self) -> Duration {
+        self.request + self.token
+    }
+}
+
+/// What a command was granted. Dropping it ends its place among the calls under way; what it was
+/// charged stays.
+pub struct Permits {
+    permit: Permit,
+    queue: InUse,
+    reserved: u64,
+    waits: Waits,
+}
+
+impl Permits {
+    /// Tokens that were reserved.
+    #[must_use]
+    pub const fn reserved_tokens(&self) -> u64 {
+        self.reserved
+    }
+
+    /// How long it waited.
+    #[must_use]
+    pub const fn waits(&self) -> Waits {
+        self.waits
+    }
+
+    /// Corrects the tokens to what was really used: less is given back, more is charged.
+    pub async fn settle(mut self, tokens: u64) {
+        let part = |part: Part| if part == Part::Tokens { tokens } else { 1 };
+        let actual: Vec<u64> =
+            self.queue.limits.limiters.iter().map(|(counted, _)| part(*counted)).collect();
+        if let Err(error) = self.permit.settle(&actual).await {
+            tracing::warn!(%error, "a call keeps what it was charged at first");
+        }
+    }
+}
+
+impl fmt::Debug for Permits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permits")
+            .field("reserved", &self.reserved)
+            .field("waits", &self.waits)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes commands wait for the limits of their plan. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub struct RateLimitHandler {
+    engine: Engine,
+    shelf: Arc<Shelf>,
+    extractor: Arc<dyn KeyExtractor>,
+    observer: Arc<dyn Observer>,
+}
+
+impl RateLimitHandler {
+    /// A handler by provider, model and tier, on tokio's time, that tells `tracing`.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A handler with other parts.
+    pub fn builder() -> RateLimitHandlerBuilder {
+        RateLimitHandlerBuilder { store: None, extractor: None, observer: None }
+    }
+
+    /// Waits until a command may go, and gives it back. A plan without a constraint goes at once,
+    /// and leaves no trace.
+    pub async fn handle<C>(&self, mut planned: Planned<C>) -> Planned<C> {
+        let Some(constraint) = &planned.plan.constraint else { return planned };
+        let facts = &planned.facts;
+        let context = KeyContext {
+            provider: facts.provider.as_deref(),
+            model: facts.model.as_deref(),
+            tier: facts.tier.as_deref(),
+            user: facts.user.as_deref(),
+            endpoint: None,
+        };
+        let parts = self.extractor.parts(&context);
+        let key = self.extractor.key(&context);
+        let queue = self.shelf.queue(&self.engine, constraint, key);
+        let reserved = planned.plan.reserved_tokens();
+        let claims = queue.limits.claims(queue.key(), reserved);
+        let permit = match queue.pacer.acquire(claims).oversize(Oversize::Debt).await {
+            Ok(permit) => permit,
+            Err(error) => {
+                // The limits are valid, the store is in this process and the queue has no end.
+                tracing::error!(%error, "a command goes without its limits");
+                return planned;
+            }
+        };
+        let waits = split(&permit, &queue);
+        self.tell(&planned.plan, &parts, reserved, waits);
+        planned.permits = Some(Permits { permit, queue, reserved, waits });
+        planned
+    }
+
+    /// How many keys are in use: waited for, or with a call under way.
+    #[must_use]
+    pub fn keys_in_use(&self) -> usize {
+        self.shelf.len()
+    }
+
+    fn tell(&self, plan: &Plan, parts: &[String], reserved: u64, waits: Waits) {
+        let provider = Provider::new(parts.first().map_or("unknown", String::as_str));
+        let key = parts.join("/");
+        let mut acquired = Acquired::new(&provider, &key);
+        acquired.estimated_tokens = reserved;
+        acquired.wait = waits.total();
+        acquired.token_wait = waits.token;
+        let number = |value: Option<std::num::NonZeroU32>| value.map(|value| value.get().into());
+        let constraint = plan.constraint.as_ref();
+        acquired.requests_per_minute =
+            constraint.and_then(|constraint| number(constraint.requests_per_minute()));
+        acquired.tokens_per_minute =
+            constraint.and_then(|constraint| number(constraint.tokens_per_minute()));
+        self.observer.acquired(&acquired);
+    }
+}
+
+impl Default for RateLimitHandler {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What of a wait was for tokens, and what for anything else.
+fn split(permit: &Permit, queue: &InUse) -> Waits {
+    let of_tokens = permit.parts().iter().filter(|part| queue.limits.is_of_tokens(&part.limit));
+    let token = of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited());
+    Waits { request: permit.waited() - token, token }
+}
+
+/// A [`RateLimitHandler`] in the making.
+#[derive(Debug)]
+#[must_use = "a handler is made by `build`"]
+pub struct RateLimitHandlerBuilder {
+    store: Option<Arc<MemoryStore>>,
+    extractor: Option<Arc<dyn KeyExtractor>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl RateLimitHandlerBuilder {
+    /// Who shares a limit. Default: [`ByModel`].
+    pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
+        self.extractor = Some(Arc::new(extractor));
+        self
+    }
+
+    /// Who is told. Default: [`Traced`].
+    pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The clock. Default: tokio's.
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        let store = MemoryStore::builder().clock(clock).build();
+        Self { store: store.ok().map(Arc::new), ..self }
+    }
+
+    /// The store, with a bound of its own on memory. It has its own clock.
+    pub fn store(mut self, store: Arc<MemoryStore>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// The handler.
+    #[must_use]
+    pub fn build(self) -> RateLimitHandler {
+        let with_clock = self.store.is_some();
+        let this = if with_clock { self } else { self.clock(TokioClock::new()) };
+        RateLimitHandler {
+            engine: this.store.map_or_else(Engine::new, Engine::on),
+            shelf: Arc::default(),
+            extractor: this.extractor.unwrap_or_else(|| Arc::new(ByModel::default())),
+            observer: this.observer.unwrap_or_else(|| Arc::new(Traced)),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where limits are kept: the store of this process, or one that several share.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use sha2::{Digest as _, Sha256};
+use tidegate::clock::TokioClock;
+use tidegate::pacer::{Bank, Claim};
+use tidegate::{
+    CalendarError, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule, Store,
+};
+
+/// An engine of either kind. A pacer on the store of this process decides at once; on a shared one
+/// it asks.
+#[derive(Clone, Debug)]
+pub enum Books {
+    /// The store of this process.
+    Local(Engine),
+    /// A store that several processes share.
+    Shared(Engine<dyn Store>),
+}
+
+impl Books {
+    /// Books of their own, in this process, on tokio's time.
+    #[must_use]
+    pub fn own() -> Self {
+        let store = MemoryStore::builder().clock(TokioClock::new()).build();
+        Self::Local(store.map_or_else(|_| Engine::new(), |store| Engine::on(Arc::new(store))))
+    }
+
+    pub(super) fn bank(&self) -> Bank {
+        match self {
+            Self::Local(engine) => engine.into(),
+            Self::Shared(engine) => engine.into(),
+        }
+    }
+
+    pub(super) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    pub(super) fn bucket(&self, name: &str, policy: Policy) -> Result<Bucket, LimitError> {
+        Ok(match self {
+            Self::Local(engine) => Bucket::local(engine.limiter(name, policy)?),
+            Self::Shared(engine) => Bucket::shared(engine.limiter(name, policy)?),
+        })
+    }
+
+    pub(super) fn calendar(
+        &self,
+        name: &str,
+        amount: u64,
+        schedule: Schedule,
+    ) -> Result<Bucket, CalendarError> {
+        Ok(match self {
+            Self::Local(engine) => Bucket::local(engine.calendar(name, amount, schedule)?),
+            Self::Shared(engine) => Bucket::shared(engine.calendar(name, amount, schedule)?),
+        })
+    }
+}
+
+impl From<&Engine> for Books {
+    fn from(engine: &Engine) -> Self {
+        Self::Local(engine.clone())
+    }
+}
+
+impl From<&Engine<dyn Store>> for Books {
+    fn from(engine: &Engine<dyn Store>) -> Self {
+        Self::Shared(engine.clone())
+    }
+}
+
+/// One bucket of one limit.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    /// What claims are made of; they belong to the kind of store that they are made on.
+    local: Option<Limiter>,
+    limiter: Limiter<dyn Store>,
+    key: KeyBuf,
+}
+
+impl Bucket {
+    fn local(limiter: Limiter) -> Self {
+        Self { local: Some(limiter.clone()), limiter: limiter.into(), key: key() }
+    }
+
+    fn shared(limiter: Limiter<dyn Store>) -> Self {
+        Self { local: None, limiter, key: key() }
+    }
+
+    pub(super) const fn limiter(&self) -> &Limiter<dyn Store> {
+        &self.limiter
+    }
+
+    pub(super) const fn key(&self) -> &KeyBuf {
+        &self.key
+    }
+
+    pub(super) fn claim(&self, cost: u64) -> Claim {
+        match &self.local {
+            Some(limiter) => limiter.claim(&self.key, cost),
+            None => self.limiter.claim(&self.key, cost),
+        }
+    }
+}
+
+/// A limit has one bucket. All of them are in one group, so that a store of several machines can
+/// decide them together.
+fn key() -> KeyBuf {
+    Key::new("calls").in_group("llm").into()
+}
+
+/// The name of a limit of a scope. Scopes have names that limits cannot have, so it is their hash.
+pub(crate) fn limit_name(what: &str, scope: &str) -> String {
+    let hash = Sha256::digest(scope.as_bytes());
+    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("llm.{what}.{hash}")
+}
+
+/// Does something to a store that nobody waits for: at once on the store of this process, by a
+/// task on a shared one. Outside of a runtime a shared store is not asked.
+pub(super) fn detach(work: impl Future<Output = ()> + Send + 'static) {
+    let mut work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
+    let done = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+    if done {
+        return;
+    }
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(work);
+    }
+}

@@ -1,0 +1,291 @@
+//! A lane: one queue of calls, the limits that were set for it, and what its models tell.
+//!
+//! A lane spans the models that share a limit: all of an account where limits were configured for
+//! it, one model where everything is learned, since providers count by model. In a lane that spans
+//! models, a limit that one of them tells is that model's own, and holds nobody else up.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate::Time;
+use tidegate::clock::{Clock as _, TokioClock};
+use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
+
+use super::AccountError;
+use super::account::Settings;
+use super::charging::Amounts;
+use super::meter::{Counts, Meter};
+use super::pace::{Allowed, Burst, Pace};
+use super::quota::Quota;
+use super::reservation::{Line, Reservation};
+use crate::call::{Outgoing, Terms};
+use crate::class::Class;
+use crate::error::CallError;
+use crate::plan::{Constraint, Source};
+use crate::scope::Scope;
+use crate::telemetry::Acquired;
+use crate::told::{Dimension, Told};
+
+/// So many models are told apart in a lane; others share one name.
+const MAX_MODELS: usize = 256;
+const OTHER: &str = "other";
+
+/// A queue of calls, and its limits.
+#[derive(Debug)]
+pub(super) struct Lane {
+    scope: Scope,
+    /// The scope as a text, for those who watch.
+    key: String,
+    settings: Arc<Settings>,
+    pacer: Pacer,
+    set: Vec<Arc<Meter>>,
+    /// Whether what was set is nobody's wish, so that what is told replaces it.
+    replaceable: bool,
+    quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
+    clock: TokioClock,
+}
+
+impl Lane {
+    pub(super) fn new(
+        scope: Scope,
+        settings: Arc<Settings>,
+        constraint: Option<&(Constraint, Source)>,
+        pacer: Pacer,
+        clock: TokioClock,
+    ) -> Result<Self, AccountError> {
+        let now = clock.now();
+        let set = match constraint {
+            Some((constraint, _)) => set_meters(&scope, &settings, constraint, now)?,
+            None => Vec::new(),
+        };
+        let replaceable = !constraint.is_some_and(|(_, source)| *source == Source::Override);
+        let (key, quotas) = (scope.to_string(), Mutex::default());
+        Ok(Self { scope, key, settings, pacer, set, replaceable, quotas, clock })
+    }
+
+    pub(super) const fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    pub(super) fn throttled(&self, pause: Duration) {
+        self.settings.observer.throttled(self.scope.provider(), &self.key, pause);
+    }
+
+    pub(super) const fn pacer(&self) -> &Pacer {
+        &self.pacer
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    /// Waits until a call may leave.
+    pub(super) async fn reserve(
+        self: &Arc<Self>,
+        model: &str,
+        call: &impl Outgoing,
+    ) -> Result<Reservation, CallError> {
+        let quota = self.quota(model).map_err(|error| self.no_limit(error))?;
+        if let Some(failure) = self.closed(&quota) {
+            return Err(failure);
+        }
+        let counted = call.input_tokens();
+        let (input, output) = quota.expect(counted);
+        let expected = self.settings.charging.expected(input, output, call.max_output());
+        let meters = self.meters(&quota);
+        let permit = self.acquire(&meters, expected, call.terms(), model).await;
+        let permit = permit.map_err(|source| self.no_permit(source))?;
+        // While it waited, a long quota may have been used up.
+        if let Some(failure) = self.closed(&quota) {
+            return Err(failure);
+        }
+        let now = self.now();
+        let epoch = quota.leaves(self.settings.ramp, now);
+        let lines: SmallVec<[Line; 4]> = meters
+            .into_iter()
+            .map(|meter| {
+                let cost = meter.cost(self.settings.charging, expected);
+                Line { mark: meter.charge(cost), meter, cost }
+            })
+            .collect();
+        let reservation =
+            Reservation::new(self.clone(), quota, permit, lines, expected, counted, (now, epoch));
+        self.tell(&reservation);
+        Ok(reservation)
+    }
+
+    /// Tells whoever watches of a permit.
+    fn tell(&self, reservation: &Reservation) {
+        let parts = reservation.waited_for();
+        let is_of_tokens = |name: &str| name.contains("tokens");
+        let of_tokens = parts.iter().filter(|(name, _)| is_of_tokens(name));
+        let gauges = self.pacer.gauges();
+        let mut acquired = Acquired::new(self.scope.provider(), &self.key);
+        acquired.estimated_tokens = reservation.tokens();
+        acquired.wait = reservation.waited();
+        acquired.token_wait = of_tokens.map(|(_, time)| *time).sum();
+        acquired.limited_by = parts.first().map(|(name, _)| *name);
+        acquired.requests_per_minute = reservation.allowed(Dimension::Requests);
+        acquired.tokens_per_minute = reservation.allowed(Dimension::Tokens);
+        acquired.in_flight = gauges.in_flight;
+        acquired.waiting = gauges.waiting;
+        self.settings.observer.acquired(&acquired);
+        if !acquired.wait.is_zero() {
+            self.settings.waits.waited(&self.scope, acquired.wait, self.now());
+        }
+    }
+
+    /// What a provider told in the head of an answer, or in an error.
+    pub(super) fn hear(&self, quota: &Quota, told: &Told, lines: &[Line], left: Time) {
+        let now = self.now();
+        let apart = told.get(Dimension::InputTokens).or(told.get(Dimension::OutputTokens));
+        for (dimension, reading) in told.iter() {
+            // Where input and output are told apart, the total is the scarcer of the two.
+            if dimension == Dimension::Tokens && apart.is_some() {
+                continue;
+            }
+            if dimension == Dimension::RequestsPerDay {
+                if let (Some(0), Some(reset)) = (reading.remaining, reading.reset) {
+                    quota.gate().hold(reset);
+                }
+                continue;
+            }
+            let meter = match quota.meter(&self.settings.books, dimension, now) {
+                Ok(meter) => meter,
+                Err(error) => {
+                    tracing::warn!(scope = %self.scope, %error, "a limit is not followed");
+                    continue;
+                }
+            };
+            // A limit that this call was not charged to begins with it.
+            let line = lines.iter().find(|line| Arc::ptr_eq(&line.meter, &meter));
+            let mark = line.map_or_else(|| meter.charge(0), |line| line.mark);
+            let pacer = self.pacer.clone();
+            meter.hear(reading, (mark, now.since(left)), now, move || pacer.nudge());
+        }
+    }
+
+    /// What is known of a model.
+    pub(super) fn quota(&self, model: &str) -> Result<Arc<Quota>, AccountError> {
+        let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = quotas.get(model) {
+            return Ok(known.clone());
+        }
+        let model = if quotas.len() < MAX_MODELS { model } else { OTHER };
+        if let Some(known) = quotas.get(model) {
+            return Ok(known.clone());
+        }
+        let scope = self.scope.clone().model(model).to_string();
+        let quota = Arc::new(Quota::new(&self.settings.books, scope, self.now())?);
+        quotas.insert(model.into(), quota.clone());
+        Ok(quota)
+    }
+
+    /// The limits that a call of a model is charged to.
+    fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; 4]> {
+        let told = quota.tokens();
+        let set = self.set.iter().filter(|meter| !self.is_replaced(meter, quota, &told));
+        set.chain([quota.gate()]).chain(&told).cloned().collect()
+    }
+
+    /// Whether what is told of a limit stands in for what was set: where nobody wished for that,
+    /// or where the provider allows no more and there is one model to tell.
+    fn is_replaced(&self, set: &Meter, quota: &Quota, told: &[Arc<Meter>]) -> bool {
+        let told = std::iter::once(quota.gate()).chain(told);
+        let mut same = told.filter(|meter| meter.counts() == set.counts());
+        let Some(told) = same.next().and_then(|meter| meter.allowed()) else { return false };
+        let no_more = || {
+            let minute = Duration::from_secs(60);
+            let set = set.allowed().map(|allowed| allowed.in_span(minute));
+            set.is_some_and(|set| told.in_span(minute) <= set) && self.has_one_model()
+        };
+        self.replaceable || no_more()
+    }
+
+    fn has_one_model(&self) -> bool {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner).len() == 1
+    }
+
+    async fn acquire(
+        &self,
+        meters: &[Arc<Meter>],
+        expected: Amounts,
+        terms: &Terms,
+        model: &str,
+    ) -> Result<Permit, AcquireError> {
+        let now = self.now();
+        let spans_models = self.scope.model_name().is_none();
+        let claims = meters.iter().map(|meter| {
+            let claim = meter.claim(meter.cost(self.settings.charging, expected), now);
+            let is_set = self.set.iter().any(|set| Arc::ptr_eq(set, meter));
+            if spans_models && !is_set { claim.own() } else { claim }
+        });
+        let mut acquire =
+            self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
+        let tenant = terms.tenant.as_deref().unwrap_or_default();
+        if spans_models {
+            acquire = acquire.tenant(&format!("{tenant}\n{model}"));
+        } else if !tenant.is_empty() {
+            acquire = acquire.tenant(tenant);
+        }
+        if let Some(max_wait) = terms.max_wait {
+            acquire = acquire.max_wait(max_wait);
+        }
+        acquire.await
+    }
+
+    fn closed(&self, quota: &Quota) -> Option<CallError> {
+        let (after, mut failure) = quota.closed(self.now())?;
+        failure.class = Class::LongQuota { after: Some(after) };
+        Some(CallError::Closed(failure))
+    }
+
+    fn no_permit(&self, source: AcquireError) -> CallError {
+        CallError::NoPermit { provider: self.scope.provider().clone(), source }
+    }
+
+    /// A limit that cannot be made is a fault of the configuration, and told as one.
+    fn no_limit(&self, error: AccountError) -> CallError {
+        let provider = self.scope.provider().clone();
+        CallError::Request { provider, source: Box::new(error) }
+    }
+}
+
+/// The meters of what was configured.
+fn set_meters(
+    scope: &Scope,
+    settings: &Settings,
+    constraint: &Constraint,
+    now: Time,
+) -> Result<Vec<Arc<Meter>>, AccountError> {
+    let (books, name) = (&settings.books, scope.to_string());
+    let second = Burst::Worth(Duration::from_secs(1));
+    let mut meters = Vec::new();
+    let rates = [
+        (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
+        (Dimension::Tokens, constraint.tokens_per_minute(), second),
+        (Dimension::InputTokens, constraint.input_tokens_per_minute(), second),
+        (Dimension::OutputTokens, constraint.output_tokens_per_minute(), second),
+    ];
+    for (dimension, amount, burst) in rates {
+        let Some(amount) = amount else { continue };
+        let allowed = Allowed::per_minute(amount.get().into());
+        let pace = Pace::new(Some(allowed), burst, settings.margin);
+        meters.push(Meter::new(books, &name, Counts::Dimension(dimension), pace, now)?);
+    }
+    if !constraint.min_interval().is_zero() {
+        let allowed = Allowed { amount: 1, window: constraint.min_interval() };
+        let pace = Pace::new(Some(allowed), Burst::Amount(1), 0);
+        meters.push(Meter::new(books, &name, Counts::Starts, pace, now)?);
+    }
+    if let Some(daily) = constraint.requests_per_day() {
+        meters.push(Meter::daily(books, &name, daily)?);
+    }
+    Ok(meters.into_iter().map(Arc::new).collect())
+}

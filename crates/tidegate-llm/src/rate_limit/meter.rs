@@ -1,0 +1,283 @@
+//! A meter: one limit of a scope, what was charged to it, and how fast it fills.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate::pacer::Claim;
+use tidegate::{Change, Policy, Time};
+
+use super::AccountError;
+use super::books::{Books, Bucket, detach, limit_name};
+use super::charging::{Amounts, Charging};
+use super::feedback::{Standing, Upward, correction};
+use super::pace::{Allowed, Pace, Ramp};
+use crate::plan::Daily;
+use crate::told::{Dimension, Reading};
+
+/// What a meter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counts {
+    /// What a provider limits.
+    Dimension(Dimension),
+    /// Starts of calls, for the least time between two.
+    Starts,
+}
+
+impl Counts {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dimension(dimension) => dimension.name(),
+            Self::Starts => "starts",
+        }
+    }
+}
+
+/// A shared store is not asked about its buckets more often than this.
+const SHARED_PAUSE: Duration = Duration::from_millis(250);
+/// What is left of a shorter window is out of date when it is heard of.
+const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
+
+/// One limit of a scope.
+#[derive(Debug)]
+pub(super) struct Meter {
+    counts: Counts,
+    bucket: Bucket,
+    /// `None` for what refills by the calendar.
+    pace: Option<Mutex<Pace>>,
+    /// Everything charged so far, less what was given back.
+    charged: AtomicI64,
+    /// The largest charge of late.
+    largest: AtomicU64,
+    /// When the bucket was last compared with what the provider says, in nanoseconds.
+    compared: AtomicU64,
+    shared: bool,
+}
+
+/// How much was charged when a call left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark(i64);
+
+impl Meter {
+    pub(super) fn new(
+        books: &Books,
+        scope: &str,
+        counts: Counts,
+        mut pace: Pace,
+        now: Time,
+    ) -> Result<Self, AccountError> {
+        let policy = pace.policy(now)?;
+        let bucket = books.bucket(&limit_name(counts.name(), scope), policy)?;
+        Ok(Self::on(bucket, counts, Some(pace), books))
+    }
+
+    pub(super) fn daily(books: &Books, scope: &str, daily: &Daily) -> Result<Self, AccountError> {
+        let counts = Counts::Dimension(Dimension::RequestsPerDay);
+        let name = limit_name(counts.name(), scope);
+        let amount = daily.requests().get().into();
+        let bucket = books.calendar(&name, amount, daily.schedule().clone())?;
+        Ok(Self::on(bucket, counts, None, books))
+    }
+
+    fn on(bucket: Bucket, counts: Counts, pace: Option<Pace>, books: &Books) -> Self {
+        Self {
+            counts,
+            bucket,
+            pace: pace.map(Mutex::new),
+            charged: AtomicI64::new(0),
+            largest: AtomicU64::new(0),
+            compared: AtomicU64::new(0),
+            shared: books.is_shared(),
+        }
+    }
+
+    pub(super) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The name of its limit, by which waits are told.
+    pub(super) fn name(&self) -> String {
+        self.bucket.limiter().limit().name().to_owned()
+    }
+
+    /// What is allowed, if that is known.
+    pub(super) fn allowed(&self) -> Option<Allowed> {
+        self.pace.as_ref().and_then(|pace| lock(pace).allowed())
+    }
+
+    /// What a call is charged here.
+    pub(super) fn cost(&self, charging: Charging, amounts: Amounts) -> u64 {
+        match self.counts {
+            Counts::Dimension(dimension) => charging.cost(dimension, amounts),
+            Counts::Starts => 1,
+        }
+    }
+
+    /// A claim, under the pace of this moment.
+    pub(super) fn claim(&self, cost: u64, now: Time) -> Claim {
+        if self.pace.as_ref().is_some_and(|pace| lock(pace).is_moving()) {
+            self.keep_pace(now);
+        }
+        self.bucket.claim(cost)
+    }
+
+    /// A claim of so much was granted.
+    pub(super) fn charge(&self, cost: u64) -> Mark {
+        let cost = i64::try_from(cost).unwrap_or(i64::MAX);
+        // The largest fades, so that one giant does not keep a reserve for ever.
+        let largest = self.largest.load(Ordering::Relaxed);
+        let faded = (largest - largest / 32).max(cost.unsigned_abs());
+        self.largest.store(faded, Ordering::Relaxed);
+        Mark(self.charged.fetch_add(cost, Ordering::Relaxed).saturating_add(cost))
+    }
+
+    /// A charge was corrected.
+    pub(super) fn corrected(&self, from: u64, to: u64) {
+        let delta = i128::from(to) - i128::from(from);
+        self.charged.fetch_add(i64::try_from(delta).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Changes the pace, and the policy with it.
+    pub(super) fn with_pace(&self, now: Time, change: impl FnOnce(&mut Pace)) {
+        if let Some(pace) = &self.pace {
+            change(&mut lock(pace));
+            self.keep_pace(now);
+        }
+    }
+
+    /// Grows from a floor from now on.
+    pub(super) fn ramp_up(&self, ramp: Ramp, now: Time) {
+        self.with_pace(now, |pace| pace.ramp_up(ramp, now));
+    }
+
+    fn keep_pace(&self, now: Time) {
+        let Some(pace) = &self.pace else { return };
+        let mut pace = lock(pace);
+        let limiter = self.bucket.limiter();
+        match pace.policy(now) {
+            Ok(policy) if policy != limiter.policy() => {
+                if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
+                    tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
+            }
+        }
+    }
+
+    /// Closes the limit for a time, for everybody.
+    pub(super) fn hold(&self, span: Duration) {
+        let bucket = self.bucket.clone();
+        detach(async move {
+            let held = bucket.limiter().hold(bucket.key(), span).await;
+            if let Err(error) = held {
+                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not held");
+            }
+        });
+    }
+
+    /// What the provider allows and has left, as told to a call that left at `mark`, `ago`.
+    /// `then` is called if the bucket was given something.
+    pub(super) fn hear(
+        self: &Arc<Self>,
+        reading: &Reading,
+        (mark, ago): (Mark, Duration),
+        now: Time,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        if let Some(amount) = reading.limit {
+            let allowed = Allowed { amount, window: reading.window };
+            let news = self.pace.as_ref().is_some_and(|pace| lock(pace).allow(allowed));
+            if news {
+                self.keep_pace(now);
+            }
+        }
+        let Some(remaining) = reading.remaining else { return };
+        let Some(allowed) = self.allowed() else { return };
+        let largest = self.largest.load(Ordering::Relaxed);
+        let tight = remaining <= largest.saturating_mul(2);
+        if allowed.window < SHORTEST_WINDOW || !(tight || self.is_due(now)) {
+            return;
+        }
+        let charged = self.charged.load(Ordering::Relaxed).saturating_sub(mark.0);
+        let heard = Heard {
+            allowed,
+            remaining,
+            charged_since: u64::try_from(charged).unwrap_or(0),
+            refilled_since: allowed.in_span(ago),
+            largest,
+        };
+        let meter = self.clone();
+        detach(async move {
+            if meter.compare(heard).await < 0 {
+                then();
+            }
+        });
+    }
+
+    /// Whether a shared store may be asked again.
+    fn is_due(&self, now: Time) -> bool {
+        if !self.shared {
+            return true;
+        }
+        let last = self.compared.load(Ordering::Relaxed);
+        let due = now.since(Time::from_nanos(last)) >= SHARED_PAUSE || last == 0;
+        let (order, now) = (Ordering::Relaxed, now.as_nanos());
+        due && self.compared.compare_exchange(last, now, order, order).is_ok()
+    }
+
+    /// Brings the bucket in line with what was heard, and tells by how much.
+    async fn compare(&self, heard: Heard) -> i64 {
+        let limiter = self.bucket.limiter();
+        let Policy::Bucket(policy) = limiter.policy() else { return 0 };
+        let Ok(decision) = limiter.peek(self.bucket.key()).cost(0).await else { return 0 };
+        let Some(reset) = decision.outcomes().first().and_then(|outcome| outcome.reset) else {
+            return 0;
+        };
+        let rate = policy.rate();
+        let missing = reset.as_nanos() * u128::from(rate.tokens()) / u128::from(rate.period());
+        let level = i128::from(policy.capacity()) - i128::try_from(missing).unwrap_or(i128::MAX);
+        let delta = correction(&Standing {
+            level,
+            capacity: policy.capacity(),
+            limit: heard.allowed.amount,
+            remaining: heard.remaining,
+            charged_since: heard.charged_since,
+            refilled_since: heard.refilled_since,
+            largest: heard.largest,
+            upward: self.upward(),
+        });
+        if delta != 0 {
+            let settled = limiter.settle(self.bucket.key(), delta, None).await;
+            if let Err(error) = settled {
+                tracing::debug!(limit = limiter.limit().name(), %error, "not corrected");
+                return 0;
+            }
+        }
+        delta
+    }
+
+    /// Estimates of tokens can be too high, counts of calls cannot.
+    fn upward(&self) -> Upward {
+        match self.counts {
+            Counts::Dimension(dimension) if dimension.is_of_tokens() => Upward::Yes,
+            _ => Upward::No,
+        }
+    }
+}
+
+/// What was heard of a limit.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    allowed: Allowed,
+    remaining: u64,
+    charged_since: u64,
+    refilled_since: u64,
+    largest: u64,
+}
+
+fn lock(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
+    pace.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,282 @@
+//! How fast calls may leave: what a provider allows, less a margin, and slower for a while after
+//! it complained or while it is not used to us yet. Pure: time comes in as an argument.
+//!
+//! A provider that allows 600 requests a minute may count each second by itself. Whoever sends at
+//! exactly the limit is then refused now and then, as seconds here and there do not begin together;
+//! a margin of 1.5 % is enough to be refused next to never, whatever the phase.
+
+use std::time::Duration;
+
+use tidegate::{Policy, PolicyError, Time};
+
+/// So many of a thousand are left alone, where limits are the provider's.
+pub(super) const MARGIN: u32 = 15;
+
+/// A rate that is too low to matter; where nothing is known, calls are not held back.
+const WIDE: (u64, Duration) = (1_000_000, Duration::from_secs(1));
+/// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
+const TIMERS: Duration = Duration::from_millis(2);
+/// Factors change in steps of this many in a thousand, so that policies do not change all the time.
+const STEP: u32 = 25;
+/// By how much of a thousand a lowered rate recovers in a second.
+const RECOVERY: u64 = 10;
+/// What is left of a rate after a complaint, in a thousand.
+const SLOWED: u32 = 800;
+/// The lowest that complaints bring a rate to, in a thousand.
+const SLOWEST: u32 = 100;
+/// A rate that was only observed is no longer kept to when it was doubled without a complaint.
+const FORGOTTEN: u32 = 2_000;
+
+/// An amount in a window of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allowed {
+    pub(crate) amount: u64,
+    pub(crate) window: Duration,
+}
+
+impl Allowed {
+    /// So many in a minute.
+    pub(crate) const fn per_minute(amount: u64) -> Self {
+        Self { amount, window: Duration::from_secs(60) }
+    }
+
+    /// How much that is in a span, rounded down.
+    pub(crate) fn in_span(self, span: Duration) -> u64 {
+        let amount = u128::from(self.amount).saturating_mul(span.as_nanos());
+        u64::try_from(amount / self.window.as_nanos().max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// So many millionths of it. Small amounts are told for a thousand windows, to keep their
+    /// fractions; large ones are rounded down, as a rate has no more than 32 bits.
+    fn part(self, millionths: u64) -> Self {
+        let windows: u32 = if self.amount <= 2_000_000 { 1_000 } else { 1 };
+        let amount = u128::from(self.amount) * u128::from(windows) * u128::from(millionths);
+        let amount = u32::try_from(amount / 1_000_000).unwrap_or(u32::MAX).max(1);
+        Self { amount: amount.into(), window: self.window.saturating_mul(windows) }
+    }
+}
+
+/// How much may leave at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Burst {
+    /// So many.
+    Amount(u64),
+    /// What this span brings, at least one.
+    Worth(Duration),
+}
+
+/// Growing slowly to the limit (R349): from a floor, in a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ramp {
+    /// Requests per minute to begin with.
+    pub floor: u64,
+    /// How long until the limit is reached.
+    pub over: Duration,
+}
+
+/// A rate that a complaint has lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slowed {
+    /// What the factor is of: what is allowed, or what was seen if nobody told.
+    base: Allowed,
+    from: u32,
+    since: Time,
+}
+
+/// How fast calls may leave.
+#[derive(Clone, Debug)]
+pub(crate) struct Pace {
+    allowed: Option<Allowed>,
+    margin: u32,
+    burst: Burst,
+    slowed: Option<Slowed>,
+    ramp: Option<(Ramp, Time)>,
+}
+
+impl Pace {
+    pub(crate) const fn new(allowed: Option<Allowed>, burst: Burst, margin: u32) -> Self {
+        Self { allowed, margin, burst, slowed: None, ramp: None }
+    }
+
+    pub(crate) const fn allowed(&self) -> Option<Allowed> {
+        self.allowed
+    }
+
+    /// The provider allows so much, as it turns out. Whether that is news.
+    pub(crate) fn allow(&mut self, allowed: Allowed) -> bool {
+        let news = self.allowed != Some(allowed);
+        self.allowed = Some(allowed);
+        if news {
+            self.slowed = None;
+        }
+        news
+    }
+
+    /// Keeps below the limit by the margin, and sends one at a time: the provider counts finer
+    /// than by the minute.
+    pub(crate) fn smooth(&mut self) {
+        self.margin = self.margin.max(MARGIN);
+        self.burst = Burst::Amount(1);
+    }
+
+    /// Grows from a floor from now on.
+    pub(crate) fn ramp_up(&mut self, ramp: Ramp, now: Time) {
+        self.ramp = Some((ramp, now));
+    }
+
+    /// The provider complains: slower by a fifth, recovering in some twenty seconds. Where no
+    /// limit is known, slower than what was `seen`.
+    pub(crate) fn slow_down(&mut self, seen: Allowed, now: Time) {
+        let base = self.allowed.unwrap_or(seen);
+        let factor = match self.slowed {
+            Some(slowed) if self.allowed.is_some() => slowed.factor(now).min(1_000),
+            _ => 1_000,
+        };
+        let from = (factor * SLOWED / 1_000).max(SLOWEST);
+        self.slowed = Some(Slowed { base, from, since: now });
+    }
+
+    /// Whether the pace changes with time.
+    pub(crate) const fn is_moving(&self) -> bool {
+        self.slowed.is_some() || self.ramp.is_some()
+    }
+
+    /// What the bucket is to be now.
+    pub(crate) fn policy(&mut self, now: Time) -> Result<Policy, PolicyError> {
+        let (base, factor) = self.base(now);
+        let Some(base) = base else {
+            return Policy::per(WIDE.0, WIDE.1).capacity(WIDE.0).build();
+        };
+        let effective = base.part(u64::from(1_000 - self.margin.min(999)) * u64::from(factor));
+        let burst = match self.burst {
+            Burst::Amount(amount) => amount,
+            Burst::Worth(span) => effective.in_span(span),
+        };
+        let capacity = burst.max(effective.in_span(TIMERS)).max(1);
+        let debt = base.amount.saturating_mul(60).max(capacity);
+        let Allowed { amount, window } = effective;
+        Policy::per(amount, window).capacity(capacity).max_debt(debt).build()
+    }
+
+    /// What is allowed or was seen, and how much of a thousand of it counts.
+    fn base(&mut self, now: Time) -> (Option<Allowed>, u32) {
+        let ramp = self.ramped(now);
+        let over = if self.allowed.is_some() { 1_000 } else { FORGOTTEN };
+        if self.slowed.is_some_and(|slowed| slowed.factor(now) >= over) {
+            self.slowed = None;
+        }
+        let Some(slowed) = self.slowed else { return ramp.unwrap_or((self.allowed, 1_000)) };
+        let factor = slowed.factor(now).min(over) / STEP * STEP;
+        (Some(slowed.base), factor.min(ramp.map_or(u32::MAX, |(_, factor)| factor)).max(1))
+    }
+
+    fn ramped(&mut self, now: Time) -> Option<(Option<Allowed>, u32)> {
+        let (ramp, since) = self.ramp?;
+        let part = now.since(since).as_nanos().saturating_mul(1_000) / ramp.over.as_nanos().max(1);
+        let part =
+            u64::try_from(part).unwrap_or(u64::MAX).min(1_000) / u64::from(STEP) * u64::from(STEP);
+        if part >= 1_000 {
+            self.ramp = None;
+            return None;
+        }
+        let floor = Allowed::per_minute(ramp.floor);
+        let Some(allowed) = self.allowed else {
+            // To where nobody knows: the floor doubles with every tenth of the time.
+            let doubled = floor.amount.saturating_mul(1 << (part / 100));
+            return Some((Some(Allowed { amount: doubled, ..floor }), 1_000));
+        };
+        let floor = floor.in_span(allowed.window).min(allowed.amount);
+        let grown = floor
+            + (allowed.amount - floor) / 1_000 * part
+            + (allowed.amount - floor) % 1_000 * part / 1_000;
+        let factor = u128::from(grown) * 1_000 / u128::from(allowed.amount.max(1));
+        Some((Some(allowed), u32::try_from(factor).unwrap_or(1_000).max(1)))
+    }
+}
+
+impl Slowed {
+    fn factor(&self, now: Time) -> u32 {
+        let seconds = now.since(self.since).as_secs();
+        let recovered = seconds.saturating_mul(RECOVERY);
+        self.from.saturating_add(u32::try_from(recovered).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::from_nanos(0);
+
+    fn at(seconds: u64) -> Time {
+        START.after(Duration::from_secs(seconds))
+    }
+
+    /// Thousandths of tokens per minute.
+    fn per_minute(pace: &mut Pace, now: Time) -> u64 {
+        let Policy::Bucket(bucket) = pace.policy(now).unwrap() else { panic!("no bucket") };
+        let tokens = u128::from(bucket.rate().tokens()) * 60_000_000_000_000;
+        u64::try_from(tokens / u128::from(bucket.rate().period())).unwrap()
+    }
+
+    fn known(amount: u64) -> Pace {
+        Pace::new(Some(Allowed::per_minute(amount)), Burst::Amount(1), MARGIN)
+    }
+
+    #[test]
+    fn the_margin_is_kept() {
+        assert_eq!(per_minute(&mut known(600), START), 591_000);
+        let mut exact = Pace::new(Some(Allowed::per_minute(600)), Burst::Amount(600), 0);
+        assert_eq!(per_minute(&mut exact, START), 600_000);
+        exact.smooth();
+        assert_eq!(per_minute(&mut exact, START), 591_000);
+    }
+
+    #[test]
+    fn a_complaint_lowers_the_rate_and_it_recovers_gradually() {
+        let mut pace = known(600);
+        let before = per_minute(&mut pace, START);
+        pace.slow_down(Allowed::per_minute(1), START);
+        let rates: Vec<u64> = (0..=20).map(|s| per_minute(&mut pace, at(s))).collect();
+        assert_eq!(rates[0], before * 8 / 10);
+        assert!(rates.is_sorted());
+        assert_eq!(rates[20], before);
+        pace.slow_down(Allowed::per_minute(1), at(30));
+        pace.slow_down(Allowed::per_minute(1), at(30));
+        assert_eq!(per_minute(&mut pace, at(30)), before * 625 / 1_000, "0.64, in steps");
+    }
+
+    #[test]
+    fn where_nothing_is_known_what_was_seen_is_lowered_and_forgotten() {
+        let mut pace = Pace::new(None, Burst::Amount(1), MARGIN);
+        let wide = per_minute(&mut pace, START);
+        assert!(wide > 1_000_000_000);
+        pace.slow_down(Allowed::per_minute(100), START);
+        assert_eq!(per_minute(&mut pace, START), 78_800);
+        assert!(per_minute(&mut pace, at(60)) > 100_000);
+        assert_eq!(per_minute(&mut pace, at(130)), wide);
+    }
+
+    #[test]
+    fn a_ramp_grows_from_its_floor_to_the_limit() {
+        let mut pace = known(1_000);
+        pace.ramp_up(Ramp { floor: 100, over: Duration::from_secs(60) }, START);
+        let rates: Vec<u64> = (0..=60).map(|s| per_minute(&mut pace, at(s))).collect();
+        assert_eq!(rates[0], 98_500);
+        assert!(rates.is_sorted());
+        assert!((500_000..600_000).contains(&rates[30]), "{}", rates[30]);
+        assert_eq!(rates[60], 985_000);
+        let mut unknown = Pace::new(None, Burst::Amount(1), 0);
+        unknown.ramp_up(Ramp { floor: 60, over: Duration::from_secs(100) }, START);
+        assert_eq!(per_minute(&mut unknown, START), 60_000);
+        assert_eq!(per_minute(&mut unknown, at(50)), 60_000 * 32);
+    }
+
+    #[test]
+    fn high_rates_get_a_bucket_that_timers_can_serve() {
+        let Policy::Bucket(bucket) = known(120_000).policy(START).unwrap() else { panic!() };
+        assert_eq!(bucket.capacity(), 3, "two milliseconds' worth");
+        let Policy::Bucket(bucket) = known(60).policy(START).unwrap() else { panic!() };
+        assert_eq!(bucket.capacity(), 1);
+    }
+}

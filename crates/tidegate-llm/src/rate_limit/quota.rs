@@ -1,0 +1,199 @@
+//! What is known of the limits of one model: those it told, what calls use, and whether it is
+//! closed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::AccountError;
+use super::books::Books;
+use super::estimate::Estimator;
+use super::meter::{Counts, Meter};
+use super::pace::{Burst, MARGIN, Pace, Ramp};
+use super::seen::Seen;
+use crate::error::Failure;
+use crate::told::Dimension;
+
+/// After so many answers old throttles are forgotten.
+const SAMPLE: u32 = 100;
+/// So many throttles in a sample are too many where the limit is known.
+const TOO_MANY: u32 = 3;
+/// How long a throttle without a time closes a model; it doubles with each that follows.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A quota of unknown length is asked about again after this.
+const CLOSED: Duration = Duration::from_secs(60);
+
+/// What is known of one model.
+#[derive(Debug)]
+pub(super) struct Quota {
+    scope: String,
+    /// Requests; unlimited until known. What closes the model closes this.
+    gate: Arc<Meter>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Tokens, as soon as a limit on them is told.
+    tokens: Vec<Arc<Meter>>,
+    estimator: Estimator,
+    seen: Seen,
+    /// Calls that left before the last decrease say nothing about what came after.
+    epoch: u64,
+    /// Throttles in a row.
+    strikes: u32,
+    answers: u32,
+    throttles: u32,
+    closed: Option<(Time, Box<Failure>)>,
+}
+
+/// Which calls left under the same pace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Epoch(u64);
+
+impl Quota {
+    pub(super) fn new(books: &Books, scope: String, now: Time) -> Result<Self, AccountError> {
+        let requests = Counts::Dimension(Dimension::Requests);
+        let pace = Pace::new(None, Burst::Amount(1), MARGIN);
+        let gate = Arc::new(Meter::new(books, &format!("{scope} told"), requests, pace, now)?);
+        Ok(Self { scope, gate, state: Mutex::default() })
+    }
+
+    pub(super) const fn gate(&self) -> &Arc<Meter> {
+        &self.gate
+    }
+
+    /// What of its token limits is known.
+    pub(super) fn tokens(&self) -> Vec<Arc<Meter>> {
+        self.lock().tokens.clone()
+    }
+
+    /// The meter of a dimension; one of tokens is made when it is first told of.
+    pub(super) fn meter(
+        &self,
+        books: &Books,
+        dimension: Dimension,
+        now: Time,
+    ) -> Result<Arc<Meter>, AccountError> {
+        if !dimension.is_of_tokens() {
+            return Ok(self.gate.clone());
+        }
+        let counts = Counts::Dimension(dimension);
+        let mut state = self.lock();
+        if let Some(known) = state.tokens.iter().find(|meter| meter.counts() == counts) {
+            return Ok(known.clone());
+        }
+        let pace = Pace::new(None, Burst::Worth(Duration::from_secs(1)), MARGIN);
+        let meter = Meter::new(books, &format!("{} told", self.scope), counts, pace, now)?;
+        let meter = Arc::new(meter);
+        state.tokens.push(meter.clone());
+        Ok(meter)
+    }
+
+    /// Input and output tokens that a call is expected to use.
+    pub(super) fn expect(&self, counted: u64) -> (u64, u64) {
+        let state = self.lock();
+        (state.estimator.input(counted), state.estimator.output())
+    }
+
+    pub(super) fn learn(&self, counted: u64, input: u64, output: u64) {
+        self.lock().estimator.learn(counted, input, output);
+    }
+
+    /// A call leaves. After a long pause it is as if it were the first.
+    pub(super) fn leaves(&self, ramp: Option<Ramp>, now: Time) -> Epoch {
+        let mut state = self.lock();
+        let first = state.seen.leaves(now);
+        let epoch = Epoch(state.epoch);
+        drop(state);
+        if let Some(ramp) = ramp.filter(|_| first) {
+            self.gate.ramp_up(ramp, now);
+        }
+        epoch
+    }
+
+    /// A call that left in an epoch was answered.
+    pub(super) fn answered(&self, epoch: Epoch) {
+        let mut state = self.lock();
+        state.count(0);
+        if epoch == Epoch(state.epoch) {
+            state.strikes = 0;
+        }
+    }
+
+    /// A call that left in an epoch was throttled: how long the model is to be closed. The first of
+    /// an epoch makes us slower, the others left before that and do not.
+    pub(super) fn throttled(&self, epoch: Epoch, after: Option<Duration>, now: Time) -> Duration {
+        let mut state = self.lock();
+        state.count(1);
+        let first = epoch == Epoch(state.epoch);
+        if first {
+            state.epoch += 1;
+            state.strikes += 1;
+        }
+        let doubled = FIRST_PAUSE.saturating_mul(1 << state.strikes.saturating_sub(1).min(6));
+        let pause = after.unwrap_or(doubled.min(LONGEST_PAUSE));
+        let known = self.gate.allowed().is_some();
+        let too_many = state.throttles >= TOO_MANY;
+        let seen = state.seen.rate(now);
+        if too_many {
+            (state.answers, state.throttles) = (0, 0);
+        }
+        drop(state);
+        if first {
+            self.gate.with_pace(now, |pace| {
+                pace.smooth();
+                if !known || too_many {
+                    pace.slow_down(seen, now);
+                }
+            });
+        }
+        pause
+    }
+
+    /// The provider asks for a lower rate.
+    pub(super) fn slow_down(&self, epoch: Epoch, now: Time) {
+        let mut state = self.lock();
+        if epoch != Epoch(state.epoch) {
+            return;
+        }
+        state.epoch += 1;
+        let seen = state.seen.rate(now);
+        drop(state);
+        self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
+    }
+
+    /// A long quota is used up: nobody is to ask before it is over.
+    pub(super) fn close(&self, failure: &Failure, now: Time) {
+        let after = failure.class.after().unwrap_or(CLOSED);
+        self.lock().closed = Some((now.after(after), Box::new(failure.clone())));
+    }
+
+    /// For how long it is closed, and why.
+    pub(super) fn closed(&self, now: Time) -> Option<(Duration, Box<Failure>)> {
+        let mut state = self.lock();
+        let (until, failure) = state.closed.as_ref()?;
+        let left = until.since(now);
+        if left.is_zero() {
+            state.closed = None;
+            return None;
+        }
+        Some((left, failure.clone()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn count(&mut self, throttles: u32) {
+        if self.answers >= SAMPLE {
+            (self.answers, self.throttles) = (0, 0);
+        }
+        self.answers += 1;
+        self.throttles += throttles;
+    }
+}

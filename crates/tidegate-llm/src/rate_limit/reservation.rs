@@ -1,0 +1,257 @@
+//! A reservation: what a call was granted, and what becomes of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate::Time;
+use tidegate::pacer::{CallOutcome, Permit};
+
+use super::books::detach;
+use super::charging::Amounts;
+use super::lane::Lane;
+use super::meter::{Counts, Mark, Meter};
+use super::quota::{Epoch, Quota};
+use crate::class::Class;
+use crate::error::CallError;
+use crate::told::{Dimension, Told};
+use crate::usage::Usage;
+
+/// Characters of output that count as a token, of an answer that broke off.
+const CHARS_PER_TOKEN: u64 = 4;
+
+/// What a call was charged to one limit.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) meter: Arc<Meter>,
+    pub(super) cost: u64,
+    pub(super) mark: Mark,
+}
+
+/// What a call was granted: its charges, and a place among the calls under way. It is settled with
+/// what the call really used, and given back at its end, however it ends.
+#[must_use = "a reservation that is dropped counts as a call that was broken off"]
+pub struct Reservation {
+    held: Option<Held>,
+}
+
+struct Held {
+    lane: Arc<Lane>,
+    quota: Arc<Quota>,
+    permit: Permit,
+    lines: SmallVec<[Line; 4]>,
+    expected: Amounts,
+    /// Input tokens as we counted them.
+    counted: u64,
+    left: Time,
+    epoch: Epoch,
+    /// Characters of output so far; `None` before the answer has begun.
+    seen: Option<u64>,
+}
+
+/// What a charge becomes.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    /// It stays.
+    Keep,
+    /// It becomes this.
+    Settle(Amounts),
+    /// The call is charged as a call, but no tokens.
+    CallOnly,
+    /// It was never made.
+    Nothing,
+}
+
+impl Reservation {
+    pub(super) fn new(
+        lane: Arc<Lane>,
+        quota: Arc<Quota>,
+        permit: Permit,
+        lines: SmallVec<[Line; 4]>,
+        expected: Amounts,
+        counted: u64,
+        (left, epoch): (Time, Epoch),
+    ) -> Self {
+        let held = Held { lane, quota, permit, lines, expected, counted, left, epoch, seen: None };
+        Self { held: Some(held) }
+    }
+
+    /// How long the call waited.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.held.as_ref().map_or(Duration::ZERO, |held| held.permit.waited())
+    }
+
+    /// What made it wait, by the name of the dimension or `concurrency`, the most first.
+    #[must_use]
+    pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
+        let Some(held) = &self.held else { return Vec::new() };
+        held.permit.parts().iter().map(|part| (held.name_of(&part.limit), part.time)).collect()
+    }
+
+    /// Tokens that were reserved, input and output.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.held.as_ref().map_or(0, |held| held.expected.input + held.expected.output)
+    }
+
+    /// What is allowed in a minute, the least of what it was charged to.
+    pub(super) fn allowed(&self, dimension: Dimension) -> Option<u64> {
+        let lines = self.held.iter().flat_map(|held| &held.lines);
+        let same = lines.filter(|line| line.meter.counts() == Counts::Dimension(dimension));
+        let minute = Duration::from_secs(60);
+        same.filter_map(|line| line.meter.allowed()).map(|allowed| allowed.in_span(minute)).min()
+    }
+
+    /// The answer begins, and its head told this about limits.
+    pub fn heard(&mut self, told: &Told) {
+        let Some(held) = &mut self.held else { return };
+        held.seen.get_or_insert(0);
+        held.quota.answered(held.epoch);
+        held.lane.hear(&held.quota, told, &held.lines, held.left);
+    }
+
+    /// Some of the output has come.
+    pub fn saw(&mut self, text: &str) {
+        let Some(held) = &mut self.held else { return };
+        let chars = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
+        held.seen = Some(held.seen.unwrap_or(0).saturating_add(chars));
+    }
+
+    /// The answer is complete, and used so much, if the provider said.
+    pub fn complete(mut self, usage: Option<Usage>) {
+        let Some(held) = self.held.take() else { return };
+        if let Some(usage) = &usage {
+            held.quota.learn(held.counted, usage.input, usage.output);
+        }
+        let fate = held.used(usage.as_ref());
+        held.end(fate, CallOutcome::Success);
+    }
+
+    /// The answer broke off, after having used so much, if the provider said.
+    pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
+        let Some(held) = self.held.take() else { return };
+        held.note(error);
+        let fate = held.used(usage.as_ref());
+        let outcome = held.outcome(error.class());
+        held.end(fate, outcome);
+    }
+
+    /// There is no answer.
+    pub fn failed(mut self, error: &CallError) {
+        let Some(held) = self.held.take() else { return };
+        held.note(error);
+        let fate = match error.class() {
+            _ if !error.was_sent() => Fate::Nothing,
+            // Where charges are never settled, failed calls keep theirs too.
+            Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Keep,
+            _ => Fate::CallOnly,
+        };
+        let outcome = held.outcome(error.class());
+        held.end(fate, outcome);
+    }
+}
+
+impl Held {
+    fn name_of(&self, limit: &str) -> &'static str {
+        let line = self.lines.iter().find(|line| line.meter.name() == limit);
+        match line.map(|line| line.meter.counts()) {
+            Some(Counts::Dimension(dimension)) => dimension.name(),
+            Some(Counts::Starts) => "min_interval",
+            None => tidegate::pacer::WaitPart::CONCURRENCY,
+        }
+    }
+
+    /// What the lane and the model learn from a failure.
+    fn note(&self, error: &CallError) {
+        let now = self.lane.now();
+        if let Some(failure) = error.failure() {
+            self.lane.hear(&self.quota, &failure.told, &self.lines, self.left);
+            if matches!(failure.class, Class::LongQuota { .. }) {
+                self.quota.close(failure, now);
+            }
+        }
+        match error.class() {
+            Class::RateLimited { after, .. } if error.was_sent() => {
+                let pause = self.quota.throttled(self.epoch, after, now);
+                self.quota.gate().hold(pause);
+                self.lane.throttled(pause);
+            }
+            Class::SlowDown => self.quota.slow_down(self.epoch, now),
+            _ => {}
+        }
+    }
+
+    /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
+    fn outcome(&self, class: Class) -> CallOutcome {
+        match class {
+            Class::RateLimited { after, .. } if self.quota.gate().allowed().is_none() => {
+                CallOutcome::Throttled { retry_after: after }
+            }
+            Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
+            Class::Transient => CallOutcome::Failed,
+            _ => CallOutcome::Ignored,
+        }
+    }
+
+    fn keeps_charges(&self) -> bool {
+        self.lane.settings().charging.settled(&Usage::default()).is_none()
+    }
+
+    /// What an answer, or the part of it that came, has used.
+    fn used(&self, usage: Option<&Usage>) -> Fate {
+        let seen = self.seen.unwrap_or(0).div_ceil(CHARS_PER_TOKEN);
+        let told = usage.copied().unwrap_or_default();
+        let input = if told.input > 0 { told.input } else { self.expected.input };
+        let usage = Usage { input, output: told.output.max(seen), ..told };
+        self.lane.settings().charging.settled(&usage).map_or(Fate::Keep, Fate::Settle)
+    }
+
+    /// Settles, and gives the place back.
+    fn end(self, fate: Fate, outcome: CallOutcome) {
+        let charging = self.lane.settings().charging;
+        let Self { mut permit, lines, .. } = self;
+        let actual: SmallVec<[u64; 4]> = lines
+            .iter()
+            .map(|line| match (fate, line.meter.counts()) {
+                (Fate::Keep, _) => line.cost,
+                (Fate::Nothing, _) => 0,
+                (Fate::Settle(amounts), _) => line.meter.cost(charging, amounts),
+                (Fate::CallOnly, Counts::Dimension(dimension)) if dimension.is_of_tokens() => 0,
+                (Fate::CallOnly, _) => line.cost,
+            })
+            .collect();
+        for (line, actual) in lines.iter().zip(&actual) {
+            line.meter.corrected(line.cost, *actual);
+        }
+        if matches!(fate, Fate::Keep) {
+            permit.finish(outcome);
+            return;
+        }
+        detach(async move {
+            if let Err(error) = permit.settle(&actual).await {
+                tracing::warn!(%error, "a call keeps what it was charged at first");
+            }
+            permit.finish(outcome);
+        });
+    }
+}
+
+impl Drop for Reservation {
+    /// The caller has gone: what has come is charged, or what was expected if nothing has.
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        let fate = if held.seen.is_some() { held.used(None) } else { Fate::Keep };
+        held.end(fate, CallOutcome::Ignored);
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("scope", &self.held.as_ref().map(|held| held.lane.scope()))
+            .field("tokens", &self.tokens())
+            .finish_non_exhaustive()
+    }
+}

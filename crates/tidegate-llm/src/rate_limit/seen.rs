@@ -1,0 +1,44 @@
+//! How many calls leave in a minute, as far as was seen.
+
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::pace::Allowed;
+
+/// Calls are counted by spans of this length; the last one and the present one are looked at.
+const SPAN: Duration = Duration::from_secs(10);
+
+/// Calls that have left of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    since: Time,
+    count: u64,
+    before: u64,
+}
+
+impl Seen {
+    /// A call leaves. Whether it is the first one, or the first one after a pause.
+    pub(super) fn leaves(&mut self, now: Time) -> bool {
+        let spans = now.since(self.since).as_nanos() / SPAN.as_nanos();
+        let first = self.count == 0 || spans > 1;
+        if first || spans == 1 {
+            self.before = if first { 0 } else { self.count };
+            (self.since, self.count) = (now, 0);
+        }
+        self.count += 1;
+        first
+    }
+
+    /// So many in a minute, at least one.
+    pub(super) fn rate(&self, now: Time) -> Allowed {
+        let elapsed = now.since(self.since);
+        let (count, span) = match self.before {
+            0 => (self.count, elapsed.max(Duration::from_secs(1))),
+            before => (self.count + before, elapsed + SPAN),
+        };
+        Allowed::per_minute(
+            Allowed { amount: count, window: span }.in_span(Duration::from_secs(60)).max(1),
+        )
+    }
+}

@@ -1,0 +1,166 @@
+//! What happens, told to whoever watches: never a prompt, never a key.
+//!
+//! An [`Observer`] is told of each permit, throttle, settlement and retry. [`Traced`] writes them as
+//! events of `tracing` under the names that dashboards know; [`Measured`] (feature `metrics`) counts
+//! them. Labels are providers, which a program names itself, so there are few of them.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::class::Class;
+use crate::provider::Provider;
+
+#[cfg(feature = "metrics")]
+mod measured;
+#[cfg(feature = "metrics")]
+pub use measured::Measured;
+
+/// A permit that was given.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Acquired<'a> {
+    /// The provider.
+    pub provider: &'a Provider,
+    /// Whose limits they were: a scope, or the key that a program made. No secret is in it.
+    pub limiter_key: &'a str,
+    /// Tokens that were reserved.
+    pub estimated_tokens: u64,
+    /// How long the call waited.
+    pub wait: Duration,
+    /// The part of it that was for tokens; the rest was for requests and concurrency.
+    pub token_wait: Duration,
+    /// What made it wait longest, if it waited: a dimension or `concurrency`.
+    pub limited_by: Option<&'static str>,
+    /// Requests per minute that are allowed, if that is known.
+    pub requests_per_minute: Option<u64>,
+    /// Tokens per minute that are allowed, if that is known.
+    pub tokens_per_minute: Option<u64>,
+    /// Calls under way with this one, and calls that wait.
+    pub in_flight: u64,
+    /// Calls that wait.
+    pub waiting: usize,
+}
+
+impl<'a> Acquired<'a> {
+    /// A permit that was given at once, of which nothing is known.
+    #[must_use]
+    pub const fn new(provider: &'a Provider, limiter_key: &'a str) -> Self {
+        Self {
+            provider,
+            limiter_key,
+            estimated_tokens: 0,
+            wait: Duration::ZERO,
+            token_wait: Duration::ZERO,
+            limited_by: None,
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            in_flight: 0,
+            waiting: 0,
+        }
+    }
+}
+
+/// An attempt that failed, and what is done about it.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Retried<'a> {
+    /// Who failed.
+    pub provider: &'a Provider,
+    /// How.
+    pub class: Class,
+    /// Which attempt it was, from one.
+    pub attempt: u32,
+    /// How long until the next one; `None` if there is none.
+    pub delay: Option<Duration>,
+}
+
+impl<'a> Retried<'a> {
+    /// An attempt that failed.
+    #[must_use]
+    pub const fn new(
+        provider: &'a Provider,
+        class: Class,
+        attempt: u32,
+        delay: Option<Duration>,
+    ) -> Self {
+        Self { provider, class, attempt, delay }
+    }
+}
+
+/// Somebody who is told what happens. Called on the path of calls: it must not wait.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// A permit was given.
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let _ = acquired;
+    }
+
+    /// A provider throttled a call; what shares the key is closed for so long.
+    fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
+        let _ = (provider, limiter_key, pause);
+    }
+
+    /// An attempt failed.
+    fn failed(&self, retried: &Retried<'_>) {
+        let _ = retried;
+    }
+
+    /// A call succeeded after so many retries.
+    fn recovered(&self, provider: &Provider, retries: u32) {
+        let _ = (provider, retries);
+    }
+}
+
+/// Tells everything as events of `tracing`, at the level of debugging.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Traced;
+
+impl Observer for Traced {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let (key, tokens) = (acquired.limiter_key, acquired.estimated_tokens);
+        let timestamp = timestamp();
+        tracing::debug!(
+            name: "rate_limit.acquire",
+            event = "rate_limit.acquire",
+            limiter_key = key,
+            estimated_tokens = tokens,
+            timestamp,
+        );
+        if acquired.wait.is_zero() {
+            return;
+        }
+        let token_wait_ms = millis(acquired.token_wait);
+        let request_wait_ms = millis(acquired.wait.saturating_sub(acquired.token_wait));
+        tracing::debug!(
+            name: "rate_limit.delayed",
+            event = "rate_limit.delayed",
+            limiter_key = key,
+            wait_ms = token_wait_ms + request_wait_ms,
+            request_wait_ms,
+            token_wait_ms,
+            estimated_tokens = tokens,
+            constraint.rpm = acquired.requests_per_minute,
+            constraint.tpm = acquired.tokens_per_minute,
+            timestamp,
+        );
+    }
+
+    fn throttled(&self, _provider: &Provider, limiter_key: &str, pause: Duration) {
+        tracing::debug!(
+            name: "rate_limit.throttled",
+            event = "rate_limit.throttled",
+            limiter_key,
+            pause_ms = millis(pause),
+            timestamp = timestamp(),
+        );
+    }
+}
+
+/// Whole milliseconds, cut off.
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Seconds since 1970.
+fn timestamp() -> f64 {
+    Duration::from_nanos(tidegate::clock::wall_now().as_nanos()).as_secs_f64()
+}

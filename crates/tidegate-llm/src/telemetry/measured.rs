@@ -1,0 +1,70 @@
+//! The same as numbers, for the `metrics` facade.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+use super::{Acquired, Observer, Retried};
+use crate::class::Class;
+use crate::provider::Provider;
+
+/// Counts what happens, by provider:
+///
+/// | name | kind | |
+/// | --- | --- | --- |
+/// | `rate_limit.acquisitions` | counter | permits |
+/// | `rate_limit.delays` | counter | permits that were waited for |
+/// | `rate_limit.wait_time` | histogram | seconds waited, zero too |
+/// | `rate_limit.tokens_reserved` | histogram | tokens |
+/// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls |
+/// | `rate_limit.hits` | counter | calls that the provider throttled |
+/// | `retry.recovered_after` | histogram | retries of calls that succeeded in the end |
+/// | `retry.delay` | histogram | seconds slept before a retry |
+/// | `retry.failures` | counter | calls that failed in the end, with their `class` |
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Measured;
+
+impl Observer for Measured {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let provider = name(acquired.provider);
+        counter!("rate_limit.acquisitions", "provider" => provider.clone()).increment(1);
+        if !acquired.wait.is_zero() {
+            counter!("rate_limit.delays", "provider" => provider.clone()).increment(1);
+        }
+        histogram!("rate_limit.wait_time", "provider" => provider.clone()).record(acquired.wait);
+        histogram!("rate_limit.tokens_reserved", "provider" => provider.clone())
+            .record(to_f64(acquired.estimated_tokens));
+        gauge!("rate_limit.in_flight", "provider" => provider.clone())
+            .set(to_f64(acquired.in_flight));
+        let waiting = u64::try_from(acquired.waiting).unwrap_or(u64::MAX);
+        gauge!("rate_limit.waiting", "provider" => provider).set(to_f64(waiting));
+    }
+
+    fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
+        counter!("rate_limit.hits", "provider" => name(provider)).increment(1);
+    }
+
+    fn failed(&self, retried: &Retried<'_>) {
+        let provider = name(retried.provider);
+        match retried.delay {
+            Some(delay) => histogram!("retry.delay", "provider" => provider).record(delay),
+            None => {
+                let class = Class::name(retried.class);
+                counter!("retry.failures", "provider" => provider, "class" => class).increment(1);
+            }
+        }
+    }
+
+    fn recovered(&self, provider: &Provider, retries: u32) {
+        histogram!("retry.recovered_after", "provider" => name(provider)).record(retries);
+    }
+}
+
+fn name(provider: &Provider) -> String {
+    provider.as_str().to_owned()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "metrics are floats")]
+fn to_f64(value: u64) -> f64 {
+    value as f64
+}
