@@ -2,5 +2,6 @@
 
 mod adapter;
 mod failures;
+mod handler;
 mod planning;
 mod trying;

@@ -1,0 +1,274 @@
+//! Plans and their limits: commands that wait, and commands that do not.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proptest::prelude::*;
+use tidegate::MemoryStore;
+use tidegate::clock::TokioClock;
+use tidegate_llm::pipeline::{Planned, RateLimitHandler};
+use tidegate_llm::plan::{
+    ByUser, Constraint, Plan, PlanRequest, RawConstraint, Source, TokenEstimate,
+};
+use tidegate_llm::telemetry::{Acquired, Observer};
+use tokio::time::{Instant, advance};
+
+fn constraint(raw: RawConstraint) -> Constraint {
+    Constraint::try_new(&raw).unwrap()
+}
+
+fn per_minute(requests: i64) -> Constraint {
+    constraint(RawConstraint { requests_per_minute: Some(requests), ..RawConstraint::default() })
+}
+
+fn plan(constraint: Constraint) -> Plan {
+    Plan::constrained(constraint, Source::Override)
+}
+
+fn tokens(max_tokens: u64) -> TokenEstimate {
+    TokenEstimate { min_tokens: max_tokens, expected_tokens: max_tokens, max_tokens }
+}
+
+/// How long a command of this plan waits, and when it leaves.
+async fn waits(handler: &RateLimitHandler, plan: &Plan) -> Duration {
+    let planned = handler.handle(Planned::new((), plan.clone())).await;
+    planned.permits.unwrap().waits().total()
+}
+
+/// A clock at zero and a fresh limiter: the first command never waits.
+#[tokio::test(start_paused = true)]
+async fn the_first_command_does_not_wait_and_the_second_keeps_its_distance() {
+    let handler = RateLimitHandler::new();
+    let plan = plan(per_minute(60));
+    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    advance(Duration::from_millis(500)).await;
+    let before = Instant::now();
+    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(500));
+    assert_eq!(before.elapsed(), Duration::from_millis(500), "slept once, exactly that long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plan_without_a_constraint_goes_through_untouched() {
+    let handler = RateLimitHandler::new();
+    let command = Arc::new("command");
+    let planned = handler.handle(Planned::new(command.clone(), Plan::default())).await;
+    assert!(Arc::ptr_eq(&planned.command, &command));
+    assert!(planned.permits.is_none());
+    assert_eq!(handler.keys_in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_comes_out_as_it_went_in() {
+    let handler = RateLimitHandler::new();
+    let command = Arc::new("command");
+    let with_tokens = RawConstraint {
+        requests_per_minute: Some(60),
+        tokens_per_minute: Some(1_000),
+        ..RawConstraint::default()
+    };
+    let plan = plan(constraint(with_tokens)).with_estimate(tokens(100));
+    let planned = handler.handle(Planned::new(command.clone(), plan.clone())).await;
+    assert!(Arc::ptr_eq(&planned.command, &command));
+    assert_eq!(planned.plan, plan);
+    assert_eq!(planned.permits.unwrap().reserved_tokens(), 100);
+    let no_limit_on_tokens = Plan::constrained(per_minute(60), Source::Override);
+    let planned = Planned::new((), no_limit_on_tokens.with_estimate(tokens(100)));
+    assert_eq!(handler.handle(planned).await.permits.unwrap().reserved_tokens(), 0);
+}
+
+/// Fifty at once, sixty a minute: they leave a second apart, in order.
+#[tokio::test(start_paused = true)]
+async fn many_at_once_leave_one_after_the_other() {
+    let handler = RateLimitHandler::new();
+    let plan = plan(per_minute(60));
+    let start = Instant::now();
+    let left = join_all((0..50).map(|_| async {
+        waits(&handler, &plan).await;
+        start.elapsed()
+    }))
+    .await;
+    let expected: Vec<Duration> = (0..50).map(Duration::from_secs).collect();
+    assert_eq!(left, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
+    let handler = RateLimitHandler::new();
+    let raw = RawConstraint {
+        requests_per_minute: Some(60),
+        tokens_per_minute: Some(120),
+        ..RawConstraint::default()
+    };
+    let plan = plan(constraint(raw)).with_estimate(tokens(60));
+    handler.handle(Planned::new((), plan.clone())).await;
+    let planned = handler.handle(Planned::new((), plan)).await;
+    let waits = planned.permits.unwrap().waits();
+    assert_eq!(waits.total(), Duration::from_secs(30), "60 of 120 tokens a minute");
+    assert_eq!(waits.token, Duration::from_secs(30));
+    assert_eq!(waits.request, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
+    let handler = RateLimitHandler::new();
+    let raw = RawConstraint {
+        requests_per_minute: Some(6_000),
+        tokens_per_minute: Some(600),
+        ..RawConstraint::default()
+    };
+    let twice = plan(constraint(raw.clone())).with_estimate(tokens(1_200));
+    assert_eq!(waits(&handler, &twice).await, Duration::ZERO);
+    let one = plan(constraint(raw)).with_estimate(tokens(10));
+    assert_eq!(
+        waits(&handler, &one).await,
+        Duration::from_secs(120),
+        "1,200 tokens at 10 a second"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_used_is_given_back() {
+    let handler = RateLimitHandler::new();
+    let raw = RawConstraint {
+        requests_per_minute: Some(6_000),
+        tokens_per_minute: Some(600),
+        ..RawConstraint::default()
+    };
+    let plan = plan(constraint(raw)).with_estimate(tokens(100));
+    let first = handler.handle(Planned::new((), plan.clone())).await;
+    first.permits.unwrap().settle(10).await;
+    assert_eq!(waits(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
+    let handler = RateLimitHandler::new();
+    let raw = RawConstraint {
+        requests_per_minute: Some(60_000),
+        min_interval_ms: Some(100),
+        burst_capacity: Some(100),
+        ..RawConstraint::default()
+    };
+    let plan = plan(constraint(raw));
+    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    advance(Duration::from_millis(30)).await;
+    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(70));
+    advance(Duration::from_millis(100)).await;
+    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_never_raises_the_rate() {
+    let handler = RateLimitHandler::new();
+    let raw = RawConstraint {
+        requests_per_minute: Some(60),
+        burst_factor: Some(5.0),
+        ..RawConstraint::default()
+    };
+    let plan = plan(constraint(raw));
+    let start = Instant::now();
+    let mut at_once = 0;
+    for _ in 0..605 {
+        at_once += u32::from(waits(&handler, &plan).await.is_zero());
+    }
+    assert_eq!(at_once, 5);
+    assert_eq!(start.elapsed(), Duration::from_secs(600));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
+    let handler = RateLimitHandler::builder().key_extractor(ByUser).build();
+    let plan = plan(per_minute(1));
+    let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
+    let ann = of("ann").await;
+    let bob = of("bob").await;
+    assert_eq!(bob.permits.as_ref().unwrap().waits().total(), Duration::ZERO);
+    assert_eq!(handler.keys_in_use(), 2);
+    drop((ann, bob));
+    assert_eq!(handler.keys_in_use(), 0);
+    let ann = of("ann").await;
+    assert_eq!(ann.permits.unwrap().waits().total(), Duration::from_secs(60), "still spent");
+}
+
+/// A flood of users stays inside the memory of the store, and leaves no queue behind.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
+    let store =
+        MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
+    let store = Arc::new(store);
+    let handler = RateLimitHandler::builder().key_extractor(ByUser).store(store.clone()).build();
+    let plan = plan(per_minute(600));
+    for user in 0..200_000 {
+        handler.handle(Planned::new((), plan.clone()).user(&user.to_string())).await;
+    }
+    assert_eq!(handler.keys_in_use(), 0);
+    let stats = store.stats();
+    assert!(stats.keys < 200_000, "{stats:?}");
+}
+
+#[derive(Debug, Default)]
+struct Seen(Mutex<Vec<(String, u64, Duration, Option<u64>)>>);
+
+impl Observer for Seen {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        self.0.lock().unwrap().push((
+            acquired.limiter_key.to_owned(),
+            acquired.estimated_tokens,
+            acquired.wait,
+            acquired.requests_per_minute,
+        ));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_command_that_is_limited_is_told_of_once() {
+    let seen = Arc::new(Seen::default());
+    let handler = RateLimitHandler::builder().telemetry(seen.clone()).build();
+    let request = PlanRequest::new().model("Gemini-2.0-Flash").tier("tier_2");
+    for _ in 0..2 {
+        let planned = Planned::new((), plan(per_minute(60))).asked_by(&request);
+        handler.handle(planned).await;
+    }
+    handler.handle(Planned::new((), Plan::default())).await;
+    let key = "gemini/gemini-2.0-flash/tier_2".to_owned();
+    let told = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
+    assert_eq!(*seen.0.lock().unwrap(), [told(0), told(1)]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// In every window no more than the burst and the rate allow, whatever the arrivals.
+    #[test]
+    fn no_window_has_more_than_the_rate_allows(
+        rpm in 1_u32..10_000,
+        pauses in prop::collection::vec(0_u64..2_000, 1..60),
+        burst in 1_u32..20,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time().start_paused(true).build().unwrap();
+        let left = runtime.block_on(async {
+            let handler = RateLimitHandler::new();
+            let requests = NonZeroU32::new(rpm).unwrap();
+            let burst = NonZeroU32::new(burst).unwrap();
+            let plan = plan(Constraint::per_minute(requests).with_burst(burst));
+            let start = Instant::now();
+            let mut left = Vec::new();
+            for pause in pauses {
+                advance(Duration::from_millis(pause)).await;
+                waits(&handler, &plan).await;
+                left.push(start.elapsed());
+            }
+            left
+        });
+        for (index, first) in left.iter().enumerate() {
+            for (count, last) in (1_u32..).zip(&left[index..]) {
+                let window = (*last - *first).as_secs_f64();
+                let allowed = f64::from(burst) + f64::from(rpm) / 60.0 * window;
+                prop_assert!(f64::from(count) <= allowed + 1e-6, "{count} in {window}s");
+            }
+        }
+    }
+}
