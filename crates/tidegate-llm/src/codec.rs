@@ -2,5 +2,5 @@
 
 pub mod classify;
 mod delay;
-mod failure;
-mod limits;
+pub mod failure;
+pub mod limits;

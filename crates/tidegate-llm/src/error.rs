@@ -34,6 +34,8 @@ pub struct Failure {
     pub request_id: Option<String>,
     /// What was told about limits.
     pub told: Told,
+    /// When to come back, if the provider said so, also of classes that have no such time.
+    pub after: Option<Duration>,
 }
 
 impl Failure {
@@ -41,7 +43,8 @@ impl Failure {
     #[must_use]
     pub fn new(provider: Provider, class: Class, status: StatusCode) -> Self {
         let told = Told::nothing();
-        Self { provider, class, status, kind: None, message: None, request_id: None, told }
+        let after = class.after();
+        Self { provider, class, status, kind: None, message: None, request_id: None, told, after }
     }
 }
 
@@ -174,7 +177,7 @@ impl CallError {
     /// When to come back, if that is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.class().after()
+        self.class().after().or_else(|| self.failure()?.after)
     }
 
     /// What the provider answered, if it did.
