@@ -16,8 +16,8 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 
 /// An error that a provider answered with, as a status or in the middle of a stream.
 ///
-/// Its `Display` has no text of the provider's, since that may quote the request.
-#[derive(Clone, Debug)]
+/// Neither `Display` nor `Debug` has the text of the provider, since that may quote the request.
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Failure {
     /// Who answered.
@@ -63,6 +63,20 @@ impl fmt::Display for Failure {
             write!(f, " (request id {id})")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failure")
+            .field("provider", &self.provider)
+            .field("class", &self.class)
+            .field("status", &self.status)
+            .field("kind", &self.kind)
+            .field("request_id", &self.request_id)
+            .field("told", &self.told)
+            .field("after", &self.after)
+            .finish_non_exhaustive()
     }
 }
 

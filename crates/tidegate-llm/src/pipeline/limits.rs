@@ -10,8 +10,8 @@ use crate::plan::Constraint;
 use crate::rate_limit::limit_name;
 use crate::told::Dimension;
 
-/// A token bucket that a single call can never be too large for.
-const MAX_DEBT: u64 = u32::MAX as u64;
+/// No call takes more tokens than this, and at one a minute it is still a debt that time can pay.
+const MAX_DEBT: u64 = 10_000_000;
 
 /// Limiters of one constraint. Buckets of the same constraint differ by their key.
 #[derive(Debug)]
@@ -39,11 +39,12 @@ impl Limits {
         };
         for dimension in Dimension::ALL {
             let Some(rate) = constraint.rate(dimension) else { continue };
-            let (part, capacity) = match dimension {
-                Dimension::Requests => (Part::Calls, constraint.burst()),
-                _ => (Part::Tokens, rate.one_seconds_worth()),
+            let policy = Policy::rate(rate);
+            let (part, policy) = match dimension {
+                Dimension::Requests => (Part::Calls, policy.capacity(constraint.burst())),
+                _ => (Part::Tokens, policy.max_debt(MAX_DEBT)),
             };
-            let policy = Policy::rate(rate).capacity(capacity).max_debt(MAX_DEBT).build();
+            let policy = policy.build();
             add(part, dimension.name(), named(engine, dimension.name(), &text, policy));
         }
         let interval = constraint.min_interval();

@@ -65,7 +65,7 @@ impl Constraint {
     }
 
     /// The same, with so many requests that may leave at once.
-    pub(crate) const fn with_burst(mut self, requests: NonZeroU32) -> Self {
+    pub const fn with_burst(mut self, requests: NonZeroU32) -> Self {
         self.burst_capacity = Some(requests);
         self
     }
