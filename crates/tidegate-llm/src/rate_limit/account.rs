@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
-use tidegate::{CalendarError, LimitError, PolicyError};
+use tidegate::{CalendarError, LimitError, PolicyError, Time};
 
 use super::books::Books;
 use super::charging::Charging;
 use super::lane::Lane;
 use super::pace::{MARGIN, Ramp};
+use super::quota::Quota;
 use super::reservation::Reservation;
 use super::waits::Waits;
 use crate::call::Outgoing;
@@ -85,6 +87,21 @@ pub(super) struct Settings {
     pub(super) ramp: Option<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
+    /// What was learned of models, by scope: it outlives the queues.
+    quotas: Mutex<HashMap<String, Arc<Quota>>>,
+}
+
+impl Settings {
+    /// What was learned of a scope that has a model.
+    pub(super) fn quota(&self, scope: String, now: Time) -> Result<Arc<Quota>, AccountError> {
+        let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = quotas.get(&scope) {
+            return Ok(known.clone());
+        }
+        let quota = Arc::new(Quota::new(&self.books, scope.clone(), now)?);
+        quotas.insert(scope, quota.clone());
+        Ok(quota)
+    }
 }
 
 /// One credential at one provider: its limits, its queues, and what was learned of it. Cheap to
@@ -112,7 +129,7 @@ pub struct Account {
 struct Inner {
     scope: Scope,
     settings: Arc<Settings>,
-    constraint: Option<(Constraint, Source)>,
+    constraint: ArcSwapOption<(Constraint, Source)>,
     endpoints: HashMap<Endpoint, (Constraint, Source)>,
     concurrency: Concurrency,
     lanes: Mutex<HashMap<Scope, Arc<Lane>>>,
@@ -153,8 +170,26 @@ impl Account {
 
     /// The limits that were set, and by whom.
     #[must_use]
-    pub fn constraint(&self) -> Option<&(Constraint, Source)> {
-        self.inner.constraint.as_ref()
+    pub fn constraint(&self) -> Option<Arc<(Constraint, Source)>> {
+        self.inner.constraint.load_full()
+    }
+
+    /// Sets other limits for the account. What was spent counts on, calls under way go on, and
+    /// whoever waits goes by the new limits at once. Endpoints keep limits of their own.
+    ///
+    /// # Errors
+    /// When the limits cannot be kept; those of before hold then.
+    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), AccountError> {
+        let mut lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.inner.is_shared() {
+            // So far each model had a queue of its own; from now on they share one.
+            lanes.retain(|scope, _| scope.endpoint_of().is_some());
+        }
+        for lane in lanes.values().filter(|lane| lane.scope().endpoint_of().is_none()) {
+            lane.configure(&constraint, source)?;
+        }
+        self.inner.constraint.store(Some(Arc::new((constraint, source))));
+        Ok(())
     }
 
     /// Whether both are the same account.
@@ -196,14 +231,13 @@ impl Account {
 
     fn lane(&self, model: &str, endpoint: &Endpoint) -> Result<Arc<Lane>, AccountError> {
         let inner = &*self.inner;
-        let own = inner.endpoints.get(endpoint);
-        let constraint = own.or(inner.constraint.as_ref());
+        let (own, all) = (inner.endpoints.get(endpoint), inner.constraint.load());
+        let constraint = own.or(all.as_deref());
         let mut scope = inner.scope.clone();
         if own.is_some() {
             scope = scope.endpoint(endpoint.clone());
         }
-        let shared = constraint.is_some() || matches!(inner.concurrency, Concurrency::Fixed(_));
-        if !shared {
+        if own.is_none() && !inner.is_shared() {
             scope = scope.model(model);
         }
         let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,6 +260,11 @@ impl Account {
 }
 
 impl Inner {
+    /// Whether all models share one queue: something was set for all of them.
+    fn is_shared(&self) -> bool {
+        self.constraint.load().is_some() || matches!(self.concurrency, Concurrency::Fixed(_))
+    }
+
     fn pacer(&self, constraint: Option<&Constraint>) -> Pacer {
         let builder = Pacer::builder(self.settings.books.bank());
         let set = constraint.and_then(Constraint::concurrency);
@@ -251,7 +290,7 @@ impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account")
             .field("scope", &self.inner.scope)
-            .field("constraint", &self.inner.constraint)
+            .field("constraint", &self.inner.constraint.load())
             .finish_non_exhaustive()
     }
 }
@@ -353,18 +392,19 @@ impl AccountBuilder {
             ramp: self.ramp,
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
+            quotas: Mutex::default(),
         };
         let inner = Inner {
             scope: self.scope,
             settings: Arc::new(settings),
-            constraint: self.constraint,
+            constraint: ArcSwapOption::from(self.constraint.map(Arc::new)),
             endpoints: self.endpoints,
             concurrency: self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect)),
             lanes: Mutex::default(),
             clock: TokioClock::new(),
         };
         let account = Account { inner: Arc::new(inner) };
-        if account.inner.constraint.is_some() {
+        if account.constraint().is_some() {
             // Limits that cannot be kept are found out now, not with the first call.
             account.lane("", &Endpoint::default())?;
         }

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
@@ -16,7 +17,7 @@ use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
 use super::AccountError;
 use super::account::Settings;
 use super::charging::Amounts;
-use super::meter::{Counts, Meter};
+use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, Pace};
 use super::quota::Quota;
 use super::reservation::{Line, Reservation};
@@ -40,11 +41,19 @@ pub(super) struct Lane {
     key: String,
     settings: Arc<Settings>,
     pacer: Pacer,
-    set: Vec<Arc<Meter>>,
-    /// Whether what was set is nobody's wish, so that what is told replaces it.
-    replaceable: bool,
+    set: ArcSwap<Set>,
     quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
     clock: TokioClock,
+}
+
+/// Limits that were set.
+#[derive(Debug, Default)]
+struct Set {
+    meters: Vec<Arc<Meter>>,
+    /// Those of an earlier setting, which may be wanted again.
+    retired: Vec<Arc<Meter>>,
+    /// Whether they are somebody's wish; others are replaced by what is told.
+    wished: bool,
 }
 
 impl Lane {
@@ -55,14 +64,43 @@ impl Lane {
         pacer: Pacer,
         clock: TokioClock,
     ) -> Result<Self, AccountError> {
-        let now = clock.now();
-        let set = match constraint {
-            Some((constraint, _)) => set_meters(&scope, &settings, constraint, now)?,
-            None => Vec::new(),
-        };
-        let replaceable = !constraint.is_some_and(|(_, source)| *source == Source::Override);
-        let (key, quotas) = (scope.to_string(), Mutex::default());
-        Ok(Self { scope, key, settings, pacer, set, replaceable, quotas, clock })
+        let (key, quotas, set) = (scope.to_string(), Mutex::default(), ArcSwap::default());
+        let lane = Self { scope, key, settings, pacer, set, quotas, clock };
+        if let Some((constraint, source)) = constraint {
+            lane.configure(constraint, *source)?;
+        }
+        Ok(lane)
+    }
+
+    /// Sets other limits. What was spent counts on; whoever waits goes by the new ones at once.
+    pub(super) fn configure(
+        &self,
+        constraint: &Constraint,
+        source: Source,
+    ) -> Result<(), AccountError> {
+        let old = self.set.load();
+        let known: Vec<_> = old.meters.iter().chain(&old.retired).cloned().collect();
+        let mut meters = Vec::new();
+        for wanted in wanted(constraint, self.settings.margin) {
+            let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
+            let meter = match known.iter().find(same) {
+                Some(meter) => {
+                    meter.set(&wanted, self.now())?;
+                    meter.clone()
+                }
+                None => Arc::new(Meter::new(&self.settings.books, &self.key, wanted, self.now())?),
+            };
+            meters.push(meter);
+        }
+        let is_used = |meter: &Arc<Meter>| meters.iter().any(|used| Arc::ptr_eq(used, meter));
+        let retired = known.into_iter().filter(|meter| !is_used(meter)).collect();
+        let wished = source == Source::Override;
+        self.set.store(Arc::new(Set { meters, retired, wished }));
+        if let Some(limit) = constraint.concurrency() {
+            self.pacer.set_concurrency(Some(limit.get().into()));
+        }
+        self.pacer.nudge();
+        Ok(())
     }
 
     pub(super) const fn scope(&self) -> &Scope {
@@ -182,21 +220,22 @@ impl Lane {
             return Ok(known.clone());
         }
         let scope = self.scope.clone().model(model).to_string();
-        let quota = Arc::new(Quota::new(&self.settings.books, scope, self.now())?);
+        let quota = self.settings.quota(scope, self.now())?;
         quotas.insert(model.into(), quota.clone());
         Ok(quota)
     }
 
     /// The limits that a call of a model is charged to.
     fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; 4]> {
-        let told = quota.tokens();
-        let set = self.set.iter().filter(|meter| !self.is_replaced(meter, quota, &told));
-        set.chain([quota.gate()]).chain(&told).cloned().collect()
+        let (told, set) = (quota.tokens(), self.set.load());
+        let meters = set.meters.iter();
+        let kept = meters.filter(|meter| !self.is_replaced(meter, quota, &told, set.wished));
+        kept.chain([quota.gate()]).chain(&told).cloned().collect()
     }
 
     /// Whether what is told of a limit stands in for what was set: where nobody wished for that,
     /// or where the provider allows no more and there is one model to tell.
-    fn is_replaced(&self, set: &Meter, quota: &Quota, told: &[Arc<Meter>]) -> bool {
+    fn is_replaced(&self, set: &Meter, quota: &Quota, told: &[Arc<Meter>], wished: bool) -> bool {
         let told = std::iter::once(quota.gate()).chain(told);
         let mut same = told.filter(|meter| meter.counts() == set.counts());
         let Some(told) = same.next().and_then(|meter| meter.allowed()) else { return false };
@@ -205,7 +244,7 @@ impl Lane {
             let set = set.allowed().map(|allowed| allowed.in_span(minute));
             set.is_some_and(|set| told.in_span(minute) <= set) && self.has_one_model()
         };
-        self.replaceable || no_more()
+        !wished || no_more()
     }
 
     fn has_one_model(&self) -> bool {
@@ -221,9 +260,10 @@ impl Lane {
     ) -> Result<Permit, AcquireError> {
         let now = self.now();
         let spans_models = self.scope.model_name().is_none();
+        let set = self.set.load();
         let claims = meters.iter().map(|meter| {
             let claim = meter.claim(meter.cost(self.settings.charging, expected), now);
-            let is_set = self.set.iter().any(|set| Arc::ptr_eq(set, meter));
+            let is_set = set.meters.iter().any(|set| Arc::ptr_eq(set, meter));
             if spans_models && !is_set { claim.own() } else { claim }
         });
         let mut acquire =
@@ -257,35 +297,25 @@ impl Lane {
     }
 }
 
-/// The meters of what was configured.
-fn set_meters(
-    scope: &Scope,
-    settings: &Settings,
-    constraint: &Constraint,
-    now: Time,
-) -> Result<Vec<Arc<Meter>>, AccountError> {
-    let (books, name) = (&settings.books, scope.to_string());
+/// What meters a constraint asks for.
+fn wanted(constraint: &Constraint, margin: u32) -> Vec<Wanted> {
     let second = Burst::Worth(Duration::from_secs(1));
-    let mut meters = Vec::new();
     let rates = [
         (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
         (Dimension::Tokens, constraint.tokens_per_minute(), second),
         (Dimension::InputTokens, constraint.input_tokens_per_minute(), second),
         (Dimension::OutputTokens, constraint.output_tokens_per_minute(), second),
     ];
-    for (dimension, amount, burst) in rates {
-        let Some(amount) = amount else { continue };
-        let allowed = Allowed::per_minute(amount.get().into());
-        let pace = Pace::new(Some(allowed), burst, settings.margin);
-        meters.push(Meter::new(books, &name, Counts::Dimension(dimension), pace, now)?);
-    }
-    if !constraint.min_interval().is_zero() {
-        let allowed = Allowed { amount: 1, window: constraint.min_interval() };
-        let pace = Pace::new(Some(allowed), Burst::Amount(1), 0);
-        meters.push(Meter::new(books, &name, Counts::Starts, pace, now)?);
-    }
-    if let Some(daily) = constraint.requests_per_day() {
-        meters.push(Meter::daily(books, &name, daily)?);
-    }
-    Ok(meters.into_iter().map(Arc::new).collect())
+    let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
+        let allowed = Allowed::per_minute(amount?.get().into());
+        let pace = Pace::new(Some(allowed), burst, margin);
+        Some(Wanted::Paced(Counts::Dimension(dimension), pace))
+    });
+    let interval = Some(constraint.min_interval()).filter(|interval| !interval.is_zero());
+    let starts = interval.map(|window| {
+        let allowed = Allowed { amount: 1, window };
+        Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
+    });
+    let daily = constraint.requests_per_day().cloned().map(Wanted::Daily);
+    rates.chain(starts).chain(daily).collect()
 }

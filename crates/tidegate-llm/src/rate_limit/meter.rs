@@ -33,6 +33,24 @@ impl Counts {
     }
 }
 
+/// A meter that is asked for.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    /// One that fills all the time.
+    Paced(Counts, Pace),
+    /// One that fills at the end of the day.
+    Daily(Daily),
+}
+
+impl Wanted {
+    pub(super) const fn counts(&self) -> Counts {
+        match self {
+            Self::Paced(counts, _) => *counts,
+            Self::Daily(_) => Counts::Dimension(Dimension::RequestsPerDay),
+        }
+    }
+}
+
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
 /// What is left of a shorter window is out of date when it is heard of.
@@ -62,21 +80,34 @@ impl Meter {
     pub(super) fn new(
         books: &Books,
         scope: &str,
-        counts: Counts,
-        mut pace: Pace,
+        wanted: Wanted,
         now: Time,
     ) -> Result<Self, AccountError> {
-        let policy = pace.policy(now)?;
-        let bucket = books.bucket(&limit_name(counts.name(), scope), policy)?;
-        Ok(Self::on(bucket, counts, Some(pace), books))
+        let counts = wanted.counts();
+        let name = limit_name(counts.name(), scope);
+        Ok(match wanted {
+            Wanted::Paced(_, mut pace) => {
+                let bucket = books.bucket(&name, pace.policy(now)?)?;
+                Self::on(bucket, counts, Some(pace), books)
+            }
+            Wanted::Daily(daily) => {
+                let amount = daily.requests().get().into();
+                let bucket = books.calendar(&name, amount, daily.schedule().clone())?;
+                Self::on(bucket, counts, None, books)
+            }
+        })
     }
 
-    pub(super) fn daily(books: &Books, scope: &str, daily: &Daily) -> Result<Self, AccountError> {
-        let counts = Counts::Dimension(Dimension::RequestsPerDay);
-        let name = limit_name(counts.name(), scope);
-        let amount = daily.requests().get().into();
-        let bucket = books.calendar(&name, amount, daily.schedule().clone())?;
-        Ok(Self::on(bucket, counts, None, books))
+    /// Counts the same under another limit. A day keeps its time zone.
+    pub(super) fn set(&self, wanted: &Wanted, now: Time) -> Result<(), AccountError> {
+        match wanted {
+            Wanted::Paced(_, pace) => self.with_pace(now, |present| *present = pace.clone()),
+            Wanted::Daily(daily) => {
+                let policy = Policy::quota(daily.requests().get().into())?;
+                self.bucket.limiter().reconfigure(policy, Change::KeepTokens)?;
+            }
+        }
+        Ok(())
     }
 
     fn on(bucket: Bucket, counts: Counts, pace: Option<Pace>, books: &Books) -> Self {

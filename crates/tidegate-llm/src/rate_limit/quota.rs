@@ -9,7 +9,7 @@ use tidegate::Time;
 use super::AccountError;
 use super::books::Books;
 use super::estimate::Estimator;
-use super::meter::{Counts, Meter};
+use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Burst, MARGIN, Pace, Ramp};
 use super::seen::Seen;
 use crate::error::Failure;
@@ -57,7 +57,8 @@ impl Quota {
     pub(super) fn new(books: &Books, scope: String, now: Time) -> Result<Self, AccountError> {
         let requests = Counts::Dimension(Dimension::Requests);
         let pace = Pace::new(None, Burst::Amount(1), MARGIN);
-        let gate = Arc::new(Meter::new(books, &format!("{scope} told"), requests, pace, now)?);
+        let wanted = Wanted::Paced(requests, pace);
+        let gate = Arc::new(Meter::new(books, &format!("{scope} told"), wanted, now)?);
         Ok(Self { scope, gate, state: Mutex::default() })
     }
 
@@ -86,7 +87,8 @@ impl Quota {
             return Ok(known.clone());
         }
         let pace = Pace::new(None, Burst::Worth(Duration::from_secs(1)), MARGIN);
-        let meter = Meter::new(books, &format!("{} told", self.scope), counts, pace, now)?;
+        let wanted = Wanted::Paced(counts, pace);
+        let meter = Meter::new(books, &format!("{} told", self.scope), wanted, now)?;
         let meter = Arc::new(meter);
         state.tokens.push(meter.clone());
         Ok(meter)
