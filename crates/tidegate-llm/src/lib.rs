@@ -21,6 +21,7 @@ mod class;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod codec;
+mod counter;
 mod dialect;
 mod error;
 pub mod fallback;
@@ -28,6 +29,8 @@ pub mod mock;
 pub mod plan;
 mod provider;
 pub mod rate_limit;
+mod ready;
+mod recent;
 pub mod retry;
 mod scope;
 mod tokens;
