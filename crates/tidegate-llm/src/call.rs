@@ -53,6 +53,14 @@ pub struct Terms {
     pub endpoint: Endpoint,
 }
 
+impl Terms {
+    /// Takes what is left for the whole: no part of it may wait for longer.
+    pub(crate) fn shorten(&mut self, left: Duration) {
+        self.deadline = Some(left);
+        self.max_wait = Some(self.max_wait.map_or(left, |wait| wait.min(left)));
+    }
+}
+
 impl Call {
     /// A call that is answered all at once.
     #[must_use]

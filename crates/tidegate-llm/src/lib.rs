@@ -21,6 +21,7 @@ mod class;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod codec;
+mod counter;
 mod dialect;
 mod error;
 pub mod fallback;
@@ -29,6 +30,8 @@ pub mod pipeline;
 pub mod plan;
 mod provider;
 pub mod rate_limit;
+mod ready;
+mod recent;
 pub mod retry;
 mod scope;
 pub mod settings;

@@ -1,1 +1,35 @@
-//! Trying again.
+//! Trying again: spread out, as the provider asks, within a budget and a deadline.
+//!
+//! [`RetryLayer`] wraps a service; [`run`] does the same for any fallible async function, and the
+//! service is made of it. What holds for both stands in a [`Policy`]:
+//!
+//! - Delays double from one second up to a minute ([`Schedule`]), less a random part. With the
+//!   defaults the last attempt is made 91 to 183 seconds after the first: most limits are over by
+//!   then.
+//! - A delay that the provider asks for is never shortened. A little is added to it, so that those
+//!   who were told the same do not come back at the same instant.
+//! - All retries to a provider share a [`Budget`], so that an outage is not answered by a storm.
+//! - While a retry sleeps it holds no permit: that went with the attempt that failed.
+//!
+//! Only failures that time can heal are retried, and [`CallError::NoPermit`] never is: it is the
+//! caller's own limit. An answer that was handed out is not looked after any more; what fails in
+//! the middle of a stream is for its reader to judge.
+//!
+//! [`CallError::NoPermit`]: crate::CallError::NoPermit
+
+mod budget;
+mod policy;
+mod random;
+mod run;
+mod schedule;
+mod service;
+mod stats;
+mod tries;
+
+pub use budget::{Budget, Budgets};
+pub use policy::Policy;
+pub use random::Random;
+pub use run::{Attempt, GaveUp, Reason, Retryable, run, run_within};
+pub use schedule::{Schedule, Window};
+pub use service::{Retry, RetryLayer};
+pub use stats::Stats;

@@ -1,1 +1,123 @@
-//! Retries and fallbacks.
+//! Retries, fallbacks and breakers, over providers that follow a script.
+
+mod breaker;
+mod contract;
+mod fallback;
+mod log;
+mod retry;
+mod spread;
+
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use tidegate_llm::{Broken, Call, CallError, Chat, Class, Failure, Outgoing as _, Terms};
+use tokio::time::{Instant, sleep};
+use tower::{Service, ServiceExt as _};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A call that cannot fail as such.
+fn hello() -> Call {
+    Call::new(Chat::user("hello"))
+}
+
+/// What `openai` answers.
+fn failed(class: Class) -> CallError {
+    let status = match class {
+        Class::RateLimited { .. } | Class::LongQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Class::DeadKey => StatusCode::UNAUTHORIZED,
+        Class::TooBig => StatusCode::PAYLOAD_TOO_LARGE,
+        Class::BadRequest => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Box::new(Failure::new("openai".into(), class, status)).into()
+}
+
+fn rate_limited() -> CallError {
+    failed(Class::RateLimited { after: None, dimension: None })
+}
+
+fn rate_limited_for(seconds: u32) -> CallError {
+    failed(Class::RateLimited { after: Some(SECOND * seconds), dimension: None })
+}
+
+fn broken(broken: Broken) -> CallError {
+    CallError::Connection { provider: "openai".into(), broken, source: None }
+}
+
+/// What a provider was asked, and when after its beginning.
+type Seen = Vec<(Duration, Terms)>;
+type Plan = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
+
+/// A provider that follows a script.
+#[derive(Clone)]
+struct Script {
+    plan: Arc<Plan>,
+    lasting: Duration,
+    begin: Instant,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Script {
+    /// Answers by the number of calls before and by the time since its beginning.
+    fn new(
+        plan: impl Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync + 'static,
+    ) -> Self {
+        let (lasting, begin) = (Duration::ZERO, Instant::now());
+        Self { plan: Arc::new(plan), lasting, begin, seen: Arc::default() }
+    }
+
+    /// Fails so often, and answers then.
+    fn failing(times: usize, error: fn() -> CallError) -> Self {
+        Self::new(move |before, _| if before < times { Err(error()) } else { Ok("answer") })
+    }
+
+    /// Takes that long for each call.
+    fn lasting(mut self, span: Duration) -> Self {
+        self.lasting = span;
+        self
+    }
+
+    fn calls(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// When it was called, in seconds after its beginning.
+    fn times(&self) -> Vec<f64> {
+        self.seen.lock().unwrap().iter().map(|(at, _)| at.as_secs_f64()).collect()
+    }
+}
+
+impl Service<Call> for Script {
+    type Response = &'static str;
+    type Error = CallError;
+    type Future = BoxFuture<'static, Result<&'static str, CallError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let (script, at) = (self.clone(), self.begin.elapsed());
+        let before = {
+            let mut seen = self.seen.lock().unwrap();
+            seen.push((at, call.terms().clone()));
+            seen.len() - 1
+        };
+        Box::pin(async move {
+            sleep(script.lasting).await;
+            (script.plan)(before, at)
+        })
+    }
+}
+
+/// Calls a service once.
+async fn ask<S>(service: &S, call: Call) -> Result<S::Response, CallError>
+where
+    S: Service<Call, Error = CallError> + Clone,
+{
+    service.clone().oneshot(call).await
+}

@@ -1,0 +1,52 @@
+//! Circuits by scope.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::circuit::Circuit;
+use super::trip::Trip;
+use crate::recent::Recent;
+use crate::scope::Scope;
+
+/// How many scopes are remembered at least.
+const MOST_SCOPES: usize = 4_096;
+
+/// A circuit for each scope. Clones share them.
+///
+/// The scopes that were asked for lately are remembered, 4,096 of them at least. A circuit that was
+/// forgotten lives on with those who have it; who asks for it anew gets one that is closed.
+///
+/// ```
+/// use tidegate_llm::breaker::{BreakerLayer, Breakers, State, Trip};
+/// use tidegate_llm::{Credential, Scope};
+/// let breakers = Breakers::new(Trip::default());
+/// let circuit = breakers.of(&Scope::new("openai", &Credential::none()).model("gpt-4o"));
+/// assert_eq!(circuit.state(), State::Closed);
+/// let layer = BreakerLayer::new(circuit);
+/// # let _ = layer;
+/// ```
+#[derive(Clone, Debug)]
+pub struct Breakers {
+    trip: Trip,
+    known: Arc<Mutex<Recent<Scope, Circuit>>>,
+}
+
+impl Breakers {
+    /// No circuits yet.
+    #[must_use]
+    pub fn new(trip: Trip) -> Self {
+        Self { trip, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
+    }
+
+    /// The circuit of a scope: the same one for the same scope.
+    #[must_use]
+    pub fn of(&self, scope: &Scope) -> Circuit {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(scope, || Circuit::of(scope, self.trip))
+    }
+}
+
+impl Default for Breakers {
+    fn default() -> Self {
+        Self::new(Trip::default())
+    }
+}

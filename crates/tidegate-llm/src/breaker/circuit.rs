@@ -1,0 +1,152 @@
+//! A circuit that many calls share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::phase::{News, Outcome, Phase, Phases, Turn};
+use super::trip::Trip;
+use crate::counter::Counter;
+use crate::error::CallError;
+use crate::provider::Provider;
+use crate::scope::Scope;
+
+/// Whether a provider is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum State {
+    /// It is.
+    Closed,
+    /// It is left alone.
+    Open,
+    /// One call is let through to see whether it is back, or will be as soon as there is one.
+    HalfOpen,
+}
+
+/// What came of a circuit so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// How often it was opened, by failures in a row or by a probe that failed.
+    pub opened: u64,
+    /// How often it was closed again.
+    pub closed: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+}
+
+/// Whether a provider is called, as all its callers see it. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Circuit(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    provider: Provider,
+    name: String,
+    phases: Mutex<Phases>,
+    opened: Counter,
+    closed: Counter,
+    refused: Counter,
+}
+
+impl Circuit {
+    /// The circuit of a provider. For one that is found again by its scope, see
+    /// [`Breakers`](super::Breakers).
+    pub fn new(provider: impl Into<Provider>, trip: Trip) -> Self {
+        let provider = provider.into();
+        let name = provider.to_string();
+        Self::named(provider, name, trip)
+    }
+
+    pub(super) fn of(scope: &Scope, trip: Trip) -> Self {
+        Self::named(scope.provider().clone(), scope.to_string(), trip)
+    }
+
+    fn named(provider: Provider, name: String, trip: Trip) -> Self {
+        Self(Arc::new(Inner {
+            provider,
+            name,
+            phases: Mutex::new(Phases::new(trip)),
+            opened: Counter::default(),
+            closed: Counter::default(),
+            refused: Counter::default(),
+        }))
+    }
+
+    /// Whether the provider is called now.
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.0.lock().phase() {
+            Phase::Closed { .. } => State::Closed,
+            Phase::Open { until } if until > Instant::now() => State::Open,
+            Phase::Open { .. } | Phase::Probing { .. } => State::HalfOpen,
+        }
+    }
+
+    /// What came of it so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let Inner { opened, closed, refused, .. } = &*self.0;
+        Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
+    }
+
+    /// Lets a call through, if the provider is called now.
+    pub(super) fn admit(&self) -> Result<Pass, CallError> {
+        let admitted = self.0.lock().admit(Instant::now());
+        match admitted {
+            Ok(turn) => Ok(Pass { circuit: self.0.clone(), turn: Some(turn) }),
+            Err(after) => {
+                self.0.refused.up();
+                Err(CallError::Open { provider: self.0.provider.clone(), after })
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn settle(&self, turn: Turn, outcome: Outcome, error: Option<&CallError>) {
+        let news = self.lock().settle(turn, outcome, Instant::now());
+        let name = &self.name;
+        match (news, error) {
+            (Some(News::Opened(pause)), Some(error)) => {
+                self.opened.up();
+                let seconds = pause.as_secs_f64();
+                tracing::warn!("{name} keeps failing and is left alone for {seconds:.1}s: {error}");
+            }
+            (Some(News::Closed), _) => {
+                self.closed.up();
+                tracing::info!("{name} answers again");
+            }
+            _ => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Phases> {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that was let through. Dropped without an outcome, it leaves its place to another.
+#[derive(Debug)]
+pub(super) struct Pass {
+    circuit: Arc<Inner>,
+    turn: Option<Turn>,
+}
+
+impl Pass {
+    pub(super) fn settle<T>(mut self, result: &Result<T, CallError>) {
+        let error = result.as_ref().err();
+        let outcome = error.map_or(Outcome::Answered, Outcome::of);
+        if let Some(turn) = self.turn.take() {
+            self.circuit.settle(turn, outcome, error);
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            self.circuit.settle(turn, Outcome::Nothing, None);
+        }
+    }
+}

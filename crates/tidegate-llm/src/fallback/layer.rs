@@ -1,0 +1,109 @@
+//! The layer: a chain of targets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tower_layer::Layer;
+
+use super::service::Fallback;
+use super::stats::{Counters, Stats};
+use super::target::Target;
+use crate::provider::Provider;
+
+/// The most targets of a chain.
+pub const MAX_TARGETS: usize = 10;
+
+/// Why a chain of targets is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChainError {
+    /// There is nobody to turn to.
+    #[error("a chain of fallbacks needs at least one target")]
+    Empty,
+    /// There are too many targets.
+    #[error("a chain of fallbacks has at most {MAX_TARGETS} targets, and not {0}")]
+    TooLong(usize),
+}
+
+/// Makes services that turn to others when they fail.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use tidegate_llm::fallback::{FallbackLayer, Target};
+/// use tidegate_llm::{Broken, Call, CallError, Chat};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });
+/// let layer = FallbackLayer::new("openai", [Target::new("groq", groq)])?;
+/// let model = layer.layer(service_fn(|_: Call| async {
+///     let (provider, broken) = ("openai".into(), Broken::NotConnected);
+///     Err(CallError::Connection { provider, broken, source: None })
+/// }));
+/// assert_eq!(model.oneshot(Call::new(Chat::user("hi"))).await?, "from groq");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct FallbackLayer<R, T> {
+    chain: Arc<Chain<R, T>>,
+}
+
+pub(super) struct Chain<R, T> {
+    /// Who is asked first.
+    pub(super) primary: Provider,
+    pub(super) targets: Vec<Target<R, T>>,
+    pub(super) counters: Counters,
+}
+
+impl<R, T> FallbackLayer<R, T> {
+    /// Targets behind a provider, in the order in which they are tried.
+    ///
+    /// # Errors
+    /// If there is none, or there are more than [`MAX_TARGETS`].
+    pub fn new(
+        primary: impl Into<Provider>,
+        targets: impl IntoIterator<Item = Target<R, T>>,
+    ) -> Result<Self, ChainError> {
+        let targets: Vec<_> = targets.into_iter().collect();
+        match targets.len() {
+            0 => Err(ChainError::Empty),
+            many if many > MAX_TARGETS => Err(ChainError::TooLong(many)),
+            _ => {
+                let (primary, counters) = (primary.into(), Counters::default());
+                Ok(Self { chain: Arc::new(Chain { primary, targets, counters }) })
+            }
+        }
+    }
+
+    /// What came of the calls through all services of this layer.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.chain.counters.read()
+    }
+}
+
+impl<S, R, T> Layer<S> for FallbackLayer<R, T> {
+    type Service = Fallback<S, R, T>;
+
+    fn layer(&self, inner: S) -> Fallback<S, R, T> {
+        Fallback::new(inner, self.chain.clone())
+    }
+}
+
+impl<R, T> Clone for FallbackLayer<R, T> {
+    fn clone(&self) -> Self {
+        Self { chain: self.chain.clone() }
+    }
+}
+
+impl<R, T> fmt::Debug for FallbackLayer<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FallbackLayer").field(&self.chain).finish()
+    }
+}
+
+impl<R, T> fmt::Debug for Chain<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entry(&self.primary).entries(&self.targets).finish()
+    }
+}

@@ -1,0 +1,130 @@
+//! The service: the first one, and then the chain.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tidegate::pacer::AcquireError;
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::layer::Chain;
+use crate::call::Outgoing;
+use crate::error::CallError;
+use crate::ready::Answering;
+
+/// A service that turns to others when it fails. Made by a
+/// [`FallbackLayer`](super::FallbackLayer).
+pub struct Fallback<S, R, T> {
+    inner: S,
+    chain: Arc<Chain<R, T>>,
+}
+
+impl<S, R, T> Fallback<S, R, T> {
+    pub(super) const fn new(inner: S, chain: Arc<Chain<R, T>>) -> Self {
+        Self { inner, chain }
+    }
+}
+
+impl<S, R, T> Service<R> for Fallback<S, R, T>
+where
+    S: Service<R, Response = T, Error = CallError>,
+    S::Future: Send + 'static,
+    R: Outgoing + Clone + Send + 'static,
+    T: Send + 'static,
+{
+    type Response = T;
+    type Error = CallError;
+    type Future = Answering<T>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let chain = self.chain.clone();
+        chain.counters.calls.up();
+        let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
+        let answer = self.inner.call(request.clone());
+        Box::pin(async move {
+            match answer.await {
+                Err(error) if may_fall_back(&error) => chain.follow(request, error, end).await,
+                done => done,
+            }
+        })
+    }
+}
+
+impl<R: Outgoing + Clone, T> Chain<R, T> {
+    /// Tries the targets one after the other, after the first provider has failed with `first`, as
+    /// long as there is time.
+    async fn follow(
+        &self,
+        mut request: R,
+        first: CallError,
+        end: Option<Instant>,
+    ) -> Result<T, CallError> {
+        let (mut from, mut last) = (&self.primary, None);
+        for target in &self.targets {
+            if let Some(end) = end {
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                request.terms_mut().shorten(left);
+            }
+            let (to, error) = (target.provider(), last.as_ref().unwrap_or(&first));
+            self.counters.turns.up();
+            tracing::warn!("Falling back from {from} to {to} ({}): {error}", error.class().name());
+            match target.call(request.clone()).await {
+                Ok(answer) => {
+                    self.counters.rescued.up();
+                    return Ok(answer);
+                }
+                Err(error) => {
+                    let is_final = !may_fall_back(&error);
+                    (from, last) = (to, Some(error));
+                    if is_final {
+                        break;
+                    }
+                }
+            }
+        }
+        self.counters.lost.up();
+        if let Some(error) = last {
+            let class = error.class().name();
+            tracing::warn!("No fallback for {} after {from} ({class}): {error}", self.primary);
+        }
+        Err(first)
+    }
+}
+
+/// Whether another provider may do better.
+fn may_fall_back(error: &CallError) -> bool {
+    match error {
+        CallError::Request { .. } => true,
+        CallError::NoPermit { source, .. } => matches!(
+            source,
+            AcquireError::TooLong { .. }
+                | AcquireError::TimedOut(_)
+                | AcquireError::WouldWait
+                | AcquireError::QueueFull(_)
+                | AcquireError::NeverFits(_)
+        ),
+        CallError::Exhausted { last, .. } => may_fall_back(last),
+        other => other.class().may_fall_back(),
+    }
+}
+
+impl<S: Clone, R, T> Clone for Fallback<S, R, T> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), chain: self.chain.clone() }
+    }
+}
+
+impl<S: fmt::Debug, R, T> fmt::Debug for Fallback<S, R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { inner, chain } = self;
+        f.debug_struct("Fallback").field("inner", inner).field("chain", chain).finish()
+    }
+}

@@ -1,0 +1,58 @@
+//! Where to turn.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tower_service::Service;
+
+use crate::error::CallError;
+use crate::provider::Provider;
+use crate::ready::{self, Answering};
+
+/// A provider to turn to, with the service that calls it. Cheap to clone.
+pub struct Target<R, T> {
+    provider: Provider,
+    call: Arc<dyn Fn(R) -> Answering<T> + Send + Sync>,
+}
+
+impl<R, T> Target<R, T> {
+    /// A service under the name of its provider. It should have limits of its own around it: a call
+    /// that falls back is a call like others there.
+    pub fn new<S>(provider: impl Into<Provider>, service: S) -> Self
+    where
+        S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+        R: Send + 'static,
+    {
+        // The lock is for services that cannot be shared, and held for the time of a clone. Nobody
+        // polls the one in it, so it reserves nothing while it is not needed.
+        let service = Mutex::new(service);
+        let call = move |request| -> Answering<T> {
+            let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Box::pin(ready::call(service, request))
+        };
+        Self { provider: provider.into(), call: Arc::new(call) }
+    }
+
+    /// The name of the provider.
+    #[must_use]
+    pub const fn provider(&self) -> &Provider {
+        &self.provider
+    }
+
+    pub(super) fn call(&self, request: R) -> Answering<T> {
+        (self.call)(request)
+    }
+}
+
+impl<R, T> Clone for Target<R, T> {
+    fn clone(&self) -> Self {
+        Self { provider: self.provider.clone(), call: self.call.clone() }
+    }
+}
+
+impl<R, T> fmt::Debug for Target<R, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Target").field(&self.provider).finish()
+    }
+}

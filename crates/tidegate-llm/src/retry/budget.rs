@@ -1,0 +1,158 @@
+//! How many retries a provider is worth.
+//!
+//! One call may be retried often; if all calls are, the provider has several times the load just
+//! when it can bear the least. A budget is shared by all callers of a provider: calls fill it,
+//! retries empty it, and so retries stay a share of the calls.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::provider::Provider;
+use crate::recent::Recent;
+
+/// What a full budget is worth, in retries.
+const DEFAULT_CAPACITY: u32 = 100;
+/// A retry in the unit of the account, so that what comes in a millisecond is one.
+const RETRY: u64 = 1_000;
+/// What a call brings: a fifth of a retry.
+const CALL: u64 = 200;
+/// How many providers a registry remembers at least.
+const MOST_PROVIDERS: usize = 1_024;
+
+/// The retries that all callers of a provider share. Clones share it.
+///
+/// It starts full. A retry takes one, a call brings a fifth, and a second brings one.
+///
+/// ```
+/// use tidegate_llm::retry::{Budget, Policy};
+/// let budget = Budget::of(50);
+/// let policies = ["chat", "summaries"].map(|name| Policy::new("openai").function(name).budget(&budget));
+/// assert_eq!(policies[1].remaining_budget(), 50);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<Mutex<Account>>);
+
+#[derive(Debug)]
+struct Account {
+    capacity: u64,
+    balance: u64,
+    /// Up to when time has been paid for.
+    paid: Option<Instant>,
+}
+
+impl Default for Budget {
+    /// A hundred retries.
+    fn default() -> Self {
+        Self::of(DEFAULT_CAPACITY)
+    }
+}
+
+impl Budget {
+    /// A budget of so many retries at once; with none, nothing is ever retried.
+    #[must_use]
+    pub fn of(retries: u32) -> Self {
+        let capacity = u64::from(retries) * RETRY;
+        Self(Arc::new(Mutex::new(Account { capacity, balance: capacity, paid: None })))
+    }
+
+    /// How many retries there could be now.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.at(Instant::now()).balance / RETRY
+    }
+
+    /// A call begins.
+    pub(super) fn earn(&self, now: Instant) {
+        self.at(now).add(CALL);
+    }
+
+    /// Takes a retry, if there is one.
+    pub(super) fn spend(&self, now: Instant) -> bool {
+        let mut account = self.at(now);
+        let left = account.balance.checked_sub(RETRY);
+        account.balance = left.unwrap_or(account.balance);
+        left.is_some()
+    }
+
+    /// The account with all that time has brought.
+    fn at(&self, now: Instant) -> MutexGuard<'_, Account> {
+        let mut account = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let paid = *account.paid.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(paid);
+        // Parts of a millisecond are paid for later; more often asked must not mean less.
+        let parts = elapsed.subsec_nanos() % 1_000_000;
+        account.add(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        if let Some(paid) = now.checked_sub(Duration::from_nanos(parts.into())) {
+            account.paid = account.paid.max(Some(paid));
+        }
+        account
+    }
+}
+
+impl Account {
+    fn add(&mut self, amount: u64) {
+        self.balance = self.balance.saturating_add(amount).min(self.capacity);
+    }
+}
+
+/// A budget for each provider, for programs that load several models of it. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Budgets(Arc<Mutex<Recent<Provider, Budget>>>);
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Recent::new(MOST_PROVIDERS))))
+    }
+}
+
+impl Budgets {
+    /// The budget of a provider: the same one for the same name.
+    #[must_use]
+    pub fn of(&self, provider: &Provider) -> Budget {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(provider, Budget::default)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spent(budget: &Budget, now: Instant) -> usize {
+        (0..1_000).take_while(|_| budget.spend(now)).count()
+    }
+
+    #[test]
+    fn retries_empty_it_and_calls_and_time_fill_it() {
+        let (budget, now) = (Budget::default(), Instant::now());
+        assert_eq!(spent(&budget, now), 100);
+        (0..5).for_each(|_| budget.earn(now));
+        assert_eq!(spent(&budget, now), 1);
+        let later = now + Duration::from_millis(2_999);
+        assert_eq!(spent(&budget, later), 2);
+        assert_eq!(spent(&budget, later + Duration::from_millis(1)), 1);
+        assert_eq!(spent(&budget, later + Duration::from_secs(3_600)), 100, "not above the brim");
+        assert_eq!(spent(&Budget::of(0), now), 0);
+    }
+
+    #[test]
+    fn a_budget_that_is_asked_all_the_time_loses_no_part_of_a_second() {
+        let (budget, start) = (Budget::default(), Instant::now());
+        assert_eq!(spent(&budget, start), 100);
+        let step = Duration::from_micros(700);
+        let granted = (1..=10_000_u32).filter(|&i| budget.spend(start + step * i)).count();
+        assert_eq!(granted, 7);
+        assert!(!budget.spend(start), "a clock that goes back brings nothing");
+    }
+
+    #[test]
+    fn a_provider_has_one_budget() {
+        let budgets = Budgets::default();
+        let openai = budgets.of(&"openai".into());
+        assert!(openai.spend(Instant::now()));
+        assert_eq!(budgets.clone().of(&"OpenAI".into()).remaining(), 99);
+        assert_eq!(budgets.of(&"groq".into()).remaining(), 100);
+    }
+}

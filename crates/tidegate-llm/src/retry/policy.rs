@@ -1,0 +1,115 @@
+//! What holds for all retries of one kind of call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::budget::Budget;
+use super::random::Random;
+use super::schedule::{Schedule, Window};
+use super::stats::{Counters, Stats};
+use crate::provider::Provider;
+
+/// The longest delay that is accepted from a provider.
+const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
+
+/// How calls to a provider are tried again. Clones share the counts and the budget.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_llm::retry::{Policy, Schedule};
+/// let policy = Policy::new("openai")
+///     .schedule(Schedule::default().max_retries(4))
+///     .deadline(Duration::from_secs(90))
+///     .function("summarise");
+/// assert_eq!(policy.window().most, Duration::from_secs(15));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub(super) provider: Provider,
+    pub(super) function: Arc<str>,
+    pub(super) schedule: Schedule,
+    pub(super) max_server_delay: Duration,
+    pub(super) deadline: Option<Duration>,
+    pub(super) budget: Budget,
+    pub(super) random: Random,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Policy {
+    /// The defaults, with a budget of its own, for calls to a provider.
+    pub fn new(provider: impl Into<Provider>) -> Self {
+        let provider = provider.into();
+        Self {
+            function: provider.as_str().into(),
+            provider,
+            schedule: Schedule::default(),
+            max_server_delay: MAX_SERVER_DELAY,
+            deadline: None,
+            budget: Budget::default(),
+            random: Random::default(),
+            counters: Arc::default(),
+        }
+    }
+
+    /// How often, and after which delays. Default: [`Schedule::default`].
+    #[must_use]
+    pub const fn schedule(mut self, schedule: Schedule) -> Self {
+        self.schedule = schedule;
+        self
+    }
+
+    /// What the call is named in the log. Default: the provider.
+    #[must_use]
+    pub fn function(mut self, name: &str) -> Self {
+        self.function = name.into();
+        self
+    }
+
+    /// The longest delay that is accepted from a provider: one that asks for more is given up at
+    /// once. Default: ten minutes.
+    #[must_use]
+    pub const fn max_server_delay(mut self, span: Duration) -> Self {
+        self.max_server_delay = span;
+        self
+    }
+
+    /// How long a call may take with all its attempts and waits, if it does not say so itself. What
+    /// is under way then is broken off. Default: no limit, as the schedule bounds the waits.
+    #[must_use]
+    pub const fn deadline(mut self, span: Duration) -> Self {
+        self.deadline = Some(span);
+        self
+    }
+
+    /// Shares a budget with others. Default: one of its own.
+    #[must_use]
+    pub fn budget(mut self, budget: &Budget) -> Self {
+        self.budget = budget.clone();
+        self
+    }
+
+    /// Where random numbers come from. Default: [`Random::system`].
+    #[must_use]
+    pub fn random(mut self, random: Random) -> Self {
+        self.random = random;
+        self
+    }
+
+    /// How long all delays of a call take together, if no provider asks for more.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.schedule.window()
+    }
+
+    /// How many retries the budget could pay for now.
+    #[must_use]
+    pub fn remaining_budget(&self) -> u64 {
+        self.budget.remaining()
+    }
+
+    /// What came of the calls so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
+    }
+}

@@ -1,0 +1,80 @@
+//! Where random numbers come from.
+
+use std::fmt;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A source of random numbers, for spreading and not for secrets. Clones share it.
+///
+/// ```
+/// use tidegate_llm::retry::{Random, Schedule};
+/// let delay = |random| Schedule::default().delay(3, None, &random);
+/// assert_eq!(delay(Random::seeded(7)), delay(Random::seeded(7)));
+/// assert_eq!(delay(Random::from_fn(|| 0)).as_secs(), 8);
+/// ```
+#[derive(Clone)]
+pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Random {
+    /// Numbers that differ from run to run.
+    #[must_use]
+    pub fn system() -> Self {
+        // Every `RandomState` differs from the one before, and the first of a thread is seeded by
+        // the operating system.
+        Self::from_fn(|| RandomState::new().hash_one(0_u8))
+    }
+
+    /// The same numbers for the same seed, as tests want them.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let (hasher, drawn) = (BuildHasherDefault::<DefaultHasher>::new(), AtomicU64::new(0));
+        Self::from_fn(move || hasher.hash_one((seed, drawn.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    /// Numbers of another source, all 64 bits of them random.
+    pub fn from_fn(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(draw))
+    }
+
+    /// A random part of a span, below all of it.
+    pub(super) fn part_of(&self, span: Duration) -> Duration {
+        // A part of 2^32 of it is as fine as anybody can tell.
+        let part = span.as_nanos().saturating_mul(((self.0)() >> 32).into()) >> 32;
+        Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
+    }
+}
+
+impl Default for Random {
+    fn default() -> Self {
+        Self::system()
+    }
+}
+
+impl fmt::Debug for Random {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Random")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_spread_over_all_of_the_span() {
+        const SPAN: Duration = Duration::from_secs(1);
+        for random in [Random::system(), Random::seeded(1)] {
+            let mut tenths = [0; 10];
+            for _ in 0..1_000 {
+                let part = random.part_of(SPAN);
+                assert!(part < SPAN, "{part:?}");
+                tenths[usize::try_from(part.as_millis() / 100).unwrap()] += 1;
+            }
+            assert!(tenths.iter().all(|hits| (50..200).contains(hits)), "{tenths:?}");
+        }
+        assert_eq!(Random::from_fn(|| 0).part_of(SPAN), Duration::ZERO);
+        assert!(Random::from_fn(|| u64::MAX).part_of(Duration::MAX) < Duration::MAX);
+    }
+}

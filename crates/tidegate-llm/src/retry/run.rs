@@ -1,0 +1,175 @@
+//! Retrying anything that is async and can fail.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::policy::Policy;
+use super::tries::Tries;
+use crate::class::Class;
+use crate::error::CallError;
+
+/// An error that says whether trying again may help.
+pub trait Retryable: fmt::Display {
+    /// What helps.
+    fn class(&self) -> Class;
+
+    /// Whether trying again may help. Default: as the class says.
+    fn is_retryable(&self) -> bool {
+        self.class().is_retryable()
+    }
+
+    /// Whether it is a rate limit of the provider, and called so in the log. Default: as the class
+    /// says.
+    fn is_rate_limit(&self) -> bool {
+        matches!(self.class(), Class::RateLimited { .. })
+    }
+}
+
+impl Retryable for CallError {
+    fn class(&self) -> Class {
+        self.class()
+    }
+
+    /// A permit that is not to be had is the caller's own limit, and what was tried often enough
+    /// below is not tried as often again.
+    fn is_retryable(&self) -> bool {
+        let is_final = matches!(self, Self::NoPermit { .. } | Self::Exhausted { .. });
+        !is_final && self.class().is_retryable()
+    }
+
+    fn is_rate_limit(&self) -> bool {
+        self.failure().is_some_and(|failure| matches!(failure.class, Class::RateLimited { .. }))
+    }
+}
+
+/// Which attempt it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// Its number; the first one is 1.
+    pub number: u32,
+    /// What is left of the deadline, if there is one.
+    pub left: Option<Duration>,
+}
+
+/// Why nothing more was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Trying again does not help.
+    NotRetryable,
+    /// All attempts were made.
+    NoAttemptsLeft,
+    /// The next attempt would be too late.
+    Deadline,
+    /// The provider asks for a longer wait than is accepted.
+    PutOff,
+    /// All callers of the provider together have retried too much.
+    Budget,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotRetryable => "trying again does not help",
+            Self::NoAttemptsLeft => "no attempts are left",
+            Self::Deadline => "the next attempt would be too late",
+            Self::PutOff => "the provider asks for too long a wait",
+            Self::Budget => "the budget of retries is spent",
+        })
+    }
+}
+
+/// The last error, and why it was the last.
+#[derive(Debug, thiserror::Error)]
+#[error("gave up after {attempts} attempts: {reason}")]
+#[non_exhaustive]
+pub struct GaveUp<E> {
+    /// How many attempts there were.
+    pub attempts: u32,
+    /// Why there were no more.
+    pub reason: Reason,
+    /// Why the last one failed.
+    #[source]
+    pub error: E,
+}
+
+impl From<GaveUp<Self>> for CallError {
+    /// After one attempt the error as it is, after several [`CallError::Exhausted`].
+    fn from(gave_up: GaveUp<Self>) -> Self {
+        match gave_up.attempts {
+            0 | 1 => gave_up.error,
+            attempts => Self::Exhausted { attempts, last: Box::new(gave_up.error) },
+        }
+    }
+}
+
+/// Calls until there is a value, or until nothing more is to be tried.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
+/// #     .block_on(async {
+/// use tidegate_llm::retry::{Policy, run};
+/// use tidegate_llm::{Broken, CallError};
+///
+/// let policy = Policy::new("openai").function("embed");
+/// let answer = run(&policy, |attempt| async move {
+///     if attempt.number < 3 {
+///         let (provider, broken) = ("openai".into(), Broken::TimedOut);
+///         return Err(CallError::Connection { provider, broken, source: None });
+///     }
+///     Ok(42)
+/// });
+/// assert_eq!(answer.await?, 42);
+/// assert_eq!(policy.stats().recovered[1], 1); // after two retries
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The last error, with the number of attempts and why there were no more.
+pub async fn run<T, E, F, A>(policy: &Policy, call: F) -> Result<T, GaveUp<E>>
+where
+    E: Retryable,
+    F: FnMut(Attempt) -> A,
+    A: Future<Output = Result<T, E>>,
+{
+    run_within(policy, policy.deadline, call).await
+}
+
+/// The same with a deadline of this call in place of the policy's, or with none. An attempt under
+/// way is not broken off by it, but was told what is left.
+///
+/// # Errors
+/// The last error, with the number of attempts and why there were no more.
+pub async fn run_within<T, E, F, A>(
+    policy: &Policy,
+    deadline: Option<Duration>,
+    mut call: F,
+) -> Result<T, GaveUp<E>>
+where
+    E: Retryable,
+    F: FnMut(Attempt) -> A,
+    A: Future<Output = Result<T, E>>,
+{
+    let mut tries = Tries::begin(policy, deadline);
+    loop {
+        let error = match call(tries.attempt()).await {
+            Ok(value) => {
+                tries.answered();
+                return Ok(value);
+            }
+            Err(error) => error,
+        };
+        match tries.failed(&error) {
+            Ok(delay) => {
+                sleep(delay).await;
+                policy.counters.slept(delay);
+            }
+            Err(reason) => return Err(GaveUp { attempts: tries.made(), reason, error }),
+        }
+    }
+}

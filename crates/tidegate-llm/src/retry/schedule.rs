@@ -1,0 +1,209 @@
+//! How long to wait before which retry.
+
+use std::time::Duration;
+
+use super::random::Random;
+
+/// Doublings after which any delay has reached its cap.
+const MAX_DOUBLINGS: u32 = 96;
+/// What is added at most to a delay that a provider asked for: this, or a tenth of it if that is
+/// more.
+const LEAST_SPREAD: Duration = Duration::from_secs(1);
+
+/// How often to try again, and after which delays.
+///
+/// The delay before retry `i` is `base` doubled `i - 1` times and never above `cap`, less a random
+/// part of up to `jitter_percent`.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_llm::retry::{Random, Schedule};
+///
+/// let window = Schedule::default().window();
+/// assert_eq!(window.least, Duration::from_millis(91_500));
+/// assert_eq!(window.most, Duration::from_secs(183));
+///
+/// let short = Schedule::default().max_retries(3).base(Duration::from_millis(500)).jitter_percent(0);
+/// let delays = [0, 1, 2].map(|retry| short.delay(retry, None, &Random::system()).as_millis());
+/// assert_eq!(delays, [500, 1_000, 2_000]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    max_retries: u32,
+    base: Duration,
+    cap: Duration,
+    jitter_percent: u8,
+}
+
+/// How long all delays of a schedule take together, if no provider asks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// If every random part is as large as it can be.
+    pub least: Duration,
+    /// If there is none.
+    pub most: Duration,
+}
+
+impl Default for Schedule {
+    /// Eight retries after the first attempt, from one second up to 60, less up to a half.
+    fn default() -> Self {
+        let (base, cap) = (Duration::from_secs(1), Duration::from_secs(60));
+        Self { max_retries: 8, base, cap, jitter_percent: 50 }
+    }
+}
+
+impl Schedule {
+    /// Retries after the first attempt. Default: 8, which makes nine attempts.
+    #[must_use]
+    pub const fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = retries;
+        self
+    }
+
+    /// The delay before the first retry. Default: 1 s.
+    #[must_use]
+    pub const fn base(mut self, span: Duration) -> Self {
+        self.base = span;
+        self
+    }
+
+    /// The longest delay, unless a provider asks for a longer one. Default: 60 s.
+    #[must_use]
+    pub const fn cap(mut self, span: Duration) -> Self {
+        self.cap = span;
+        self
+    }
+
+    /// How much of a delay is left to chance, up to 100. Default: 50. With 0 all delays are exact,
+    /// and workers that fail together come back together.
+    #[must_use]
+    pub fn jitter_percent(mut self, percent: u8) -> Self {
+        self.jitter_percent = percent.min(100);
+        self
+    }
+
+    /// All attempts, the first one included.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        self.max_retries.saturating_add(1)
+    }
+
+    /// The delay before a retry, the first one being 0, if the provider asked for `told`. In whole
+    /// milliseconds, so that what is logged is what is slept.
+    #[must_use]
+    pub fn delay(&self, retry: u32, told: Option<Duration>, random: &Random) -> Duration {
+        let full = self.full(retry);
+        let own = full.saturating_sub(random.part_of(self.left_to_chance(full)));
+        // A provider that was wrong about the last delays is not trusted with the next one: the
+        // delay of the schedule holds too.
+        let asked = told.map_or(Duration::ZERO, |told| self.spread(told, random));
+        let millis = own.max(asked).as_nanos().div_ceil(1_000_000);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
+    /// How long all delays take together: whatever is over sooner than `least` is survived.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        let doubling = self.max_retries.min(MAX_DOUBLINGS);
+        let rest = self.max_retries - doubling;
+        let of = |delay: &dyn Fn(u32) -> Duration| {
+            let longest = delay(MAX_DOUBLINGS).saturating_mul(rest);
+            (0..doubling).map(delay).fold(longest, Duration::saturating_add)
+        };
+        let least = |retry| {
+            let full = self.full(retry);
+            full.saturating_sub(self.left_to_chance(full))
+        };
+        Window { least: of(&least), most: of(&|retry| self.full(retry)) }
+    }
+
+    fn full(&self, retry: u32) -> Duration {
+        let mut span = self.base;
+        for _ in 0..retry.min(MAX_DOUBLINGS) {
+            if span >= self.cap {
+                break;
+            }
+            span = span.saturating_mul(2);
+        }
+        span.min(self.cap)
+    }
+
+    fn left_to_chance(&self, full: Duration) -> Duration {
+        full.saturating_mul(self.jitter_percent.into()) / 100
+    }
+
+    /// What a provider asked for, and a little more.
+    fn spread(&self, told: Duration, random: &Random) -> Duration {
+        if self.jitter_percent == 0 {
+            return told;
+        }
+        told.saturating_add(random.part_of(LEAST_SPREAD.max(told / 10)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn millis(schedule: Schedule, told: Option<Duration>, draw: u64) -> Vec<u128> {
+        let random = Random::from_fn(move || draw);
+        (0..8).map(|retry| schedule.delay(retry, told, &random).as_millis()).collect()
+    }
+
+    #[test]
+    fn delays_double_up_to_the_cap_and_chance_takes_half_of_one_at_most() {
+        let (exact, default) = (Schedule::default().jitter_percent(0), Schedule::default());
+        let full = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+        assert_eq!(millis(exact, None, u64::MAX), full);
+        assert_eq!(millis(default, None, 0), full);
+        // The largest draw is a little below one, and delays are rounded up.
+        assert_eq!(millis(default, None, u64::MAX), full.map(|full| full / 2 + 1));
+    }
+
+    #[test]
+    fn what_a_provider_asks_for_is_lengthened_and_never_shortened() {
+        let told = |span, draw| millis(Schedule::default(), Some(SECOND * span), draw)[0];
+        assert_eq!((told(5, 0), told(5, u64::MAX)), (5_000, 6_000));
+        assert_eq!((told(60, 0), told(60, u64::MAX)), (60_000, 66_000));
+        let exact = Schedule::default().jitter_percent(0);
+        assert_eq!(millis(exact, Some(SECOND * 5), u64::MAX)[0], 5_000);
+        assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "it was wrong three times");
+    }
+
+    #[test]
+    fn the_window_adds_up_and_is_above_a_minute() {
+        let window = Schedule::default().window();
+        assert_eq!((window.least, window.most), (SECOND * 183 / 2, SECOND * 183));
+        let uncapped = Schedule::default().cap(SECOND * 1_000).window();
+        assert_eq!(uncapped.most, SECOND * 255);
+        let local = Schedule::default().max_retries(3).base(SECOND / 2).window();
+        assert_eq!(local.most, SECOND * 7 / 2);
+        let none = Schedule::default().max_retries(0).window();
+        assert_eq!(none.most, Duration::ZERO);
+        let endless = Schedule::default().max_retries(u32::MAX).window();
+        assert_eq!(endless.most, SECOND * 63 + SECOND * 60 * (u32::MAX - 6));
+    }
+
+    proptest! {
+        #[test]
+        fn any_schedule_stays_in_its_band(
+            (base, cap, percent) in (any::<Duration>(), any::<Duration>(), any::<u8>()),
+            (retry, draw) in (any::<u32>(), any::<u64>()),
+            told in any::<Option<Duration>>(),
+        ) {
+            let schedule = Schedule::default().base(base).cap(cap).jitter_percent(percent);
+            let random = Random::from_fn(move || draw);
+            let own = schedule.delay(retry, None, &random);
+            prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));
+            let window = schedule.max_retries(retry).window();
+            prop_assert!(window.least <= window.most);
+            let asked = schedule.delay(retry, told, &random);
+            let most = Duration::from_millis(u64::MAX);
+            prop_assert!(asked >= own && asked >= told.unwrap_or_default().min(most));
+        }
+    }
+}

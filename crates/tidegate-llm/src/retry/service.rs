@@ -1,0 +1,136 @@
+//! The layer and its service.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::policy::Policy;
+use super::run::{Attempt, run_within};
+use super::stats::Stats;
+use crate::call::Outgoing;
+use crate::error::{Broken, CallError};
+use crate::provider::Provider;
+use crate::ready::{self, Answering};
+
+/// Makes services that try again.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
+/// #     .block_on(async {
+/// use tidegate_llm::retry::{Policy, RetryLayer};
+/// use tidegate_llm::{Call, CallError, Chat};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// let layer = RetryLayer::new(Policy::new("openai"));
+/// let model = layer.layer(service_fn(|_: Call| async { Ok::<_, CallError>("hello") }));
+/// assert_eq!(model.oneshot(Call::new(Chat::user("hi"))).await?, "hello");
+/// assert_eq!(layer.stats().attempts, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RetryLayer {
+    policy: Arc<Policy>,
+}
+
+impl RetryLayer {
+    /// A layer under a policy, which is told to the log.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        let retries = policy.schedule.attempts().saturating_sub(1);
+        tracing::info!("{} client configured with max_retries={retries}", policy.provider);
+        Self { policy: Arc::new(policy) }
+    }
+
+    /// What came of the calls through all services of this layer.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.policy.stats()
+    }
+}
+
+impl<S> Layer<S> for RetryLayer {
+    type Service = Retry<S>;
+
+    fn layer(&self, inner: S) -> Retry<S> {
+        Retry { inner, policy: self.policy.clone() }
+    }
+}
+
+/// A service that tries again. Made by a [`RetryLayer`].
+///
+/// Before each attempt what is left of a deadline becomes the longest wait for a permit. An attempt
+/// that is still under way at the deadline is broken off, as one that was not answered in time.
+#[derive(Clone, Debug)]
+pub struct Retry<S> {
+    inner: S,
+    policy: Arc<Policy>,
+}
+
+impl<S> Retry<S> {
+    /// What came of the calls through all services of the layer.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.policy.stats()
+    }
+}
+
+impl<S, R> Service<R> for Retry<S>
+where
+    S: Service<R, Error = CallError> + Clone + Send + 'static,
+    S::Response: Send,
+    S::Future: Send,
+    R: Outgoing + Clone + Send + 'static,
+{
+    type Response = S::Response;
+    type Error = CallError;
+    type Future = Answering<S::Response>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        // The first attempt goes to the service that is ready. Later ones wait for readiness
+        // themselves, after the sleep: nothing is held in the meantime.
+        let mut first = Some(ready::take_ready(&mut self.inner));
+        let (inner, policy) = (self.inner.clone(), self.policy.clone());
+        Box::pin(async move {
+            let deadline = request.terms().deadline.or(policy.deadline);
+            let provider = policy.provider.clone();
+            let attempt = move |Attempt { left, .. }: Attempt| {
+                let mut request = request.clone();
+                if let Some(left) = left {
+                    request.terms_mut().shorten(left);
+                }
+                let (first, other) = (first.take(), inner.clone());
+                let answer = async move {
+                    match first {
+                        Some(mut ready) => ready.call(request).await,
+                        None => ready::call(other, request).await,
+                    }
+                };
+                within(left, provider.clone(), answer)
+            };
+            Ok(run_within(&policy, deadline, attempt).await?)
+        })
+    }
+}
+
+/// Breaks off what is not answered in what is left.
+async fn within<T>(
+    left: Option<Duration>,
+    provider: Provider,
+    answer: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    let Some(left) = left else { return answer.await };
+    timeout(left, answer).await.unwrap_or_else(|late| {
+        let source = Some(late.into());
+        Err(CallError::Connection { provider, broken: Broken::TimedOut, source })
+    })
+}

@@ -1,0 +1,146 @@
+//! A provider that keeps failing is left alone, and found again.
+
+use std::time::Duration;
+
+use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit, State, Trip};
+use tidegate_llm::{Broken, CallError, Class, Credential, Scope};
+use tokio::time::{advance, sleep};
+use tower::Layer as _;
+
+use super::{SECOND, Script, ask, broken, failed, hello, rate_limited};
+
+/// A breaker around a script, and its circuit.
+fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
+    let circuit = Circuit::new("openai", Trip::default());
+    (BreakerLayer::new(circuit.clone()).layer(script.clone()), circuit)
+}
+
+fn left_alone(result: Result<&'static str, CallError>) -> Duration {
+    match result {
+        Err(CallError::Open { provider, after }) if provider.as_str() == "openai" => after,
+        other => panic!("not left alone: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
+    let script = Script::failing(6, || broken(Broken::NotConnected));
+    let (service, circuit) = guarded(&script);
+    for _ in 0..5 {
+        assert_eq!(circuit.state(), State::Closed);
+        assert!(matches!(ask(&service, hello()).await, Err(CallError::Connection { .. })));
+    }
+    assert_eq!(circuit.state(), State::Open);
+    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 5);
+    advance(SECOND * 4).await;
+    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
+    assert_eq!(script.calls(), 5, "nothing was sent");
+
+    advance(SECOND).await;
+    assert_eq!(circuit.state(), State::HalfOpen);
+    ask(&service, hello()).await.unwrap_err();
+    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 10);
+    advance(SECOND * 10).await;
+    assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
+    assert_eq!((circuit.state(), script.calls()), (State::Closed, 7));
+    let stats = circuit.stats();
+    assert_eq!((stats.opened, stats.closed, stats.refused), (2, 1, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_and_bad_requests_open_nothing() {
+    let harmless: [fn() -> CallError; 5] = [
+        rate_limited,
+        || failed(Class::SlowDown),
+        || failed(Class::BadRequest),
+        || failed(Class::DeadKey),
+        || CallError::Request { provider: "openai".into(), source: "no words".into() },
+    ];
+    for error in harmless {
+        let script = Script::failing(50, error);
+        let (service, circuit) = guarded(&script);
+        for _ in 0..50 {
+            ask(&service, hello()).await.unwrap_err();
+        }
+        assert_eq!((script.calls(), circuit.state()), (50, State::Closed), "{}", error());
+    }
+}
+
+/// Opens a circuit, and waits until it may be probed.
+async fn open(service: &Breaker<Script>) {
+    for _ in 0..5 {
+        assert!(ask(service, hello()).await.is_err());
+    }
+    sleep(SECOND * 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_calls_one_is_the_probe() {
+    let script = Script::failing(5, || failed(Class::Overloaded)).lasting(SECOND);
+    let (service, circuit) = guarded(&script);
+    open(&service).await;
+    let calls = (0..20).map(|_| ask(&service, hello()));
+    let results = futures_util::future::join_all(calls).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
+    assert_eq!((script.calls(), circuit.stats().refused), (6, 19));
+    assert_eq!(circuit.state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
+    let script = Script::failing(5, || failed(Class::Transient)).lasting(SECOND);
+    let (service, circuit) = guarded(&script);
+    open(&service).await;
+    let probe = tokio::spawn({
+        let service = service.clone();
+        async move { ask(&service, hello()).await }
+    });
+    sleep(SECOND / 2).await;
+    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
+    probe.abort();
+    assert!(probe.await.unwrap_err().is_cancelled());
+    assert_eq!(circuit.state(), State::HalfOpen);
+    assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
+    assert_eq!((circuit.state(), script.calls()), (State::Closed, 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_has_one_circuit() {
+    let (breakers, key) = (Breakers::new(Trip::after_failures(1)), Credential::new("sk-1"));
+    let scope = Scope::new("openai", &key);
+    let script = Script::failing(1, || failed(Class::Transient));
+    let service = BreakerLayer::new(breakers.of(&scope)).layer(script.clone());
+    ask(&service, hello()).await.unwrap_err();
+    assert_eq!(breakers.clone().of(&scope.clone()).state(), State::Open);
+    assert_eq!(breakers.of(&scope.model("gpt-4o")).state(), State::Closed);
+    assert_eq!(breakers.of(&Scope::new("openai", &Credential::none())).state(), State::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_between_failures_does_not_end_their_row() {
+    let script = Script::new(|before, _| match before {
+        2 => Err(rate_limited()),
+        _ => Err(failed(Class::Transient)),
+    });
+    let (service, circuit) = guarded(&script);
+    for _ in 0..6 {
+        assert_eq!(circuit.state(), State::Closed);
+        ask(&service, hello()).await.unwrap_err();
+    }
+    assert_eq!(circuit.state(), State::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_was_not_sent_proves_nothing_and_a_rate_limit_proves_life() {
+    let script = Script::new(|before, _| match before {
+        5 => Err(CallError::Request { provider: "openai".into(), source: "no words".into() }),
+        6 => Err(rate_limited()),
+        _ => Err(failed(Class::Transient)),
+    });
+    let (service, circuit) = guarded(&script);
+    open(&service).await;
+    for state in [State::HalfOpen, State::Closed] {
+        ask(&service, hello()).await.unwrap_err();
+        assert_eq!(circuit.state(), state);
+    }
+}

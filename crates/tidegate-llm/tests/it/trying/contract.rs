@@ -1,0 +1,145 @@
+//! What tower asks of every service: none is called that was not ready, none is held for nothing.
+//! And what is handed out is out of our hands.
+
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use futures_util::stream;
+use tidegate_llm::breaker::{BreakerLayer, Circuit, State, Trip};
+use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::{Answer, Broken, Call, CallError, Class, Event};
+use tokio::time::sleep;
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+
+use super::{SECOND, ask, broken, failed, hello};
+
+/// Places that services hold because they are ready, and calls that were made.
+#[derive(Clone, Default)]
+struct Desk {
+    reserved: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Desk {
+    fn reserved(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed)
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+struct Place(Desk);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.reserved.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Holds a place once it is ready, insists on it, and fails as a provider does.
+#[derive(Default)]
+struct Strict {
+    desk: Desk,
+    place: Option<Place>,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { desk: self.desk.clone(), place: None }
+    }
+}
+
+impl Service<Call> for Strict {
+    type Response = &'static str;
+    type Error = CallError;
+    type Future = Ready<Result<&'static str, CallError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        if self.place.is_none() {
+            self.desk.reserved.fetch_add(1, Ordering::Relaxed);
+            self.place = Some(Place(self.desk.clone()));
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Call) -> Self::Future {
+        drop(self.place.take().expect("called without being ready"));
+        self.desk.calls.fetch_add(1, Ordering::Relaxed);
+        ready(Err(failed(Class::Transient)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
+    let strict = Strict::default();
+    let desk = strict.desk.clone();
+    let service = RetryLayer::new(Policy::new("openai")).layer(strict);
+    let call = tokio::spawn(async move { ask(&service, hello()).await });
+    for _ in 0..300 {
+        sleep(SECOND).await;
+        assert_eq!(desk.reserved(), 0);
+    }
+    assert!(call.await.unwrap().is_err());
+    assert_eq!(desk.calls(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
+    let (strict, retry) = (Strict::default(), RetryLayer::new(Policy::new("openai")));
+    let desk = strict.desk.clone();
+    let mut service = retry.layer(strict);
+    let first = service.ready().await.unwrap().call(hello());
+    let second = service.ready().await.unwrap().call(hello());
+    assert_eq!(desk.reserved(), 2);
+    drop(first);
+    assert_eq!((desk.reserved(), desk.calls()), (1, 0));
+    assert!(second.await.is_err());
+    assert_eq!((desk.reserved(), desk.calls()), (0, 9));
+}
+
+#[tokio::test]
+async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
+    let (primary, target) = (Strict::default(), Strict::default());
+    let desk = target.desk.clone();
+    let layer = FallbackLayer::new("openai", [Target::new("groq", target)]).unwrap();
+    let mut service = layer.layer(primary);
+    for calls in 1..=2 {
+        let call = service.ready().await.unwrap().call(hello());
+        assert_eq!(desk.reserved(), 0);
+        call.await.unwrap_err();
+        assert_eq!((desk.reserved(), desk.calls()), (0, calls));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_gives_its_place_back() {
+    let strict = Strict::default();
+    let (desk, circuit) = (strict.desk.clone(), Circuit::new("openai", Trip::after_failures(1)));
+    let mut service = BreakerLayer::new(circuit.clone()).layer(strict);
+    service.ready().await.unwrap().call(hello()).await.unwrap_err();
+    let refused = service.ready().await.unwrap().call(hello()).await.unwrap_err();
+    assert!(matches!(refused, CallError::Open { .. }), "{refused}");
+    assert_eq!((desk.reserved(), desk.calls(), circuit.state()), (0, 1, State::Open));
+}
+
+/// The head of an answer is an answer: what comes after it is its reader's.
+#[tokio::test]
+async fn a_stream_that_breaks_off_is_neither_retried_nor_put_to_others() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = calls.clone();
+    let streaming = service_fn(move |_: Call| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let events = stream::iter([Ok(Event::Text("the ".into())), Err(broken(Broken::Cut))]);
+        ready(Ok::<_, CallError>(Answer::streamed("openai".into(), Box::pin(events))))
+    });
+    let layer = FallbackLayer::new("openai", [Target::new("groq", streaming.clone())]).unwrap();
+    let service = RetryLayer::new(Policy::new("openai")).layer(layer.layer(streaming));
+    let answer = ask(&service, hello().streamed()).await.unwrap();
+    assert!(matches!(answer.whole().await, Err(CallError::Connection { .. })));
+    assert_eq!((calls.load(Ordering::Relaxed), layer.stats().turns), (1, 0));
+}

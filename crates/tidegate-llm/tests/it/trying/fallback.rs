@@ -1,0 +1,144 @@
+//! Who is asked when the first one fails.
+
+use tidegate::pacer::AcquireError;
+use tidegate_llm::fallback::{ChainError, FallbackLayer, Target};
+use tidegate_llm::retry::{Policy, RetryLayer, Schedule};
+use tidegate_llm::{Call, CallError, Class};
+use tower::Layer as _;
+
+use super::{SECOND, Script, ask, failed, hello, rate_limited};
+
+type Chain = FallbackLayer<Call, &'static str>;
+
+/// `openai` is asked first; the others are called by their numbers.
+fn chain<const N: usize>(targets: [&Script; N]) -> Chain {
+    let names = ["first", "second", "third"];
+    let targets = names.into_iter().zip(targets);
+    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
+    FallbackLayer::new("openai", targets).unwrap()
+}
+
+fn answers(name: &'static str) -> Script {
+    Script::new(move |_, _| Ok(name))
+}
+
+fn fails(error: fn() -> CallError) -> Script {
+    Script::new(move |_, _| Err(error()))
+}
+
+fn no_permit(source: AcquireError) -> CallError {
+    CallError::NoPermit { provider: "openai".into(), source }
+}
+
+#[tokio::test]
+async fn the_targets_are_asked_in_order_until_one_answers() {
+    let (primary, first) = (fails(rate_limited), fails(|| failed(Class::Transient)));
+    let (second, third) = (answers("second"), answers("third"));
+    let layer = chain([&first, &second, &third]);
+    let service = layer.layer(primary.clone());
+    assert_eq!(ask(&service, hello()).await.unwrap(), "second");
+    assert_eq!([&primary, &first, &second, &third].map(Script::calls), [1, 1, 1, 0]);
+    let stats = layer.stats();
+    assert_eq!((stats.calls, stats.turns, stats.rescued, stats.lost), (1, 2, 1, 0));
+}
+
+#[tokio::test]
+async fn nobody_else_is_asked_when_the_first_answers() {
+    let target = answers("first");
+    let layer = chain([&target]);
+    let service = layer.layer(answers("openai"));
+    assert_eq!(ask(&service, hello()).await.unwrap(), "openai");
+    assert_eq!((target.calls(), layer.stats().turns), (0, 0));
+}
+
+#[tokio::test]
+async fn when_all_fail_the_error_is_that_of_the_first() {
+    let (first, second) = (fails(|| failed(Class::Transient)), fails(rate_limited));
+    let layer = chain([&first, &second]);
+    let error = ask(&layer.layer(fails(|| failed(Class::DeadKey))), hello()).await;
+    assert_eq!(error.unwrap_err().class(), Class::DeadKey);
+    assert_eq!((first.calls(), second.calls(), layer.stats().lost), (1, 1, 1));
+}
+
+#[tokio::test]
+async fn only_what_may_be_better_elsewhere_falls_back() {
+    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
+    let words = || CallError::Request { provider: "openai".into(), source: "no words".into() };
+    let table: [(fn() -> CallError, usize); 15] = [
+        (rate_limited, 1),
+        (|| failed(Class::Transient), 1),
+        (|| failed(Class::Overloaded), 1),
+        (|| failed(Class::SlowDown), 1),
+        (|| failed(Class::LongQuota { after: None }), 1),
+        (|| failed(Class::DeadKey), 1),
+        (|| failed(Class::TooBig), 1),
+        (open, 1),
+        (words, 1),
+        (|| no_permit(AcquireError::TooLong { projected: SECOND * 2, max_wait: SECOND }), 1),
+        (|| no_permit(AcquireError::QueueFull(7)), 1),
+        (|| no_permit(AcquireError::TimedOut(SECOND)), 1),
+        (|| no_permit(AcquireError::NeverFits("tokens".into())), 1),
+        (|| no_permit(AcquireError::OtherStore), 0),
+        (|| failed(Class::BadRequest), 0),
+    ];
+    for (error, expected) in table {
+        let target = answers("first");
+        let result = ask(&chain([&target]).layer(fails(error)), hello()).await;
+        assert_eq!((target.calls(), result.is_ok()), (expected, expected == 1), "{}", error());
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_finds_the_request_bad_ends_the_chain() {
+    let (first, second) = (fails(|| failed(Class::BadRequest)), answers("second"));
+    let layer = chain([&first, &second]);
+    let error = ask(&layer.layer(fails(rate_limited)), hello()).await.unwrap_err();
+    assert_eq!(error.class(), rate_limited().class());
+    assert_eq!(second.calls(), 0);
+}
+
+#[test]
+fn a_chain_has_one_to_ten_targets() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside = runtime.enter();
+    let target = |_| Target::new("first", answers("first"));
+    let chain = |targets| Chain::new("openai", (0..targets).map(target)).map(|_| ());
+    assert_eq!(chain(0), Err(ChainError::Empty));
+    assert_eq!(chain(11), Err(ChainError::TooLong(11)));
+    assert_eq!((chain(1), chain(10)), (Ok(()), Ok(())));
+    let text = ChainError::TooLong(11).to_string();
+    assert_eq!(text, "a chain of fallbacks has at most 10 targets, and not 11");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_no_failure() {
+    let (target, primary) = (answers("first"), answers("openai").lasting(SECOND * 5));
+    let layer = chain([&target]);
+    assert_eq!(ask(&layer.layer(primary.clone()), hello()).await.unwrap(), "openai");
+    assert_eq!((primary.begin.elapsed(), target.calls()), (SECOND * 5, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_begins_with_the_first_again() {
+    let (primary, target) = (Script::failing(1, rate_limited), fails(rate_limited));
+    let exact = Schedule::default().jitter_percent(0);
+    let layer = RetryLayer::new(Policy::new("openai").schedule(exact));
+    let service = layer.layer(chain([&target]).layer(primary.clone()));
+    assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
+    assert_eq!((primary.times(), target.times()), (vec![0.0, 1.0], vec![0.0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_is_told_what_is_left_of_the_deadline() {
+    let slow = || fails(rate_limited).lasting(SECOND * 4);
+    let (primary, first, second, third) = (slow(), slow(), slow(), answers("third"));
+    let service = chain([&first, &second, &third]).layer(primary.clone());
+    ask(&service, hello().deadline(SECOND * 12).max_wait(SECOND * 5)).await.unwrap_err();
+    let told = [&primary, &first, &second].map(|script| {
+        let terms = script.seen.lock().unwrap()[0].1.clone();
+        (terms.deadline.unwrap(), terms.max_wait.unwrap())
+    });
+    let seconds = [(12, 5), (8, 5), (4, 4)];
+    assert_eq!(told, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));
+    assert_eq!(third.calls(), 0, "the time is over");
+}

@@ -1,0 +1,191 @@
+//! What the log is told, word for word.
+
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use tidegate_llm::breaker::{BreakerLayer, Circuit, Trip};
+use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
+use tidegate_llm::{Broken, Call, CallError, Chat, Class};
+use tokio::time::advance;
+use tower::Layer as _;
+use tracing::{Dispatch, Level};
+
+use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
+
+/// Hears everything and says nothing. While there is only one listener, a place that logs for the
+/// first time asks just the thread that it is on whether anybody listens, and remembers the answer;
+/// so tests on other threads could silence it.
+static SECOND_LISTENER: LazyLock<Dispatch> = LazyLock::new(|| {
+    tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::sink).finish().into()
+});
+
+/// The lines that are logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&SECOND_LISTENER);
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .without_time()
+            .with_target(false)
+            .with_ansi(false)
+            .with_writer(move || log.clone())
+            .finish();
+        tracing::subscriber::set_default(subscriber)
+    }
+
+    /// The lines since the last time.
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
+        text.lines().map(|line| line.trim().to_owned()).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn exact(retries: u32) -> Policy {
+    let schedule = Schedule::default().jitter_percent(0).max_retries(retries);
+    Policy::new("openai").schedule(schedule)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_tells_once_how_often_it_retries() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let layer = RetryLayer::new(Policy::new("OpenAI"));
+    let services = [(); 3].map(|()| layer.layer(Script::failing(0, rate_limited)));
+    for service in services {
+        ask(&service, hello()).await.unwrap();
+    }
+    assert_eq!(log.lines(), ["INFO openai client configured with max_retries=8"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let script = Script::new(|before, _| match before {
+        0 => Err(rate_limited()),
+        1 => Err(rate_limited_for(7)),
+        2 => Err(broken(Broken::TimedOut)),
+        _ => Ok("answer"),
+    });
+    let layer = RetryLayer::new(exact(8).function("summarise"));
+    log.lines();
+    ask(&layer.layer(script.clone()), hello()).await.unwrap();
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN Rate limit hit (attempt 1/9), backing off for 1.000s (function: summarise): openai answered 429",
+            "WARN Rate limit hit (attempt 2/9), backing off for 7.000s (function: summarise): openai answered 429",
+            "WARN Call failed (attempt 3/9), backing off for 4.000s (function: summarise): openai did not answer in time",
+            "INFO Rate limit recovered after 3 retries (function: summarise)",
+        ]
+    );
+    assert_eq!(script.times(), [0.0, 1.0, 8.0, 12.0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let script = Script::failing(8, rate_limited);
+    let layer = RetryLayer::new(Policy::new("openai"));
+    log.lines();
+    ask(&layer.layer(script.clone()), hello()).await.unwrap();
+    let mut logged = Vec::new();
+    for line in log.lines().iter().filter(|line| line.starts_with("WARN")) {
+        let (_, rest) = line.split_once("backing off for ").unwrap();
+        logged.push(rest.split_once("s (").unwrap().0.parse::<f64>().unwrap());
+    }
+    let times = script.times();
+    let slept: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(logged.len(), 8);
+    for (logged, slept) in logged.iter().zip(&slept) {
+        assert!((logged - slept).abs() < 0.000_1, "{logged} {slept}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn giving_up_is_an_error_with_the_last_cause() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let spent = exact(8).budget(&Budget::of(0));
+    let layers = [exact(1), spent, exact(8).deadline(SECOND), exact(8)].map(RetryLayer::new);
+    log.lines();
+    let failing: [fn() -> CallError; 4] =
+        [rate_limited, rate_limited, || failed(Class::Transient), || rate_limited_for(9_999)];
+    let mut errors = Vec::new();
+    for (layer, error) in layers.iter().zip(failing) {
+        let _ = ask(&layer.layer(Script::new(move |_, _| Err(error()))), hello()).await;
+        errors.extend(log.lines().into_iter().filter(|line| line.starts_with("ERROR")));
+    }
+    assert_eq!(
+        errors,
+        [
+            "ERROR Gave up (attempt 2/2), no attempts are left (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), the budget of retries is spent (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), the next attempt would be too late (function: openai): openai answered 503",
+            "ERROR Gave up (attempt 1/9), the provider asks for too long a wait (function: openai): openai answered 429",
+        ]
+    );
+    let wrong = Script::failing(1, || failed(Class::BadRequest));
+    ask(&layers[3].layer(wrong.clone()), hello()).await.unwrap_err();
+    assert_eq!(log.lines(), [""; 0], "a wrong request is its caller's to tell");
+}
+
+#[tokio::test]
+async fn each_turn_to_another_provider_is_a_line() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let broken = Script::failing(9, || broken(Broken::NotConnected));
+    let full = Script::failing(9, || failed(Class::LongQuota { after: None }));
+    let targets = [("groq", &full), ("gemini", &broken)];
+    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
+    let layer = FallbackLayer::new("openai", targets).unwrap();
+    let call = Call::new(Chat::user("a secret"));
+    ask(&layer.layer(Script::failing(9, rate_limited)), call).await.unwrap_err();
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN Falling back from openai to groq (rate_limited): openai answered 429",
+            "WARN Falling back from groq to gemini (long_quota): openai answered 429",
+            "WARN No fallback for openai after gemini (transient): openai cannot be reached",
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_and_closing_are_a_line_each() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let script = Script::failing(2, || failed(Class::Overloaded));
+    let circuit = Circuit::new("openai", Trip::after_failures(2));
+    let service = BreakerLayer::new(circuit).layer(script.clone());
+    for _ in 0..10 {
+        ask(&service, hello()).await.unwrap_err();
+    }
+    advance(SECOND * 5).await;
+    for _ in 0..10 {
+        ask(&service, hello()).await.unwrap();
+    }
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN openai keeps failing and is left alone for 5.0s: openai answered 503",
+            "INFO openai answers again",
+        ]
+    );
+}

@@ -1,0 +1,280 @@
+//! Which failures are tried again, when, and how often.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::pacer::AcquireError;
+use tidegate_llm::retry::{Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, run};
+use tidegate_llm::{Broken, CallError, Class};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use tower::{Layer as _, service_fn};
+
+use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
+
+/// Without chance.
+fn exact() -> Policy {
+    Policy::new("openai").schedule(Schedule::default().jitter_percent(0))
+}
+
+/// What a script sees of one call under a policy.
+async fn attempts(script: &Script, policy: Policy) -> (Result<&'static str, CallError>, Vec<f64>) {
+    let service = RetryLayer::new(policy).layer(script.clone());
+    (ask(&service, hello()).await, script.times())
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_retries_double_their_delays_up_to_a_minute() {
+    let script = Script::failing(9, rate_limited);
+    let (result, times) = attempts(&script, exact()).await;
+    assert_eq!(times, [0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0]);
+    let error = result.unwrap_err();
+    assert!(matches!(error, CallError::Exhausted { attempts: 9, .. }), "{error}");
+    assert_eq!(error.failure().unwrap().status, 429);
+    let cause = std::error::Error::source(&error).unwrap();
+    assert_eq!(
+        (error.to_string(), cause.to_string()),
+        of("9 attempts failed", "openai answered 429")
+    );
+}
+
+fn of(error: &str, cause: &str) -> (String, String) {
+    (error.into(), cause.into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_provider_is_tried_three_times_more() {
+    let schedule = Schedule::default().max_retries(3).base(SECOND / 2).jitter_percent(0);
+    let script = Script::failing(3, rate_limited);
+    let (result, times) = attempts(&script, Policy::new("ollama").schedule(schedule)).await;
+    assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.5, 1.5, 3.5]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_time_can_heal_is_tried_once() {
+    let quota = || failed(Class::LongQuota { after: Some(SECOND) });
+    let no_permit = || CallError::NoPermit {
+        provider: "openai".into(),
+        source: AcquireError::TooLong { projected: SECOND, max_wait: SECOND / 2 },
+    };
+    let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
+    let hopeless: [fn() -> CallError; 6] = [
+        quota,
+        || failed(Class::DeadKey),
+        || failed(Class::BadRequest),
+        || failed(Class::TooBig),
+        no_permit,
+        request,
+    ];
+    for error in hopeless {
+        let (script, begin) = (Script::failing(1, error), Instant::now());
+        let (result, times) = attempts(&script, exact()).await;
+        assert_eq!((times, begin.elapsed()), (vec![0.0], Duration::ZERO), "{}", error());
+        assert_eq!(result.unwrap_err().to_string(), error().to_string(), "as it is");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_tried_again() {
+    let passing: [fn() -> CallError; 7] = [
+        || broken(Broken::NotConnected),
+        || broken(Broken::TimedOut),
+        || broken(Broken::Cut),
+        || failed(Class::Transient),
+        || failed(Class::Overloaded),
+        || failed(Class::SlowDown),
+        || CallError::Open { provider: "openai".into(), after: SECOND / 2 },
+    ];
+    for error in passing {
+        let script = Script::failing(1, error);
+        let (result, times) = attempts(&script, exact()).await;
+        assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 1.0]), "{}", error());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_the_provider_asks_for_is_waited_out() {
+    let script = Script::failing(2, || rate_limited_for(20));
+    let (result, times) = attempts(&script, exact()).await;
+    assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 20.0, 40.0]));
+
+    let open = || CallError::Open { provider: "openai".into(), after: SECOND * 30 };
+    let script = Script::failing(1, open);
+    let (result, times) = attempts(&script, exact()).await;
+    assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 30.0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_is_too_long_is_not_waited_out() {
+    let script = Script::failing(1, || rate_limited_for(601));
+    let (result, times) = attempts(&script, exact()).await;
+    assert_eq!(times, [0.0]);
+    assert_eq!(result.unwrap_err().retry_after(), Some(SECOND * 601));
+    let script = Script::failing(1, || rate_limited_for(601));
+    let (result, times) = attempts(&script, exact().max_server_delay(SECOND * 700)).await;
+    assert_eq!((result.is_ok(), times), (true, vec![0.0, 601.0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_tried_that_would_be_too_late() {
+    let layer = RetryLayer::new(exact().deadline(SECOND * 60));
+    let script = Script::failing(9, rate_limited);
+    let error = ask(&layer.layer(script.clone()), hello().deadline(SECOND * 7)).await.unwrap_err();
+    // After three seconds the next attempt would be at seven.
+    assert_eq!((script.times(), script.begin.elapsed()), (vec![0.0, 1.0, 3.0], SECOND * 3));
+    assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
+
+    let script = Script::failing(9, rate_limited);
+    ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
+    assert_eq!(script.calls(), 6, "the deadline of the policy");
+    assert_eq!(layer.stats().out_of_time, 2);
+
+    let script = Script::failing(9, || rate_limited_for(120));
+    let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
+    assert_eq!((script.calls(), script.begin.elapsed()), (1, Duration::ZERO));
+    assert_eq!(error.retry_after(), Some(SECOND * 120));
+}
+
+/// The waits of the layers inside are a part of the whole, and those layers are told what is left.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_may_wait_for_what_is_left_of_the_deadline() {
+    let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
+    let service = RetryLayer::new(exact()).layer(script.clone());
+    ask(&service, hello().deadline(SECOND * 10).max_wait(SECOND * 6)).await.unwrap_err();
+    let seen = script.seen.lock().unwrap().clone();
+    let seen: Vec<_> = seen.iter().map(|(at, terms)| (*at, terms.max_wait.unwrap())).collect();
+    assert_eq!(
+        seen,
+        [(Duration::ZERO, SECOND * 6), (SECOND * 3, SECOND * 6), (SECOND * 7, SECOND * 3)]
+    );
+    ask(&service, hello().max_wait(SECOND)).await.unwrap_err();
+    let unbounded = script.seen.lock().unwrap().last().unwrap().1.clone();
+    assert_eq!((unbounded.max_wait, unbounded.deadline), (Some(SECOND), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_broken_off_at_the_deadline() {
+    let script = Script::failing(0, rate_limited).lasting(SECOND * 100);
+    let service = RetryLayer::new(exact()).layer(script.clone());
+    let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
+    assert_eq!((script.calls(), script.begin.elapsed()), (1, SECOND * 10));
+    assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
+    let budget = Budget::of(3);
+    let layers = [(); 2].map(|()| RetryLayer::new(exact().budget(&budget)));
+    let script = Script::new(|_, _| Err(failed(Class::Transient)));
+    let calls = layers.iter().cycle().take(20).map(|layer| {
+        let service = layer.layer(script.clone());
+        async move { ask(&service, hello().deadline(SECOND * 2)).await }
+    });
+    let errors = futures_util::future::join_all(calls).await;
+    // Three retries were there, and fifteen of the calls after them brought three more.
+    assert_eq!(script.calls(), 26);
+    let single = errors.iter().filter(|error| matches!(error, Err(CallError::Provider(_))));
+    assert_eq!(single.count(), 14);
+    let stats = layers.map(|layer| layer.stats());
+    assert_eq!(stats.map(|stats| stats.budget_denials).iter().sum::<u64>(), 14);
+    sleep(SECOND * 10).await;
+    assert_eq!(budget.remaining(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
+    let (layer, script) = (RetryLayer::new(exact()), Script::failing(9, rate_limited));
+    let service = layer.layer(script.clone());
+    let call = tokio::spawn(async move { ask(&service, hello()).await });
+    sleep(SECOND * 2).await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    sleep(SECOND * 600).await;
+    assert_eq!(script.times(), [0.0, 1.0]);
+    let Stats { attempts, retries, slept, exhausted, .. } = layer.stats();
+    assert_eq!((attempts, retries, slept, exhausted), (2, 1, SECOND, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_holds_no_permit_in_its_sleep() {
+    let (permits, script) = (Arc::new(Semaphore::new(1)), Script::failing(2, rate_limited));
+    let (inner, held) = (script.lasting(SECOND), permits.clone());
+    let limited = service_fn(move |call| {
+        let (inner, permits) = (inner.clone(), held.clone());
+        async move {
+            let _permit = permits.acquire().await.unwrap();
+            ask(&inner, call).await
+        }
+    });
+    let service = RetryLayer::new(exact()).layer(limited);
+    let call = tokio::spawn(async move { ask(&service, hello()).await });
+    // One second of work, one of sleep, one of work, two of sleep, one of work.
+    sleep(SECOND / 2).await;
+    let mut available = Vec::new();
+    for _ in 0..6 {
+        available.push(permits.available_permits());
+        sleep(SECOND).await;
+    }
+    assert_eq!(available, [0, 1, 0, 1, 1, 0]);
+    assert!(call.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn retries_inside_of_retries_do_not_multiply() {
+    let script = Script::new(|_, _| Err(failed(Class::Transient)));
+    let inner = RetryLayer::new(exact()).layer(script.clone());
+    let error = ask(&RetryLayer::new(exact()).layer(inner), hello()).await.unwrap_err();
+    assert_eq!(script.calls(), 9);
+    assert!(matches!(error, CallError::Exhausted { attempts: 9, .. }), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_counted() {
+    let layer = RetryLayer::new(exact());
+    for failures in [0, 1, 1, 3, 9] {
+        let script = Script::failing(failures, rate_limited);
+        let _ = ask(&layer.layer(script.clone()), hello()).await;
+    }
+    let _ = ask(&layer.layer(Script::failing(1, || failed(Class::DeadKey))), hello()).await;
+    let stats = layer.stats();
+    assert_eq!((stats.calls, stats.attempts, stats.retries), (6, 19, 13));
+    assert_eq!(stats.recovered[..4], [2, 0, 1, 0]);
+    assert_eq!((stats.exhausted, stats.not_retryable, stats.rate_limit_hits), (1, 1, 14));
+    assert_eq!(stats.slept, SECOND * (1 + 1 + 7 + 183));
+}
+
+#[derive(Debug, PartialEq)]
+enum Odd {
+    Soon,
+    Never,
+}
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl Retryable for Odd {
+    fn class(&self) -> Class {
+        match self {
+            Self::Soon => Class::Transient,
+            Self::Never => Class::BadRequest,
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_function_can_be_retried() {
+    let (begin, policy) = (Instant::now(), exact().deadline(SECOND * 4));
+    let mut numbers = Vec::new();
+    let gave_up = run(&policy, |attempt| {
+        numbers.push((attempt.number, attempt.left.unwrap()));
+        async move { Err::<(), _>(if attempt.number < 3 { Odd::Soon } else { Odd::Never }) }
+    });
+    let gave_up = gave_up.await.unwrap_err();
+    assert_eq!((gave_up.attempts, gave_up.reason), (3, Reason::NotRetryable));
+    assert_eq!((gave_up.error, begin.elapsed()), (Odd::Never, SECOND * 3));
+    assert_eq!(numbers, [(1, SECOND * 4), (2, SECOND * 3), (3, SECOND)]);
+}
