@@ -4,3 +4,4 @@ mod adapter;
 mod failures;
 mod planning;
 mod trying;
+mod wire;
