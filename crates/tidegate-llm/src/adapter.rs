@@ -29,12 +29,13 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use crate::answer::Answer;
-use crate::call::{Call, Mode, Outgoing as _};
+use crate::call::{Call, Mode};
 use crate::class::Class;
 use crate::codec::classify::Rules;
 use crate::codec::{Target, decode, failure, limits, size_limit};
 use crate::error::{BoxError, Broken, CallError, Failure};
 use crate::provider::Provider;
+use crate::scope::Endpoint;
 use body::{MAX_BODY, MAX_ERROR, Overflow};
 use head::Head;
 use reading::Reading;
@@ -192,7 +193,8 @@ impl Settings {
         let request = self.target.encode(call.chat(), call.mode()).map_err(|error| {
             CallError::Request { provider: self.provider.clone(), source: error.into() }
         })?;
-        let limit = size_limit(self.target.dialect(), &call.terms().endpoint);
+        // Whatever a program calls its endpoint, this is the provider's.
+        let limit = size_limit(self.target.dialect(), &Endpoint::default());
         if self.checks_size && limit.is_some_and(|limit| request.body().len() > limit) {
             let (provider, status) = (self.provider.clone(), StatusCode::PAYLOAD_TOO_LARGE);
             let mut failure = Failure::new(provider, Class::TooBig, status);

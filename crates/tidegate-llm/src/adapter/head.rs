@@ -35,3 +35,49 @@ impl Head {
         CallError::Provider(Box::new(failure))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+    use crate::class::Class;
+    use crate::told::{Dimension, Reading};
+
+    fn reading(remaining: u64) -> Reading {
+        let window = Duration::from_secs(60);
+        Reading { limit: None, remaining: Some(remaining), reset: None, window }
+    }
+
+    fn head(id: &str) -> Head {
+        let mut told = Told::nothing();
+        told.add(Dimension::Requests, reading(1));
+        told.add(Dimension::Tokens, reading(2));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", id.parse().unwrap());
+        headers.insert("apim-request-id", "second".parse().unwrap());
+        Head::read(&headers, told)
+    }
+
+    #[test]
+    fn a_failure_has_what_the_head_told_unless_it_knows_better() {
+        let mut failure = Failure::new("sim".into(), Class::Transient, StatusCode::OK);
+        failure.told.add(Dimension::Tokens, reading(0));
+        let error = head("first").failed(failure.clone());
+        let failed = error.failure().unwrap();
+        assert_eq!(failed.request_id.as_deref(), Some("first"));
+        assert_eq!(failed.told.get(Dimension::Requests), Some(&reading(1)));
+        assert_eq!(failed.told.get(Dimension::Tokens), Some(&reading(0)));
+        failure.request_id = Some("its own".to_owned());
+        let error = head("first").failed(failure);
+        assert_eq!(error.failure().unwrap().request_id.as_deref(), Some("its own"));
+    }
+
+    #[test]
+    fn a_name_that_is_no_name_is_passed_over() {
+        assert_eq!(head("").request_id.as_deref(), Some("second"));
+        assert_eq!(head(&"x".repeat(257)).request_id.as_deref(), Some("second"));
+    }
+}

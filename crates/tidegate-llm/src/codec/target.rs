@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::{CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
@@ -23,6 +23,9 @@ use crate::provider::Credential;
 /// The version of Azure's API that is asked for unless [`api_version`](Target::api_version) says
 /// another.
 pub const AZURE_API_VERSION: &str = "2024-10-21";
+
+/// Who asks, for the logs of providers.
+const NAME: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 
 /// Where requests go: a dialect, an address, a model and a key. Cheap to clone.
 ///
@@ -80,6 +83,7 @@ impl Target {
         }
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        fields.insert(USER_AGENT, HeaderValue::from_static(NAME));
         if dialect == Dialect::Anthropic {
             fields.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
         }

@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Response;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::codec::{DecodeError, TargetError};
+use tidegate_llm::codec::{DecodeError, Target, TargetError};
 use tidegate_llm::{
-    Answer, Broken, CallError, Chat, Class, Credential, Dialect, Event, Reply, StopReason,
+    Answer, Broken, Call, CallError, Chat, Class, Credential, Dialect, Event, Message, Reply,
+    StopReason, ToolCall,
 };
-use tidegate_sim::{Delay, Ending, Fault, Hint, Limits};
+use tidegate_sim::{Account, Delay, Ending, Fault, Hint, Limits};
 use tokio::time::Instant;
 use tower::{ServiceExt as _, service_fn};
 
@@ -195,7 +197,7 @@ async fn silence_in_the_middle_of_a_stream_times_out_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_keeps_its_callers_awake_is_waited_for() {
-    let account = tidegate_sim::Account::new(tidegate_sim::Dialect::DeepSeek, "main", "secret-key")
+    let account = Account::new(tidegate_sim::Dialect::DeepSeek, "main", "secret-key")
         .model("m", Limits::new().concurrency(1))
         .first_token(Delay::fixed(SECOND * 25));
     let simulator = simulator(account);
@@ -249,13 +251,13 @@ async fn a_refusal_is_a_failure_with_its_status_and_the_name_of_the_request() {
 async fn what_anthropic_would_refuse_for_its_size_is_not_sent_if_that_is_asked_for() {
     let simulator = simulator(account(tidegate_sim::Dialect::Anthropic));
     let adapter = adapter(&simulator, Dialect::Anthropic).check_size();
-    let large = tidegate_llm::Call::new(Chat::user("x".repeat(32 << 20)));
+    let large = Call::new(Chat::user("x".repeat(32 << 20)));
     let error = ask(&adapter, large).await.unwrap_err();
     assert_eq!(error.class(), Class::TooBig);
     assert!(!error.class().is_retryable());
     assert_eq!(error.failure().unwrap().kind.as_deref(), Some("request_too_large"));
     assert_eq!(simulator.ledger().seen(), 0);
-    ask(&adapter, call()).await.unwrap();
+    let _ = ask(&adapter, call()).await.unwrap();
     assert_eq!(simulator.ledger().seen(), 1);
 }
 
@@ -271,6 +273,23 @@ async fn an_answer_that_fills_the_memory_is_refused() {
     };
     let error = source.downcast::<DecodeError>().unwrap();
     assert!(matches!(*error, DecodeError::TooLong { limit: 67_108_864 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_body_never_ends_is_still_an_error() {
+    let http = service_fn(|_| async {
+        let pieces = std::iter::repeat_n(Bytes::from(vec![b' '; 1 << 19]), 2);
+        let pieces = futures_util::stream::iter(pieces.map(|piece| Ok(Frame::data(piece))));
+        let endless = futures_util::StreamExt::chain(pieces, futures_util::stream::pending());
+        let mut response = Response::new(StreamBody::new(endless).boxed_unsync());
+        *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+        Ok::<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible>(response)
+    });
+    let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
+    let began = Instant::now();
+    let error = adapter.oneshot(call().streamed()).await.unwrap_err();
+    assert_eq!(error.failure().unwrap().status.as_u16(), 502);
+    assert_eq!(began.elapsed(), SECOND * 120);
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,13 +312,10 @@ async fn an_answer_that_is_over_does_not_wait_for_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_a_provider_has_no_words_for_is_not_sent() {
     let simulator = simulator(account(tidegate_sim::Dialect::Gemini));
-    let called = tidegate_llm::ToolCall {
-        name: "rivers".into(),
-        arguments: "[no object]".into(),
-        ..Default::default()
-    };
-    let message = tidegate_llm::Message::Assistant { text: String::new(), calls: vec![called] };
-    let call = tidegate_llm::Call::new(Chat::new([message]));
+    let called =
+        ToolCall { name: "rivers".into(), arguments: "[no object]".into(), ..Default::default() };
+    let message = Message::Assistant { text: String::new(), calls: vec![called] };
+    let call = Call::new(Chat::new([message]));
     let error = ask(&adapter(&simulator, Dialect::Gemini), call).await.unwrap_err();
     assert!(matches!(error, CallError::Request { .. }));
     assert_eq!((error.class(), simulator.ledger().seen()), (Class::BadRequest, 0));
@@ -309,7 +325,7 @@ async fn a_chat_that_a_provider_has_no_words_for_is_not_sent() {
 fn a_target_says_what_is_wrong_with_it() {
     let new = |url: &str| {
         let key = Credential::none();
-        tidegate_llm::codec::Target::new(Dialect::Compatible, url, "m", &key).map(drop)
+        Target::new(Dialect::Compatible, url, "m", &key).map(drop)
     };
     assert_eq!(new("https://host:8000/v1/"), Ok(()));
     assert_eq!(new("http://"), Err(TargetError::NoUrl));
@@ -320,8 +336,8 @@ fn a_target_says_what_is_wrong_with_it() {
     assert_eq!(new("https://host/v1?key=x"), Err(TargetError::Query));
     assert_eq!(new("https://me:secret@host/v1"), Err(TargetError::Credentials));
     let key = Credential::new("two\nlines");
-    let target = tidegate_llm::codec::Target::new(Dialect::OpenAi, "http://host", "m", &key);
+    let target = Target::new(Dialect::OpenAi, "http://host", "m", &key);
     assert_eq!(target.unwrap_err(), TargetError::Key);
-    let mock = tidegate_llm::codec::Target::new(Dialect::Mock, "http://host", "m", &key);
+    let mock = Target::new(Dialect::Mock, "http://host", "m", &key);
     assert_eq!(mock.unwrap_err(), TargetError::Mock);
 }

@@ -16,7 +16,7 @@ fn decode<'a>(
 ) -> (Vec<Event>, Option<String>) {
     let mut decoder = Decoder::new(dialect);
     let mut events = Vec::new();
-    let mut read = || {
+    let read = || {
         pieces.into_iter().try_for_each(|piece| decoder.feed(piece, &mut events))?;
         decoder.end(&mut events)
     };
