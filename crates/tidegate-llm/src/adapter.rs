@@ -1,1 +1,266 @@
 //! Adapters: a call goes out, an answer comes back.
+//!
+//! An [`Adapter`] puts calls into the words of a provider, sends them through an HTTP service of any
+//! kind, and reads what comes back. It makes one attempt: waiting for a turn, trying again and
+//! turning to others are the business of the layers around it.
+//!
+//! A stream is handed out with its first words. If it fails before them, the call has failed, and
+//! the layers around may still do something about it; what comes after is read only as the answer is
+//! read. Dropping the call or its answer drops the connection.
+//!
+//! Everything is bounded: silence by a time-out, bodies by a size.
+
+mod body;
+mod head;
+mod reading;
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use http_body_util::Full;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use crate::answer::Answer;
+use crate::call::{Call, Mode};
+use crate::class::Class;
+use crate::codec::classify::Rules;
+use crate::codec::{Target, decode, failure, limits, size_limit};
+use crate::error::{BoxError, Broken, CallError, Failure};
+use crate::provider::Provider;
+use crate::scope::Endpoint;
+use body::{MAX_BODY, MAX_ERROR, Overflow};
+use head::Head;
+use reading::Reading;
+
+/// How long a provider may be silent unless set otherwise: two minutes.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The kind of failure that a provider calls a request that is too large.
+const TOO_LARGE: &str = "request_too_large";
+
+/// An error of an HTTP service that could not connect. An adapter looks for it in what a service
+/// fails with, and knows then that nothing was sent.
+#[derive(Debug, thiserror::Error)]
+#[error("no connection")]
+pub struct NotConnected(#[source] pub BoxError);
+
+/// One model of one provider, as a service that answers calls. Cheap to clone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::convert::Infallible;
+///
+/// use bytes::Bytes;
+/// use http_body_util::Full;
+/// use tidegate_llm::adapter::Adapter;
+/// use tidegate_llm::codec::Target;
+/// use tidegate_llm::{Call, Chat, Credential, Dialect};
+/// use tower::{ServiceExt as _, service_fn};
+///
+/// // Any HTTP client will do; this one has its own ideas of a river.
+/// let http = service_fn(|_: http::Request<Full<Bytes>>| async {
+///     let body = r#"{"message":{"content":"Elbe"},"done":true}"#;
+///     Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from(body))))
+/// });
+/// let base_url = "http://127.0.0.1:11434";
+/// let target = Target::new(Dialect::Ollama, base_url, "llama3", &Credential::none())?;
+/// let adapter = Adapter::new(http, "ollama", target);
+/// let answer = adapter.oneshot(Call::new(Chat::user("A river?"))).await?;
+/// assert_eq!(answer.whole().await?.text, "Elbe");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "an adapter does nothing until it is called"]
+pub struct Adapter<H> {
+    http: H,
+    settings: Arc<Settings>,
+}
+
+/// What all attempts have in common.
+#[derive(Clone, Debug)]
+struct Settings {
+    provider: Provider,
+    target: Target,
+    timeout: Duration,
+    rules: Rules,
+    checks_size: bool,
+}
+
+impl<H> Adapter<H> {
+    /// An adapter for a target, over an HTTP service.
+    pub fn new(http: H, provider: impl Into<Provider>, target: Target) -> Self {
+        let settings = Settings {
+            provider: provider.into(),
+            target,
+            timeout: DEFAULT_TIMEOUT,
+            rules: Rules::default(),
+            checks_size: false,
+        };
+        Self { http, settings: Arc::new(settings) }
+    }
+
+    /// How long the provider may be silent: until the head of its answer comes, and then between any
+    /// two pieces of its body. Default: [`DEFAULT_TIMEOUT`].
+    pub fn timeout(mut self, span: Duration) -> Self {
+        self.change().timeout = span;
+        self
+    }
+
+    /// Rules that come before those of the provider when a failure is classed. Default: none.
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.change().rules = rules;
+        self
+    }
+
+    /// Does not send what the provider would refuse for its [size](size_limit). Default: the
+    /// provider is asked.
+    pub fn check_size(mut self) -> Self {
+        self.change().checks_size = true;
+        self
+    }
+
+    /// Who is called.
+    #[must_use]
+    pub fn provider(&self) -> &Provider {
+        &self.settings.provider
+    }
+
+    /// Where calls go.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        &self.settings.target
+    }
+
+    fn change(&mut self) -> &mut Settings {
+        Arc::make_mut(&mut self.settings)
+    }
+}
+
+impl<H> fmt::Debug for Adapter<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Adapter").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl<H, B> Service<Call> for Adapter<H>
+where
+    H: Service<Request<Full<Bytes>>, Response = Response<B>>,
+    H::Error: Into<BoxError>,
+    H::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Answer;
+    type Error = CallError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, CallError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        let settings = &self.settings;
+        self.http.poll_ready(context).map_err(|error| settings.not_answered(error.into()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let settings = Arc::clone(&self.settings);
+        let request = match settings.request(&call) {
+            Ok(request) => request,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let response = self.http.call(request);
+        let mode = call.mode();
+        Box::pin(async move {
+            let response = match timeout(settings.timeout, response).await {
+                Ok(Ok(response)) => response,
+                Ok(Err(error)) => return Err(settings.not_answered(error.into())),
+                Err(_) => return Err(settings.broken(Broken::TimedOut, None)),
+            };
+            settings.answer(response, mode).await
+        })
+    }
+}
+
+impl Settings {
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
+        let request = self.target.encode(call.chat(), call.mode()).map_err(|error| {
+            CallError::Request { provider: self.provider.clone(), source: error.into() }
+        })?;
+        // Whatever a program calls its endpoint, this is the provider's.
+        let limit = size_limit(self.target.dialect(), &Endpoint::default());
+        if self.checks_size && limit.is_some_and(|limit| request.body().len() > limit) {
+            let (provider, status) = (self.provider.clone(), StatusCode::PAYLOAD_TOO_LARGE);
+            let mut failure = Failure::new(provider, Class::TooBig, status);
+            failure.kind = Some(TOO_LARGE.to_owned());
+            return Err(CallError::Provider(Box::new(failure)));
+        }
+        Ok(request.map(Full::new))
+    }
+
+    /// Reads what came back.
+    async fn answer<B>(
+        self: Arc<Self>,
+        response: Response<B>,
+        mode: Mode,
+    ) -> Result<Answer, CallError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let (parts, body) = response.into_parts();
+        let dialect = self.target.dialect();
+        let head = Head::read(&parts.headers, limits::read(dialect, &parts.headers));
+        if !parts.status.is_success() {
+            let body = body::collect(body, self.timeout, MAX_ERROR, Overflow::Truncate).await;
+            let body = body.unwrap_or_default();
+            let failure = failure::of_response(dialect, &self.provider, &parts, &body, &self.rules);
+            return Err(head.failed(failure));
+        }
+        let provider = self.provider.clone();
+        match mode {
+            Mode::Whole => {
+                let body = body::collect(body, self.timeout, MAX_BODY, Overflow::Refuse).await;
+                let body = body.map_err(|error| self.unread(error))?;
+                let reply = decode(dialect, &body).map_err(|error| self.misread(error, &head))?;
+                Ok(Answer::complete(provider, reply).told(head.told, head.request_id))
+            }
+            Mode::Stream => {
+                let mut reading = Reading::new(body, self, head.clone());
+                reading.begin().await?;
+                let events = Box::pin(reading);
+                Ok(Answer::streamed(provider, events).told(head.told, head.request_id))
+            }
+        }
+    }
+
+    fn broken(&self, broken: Broken, source: Option<BoxError>) -> CallError {
+        CallError::Connection { provider: self.provider.clone(), broken, source }
+    }
+
+    /// An error before there was a head.
+    fn not_answered(&self, error: BoxError) -> CallError {
+        let broken = if was_sent(&*error) { Broken::Cut } else { Broken::NotConnected };
+        self.broken(broken, Some(error))
+    }
+}
+
+/// Whether a request may have been sent before this error.
+fn was_sent(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        let is_refused = io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
+        if is_refused || error.is::<NotConnected>() {
+            return false;
+        }
+        next = error.source();
+    }
+    true
+}

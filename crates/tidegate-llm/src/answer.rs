@@ -84,6 +84,7 @@ impl Reply {
                 call.id.push_str(&part.id);
                 call.name.push_str(&part.name);
                 call.arguments.push_str(&part.arguments);
+                call.signature = part.signature.or(call.signature.take());
             }
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Stop(stop) => self.stop = Some(stop),

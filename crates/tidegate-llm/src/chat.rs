@@ -29,7 +29,8 @@ pub struct Chat {
     pub top_p: Option<f64>,
     /// Texts at which an answer ends.
     pub stop: Vec<String>,
-    /// More members of the request's body, as they are; they win over those made from the rest.
+    /// More members of the request's body, as they are; they win over those made from the rest. An
+    /// object is put together with the object of the same name, if there is one.
     pub extra: Map<String, Value>,
 }
 
@@ -89,6 +90,8 @@ pub struct ToolCall {
     pub name: String,
     /// The arguments, as JSON text.
     pub arguments: String,
+    /// What the provider wants to see again with the call, if it said so (Gemini does).
+    pub signature: Option<String>,
 }
 
 impl Chat {
@@ -127,6 +130,20 @@ impl Chat {
     #[must_use]
     pub const fn max_tokens(mut self, tokens: u64) -> Self {
         self.max_tokens = Some(tokens);
+        self
+    }
+
+    /// A text at which the answer ends.
+    #[must_use]
+    pub fn stop(mut self, text: impl Into<String>) -> Self {
+        self.stop.push(text.into());
+        self
+    }
+
+    /// The share of likely words that it chooses from.
+    #[must_use]
+    pub const fn top_p(mut self, share: f64) -> Self {
+        self.top_p = Some(share);
         self
     }
 

@@ -1,1 +1,179 @@
 //! A provider that is none, for tests of programs.
+//!
+//! A [`Mock`] answers calls without a network: first by a script, then always the same. It takes as
+//! long as it is told to, on tokio's clock, so that under paused time it takes none. What it was
+//! called with is kept, and can be compared by value.
+
+mod spoken;
+mod step;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+use crate::answer::{Answer, Reply, StopReason};
+use crate::call::{Call, Mode};
+use crate::chat::Chat;
+use crate::error::CallError;
+use crate::provider::Provider;
+use crate::tokens;
+use crate::usage::Usage;
+use spoken::Spoken;
+pub use step::Step;
+use step::{Ending, Outcome};
+
+/// How many calls are remembered: the newest ones.
+const REMEMBERED: usize = 1_024;
+
+/// A service that answers calls as it is told to. Clones are the same mock.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// use tidegate_llm::mock::{Mock, Step};
+/// use tidegate_llm::{Call, Chat, Class};
+/// use tower::ServiceExt as _;
+///
+/// let mock = Mock::new("mock").then(Step::fail(Class::Overloaded)).always(Step::reply("Elbe"));
+/// let call = Call::new(Chat::user("A river?"));
+///
+/// let error = mock.clone().oneshot(call.clone()).await.unwrap_err();
+/// assert_eq!(error.class(), Class::Overloaded);
+/// let answer = mock.clone().oneshot(call).await?;
+/// assert_eq!(answer.whole().await?.text, "Elbe");
+///
+/// assert_eq!(mock.seen(), 2);
+/// assert_eq!(mock.calls()[1].chat(), &Chat::user("A river?"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Mock {
+    provider: Provider,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    script: VecDeque<Step>,
+    always: Step,
+    calls: VecDeque<Call>,
+    seen: u64,
+}
+
+impl Mock {
+    /// A mock that answers `This is a mock.` to everything, at once.
+    #[must_use]
+    pub fn new(provider: impl Into<Provider>) -> Self {
+        let state = State {
+            script: VecDeque::new(),
+            always: Step::reply("This is a mock."),
+            calls: VecDeque::new(),
+            seen: 0,
+        };
+        Self { provider: provider.into(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Adds a step to the script: the first call that is left gets it.
+    #[must_use]
+    pub fn then(self, step: Step) -> Self {
+        self.push(step);
+        self
+    }
+
+    /// What calls get when the script is over.
+    #[must_use]
+    pub fn always(self, step: Step) -> Self {
+        self.lock().always = step;
+        self
+    }
+
+    /// Adds a step to the script of a mock that is in use.
+    pub fn push(&self, step: Step) {
+        self.lock().script.push_back(step);
+    }
+
+    /// The calls that it got, the oldest first: the newest 1,024 of them.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.lock().calls.iter().cloned().collect()
+    }
+
+    /// How many calls it got in all.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.lock().seen
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a call, and takes its step.
+    fn take(&self, call: &Call) -> Step {
+        let mut state = self.lock();
+        state.seen += 1;
+        if state.calls.len() == REMEMBERED {
+            state.calls.pop_front();
+        }
+        state.calls.push_back(call.clone());
+        state.script.pop_front().unwrap_or_else(|| state.always.clone())
+    }
+}
+
+impl Service<Call> for Mock {
+    type Response = Answer;
+    type Error = CallError;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, CallError>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        let Step { outcome, delay, pause, told } = self.take(&call);
+        let provider = self.provider.clone();
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            let (reply, ending) = match outcome {
+                Outcome::Reply(reply, ending) => (completed(reply, call.chat()), ending),
+                Outcome::Fail(fail) => return Err(fail.error(provider)),
+            };
+            let answer = match (call.mode(), ending) {
+                (Mode::Whole, Ending::Whole) => Answer::complete(provider, reply),
+                (Mode::Whole, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
+                (Mode::Stream, ending) => {
+                    let spoken = Spoken::new(provider.clone(), reply, ending, pause);
+                    Answer::streamed(provider, Box::pin(spoken))
+                }
+            };
+            Ok(answer.told(told, None))
+        })
+    }
+}
+
+/// A reply with all that a provider says: what it does not have is filled in, by our own count.
+fn completed(mut reply: Reply, chat: &Chat) -> Reply {
+    reply.usage.get_or_insert_with(|| Usage {
+        input: tokens::count_chat(chat),
+        output: tokens::count(&reply.text),
+        ..Usage::default()
+    });
+    let stop = if reply.calls.is_empty() { StopReason::End } else { StopReason::Tools };
+    reply.stop.get_or_insert(stop);
+    reply
+}
+
+impl fmt::Debug for Mock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mock")
+            .field("provider", &self.provider)
+            .field("seen", &self.seen())
+            .finish_non_exhaustive()
+    }
+}

@@ -19,13 +19,13 @@ pub(crate) fn count_chat(chat: &Chat) -> u64 {
 
 /// Tokens of a text.
 #[cfg(feature = "tokenizer")]
-fn count(text: &str) -> u64 {
+pub(crate) fn count(text: &str) -> u64 {
     u64::try_from(bpe_openai::o200k_base().count(text)).unwrap_or(u64::MAX)
 }
 
 /// Tokens of a text, by its length.
 #[cfg(not(feature = "tokenizer"))]
-fn count(text: &str) -> u64 {
+pub(crate) fn count(text: &str) -> u64 {
     u64::try_from(text.chars().count().div_ceil(4)).unwrap_or(u64::MAX)
 }
 

@@ -1,1 +1,68 @@
-//! Adapters against the simulator, in every dialect.
+//! Requests and answers of every dialect: written down, in pieces, against the simulator, over a
+//! socket, and of the mock.
+
+mod answers;
+mod failing;
+mod mocked;
+mod pieces;
+mod requests;
+mod simulated;
+#[cfg(feature = "client")]
+mod sockets;
+mod transcripts;
+
+use http::{HeaderName, HeaderValue};
+use tidegate_llm::adapter::Adapter;
+use tidegate_llm::codec::Target;
+use tidegate_llm::{Answer, Call, CallError, Chat, Credential, Dialect};
+use tidegate_sim::{Account, Limits, Simulator};
+use tower::ServiceExt as _;
+
+use crate::wire::{self, Wire};
+
+/// What the simulator calls each dialect.
+const DIALECTS: [(tidegate_sim::Dialect, Dialect); 11] = [
+    (tidegate_sim::Dialect::OpenAi, Dialect::OpenAi),
+    (tidegate_sim::Dialect::AzureOpenAi, Dialect::Azure),
+    (tidegate_sim::Dialect::Anthropic, Dialect::Anthropic),
+    (tidegate_sim::Dialect::Gemini, Dialect::Gemini),
+    (tidegate_sim::Dialect::Groq, Dialect::Groq),
+    (tidegate_sim::Dialect::Mistral, Dialect::Mistral),
+    (tidegate_sim::Dialect::Together, Dialect::Together),
+    (tidegate_sim::Dialect::OpenRouter, Dialect::OpenRouter),
+    (tidegate_sim::Dialect::DeepSeek, Dialect::DeepSeek),
+    (tidegate_sim::Dialect::Ollama, Dialect::Ollama),
+    (tidegate_sim::Dialect::OpenAi, Dialect::Compatible),
+];
+
+/// An account `main` with a model `m`.
+fn account(dialect: tidegate_sim::Dialect) -> Account {
+    Account::new(dialect, "main", "secret-key").model("m", Limits::new())
+}
+
+fn simulator(account: Account) -> Simulator {
+    Simulator::builder().account(account).build().unwrap()
+}
+
+/// The model `m` of that account, with some header fields of the simulator's own.
+fn target(dialect: Dialect, base_url: &str, fields: &[(&'static str, &'static str)]) -> Target {
+    let key = Credential::new("secret-key");
+    let target = Target::new(dialect, base_url, "m", &key).unwrap();
+    fields.iter().fold(target, |target, (name, value)| {
+        target.field(HeaderName::from_static(name), HeaderValue::from_static(value))
+    })
+}
+
+/// Answers of ten tokens, unless the simulator is told otherwise.
+fn adapter(simulator: &Simulator, dialect: Dialect) -> Adapter<Wire> {
+    let target = target(dialect, "http://sim", &[("x-sim-output-tokens", "10")]);
+    Adapter::new(wire::http(simulator), "sim", target)
+}
+
+fn call() -> Call {
+    Call::new(Chat::user("12345678"))
+}
+
+async fn ask(adapter: &Adapter<Wire>, call: Call) -> Result<Answer, CallError> {
+    adapter.clone().oneshot(call).await
+}

@@ -6,3 +6,4 @@ mod failures;
 mod handler;
 mod planning;
 mod trying;
+mod wire;

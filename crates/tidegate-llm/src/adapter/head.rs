@@ -1,0 +1,83 @@
+//! What the head of an answer tells beside its status.
+
+use http::HeaderMap;
+
+use crate::error::{CallError, Failure};
+use crate::told::Told;
+
+/// Where providers put their name for a request.
+const REQUEST_IDS: [&str; 4] =
+    ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
+
+/// The longest such name that is kept.
+const LONGEST_ID: usize = 256;
+
+/// What a head told.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    pub(super) told: Told,
+    pub(super) request_id: Option<String>,
+}
+
+impl Head {
+    pub(super) fn read(headers: &HeaderMap, told: Told) -> Self {
+        let ids = REQUEST_IDS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
+        let request_id = ids.map(str::to_owned).find(|id| (1..=LONGEST_ID).contains(&id.len()));
+        Self { told, request_id }
+    }
+
+    /// A failure, with what was told along with it. What the failure itself says comes first.
+    pub(super) fn failed(&self, mut failure: Failure) -> CallError {
+        for (dimension, reading) in self.told.iter() {
+            failure.told.add(dimension, *reading);
+        }
+        failure.request_id = failure.request_id.or_else(|| self.request_id.clone());
+        CallError::Provider(Box::new(failure))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+    use crate::class::Class;
+    use crate::told::{Dimension, Reading};
+
+    fn reading(remaining: u64) -> Reading {
+        let window = Duration::from_secs(60);
+        Reading { limit: None, remaining: Some(remaining), reset: None, window }
+    }
+
+    fn head(id: &str) -> Head {
+        let mut told = Told::nothing();
+        told.add(Dimension::Requests, reading(1));
+        told.add(Dimension::Tokens, reading(2));
+        let mut headers = HeaderMap::new();
+        headers.insert("x-request-id", id.parse().unwrap());
+        headers.insert("apim-request-id", "second".parse().unwrap());
+        Head::read(&headers, told)
+    }
+
+    #[test]
+    fn a_failure_has_what_the_head_told_unless_it_knows_better() {
+        let mut failure = Failure::new("sim".into(), Class::Transient, StatusCode::OK);
+        failure.told.add(Dimension::Tokens, reading(0));
+        let error = head("first").failed(failure.clone());
+        let failed = error.failure().unwrap();
+        assert_eq!(failed.request_id.as_deref(), Some("first"));
+        assert_eq!(failed.told.get(Dimension::Requests), Some(&reading(1)));
+        assert_eq!(failed.told.get(Dimension::Tokens), Some(&reading(0)));
+        failure.request_id = Some("its own".to_owned());
+        let error = head("first").failed(failure);
+        assert_eq!(error.failure().unwrap().request_id.as_deref(), Some("its own"));
+    }
+
+    #[test]
+    fn a_name_that_is_no_name_is_passed_over() {
+        assert_eq!(head("").request_id.as_deref(), Some("second"));
+        assert_eq!(head(&"x".repeat(257)).request_id.as_deref(), Some("second"));
+    }
+}

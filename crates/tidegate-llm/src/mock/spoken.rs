@@ -1,0 +1,64 @@
+//! An answer of a mock that comes word by word.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::step::Ending;
+use crate::answer::{Event, Reply};
+use crate::error::CallError;
+use crate::provider::Provider;
+
+/// Events, each after a pause, and perhaps an error instead of the end.
+pub(super) struct Spoken {
+    events: VecDeque<Event>,
+    broken: Option<CallError>,
+    pause: Duration,
+    /// When the next event is due; `None` if there are no pauses.
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+impl Spoken {
+    pub(super) fn new(provider: Provider, reply: Reply, ending: Ending, pause: Duration) -> Self {
+        let mut events: VecDeque<Event> = VecDeque::new();
+        events.extend(words(&reply.reasoning).map(Event::Reasoning));
+        events.extend(words(&reply.text).map(Event::Text));
+        let calls = reply.calls.into_iter().enumerate();
+        events.extend(calls.map(|(index, part)| Event::ToolCall { index, part }));
+        let broken = match ending {
+            Ending::BrokenOff(fail) => Some(fail.in_stream(provider)),
+            Ending::Whole => {
+                events.extend(reply.usage.map(Event::Usage));
+                events.extend(reply.stop.map(Event::Stop));
+                None
+            }
+        };
+        let due = (!pause.is_zero()).then(|| Box::pin(sleep(pause)));
+        Self { events, broken, pause, due }
+    }
+}
+
+/// The words of a text, each with the space after it.
+fn words(text: &str) -> impl Iterator<Item = String> {
+    text.split_inclusive(' ').map(str::to_owned)
+}
+
+impl Stream for Spoken {
+    type Item = Result<Event, CallError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.events.is_empty() {
+            return Poll::Ready(self.broken.take().map(Err));
+        }
+        let next = Instant::now() + self.pause;
+        if let Some(due) = &mut self.due {
+            ready!(due.as_mut().poll(context));
+            due.as_mut().reset(next);
+        }
+        Poll::Ready(self.events.pop_front().map(Ok))
+    }
+}

@@ -1,0 +1,343 @@
+//! Answers that are none, or not all of one.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::Frame;
+use tidegate_llm::adapter::Adapter;
+use tidegate_llm::codec::{DecodeError, Target, TargetError};
+use tidegate_llm::{
+    Answer, Broken, Call, CallError, Chat, Class, Credential, Dialect, Event, Message, Reply,
+    StopReason, ToolCall,
+};
+use tidegate_sim::{Account, Delay, Ending, Fault, Hint, Limits};
+use tokio::time::Instant;
+use tower::{ServiceExt as _, service_fn};
+
+use super::{DIALECTS, account, adapter, ask, call, simulator, target};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What came of an answer until it failed.
+async fn until_error(mut answer: Answer) -> (Reply, CallError) {
+    let mut reply = Reply::default();
+    loop {
+        match answer.next().await.unwrap() {
+            Ok(event) => reply.add(event),
+            Err(error) => {
+                assert!(answer.next().await.is_none(), "nothing comes after an error");
+                return (reply, error);
+            }
+        }
+    }
+}
+
+fn broken(error: &CallError) -> Option<Broken> {
+    match error {
+        CallError::Connection { broken, .. } => Some(*broken),
+        _ => None,
+    }
+}
+
+/// An adapter whose HTTP service answers every request with this.
+async fn answered(dialect: Dialect, body: impl Into<Bytes>) -> Result<Answer, CallError> {
+    let body: Bytes = body.into();
+    let http = service_fn(move |_| {
+        let response = Response::new(Full::new(body.clone()));
+        async move { Ok::<_, Infallible>(response) }
+    });
+    Adapter::new(http, "sim", target(dialect, "http://sim", &[])).oneshot(call().streamed()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_cut_is_an_error_after_what_was_said() {
+    for (sim, dialect) in DIALECTS {
+        let simulator = simulator(account(sim));
+        simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
+        let answer = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
+        let (reply, error) = until_error(answer).await;
+        assert_eq!(reply.text, "the sea ran ", "{dialect:?}");
+        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+        assert!(error.was_sent());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_well_but_too_soon_is_cut_as_well() {
+    let cut = [
+        (Dialect::OpenAi, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"),
+        (Dialect::OpenAi, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"cho"),
+        (
+            Dialect::Anthropic,
+            "data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"a\"}}\n\n",
+        ),
+        (
+            Dialect::Gemini,
+            "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"a\"}]}}]}\r\n\r\n",
+        ),
+        (Dialect::Ollama, "{\"message\":{\"content\":\"a\"},\"done\":false}\n{\"mess"),
+    ];
+    for (dialect, body) in cut {
+        let (reply, error) = until_error(answered(dialect, body).await.unwrap()).await;
+        assert_eq!(reply.text, "a", "{dialect:?}");
+        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+    }
+    let error = answered(Dialect::OpenAi, "").await.unwrap_err();
+    assert_eq!(broken(&error), Some(Broken::Cut), "nothing at all is no answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_whole_answer_that_is_cut_is_an_error() {
+    for (sim, dialect) in DIALECTS {
+        let simulator = simulator(account(sim));
+        simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
+        let error = ask(&adapter(&simulator, dialect), call()).await.unwrap_err();
+        assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_in_the_middle_of_a_stream_is_a_failure_of_the_provider() {
+    for (sim, dialect) in DIALECTS {
+        let simulator = simulator(account(sim));
+        simulator.inject("main", Fault::StreamError { after: 2 }, 1).unwrap();
+        let answer = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
+        let id = answer.request_id().map(str::to_owned);
+        let (reply, error) = until_error(answer).await;
+        assert_eq!(reply.text, "the sea ", "{dialect:?}");
+        let failure = error.failure().unwrap();
+        assert_eq!((failure.status.as_u16(), failure.provider.as_str()), (200, "sim"));
+        assert_eq!(failure.request_id, id, "{dialect:?}");
+        assert_eq!(simulator.ledger().entries()[0].ending, Ending::Broken);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_before_the_first_word_is_a_call_that_failed() {
+    for (sim, dialect) in DIALECTS {
+        let simulator = simulator(account(sim));
+        simulator.inject("main", Fault::StreamError { after: 0 }, 1).unwrap();
+        let error = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
+        assert!(error.failure().is_some(), "{dialect:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_found_in_every_form_that_providers_give_it() {
+    let forms = [
+        (Dialect::Ollama, "{\"error\":\"the runner has stopped\"}\n"),
+        (Dialect::Gemini, "[{\n \"error\": {\"code\": 503, \"status\": \"UNAVAILABLE\"}\n}\n]"),
+        (Dialect::Gemini, "data: [{\"error\":{\"code\":503}}]\n\n"),
+        (Dialect::Gemini, "{\n  \"error\": {\"code\": 503}\n}\n"),
+        (Dialect::OpenAi, "{\"error\":{\"message\":\"no\",\"type\":\"server_error\"}}"),
+        (Dialect::Mistral, "data: {\"object\":\"error\",\"type\":\"internal_server_error\"}\n\n"),
+        (Dialect::OpenRouter, "data: {\"choices\":[{\"finish_reason\":\"error\"}]}\n\n"),
+        (Dialect::Anthropic, "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"),
+    ];
+    for (dialect, body) in forms {
+        let error = answered(dialect, body).await.unwrap_err();
+        assert!(error.failure().is_some(), "{dialect:?} {body}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_stream_is_understood_nevertheless() {
+    let body = "{\"choices\":[{\"message\":{\"content\":\"Elbe\"},\n\"finish_reason\":\"stop\"}]}";
+    let reply = answered(Dialect::Compatible, body).await.unwrap().whole().await.unwrap();
+    assert_eq!((reply.text.as_str(), reply.stop), ("Elbe", Some(StopReason::End)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_json_cannot_be_read() {
+    for (sim, dialect) in DIALECTS {
+        for call in [call(), call().streamed()] {
+            let simulator = simulator(account(sim));
+            simulator.inject("main", Fault::Malformed, 1).unwrap();
+            let error = ask(&adapter(&simulator, dialect), call).await.unwrap_err();
+            assert!(matches!(error, CallError::Unreadable { .. }), "{dialect:?}: {error:?}");
+            assert_eq!(error.class(), Class::Transient);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_silent_for_too_long_has_timed_out() {
+    for call in [call(), call().streamed()] {
+        let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
+        simulator.inject("main", Fault::SlowStart(SECOND * 130), 1).unwrap();
+        let began = Instant::now();
+        let adapter = adapter(&simulator, Dialect::OpenAi);
+        let error = ask(&adapter, call.clone()).await.unwrap_err();
+        assert_eq!(broken(&error), Some(Broken::TimedOut));
+        assert_eq!(began.elapsed(), SECOND * 120, "two minutes unless set otherwise");
+        simulator.inject("main", Fault::SlowStart(SECOND * 130), 1).unwrap();
+        ask(&adapter.timeout(SECOND * 140), call).await.unwrap().whole().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_in_the_middle_of_a_stream_times_out_too() {
+    let account = account(tidegate_sim::Dialect::Ollama).per_token(Delay::fixed(SECOND * 30));
+    let simulator = simulator(account);
+    let adapter = adapter(&simulator, Dialect::Ollama);
+    let patient = adapter.clone().timeout(SECOND * 31);
+    // All of it takes longer than the time-out, but no silence does.
+    let answer = ask(&patient, call().streamed()).await.unwrap();
+    assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10);
+    let answer = ask(&adapter.timeout(SECOND * 29), call().streamed()).await.unwrap();
+    let began = Instant::now();
+    let (reply, error) = until_error(answer).await;
+    assert_eq!((reply.text.as_str(), broken(&error)), ("the ", Some(Broken::TimedOut)));
+    assert_eq!(began.elapsed(), SECOND * 29);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_keeps_its_callers_awake_is_waited_for() {
+    let account = Account::new(tidegate_sim::Dialect::DeepSeek, "main", "secret-key")
+        .model("m", Limits::new().concurrency(1))
+        .first_token(Delay::fixed(SECOND * 25));
+    let simulator = simulator(account);
+    // Of the last comment in the queue and the first word one may be 35 seconds after the other.
+    let adapter = adapter(&simulator, Dialect::DeepSeek).timeout(SECOND * 36);
+    let calls = [call(), call().streamed(), call(), call().streamed()];
+    let answers = calls.map(|call| async {
+        ask(&adapter, call).await.unwrap().whole().await.unwrap().usage.unwrap().output
+    });
+    assert_eq!(futures_util::future::join_all(answers).await, [10; 4]);
+    assert_eq!(simulator.elapsed(), SECOND * 100, "they went one after the other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_closed_and_a_connection_that_is_reset_are_told_apart() {
+    let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
+    let adapter = adapter(&simulator, Dialect::OpenAi);
+    simulator.inject("main", Fault::Reset, 1).unwrap();
+    let error = ask(&adapter, call()).await.unwrap_err();
+    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Cut), true));
+    simulator.refuse_connections(SECOND);
+    let error = ask(&adapter, call()).await.unwrap_err();
+    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::NotConnected), false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_a_failure_with_its_status_and_the_name_of_the_request() {
+    for (sim, dialect) in DIALECTS {
+        let simulator = simulator(account(sim));
+        let fault = match dialect {
+            Dialect::Ollama => Fault::Overloaded,
+            _ => Fault::LockOut { length: SECOND, hint: Hint::Told },
+        };
+        simulator.inject("main", fault, 1).unwrap();
+        let error = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
+        let failure = error.failure().unwrap();
+        let status = if dialect == Dialect::Ollama { 503 } else { 429 };
+        assert_eq!(failure.status.as_u16(), status, "{dialect:?}");
+        let id = match dialect {
+            Dialect::OpenAi | Dialect::Compatible | Dialect::Anthropic | Dialect::Groq => {
+                Some("req_sim_1")
+            }
+            Dialect::Azure => Some("sim-1"),
+            _ => None,
+        };
+        assert_eq!(failure.request_id.as_deref(), id, "{dialect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_anthropic_would_refuse_for_its_size_is_not_sent_if_that_is_asked_for() {
+    let simulator = simulator(account(tidegate_sim::Dialect::Anthropic));
+    let adapter = adapter(&simulator, Dialect::Anthropic).check_size();
+    let large = Call::new(Chat::user("x".repeat(32 << 20)));
+    let error = ask(&adapter, large).await.unwrap_err();
+    assert_eq!(error.class(), Class::TooBig);
+    assert!(!error.class().is_retryable());
+    assert_eq!(error.failure().unwrap().kind.as_deref(), Some("request_too_large"));
+    assert_eq!(simulator.ledger().seen(), 0);
+    let _ = ask(&adapter, call()).await.unwrap();
+    assert_eq!(simulator.ledger().seen(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_fills_the_memory_is_refused() {
+    let http = service_fn(|_| {
+        let body = Full::new(Bytes::from(vec![b' '; (64 << 20) + 1]));
+        async { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
+    let CallError::Unreadable { source, .. } = adapter.oneshot(call()).await.unwrap_err() else {
+        panic!("it was read");
+    };
+    let error = source.downcast::<DecodeError>().unwrap();
+    assert!(matches!(*error, DecodeError::TooLong { limit: 67_108_864 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_whose_body_never_ends_is_still_an_error() {
+    let http = service_fn(|_| async {
+        let pieces = std::iter::repeat_n(Bytes::from(vec![b' '; 1 << 19]), 2);
+        let pieces = futures_util::stream::iter(pieces.map(|piece| Ok(Frame::data(piece))));
+        let endless = futures_util::StreamExt::chain(pieces, futures_util::stream::pending());
+        let mut response = Response::new(StreamBody::new(endless).boxed_unsync());
+        *response.status_mut() = http::StatusCode::BAD_GATEWAY;
+        Ok::<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible>(response)
+    });
+    let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
+    let began = Instant::now();
+    let error = adapter.oneshot(call().streamed()).await.unwrap_err();
+    assert_eq!(error.failure().unwrap().status.as_u16(), 502);
+    assert_eq!(began.elapsed(), SECOND * 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_over_does_not_wait_for_its_connection() {
+    let http = service_fn(|_| async {
+        let said = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
+        let said = futures_util::stream::iter([Ok::<_, Infallible>(Frame::data(said.into()))]);
+        let body = futures_util::StreamExt::chain(said, futures_util::stream::pending());
+        Ok::<_, Infallible>(Response::new(StreamBody::new(body).boxed_unsync()))
+    });
+    let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
+    let began = Instant::now();
+    let mut answer = adapter.oneshot(call().streamed()).await.unwrap();
+    assert_eq!(answer.next().await.unwrap().unwrap(), Event::Text("Elbe".into()));
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(answer.next().await.is_none());
+    assert_eq!(began.elapsed(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chat_that_a_provider_has_no_words_for_is_not_sent() {
+    let simulator = simulator(account(tidegate_sim::Dialect::Gemini));
+    let called =
+        ToolCall { name: "rivers".into(), arguments: "[no object]".into(), ..Default::default() };
+    let message = Message::Assistant { text: String::new(), calls: vec![called] };
+    let call = Call::new(Chat::new([message]));
+    let error = ask(&adapter(&simulator, Dialect::Gemini), call).await.unwrap_err();
+    assert!(matches!(error, CallError::Request { .. }));
+    assert_eq!((error.class(), simulator.ledger().seen()), (Class::BadRequest, 0));
+}
+
+#[test]
+fn a_target_says_what_is_wrong_with_it() {
+    let new = |url: &str| {
+        let key = Credential::none();
+        Target::new(Dialect::Compatible, url, "m", &key).map(drop)
+    };
+    assert_eq!(new("https://host:8000/v1/"), Ok(()));
+    assert_eq!(new("http://"), Err(TargetError::NoUrl));
+    assert_eq!(new("no url at all"), Err(TargetError::NoUrl));
+    assert_eq!(new("api.openai.com"), Err(TargetError::NoHost));
+    assert_eq!(new("/v1"), Err(TargetError::NoHost));
+    assert_eq!(new("ftp://host"), Err(TargetError::NoHost));
+    assert_eq!(new("https://host/v1?key=x"), Err(TargetError::Query));
+    assert_eq!(new("https://me:secret@host/v1"), Err(TargetError::Credentials));
+    let key = Credential::new("two\nlines");
+    let target = Target::new(Dialect::OpenAi, "http://host", "m", &key);
+    assert_eq!(target.unwrap_err(), TargetError::Key);
+    let mock = Target::new(Dialect::Mock, "http://host", "m", &key);
+    assert_eq!(mock.unwrap_err(), TargetError::Mock);
+}

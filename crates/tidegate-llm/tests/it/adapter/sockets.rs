@@ -1,0 +1,54 @@
+//! The client over a real socket, in real time.
+
+use std::net::SocketAddr;
+
+use tidegate_llm::adapter::Adapter;
+use tidegate_llm::client::Client;
+use tidegate_llm::{Broken, CallError, Dialect};
+use tidegate_sim::{Ending, Fault, Simulator};
+use tokio::net::TcpListener;
+use tower::ServiceExt as _;
+
+use super::{account, call, simulator, target};
+
+async fn serve(simulator: &Simulator) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = simulator.clone();
+    tokio::spawn(async move { server.serve(listener).await });
+    address
+}
+
+fn adapter(address: SocketAddr) -> Adapter<Client> {
+    let fields = [("x-sim-output-tokens", "10")];
+    let target = target(Dialect::OpenAi, &format!("http://{address}/v1"), &fields);
+    Adapter::new(Client::new().unwrap(), "sim", target)
+}
+
+#[tokio::test]
+async fn the_client_calls_whole_and_streamed_and_hears_of_failures() {
+    let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
+    let adapter = adapter(serve(&simulator).await);
+    for call in [call(), call().streamed(), call()] {
+        let answer = adapter.clone().oneshot(call).await.unwrap();
+        assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10);
+    }
+    simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
+    let answer = adapter.clone().oneshot(call().streamed()).await.unwrap();
+    let error = answer.whole().await.unwrap_err();
+    assert!(matches!(error, CallError::Connection { broken: Broken::Cut, .. }), "{error:?}");
+    simulator.inject("main", Fault::Overloaded, 1).unwrap();
+    let error = adapter.oneshot(call()).await.unwrap_err();
+    assert_eq!(error.failure().unwrap().status.as_u16(), 503);
+    assert_eq!(simulator.ledger().count(|entry| entry.ending == Ending::Complete), 3);
+}
+
+#[tokio::test]
+async fn a_port_that_nobody_listens_at_is_no_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = adapter(address).oneshot(call()).await.unwrap_err();
+    assert!(matches!(error, CallError::Connection { broken: Broken::NotConnected, .. }));
+    assert!(!error.was_sent());
+}
