@@ -26,6 +26,7 @@ mod dialect;
 mod error;
 pub mod fallback;
 pub mod mock;
+pub mod models;
 pub mod pipeline;
 pub mod plan;
 mod provider;

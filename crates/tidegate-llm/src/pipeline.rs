@@ -36,13 +36,13 @@ pub enum PipelineError {
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tidegate_llm::mock::Mock;
+/// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::pipeline::{Pipeline, RateLimitHandler};
 /// use tidegate_llm::plan::{PlanRequest, Planner};
 /// use tidegate_llm::{Call, Chat};
 ///
-/// let mut pipeline =
-///     Pipeline::new(Planner::default(), RateLimitHandler::new(), Mock::saying("hello"));
+/// let mock = Mock::new("mock").always(Step::reply("hello"));
+/// let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock);
 /// let request = PlanRequest::new().model("gpt-4o");
 /// let reply = pipeline.run(&request, Call::new(Chat::user("hi"))).await?;
 /// assert_eq!(reply.text, "hello");

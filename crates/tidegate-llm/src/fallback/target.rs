@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 
 use tower_service::Service;
 
@@ -41,6 +42,21 @@ impl<R, T> Target<R, T> {
     }
 
     pub(super) fn call(&self, request: R) -> Answering<T> {
+        (self.call)(request)
+    }
+}
+
+impl<R, T> Service<R> for Target<R, T> {
+    type Response = T;
+    type Error = CallError;
+    type Future = Answering<T>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        // Each call waits for readiness itself.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
         (self.call)(request)
     }
 }

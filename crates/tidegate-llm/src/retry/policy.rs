@@ -8,6 +8,7 @@ use super::random::Random;
 use super::schedule::{Schedule, Window};
 use super::stats::{Counters, Stats};
 use crate::provider::Provider;
+use crate::telemetry::{Observer, Traced};
 
 /// The longest delay that is accepted from a provider.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
@@ -32,6 +33,7 @@ pub struct Policy {
     pub(super) deadline: Option<Duration>,
     pub(super) budget: Budget,
     pub(super) random: Random,
+    pub(super) observer: Arc<dyn Observer>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -47,6 +49,7 @@ impl Policy {
             deadline: None,
             budget: Budget::default(),
             random: Random::default(),
+            observer: Arc::new(Traced),
             counters: Arc::default(),
         }
     }
@@ -92,6 +95,13 @@ impl Policy {
     #[must_use]
     pub fn random(mut self, random: Random) -> Self {
         self.random = random;
+        self
+    }
+
+    /// Who is told what happens. Default: [`Traced`].
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
         self
     }
 

@@ -20,6 +20,11 @@ pub trait Retryable: fmt::Display {
         self.class().is_retryable()
     }
 
+    /// When to come back, if that was told. Default: as the class says.
+    fn retry_after(&self) -> Option<Duration> {
+        self.class().after()
+    }
+
     /// Whether it is a rate limit of the provider, and called so in the log. Default: as the class
     /// says.
     fn is_rate_limit(&self) -> bool {
@@ -37,6 +42,10 @@ impl Retryable for CallError {
     fn is_retryable(&self) -> bool {
         let is_final = matches!(self, Self::NoPermit { .. } | Self::Exhausted { .. });
         !is_final && self.class().is_retryable()
+    }
+
+    fn retry_after(&self) -> Option<Duration> {
+        self.retry_after()
     }
 
     fn is_rate_limit(&self) -> bool {

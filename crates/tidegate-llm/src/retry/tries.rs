@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::policy::Policy;
 use super::run::{Attempt, Reason, Retryable};
+use crate::telemetry::Retried;
 
 pub(super) struct Tries<'a> {
     policy: &'a Policy,
@@ -44,6 +45,7 @@ impl<'a> Tries<'a> {
             return;
         }
         self.policy.counters.recovered(retries);
+        self.policy.observer.recovered(&self.policy.provider, retries);
         let what = if self.rate_limited { "Rate limit" } else { "Call" };
         tracing::info!(
             "{what} recovered after {retries} retries (function: {})",
@@ -60,6 +62,8 @@ impl<'a> Tries<'a> {
             self.rate_limited = true;
         }
         let next = self.next(error);
+        let (provider, delay) = (&self.policy.provider, next.ok());
+        self.policy.observer.failed(&Retried::new(provider, error.class(), made, delay));
         match next {
             Ok(delay) => {
                 let what = if error.is_rate_limit() { "Rate limit hit" } else { "Call failed" };
@@ -90,7 +94,7 @@ impl<'a> Tries<'a> {
         if self.made >= schedule.attempts() {
             return Err(Reason::NoAttemptsLeft);
         }
-        let told = error.class().after();
+        let told = error.retry_after();
         if told.is_some_and(|told| told > *max_server_delay) {
             return Err(Reason::PutOff);
         }

@@ -5,5 +5,7 @@ mod adapter;
 mod failures;
 mod handler;
 mod planning;
+mod quota_use;
+mod traffic;
 mod trying;
 mod wire;

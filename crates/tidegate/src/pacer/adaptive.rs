@@ -178,7 +178,8 @@ impl Adaptive {
                 self.patience = FIRST_PATIENCE;
                 self.limit + 1
             }
-            None => self.limit + 1,
+            // Nothing was ever pushed back: a fifth more too, or it takes all day.
+            None => self.limit.saturating_add((self.limit / 5).max(1)),
         };
         self.set(limit);
     }

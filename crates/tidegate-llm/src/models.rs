@@ -1,0 +1,74 @@
+//! Models that are ready to call: `Retry(Fallback(RateLimit(adapter)))`, each module as wished.
+//!
+//! [`Models`] is what a program has one of: providers with their credentials, the settings of the
+//! modules, and what is shared: one account for each provider and credential, however many models
+//! are loaded. The first to load an account sets its limits; whoever asks for others later is told
+//! so once, and shares them. [`Models::reconfigure`] is the way to change them.
+//!
+//! Limits hold in this process. With [`ModelsBuilder::books`] on a shared store they hold for all
+//! processes that use it, with nothing else changed.
+
+mod builder;
+mod error;
+mod model;
+mod profile;
+mod registry;
+
+pub use builder::ModelBuilder;
+pub use error::LoadError;
+pub use model::{Model, ModuleName};
+pub use profile::Profile;
+pub use registry::{Models, ModelsBuilder};
+
+/// Whether a module is there, and with which settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Module<O> {
+    /// As the settings say.
+    #[default]
+    Inherit,
+    /// It is not, whatever the settings say.
+    Off,
+    /// It is, with the numbers of the settings.
+    On,
+    /// It is, and what is given replaces what the settings say.
+    With(O),
+}
+
+impl<O> From<bool> for Module<O> {
+    fn from(on: bool) -> Self {
+        if on { Self::On } else { Self::Off }
+    }
+}
+
+impl<O> From<Option<bool>> for Module<O> {
+    fn from(on: Option<bool>) -> Self {
+        on.map_or(Self::Inherit, Self::from)
+    }
+}
+
+impl<O: Default> Module<O> {
+    /// Whether it is there, and what replaces the settings.
+    fn resolve(&self, enabled: bool) -> Option<O>
+    where
+        O: Clone,
+    {
+        match self {
+            Self::Inherit => enabled.then(O::default),
+            Self::Off => None,
+            Self::On => Some(O::default()),
+            Self::With(overrides) => Some(overrides.clone()),
+        }
+    }
+}
+
+/// A model of a provider, from the registry of this process. See [`Models::load_model`].
+///
+/// # Panics
+/// Never; what fails, fails in [`ModelBuilder::build`].
+#[cfg(feature = "client")]
+pub fn load_model<'m>(
+    provider: impl Into<crate::Provider>,
+    model: impl Into<Option<&'m str>>,
+) -> ModelBuilder {
+    Models::global().load_model(provider, model)
+}

@@ -1,0 +1,124 @@
+//! A model, ready to call.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+use super::registry::Backend;
+use crate::answer::{Answer, Reply};
+use crate::call::Call;
+use crate::error::CallError;
+use crate::provider::Provider;
+use crate::rate_limit::Account;
+use crate::ready::Answering;
+
+/// A module that is around a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ModuleName {
+    /// [`retry`](crate::retry).
+    Retry,
+    /// [`fallback`](crate::fallback).
+    Fallback,
+    /// [`rate_limit`](crate::rate_limit).
+    RateLimit,
+}
+
+/// A model, ready to call. Cheap to clone; a service too.
+///
+/// Its `Display` shows the modules around it: `Retry(Fallback(RateLimit(openai/gpt-4o)))`.
+#[derive(Clone)]
+pub struct Model {
+    backend: Backend,
+    about: Arc<About>,
+}
+
+pub(super) struct About {
+    pub(super) provider: Provider,
+    pub(super) model: String,
+    /// The outermost first.
+    pub(super) modules: Vec<ModuleName>,
+    pub(super) account: Option<Account>,
+}
+
+impl Model {
+    pub(super) fn new(backend: Backend, about: About) -> Self {
+        Self { backend, about: Arc::new(about) }
+    }
+
+    /// Puts a call to the model, and waits for all of the answer.
+    ///
+    /// # Errors
+    /// When there is no answer after everything that the modules do about it.
+    pub async fn invoke(&self, call: impl Into<Call>) -> Result<Reply, CallError> {
+        self.call(call.into()).await?.whole().await
+    }
+
+    /// Puts a call to the model, and waits for the answer to begin.
+    ///
+    /// # Errors
+    /// When there is no answer after everything that the modules do about it.
+    pub async fn stream(&self, call: impl Into<Call>) -> Result<Answer, CallError> {
+        self.call(call.into().streamed()).await
+    }
+
+    async fn call(&self, call: Call) -> Result<Answer, CallError> {
+        self.backend.clone().call(call).await
+    }
+
+    /// The provider.
+    #[must_use]
+    pub fn provider(&self) -> &Provider {
+        &self.about.provider
+    }
+
+    /// The model's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.about.model
+    }
+
+    /// The modules around it, the outermost first.
+    #[must_use]
+    pub fn modules(&self) -> &[ModuleName] {
+        &self.about.modules
+    }
+
+    /// The account whose limits it keeps to, if it does.
+    #[must_use]
+    pub fn account(&self) -> Option<&Account> {
+        self.about.account.as_ref()
+    }
+}
+
+impl Service<Call> for Model {
+    type Response = Answer;
+    type Error = CallError;
+    type Future = Answering<Answer>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        self.backend.poll_ready(context)
+    }
+
+    fn call(&mut self, call: Call) -> Self::Future {
+        self.backend.call(call)
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for module in &self.about.modules {
+            write!(f, "{module:?}(")?;
+        }
+        write!(f, "{}/{}", self.about.provider, self.about.model)?;
+        self.about.modules.iter().try_for_each(|_| f.write_str(")"))
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({self})")
+    }
+}

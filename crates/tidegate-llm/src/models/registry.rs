@@ -1,0 +1,410 @@
+//! The registry: providers, settings, and the accounts that models share.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use tower_service::Service;
+
+use super::builder::ModelBuilder;
+use super::error::LoadError;
+use super::profile::Profile;
+use crate::adapter::Adapter;
+use crate::answer::Answer;
+use crate::breaker::Breakers;
+use crate::call::Call;
+use crate::codec::Target;
+use crate::error::{BoxError, CallError};
+use crate::fallback;
+use crate::plan::Source;
+use crate::provider::{Credential, Provider};
+use crate::rate_limit::{Account, Books, Concurrency};
+use crate::retry::Budgets;
+use crate::settings::{
+    DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,
+    resolve_concurrency,
+};
+use crate::telemetry::{Observer, Traced};
+
+/// Anything that answers calls.
+pub(super) type Backend = fallback::Target<Call, Answer>;
+
+/// Makes what answers calls to a target.
+type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send + Sync;
+
+/// Providers, the settings of modules, and what models share. Cheap to clone; clones are the same
+/// registry.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tidegate_llm::Chat;
+/// use tidegate_llm::mock::{Mock, Step};
+/// use tidegate_llm::models::Models;
+///
+/// let mock = Mock::new("mock").always(Step::reply("Elbe"));
+/// let models = Models::builder().backend("mock", mock).build();
+/// let model = models.load_model("mock", "any").rate_limit(true).retry(true).build()?;
+/// assert_eq!(model.to_string(), "Retry(RateLimit(mock/any))");
+/// assert_eq!(model.invoke(Chat::user("A river?")).await?.text, "Elbe");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Models {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    connect: Option<Box<Connect>>,
+    backends: HashMap<Provider, Backend>,
+    profiles: HashMap<Provider, Profile>,
+    pub(super) rate_limit: RateLimitSettings,
+    pub(super) retry: RetryOverrides,
+    pub(super) fallback: FallbackSettings,
+    pub(super) observer: Arc<dyn Observer>,
+    cap: NonZeroU32,
+    strict: bool,
+    /// `None`: books of its own, made anew when the cache is cleared.
+    books: Option<Books>,
+    cache: Mutex<Cache>,
+}
+
+/// What models share, until it is cleared.
+struct Cache {
+    books: Books,
+    accounts: HashMap<(Provider, Arc<str>), Entry>,
+    budgets: Budgets,
+    breakers: Breakers,
+}
+
+struct Entry {
+    account: Account,
+    settings: RateLimitSettings,
+    /// Whether somebody was told that other limits were asked for.
+    warned: bool,
+}
+
+impl Models {
+    /// A registry in the making. Without [`http`](ModelsBuilder::http) or
+    /// [`client`](ModelsBuilder::client) it has only the providers that are given a backend.
+    pub fn builder() -> ModelsBuilder {
+        ModelsBuilder::new()
+    }
+
+    /// The registry of this process, over a client of its own. Its providers have no keys: a model
+    /// is given one when it is loaded.
+    #[cfg(feature = "client")]
+    pub fn global() -> &'static Self {
+        static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
+        GLOBAL.get_or_init(|| match crate::client::Client::new() {
+            Ok(client) => Self::builder().http(client).build(),
+            Err(error) => {
+                tracing::error!(%error, "no HTTP client: models cannot be loaded");
+                Self::builder().build()
+            }
+        })
+    }
+
+    /// A model of a provider, in the making; `None` for the provider's default.
+    pub fn load_model<'m>(
+        &self,
+        provider: impl Into<Provider>,
+        model: impl Into<Option<&'m str>>,
+    ) -> ModelBuilder {
+        let model = model.into().map(str::to_owned);
+        ModelBuilder::new(self.clone(), provider.into(), model)
+    }
+
+    /// The account of a provider and a credential, if a model of it was loaded.
+    #[must_use]
+    pub fn account(&self, provider: impl Into<Provider>, key: &Credential) -> Option<Account> {
+        let name = (provider.into(), key.id().into());
+        self.lock().accounts.get(&name).map(|entry| entry.account.clone())
+    }
+
+    /// How many accounts there are.
+    #[must_use]
+    pub fn accounts(&self) -> usize {
+        self.lock().accounts.len()
+    }
+
+    /// Sets other limits for an account that models share. Calls under way go on.
+    ///
+    /// # Errors
+    /// When the limits cannot be kept.
+    pub fn reconfigure(
+        &self,
+        provider: impl Into<Provider>,
+        key: &Credential,
+        settings: RateLimitSettings,
+    ) -> Result<(), LoadError> {
+        let name = (provider.into(), key.id().into());
+        if let Some(entry) = self.lock().accounts.get_mut(&name) {
+            entry.account.reconfigure(settings.constraint(), Source::Override)?;
+            (entry.settings, entry.warned) = (settings, false);
+        }
+        Ok(())
+    }
+
+    /// Forgets all accounts: the next model of each starts with full buckets, and sets its limits.
+    /// Models that were loaded before keep what they have. On a shared store, buckets stay as they
+    /// are, since other processes use them.
+    pub fn clear_buckets(&self) {
+        let mut cache = self.lock();
+        cache.accounts.clear();
+        cache.books = self.inner.fresh_books();
+    }
+
+    /// Forgets everything that models share: accounts, retry budgets and breakers.
+    pub fn clear_cache(&self) {
+        *self.lock() = Cache::new(self.inner.fresh_books());
+    }
+
+    pub(super) fn profile(&self, provider: &Provider) -> Profile {
+        self.inner.profiles.get(provider).cloned().unwrap_or_default()
+    }
+
+    /// What answers calls of a provider by itself.
+    pub(super) fn backend(&self, provider: &Provider) -> Option<Backend> {
+        self.inner.backends.get(provider).cloned()
+    }
+
+    /// What answers calls to a target.
+    pub(super) fn connect(
+        &self,
+        provider: &Provider,
+        target: Target,
+        profile: &Profile,
+    ) -> Result<Backend, LoadError> {
+        let connect = self.inner.connect.as_ref();
+        let connect = connect.ok_or_else(|| LoadError::NoAddress(provider.clone()))?;
+        Ok(connect(provider, target, profile))
+    }
+
+    /// The account of a provider: the one that there is, or a new one.
+    pub(super) fn open(
+        &self,
+        provider: &Provider,
+        profile: &Profile,
+        settings: RateLimitSettings,
+    ) -> Result<Account, LoadError> {
+        let mut cache = self.lock();
+        let name = (provider.clone(), Arc::from(profile.credential.id()));
+        if let Some(entry) = cache.accounts.get_mut(&name) {
+            if !entry.agrees_with(settings) {
+                self.inner.conflict(provider, entry, settings)?;
+            }
+            return Ok(entry.account.clone());
+        }
+        let (limit, warning) = resolve_concurrency(provider, profile.concurrency, self.inner.cap);
+        if let Some(warning) = warning {
+            tracing::warn!(%provider, "{warning}");
+        }
+        let builder = Account::builder(provider.clone(), &profile.credential)
+            .books(cache.books.clone())
+            .limits(settings.constraint(), Source::Override)
+            .concurrency(Concurrency::Fixed(limit.get().into()))
+            .observer(self.inner.observer.clone())
+            .exact();
+        let builder = match profile.dialect {
+            Some(dialect) => builder.dialect(dialect),
+            None => builder,
+        };
+        let account = builder.build()?;
+        let entry = Entry { account: account.clone(), settings, warned: false };
+        cache.accounts.insert(name, entry);
+        Ok(account)
+    }
+
+    pub(super) fn budgets(&self) -> Budgets {
+        self.lock().budgets.clone()
+    }
+
+    pub(super) fn breakers(&self) -> Breakers {
+        self.lock().breakers.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cache> {
+        self.inner.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn agrees_with(&self, settings: RateLimitSettings) -> bool {
+        self.settings.constraint() == settings.constraint()
+    }
+}
+
+impl Cache {
+    fn new(books: Books) -> Self {
+        Self {
+            books,
+            accounts: HashMap::new(),
+            budgets: Budgets::default(),
+            breakers: Breakers::default(),
+        }
+    }
+}
+
+impl Inner {
+    fn fresh_books(&self) -> Books {
+        self.books.clone().unwrap_or_else(Books::own)
+    }
+
+    /// The first loader's limits hold. A later one with others is told so, once for each account.
+    fn conflict(
+        &self,
+        provider: &Provider,
+        entry: &mut Entry,
+        wanted: RateLimitSettings,
+    ) -> Result<(), LoadError> {
+        let present = entry.settings.constraint().to_string();
+        let wanted = wanted.constraint().to_string();
+        if self.strict {
+            return Err(LoadError::Conflict { provider: provider.clone(), present, wanted });
+        }
+        if !entry.warned {
+            entry.warned = true;
+            tracing::warn!(
+                "Rate limits of provider '{provider}' are {present} already; {wanted} is ignored. \
+                 Use reconfigure to change them."
+            );
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Models {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Models").field("accounts", &self.accounts()).finish_non_exhaustive()
+    }
+}
+
+/// [`Models`] in the making.
+#[must_use = "a registry is made by `build`"]
+pub struct ModelsBuilder {
+    inner: Inner,
+}
+
+impl ModelsBuilder {
+    fn new() -> Self {
+        Self {
+            inner: Inner {
+                connect: None,
+                backends: HashMap::new(),
+                profiles: HashMap::new(),
+                rate_limit: RateLimitSettings::default(),
+                retry: RetryOverrides::default(),
+                fallback: FallbackSettings::default(),
+                observer: Arc::new(Traced),
+                cap: DEFAULT_CONCURRENCY_CAP,
+                strict: false,
+                books: None,
+                cache: Mutex::new(Cache::new(Books::own())),
+            },
+        }
+    }
+
+    /// The HTTP service under all adapters, such as a [`Client`](crate::client::Client).
+    pub fn http<H, B>(mut self, http: H) -> Self
+    where
+        H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
+        H: Clone + Send + 'static,
+        H::Error: Into<BoxError>,
+        H::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let http = Mutex::new(http);
+        let connect = move |provider: &Provider, target: Target, profile: &Profile| {
+            let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut adapter =
+                Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
+            if let Some(span) = profile.timeout {
+                adapter = adapter.timeout(span);
+            }
+            Backend::new(provider.clone(), adapter)
+        };
+        self.inner.connect = Some(Box::new(connect));
+        self
+    }
+
+    /// A service that answers the calls of a provider, in place of an adapter.
+    pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
+    where
+        S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let provider = provider.into();
+        self.inner.backends.insert(provider.clone(), Backend::new(provider, service));
+        self
+    }
+
+    /// What is known of a provider.
+    pub fn provider(mut self, name: impl Into<Provider>, profile: Profile) -> Self {
+        self.inner.profiles.insert(name.into(), profile);
+        self
+    }
+
+    /// The settings of the rate-limit module: the section `[modules.rate_limit]`.
+    pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
+        self.inner.rate_limit = settings;
+        self
+    }
+
+    /// What the settings of the retry module are to be, instead of the defaults of each provider.
+    pub fn retry(mut self, settings: RetryOverrides) -> Self {
+        self.inner.retry = settings;
+        self
+    }
+
+    /// The settings of the fallback module.
+    pub fn fallback(mut self, settings: FallbackSettings) -> Self {
+        self.inner.fallback = settings;
+        self
+    }
+
+    /// Where limits are kept. Default: in this process.
+    pub fn books(mut self, books: impl Into<Books>) -> Self {
+        self.inner.books = Some(books.into());
+        self
+    }
+
+    /// Who is told what happens. Default: [`Traced`].
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.inner.observer = observer;
+        self
+    }
+
+    /// The most calls under way that a provider may have. Default: 32.
+    pub fn max_concurrent_threads(mut self, cap: NonZeroU32) -> Self {
+        self.inner.cap = cap;
+        self
+    }
+
+    /// Refuses a loader that asks for other limits than an account has, instead of telling it.
+    pub fn strict(mut self) -> Self {
+        self.inner.strict = true;
+        self
+    }
+
+    /// The registry.
+    #[must_use]
+    pub fn build(self) -> Models {
+        let models = Models { inner: Arc::new(self.inner) };
+        models.clear_cache();
+        models
+    }
+}
+
+impl fmt::Debug for ModelsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelsBuilder")
+            .field("providers", &self.inner.profiles.keys())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! Traffic: agents of several workers that call a simulated provider, and what came of it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::header::{HeaderName, HeaderValue};
+use tidegate_llm::adapter::Adapter;
+use tidegate_llm::codec::Target;
+use tidegate_llm::rate_limit::{Account, RateLimitLayer};
+use tidegate_llm::retry::{Policy, Random, RetryLayer};
+use tidegate_llm::{Answer, Call, CallError, Chat, Credential, Dialect};
+use tidegate_sim::{Simulator, Usage};
+use tokio::time::{Instant, sleep};
+use tower::{Layer as _, Service, ServiceExt as _};
+
+use crate::wire;
+
+/// The key, the account and the model of all simulators here.
+pub(crate) const KEY: &str = "sk-test";
+pub(crate) const LABEL: &str = "main";
+pub(crate) const MODEL: &str = "model-1";
+
+/// Four workers of ten agents.
+pub(crate) const WORKERS: u64 = 4;
+pub(crate) const AGENTS: u64 = 10;
+
+/// What came of a run.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) completed: u64,
+    pub(crate) failed: u64,
+    /// Of a thousand calls that reached the provider.
+    pub(crate) throttled_per_mille: f64,
+    pub(crate) usage: Option<Usage>,
+}
+
+/// Random numbers that are the same in every run.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(Arc<AtomicU64>);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)))
+    }
+
+    /// A number below a bound.
+    pub(crate) fn below(&self, bound: u64) -> u64 {
+        let step = |state: u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let state = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(step(s)));
+        (state.unwrap_or(0) >> 33) % bound
+    }
+}
+
+/// A network that takes up to 20 ms, each time another.
+#[derive(Clone, Debug)]
+pub(crate) struct Jitter<H> {
+    inner: H,
+    dice: Dice,
+}
+
+impl<H, R> Service<R> for Jitter<H>
+where
+    H: Service<R> + Clone + Send + 'static,
+    H::Future: Send,
+    R: Send + 'static,
+{
+    type Response = H::Response;
+    type Error = H::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<H::Response, H::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), H::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: R) -> Self::Future {
+        let mut inner = self.inner.clone();
+        let lateness = Duration::from_micros(self.dice.below(20_000));
+        Box::pin(async move {
+            sleep(lateness).await;
+            inner.call(request).await
+        })
+    }
+}
+
+/// An adapter to a simulator, over a network that jitters.
+pub(crate) fn adapter(
+    simulator: &Simulator,
+    dialect: Dialect,
+    dice: &Dice,
+) -> Adapter<Jitter<wire::Wire>> {
+    let target = Target::new(dialect, "http://sim.test", MODEL, &Credential::new(KEY)).unwrap();
+    let target = target.field(HeaderName::from_static("x-test"), HeaderValue::from_static("1"));
+    let http = Jitter { inner: wire::http(simulator), dice: dice.clone() };
+    Adapter::new(http, provider(dialect), target)
+}
+
+/// The name of a dialect's provider.
+pub(crate) fn provider(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::OpenAi => "openai",
+        Dialect::Azure => "azure",
+        Dialect::Anthropic => "anthropic",
+        Dialect::Gemini => "gemini",
+        Dialect::Groq => "groq",
+        Dialect::Mistral => "mistral",
+        Dialect::Together => "together",
+        Dialect::OpenRouter => "openrouter",
+        Dialect::DeepSeek => "deepseek",
+        Dialect::Ollama => "ollama",
+        _ => "compatible",
+    }
+}
+
+/// A call of some kind: short and long, whole and streamed.
+pub(crate) fn mixed(dice: &Dice) -> Call {
+    let words = 20 + dice.below(400);
+    let text: String = (0..words).map(|word| format!("word{} ", word % 97)).collect();
+    let call = Call::new(Chat::user(text).max_tokens(50 + dice.below(300)));
+    if dice.below(2) == 0 { call.streamed() } else { call }
+}
+
+/// Agents that call without a pause for a time, all at once from the start. Every worker has an
+/// account from `account`: the same one if they are in one process.
+pub(crate) async fn run(
+    simulator: &Simulator,
+    dialect: Dialect,
+    account: impl Fn(u64) -> Account,
+    span: Duration,
+    seed: u64,
+) -> Outcome {
+    let dice = Dice::new(seed);
+    let start = Instant::now();
+    let agents = (0..WORKERS).flat_map(|worker| {
+        let limits = RateLimitLayer::new(account(worker), MODEL);
+        let policy = Policy::new(provider(dialect)).random(Random::seeded(seed + worker));
+        let model = RetryLayer::new(policy).layer(limits.layer(adapter(simulator, dialect, &dice)));
+        (0..AGENTS).map(move |_| model.clone()).collect::<Vec<_>>()
+    });
+    let done = join_all(agents.map(|model| {
+        let dice = dice.clone();
+        tokio::spawn(async move {
+            let (mut completed, mut failed) = (0, 0);
+            while start.elapsed() < span {
+                match ask(model.clone(), mixed(&dice)).await {
+                    Ok(()) => completed += 1,
+                    Err(_) => failed += 1,
+                }
+            }
+            (completed, failed)
+        })
+    }))
+    .await;
+    let sum = |part: fn(&(u64, u64)) -> u64| done.iter().map(|d| part(d.as_ref().unwrap())).sum();
+    let ledger = simulator.ledger();
+    let (throttled, seen) = (ledger.throttled(), ledger.seen());
+    Outcome {
+        completed: sum(|(completed, _)| *completed),
+        failed: sum(|(_, failed)| *failed),
+        throttled_per_mille: throttled as f64 * 1_000.0 / seen.max(1) as f64,
+        usage: simulator.usage(LABEL, MODEL, Duration::from_secs(60)..span),
+    }
+}
+
+async fn ask<S>(model: S, call: Call) -> Result<(), CallError>
+where
+    S: Service<Call, Response = Answer, Error = CallError>,
+{
+    model.oneshot(call).await?.whole().await.map(|_| ())
+}
