@@ -118,6 +118,11 @@ fn quotas() -> Vec<(Dialect, Quota)> {
         ..Quota::default()
     };
     vec![
+        (Dialect::Mistral, both(600, 10_000_000)),
+        (Dialect::Mistral, both(6_000, 200_000)),
+        (Dialect::Together, both(600, 10_000_000)),
+        (Dialect::OpenRouter, both(600, 10_000_000)),
+        (Dialect::OpenRouter, both(6_000, 200_000)),
         (Dialect::OpenAi, both(600, 10_000_000)),
         (Dialect::OpenAi, both(6_000, 200_000)),
         (Dialect::Azure, both(600, 10_000_000)),
