@@ -12,6 +12,12 @@ use crate::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
 use crate::replay::{Difference, Scenario, run};
 use crate::subject::{Resolution, Subject, block_on};
 
+/// Whether tests take their time: `TIDEGATE_SOAK` is set.
+#[must_use]
+pub fn is_soak() -> bool {
+    std::env::var_os("TIDEGATE_SOAK").is_some()
+}
+
 /// How much to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
@@ -27,7 +33,7 @@ impl Default for Effort {
     /// About a hundred thousand steps; in a soak (`TIDEGATE_SOAK` is set) fifty times as many,
     /// from other random numbers each time.
     fn default() -> Self {
-        if std::env::var_os("TIDEGATE_SOAK").is_none() {
+        if !is_soak() {
             return Self { cases: 3_500, steps: 80, seed: 1 };
         }
         let seed = u64::from(std::process::id());

@@ -42,8 +42,10 @@ struct State {
     seen: Seen,
     /// Calls that left before the last decrease say nothing about what came after.
     epoch: u64,
-    /// Throttles in a row.
+    /// Throttles without an answer in between, and when the last one was. Those that follow within
+    /// a moment are the same one.
     strikes: u32,
+    struck: Time,
     answers: u32,
     throttles: u32,
     closed: Option<(Time, Box<Failure>)>,
@@ -116,43 +118,46 @@ impl Quota {
         epoch
     }
 
-    /// A call that left in an epoch was answered.
-    pub(super) fn answered(&self, epoch: Epoch) {
+    /// A call was answered: it is not closed to everybody.
+    pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.count(0);
-        if epoch == Epoch(state.epoch) {
-            state.strikes = 0;
-        }
+        state.strikes = 0;
     }
 
     /// A call that left in an epoch was throttled: how long the model is to be closed. The first of
     /// an epoch makes us slower, the others left before that and do not.
+    ///
+    /// Where no limit is known and no time was told, one throttle is a matter of the concurrency
+    /// that adapts. Several without an answer in between are a closed door.
     pub(super) fn throttled(&self, epoch: Epoch, after: Option<Duration>, now: Time) -> Duration {
+        let known = self.gate.allowed().is_some();
         let mut state = self.lock();
         state.count(1);
-        let first = epoch == Epoch(state.epoch);
+        let first = epoch == Epoch(state.epoch) && now.since(state.struck) >= FIRST_PAUSE;
         if first {
             state.epoch += 1;
             state.strikes += 1;
+            state.struck = now;
         }
-        let doubled = FIRST_PAUSE.saturating_mul(1 << state.strikes.saturating_sub(1).min(6));
-        let pause = after.unwrap_or(doubled.min(LONGEST_PAUSE));
-        let known = self.gate.allowed().is_some();
+        let in_a_row = if known { state.strikes } else { state.strikes.saturating_sub(1) };
         let too_many = state.throttles >= TOO_MANY;
         let seen = state.seen.rate(now);
         if too_many {
             (state.answers, state.throttles) = (0, 0);
         }
         drop(state);
-        if first {
+        if first && known {
             self.gate.with_pace(now, |pace| {
                 pace.smooth();
-                if !known || too_many {
+                if too_many {
                     pace.slow_down(seen, now);
                 }
             });
+        } else if first && (in_a_row > 0 || after.is_some()) {
+            self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
         }
-        pause
+        after.unwrap_or_else(|| backoff(in_a_row))
     }
 
     /// The provider asks for a lower rate.
@@ -187,6 +192,14 @@ impl Quota {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A pause that doubles with each throttle in a row.
+fn backoff(in_a_row: u32) -> Duration {
+    match in_a_row.checked_sub(1) {
+        Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(6)).min(LONGEST_PAUSE),
+        None => Duration::ZERO,
     }
 }
 

@@ -108,7 +108,7 @@ impl Reservation {
     pub fn heard(&mut self, told: &Told) {
         let Some(held) = &mut self.held else { return };
         held.seen.get_or_insert(0);
-        held.quota.answered(held.epoch);
+        held.quota.answered();
         held.lane.hear(&held.quota, told, &held.lines, held.left);
     }
 
@@ -175,7 +175,9 @@ impl Held {
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
                 let pause = self.quota.throttled(self.epoch, after, now);
-                self.quota.gate().hold(pause);
+                if !pause.is_zero() {
+                    self.quota.gate().hold(pause);
+                }
                 self.lane.throttled(pause);
             }
             Class::SlowDown => self.quota.slow_down(self.epoch, now),

@@ -91,73 +91,35 @@ async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> O
     traffic::run(&simulator, dialect, |_| account.clone(), SECOND * 360, phase).await
 }
 
-#[tokio::test(start_paused = true)]
-async fn explore() {
-    for (dialect, quota) in quotas() {
-        for known in [Known::Configured, Known::Told] {
-            for phase in [0, 1] {
-                let outcome = minutes(dialect, &quota, known, phase).await;
-                let usage = outcome.usage.unwrap();
-                println!(
-                    "{dialect:?} {known:?} {phase}: {} done {} failed, throttled {:.2} ‰, {:?} {:.3}",
-                    outcome.completed,
-                    outcome.failed,
-                    outcome.throttled_per_mille,
-                    usage.dimension,
-                    usage.ratio()
-                );
-            }
-        }
-    }
+/// A provider that tells nothing and refuses what is above a number of calls at once: how much of
+/// its places were used after the first minute, and what was refused.
+async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
+    let limits = Limits::new().concurrency(hidden).queue(0);
+    let simulator = simulator(dialect, limits, seed);
+    let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
+    let end = SECOND * 360;
+    let outcome = traffic::run(&simulator, dialect, |_| account.clone(), end, seed).await;
+    let busy = simulator.ledger().entries().iter().filter(|entry| entry.refusal.is_none()).fold(
+        Duration::ZERO,
+        |busy, entry| {
+            let ended = entry.ended.unwrap_or(end).min(end);
+            busy + ended.saturating_sub(entry.at.max(SECOND * 60))
+        },
+    );
+    let available = (end - SECOND * 60) * u32::try_from(hidden).unwrap();
+    (outcome, busy.as_secs_f64() / available.as_secs_f64())
 }
 
-fn quotas() -> Vec<(Dialect, Quota)> {
-    let both = |requests, tokens| Quota {
-        requests: Some(requests),
-        tokens: Some(tokens),
-        ..Quota::default()
-    };
-    vec![
-        (Dialect::Mistral, both(600, 10_000_000)),
-        (Dialect::Mistral, both(6_000, 200_000)),
-        (Dialect::Together, both(600, 10_000_000)),
-        (Dialect::OpenRouter, both(600, 10_000_000)),
-        (Dialect::OpenRouter, both(6_000, 200_000)),
-        (Dialect::OpenAi, both(600, 10_000_000)),
-        (Dialect::OpenAi, both(6_000, 200_000)),
-        (Dialect::Azure, both(600, 10_000_000)),
-        (Dialect::Azure, both(6_000, 200_000)),
-        (
-            Dialect::Anthropic,
-            Quota {
-                requests: Some(600),
-                input: Some(10_000_000),
-                output: Some(10_000_000),
-                ..Quota::default()
-            },
-        ),
-        (
-            Dialect::Anthropic,
-            Quota {
-                requests: Some(6_000),
-                input: Some(10_000_000),
-                output: Some(100_000),
-                ..Quota::default()
-            },
-        ),
-        (
-            Dialect::Gemini,
-            Quota { requests: Some(600), input: Some(10_000_000), ..Quota::default() },
-        ),
-        (
-            Dialect::Gemini,
-            Quota { requests: Some(6_000), input: Some(100_000), ..Quota::default() },
-        ),
-        (Dialect::Groq, both(600, 10_000_000)),
-        (Dialect::Groq, both(6_000, 200_000)),
-        (Dialect::Mistral, both(600, 10_000_000)),
-        (Dialect::Mistral, both(6_000, 200_000)),
-        (Dialect::Together, both(600, 10_000_000)),
-        (Dialect::OpenRouter, both(600, 10_000_000)),
-    ]
+#[tokio::test(start_paused = true)]
+async fn explore() {
+    for hidden in [1, 2, 5, 12, 30] {
+        for seed in 0..2 {
+            let (outcome, used) = places(Dialect::DeepSeek, hidden, seed).await;
+            println!("{hidden} {seed}: {outcome:?} {used:.3}");
+        }
+    }
+    for seed in 0..2 {
+        let (outcome, used) = places(Dialect::Ollama, 1, seed).await;
+        println!("ollama {seed}: {outcome:?} {used:.3}");
+    }
 }

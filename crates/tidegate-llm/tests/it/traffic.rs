@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http::header::{HeaderName, HeaderValue};
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::codec::Target;
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
@@ -94,7 +93,6 @@ pub(crate) fn adapter(
     dice: &Dice,
 ) -> Adapter<Jitter<wire::Wire>> {
     let target = Target::new(dialect, "http://sim.test", MODEL, &Credential::new(KEY)).unwrap();
-    let target = target.field(HeaderName::from_static("x-test"), HeaderValue::from_static("1"));
     let http = Jitter { inner: wire::http(simulator), dice: dice.clone() };
     Adapter::new(http, provider(dialect), target)
 }
@@ -118,8 +116,8 @@ pub(crate) fn provider(dialect: Dialect) -> &'static str {
 
 /// A call of some kind: short and long, whole and streamed.
 pub(crate) fn mixed(dice: &Dice) -> Call {
-    let words = 20 + dice.below(400);
-    let text: String = (0..words).map(|word| format!("word{} ", word % 97)).collect();
+    let words = usize::try_from(20 + dice.below(400)).unwrap();
+    let text = "the tide comes in and the tide goes out and ".repeat(words.div_ceil(10));
     let call = Call::new(Chat::user(text).max_tokens(50 + dice.below(300)));
     if dice.below(2) == 0 { call.streamed() } else { call }
 }
