@@ -27,7 +27,7 @@ mod seen;
 mod service;
 mod waits;
 
-pub use account::{Account, AccountBuilder, AccountError, Concurrency};
+pub use account::{Account, AccountBuilder, AccountError, Charged, Concurrency};
 pub use books::Books;
 pub(crate) use books::limit_name;
 pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};

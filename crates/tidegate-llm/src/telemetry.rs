@@ -99,6 +99,11 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = (provider, limiter_key, pause);
     }
 
+    /// Calls leave more slowly for a while, since the provider complained.
+    fn slowed_down(&self, provider: &Provider, limiter_key: &str) {
+        let _ = (provider, limiter_key);
+    }
+
     /// An attempt failed.
     fn failed(&self, retried: &Retried<'_>) {
         let _ = retried;

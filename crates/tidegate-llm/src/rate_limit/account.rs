@@ -23,6 +23,7 @@ use crate::plan::{Constraint, Source};
 use crate::provider::{Credential, Provider};
 use crate::scope::{Endpoint, Scope};
 use crate::telemetry::{Observer, Traced};
+use crate::told::Dimension;
 
 /// The most lanes of an account; models beyond share one.
 const MAX_LANES: usize = 1_024;
@@ -78,6 +79,18 @@ impl Concurrency {
     }
 }
 
+/// How one limit of a model stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Charged {
+    /// What it counts.
+    pub dimension: Dimension,
+    /// What is allowed in a minute, if that is known.
+    pub per_minute: Option<u64>,
+    /// What was charged so far, less what was given back.
+    pub charged: u64,
+}
+
 /// What calls of an account have in common.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -87,6 +100,8 @@ pub(super) struct Settings {
     pub(super) ramp: Option<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
+    /// The limits on tokens that the provider is known to have.
+    tokens: &'static [Dimension],
     /// What was learned of models, by scope: it outlives the queues.
     quotas: Mutex<HashMap<String, Arc<Quota>>>,
 }
@@ -98,7 +113,7 @@ impl Settings {
         if let Some(known) = quotas.get(&scope) {
             return Ok(known.clone());
         }
-        let quota = Arc::new(Quota::new(&self.books, scope.clone(), now)?);
+        let quota = Arc::new(Quota::new(&self.books, scope.clone(), self.tokens, now)?);
         quotas.insert(scope, quota.clone());
         Ok(quota)
     }
@@ -221,6 +236,15 @@ impl Account {
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
         let lane = self.lane(model, &Endpoint::default()).ok()?;
         Some(lane.pacer().gauges())
+    }
+
+    /// What was charged to the limits that a model told, and what they allow.
+    #[must_use]
+    pub fn charged(&self, model: &str) -> Vec<Charged> {
+        let model = model.to_lowercase();
+        let quota = |lane: Arc<Lane>| lane.quota(&model);
+        let quota = self.lane(&model, &Endpoint::default()).and_then(quota);
+        quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
     }
 
     /// Changes how many calls may be under way; those that are under way drain.
@@ -392,6 +416,7 @@ impl AccountBuilder {
             ramp: self.ramp,
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
+            tokens: tokens_of(self.dialect),
             quotas: Mutex::default(),
         };
         let inner = Inner {
@@ -409,5 +434,15 @@ impl AccountBuilder {
             account.lane("", &Endpoint::default())?;
         }
         Ok(account)
+    }
+}
+
+/// The limits on tokens that a provider is known to have.
+const fn tokens_of(dialect: Dialect) -> &'static [Dimension] {
+    match dialect {
+        Dialect::Anthropic => &[Dimension::InputTokens, Dimension::OutputTokens],
+        Dialect::Gemini => &[Dimension::InputTokens],
+        Dialect::DeepSeek | Dialect::Ollama | Dialect::Mock => &[],
+        _ => &[Dimension::Tokens],
     }
 }

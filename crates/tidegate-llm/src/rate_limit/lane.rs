@@ -14,12 +14,11 @@ use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
 
-use super::AccountError;
-use super::account::Settings;
+use super::account::{AccountError, Settings};
 use super::charging::Amounts;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, Pace};
-use super::quota::Quota;
+use super::quota::{Quota, Throttled};
 use super::reservation::{Line, Reservation};
 use crate::call::{Outgoing, Terms};
 use crate::class::Class;
@@ -107,8 +106,16 @@ impl Lane {
         &self.scope
     }
 
-    pub(super) fn throttled(&self, pause: Duration) {
+    /// Tells whoever watches of a throttle.
+    pub(super) fn throttled(&self, Throttled { pause, slower }: Throttled) {
         self.settings.observer.throttled(self.scope.provider(), &self.key, pause);
+        if slower {
+            self.slowed_down();
+        }
+    }
+
+    pub(super) fn slowed_down(&self) {
+        self.settings.observer.slowed_down(self.scope.provider(), &self.key);
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::pacer::Claim;
 use tidegate::{Change, Policy, Time};
 
-use super::AccountError;
+use super::account::{AccountError, Charged};
 use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
 use super::feedback::{Standing, Upward, correction};
@@ -134,6 +134,18 @@ impl Meter {
     /// What is allowed, if that is known.
     pub(super) fn allowed(&self) -> Option<Allowed> {
         self.pace.as_ref().and_then(|pace| lock(pace).allowed())
+    }
+
+    /// What was charged so far; `None` if it counts nothing that a provider limits.
+    pub(super) fn charged(&self) -> Option<Charged> {
+        let Counts::Dimension(dimension) = self.counts else { return None };
+        let minute = Duration::from_secs(60);
+        let charged = self.charged.load(Ordering::Relaxed);
+        Some(Charged {
+            dimension,
+            per_minute: self.allowed().map(|allowed| allowed.in_span(minute)),
+            charged: u64::try_from(charged).unwrap_or(0),
+        })
     }
 
     /// What a call is charged here.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
-use super::AccountError;
+use super::account::{AccountError, Charged};
 use super::books::Books;
 use super::estimate::Estimator;
 use super::meter::{Counts, Meter, Wanted};
@@ -36,7 +36,7 @@ pub(super) struct Quota {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tokens, as soon as a limit on them is told.
+    /// Tokens, where a limit on them is told or to be expected.
     tokens: Vec<Arc<Meter>>,
     estimator: Estimator,
     seen: Seen,
@@ -45,10 +45,19 @@ struct State {
     /// Throttles without an answer in between, and when the last one was. Those that follow within
     /// a moment are the same one.
     strikes: u32,
-    struck: Time,
+    struck: Option<Time>,
     answers: u32,
     throttles: u32,
     closed: Option<(Time, Box<Failure>)>,
+}
+
+/// What is done about a throttle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Throttled {
+    /// How long the model is closed.
+    pub(super) pause: Duration,
+    /// Whether calls leave more slowly from now on.
+    pub(super) slower: bool,
 }
 
 /// Which calls left under the same pace.
@@ -56,12 +65,23 @@ struct State {
 pub(super) struct Epoch(u64);
 
 impl Quota {
-    pub(super) fn new(books: &Books, scope: String, now: Time) -> Result<Self, AccountError> {
+    /// Whoever waits already when a limit is first told is to keep to it too, so those on tokens that
+    /// are to be expected are there from the start, and unlimited until known.
+    pub(super) fn new(
+        books: &Books,
+        scope: String,
+        expected: &[Dimension],
+        now: Time,
+    ) -> Result<Self, AccountError> {
         let requests = Counts::Dimension(Dimension::Requests);
         let pace = Pace::new(None, Burst::Amount(1), MARGIN);
         let wanted = Wanted::Paced(requests, pace);
         let gate = Arc::new(Meter::new(books, &format!("{scope} told"), wanted, now)?);
-        Ok(Self { scope, gate, state: Mutex::default() })
+        let quota = Self { scope, gate, state: Mutex::default() };
+        for dimension in expected {
+            quota.meter(books, *dimension, now)?;
+        }
+        Ok(quota)
     }
 
     pub(super) const fn gate(&self) -> &Arc<Meter> {
@@ -71,6 +91,12 @@ impl Quota {
     /// What of its token limits is known.
     pub(super) fn tokens(&self) -> Vec<Arc<Meter>> {
         self.lock().tokens.clone()
+    }
+
+    /// What was charged to each of its limits.
+    pub(super) fn charged(&self) -> Vec<Charged> {
+        let tokens = self.tokens();
+        std::iter::once(&self.gate).chain(&tokens).filter_map(|meter| meter.charged()).collect()
     }
 
     /// The meter of a dimension; one of tokens is made when it is first told of.
@@ -125,20 +151,20 @@ impl Quota {
         state.strikes = 0;
     }
 
-    /// A call that left in an epoch was throttled: how long the model is to be closed. The first of
+    /// A call that left in an epoch was throttled: what is done about it. The first of
     /// an epoch makes us slower, the others left before that and do not.
     ///
     /// Where no limit is known and no time was told, one throttle is a matter of the concurrency
     /// that adapts. Several without an answer in between are a closed door.
-    pub(super) fn throttled(&self, epoch: Epoch, after: Option<Duration>, now: Time) -> Duration {
+    pub(super) fn throttled(&self, epoch: Epoch, after: Option<Duration>, now: Time) -> Throttled {
         let known = self.gate.allowed().is_some();
         let mut state = self.lock();
         state.count(1);
-        let first = epoch == Epoch(state.epoch) && now.since(state.struck) >= FIRST_PAUSE;
+        let first = epoch == Epoch(state.epoch) && state.is_over(now);
         if first {
             state.epoch += 1;
             state.strikes += 1;
-            state.struck = now;
+            state.struck = Some(now);
         }
         let in_a_row = if known { state.strikes } else { state.strikes.saturating_sub(1) };
         let too_many = state.throttles >= TOO_MANY;
@@ -147,29 +173,31 @@ impl Quota {
             (state.answers, state.throttles) = (0, 0);
         }
         drop(state);
-        if first && known {
+        let slower = first && (known || in_a_row > 0 || after.is_some());
+        if slower && known {
             self.gate.with_pace(now, |pace| {
                 pace.smooth();
                 if too_many {
                     pace.slow_down(seen, now);
                 }
             });
-        } else if first && (in_a_row > 0 || after.is_some()) {
+        } else if slower {
             self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
         }
-        after.unwrap_or_else(|| backoff(in_a_row))
+        Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
     }
 
-    /// The provider asks for a lower rate.
-    pub(super) fn slow_down(&self, epoch: Epoch, now: Time) {
+    /// The provider asks for a lower rate. Whether it is lower now.
+    pub(super) fn slow_down(&self, epoch: Epoch, now: Time) -> bool {
         let mut state = self.lock();
         if epoch != Epoch(state.epoch) {
-            return;
+            return false;
         }
         state.epoch += 1;
         let seen = state.seen.rate(now);
         drop(state);
         self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
+        true
     }
 
     /// A long quota is used up: nobody is to ask before it is over.
@@ -204,6 +232,11 @@ fn backoff(in_a_row: u32) -> Duration {
 }
 
 impl State {
+    /// Whether the last throttle is so long ago that another one is news.
+    fn is_over(&self, now: Time) -> bool {
+        self.struck.is_none_or(|struck| now.since(struck) >= FIRST_PAUSE)
+    }
+
     fn count(&mut self, throttles: u32) {
         if self.answers >= SAMPLE {
             (self.answers, self.throttles) = (0, 0);

@@ -174,13 +174,17 @@ impl Held {
         }
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
-                let pause = self.quota.throttled(self.epoch, after, now);
-                if !pause.is_zero() {
-                    self.quota.gate().hold(pause);
+                let throttled = self.quota.throttled(self.epoch, after, now);
+                if !throttled.pause.is_zero() {
+                    self.quota.gate().hold(throttled.pause);
                 }
-                self.lane.throttled(pause);
+                self.lane.throttled(throttled);
             }
-            Class::SlowDown => self.quota.slow_down(self.epoch, now),
+            Class::SlowDown => {
+                if self.quota.slow_down(self.epoch, now) {
+                    self.lane.slowed_down();
+                }
+            }
             _ => {}
         }
     }

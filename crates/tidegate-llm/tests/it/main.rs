@@ -6,6 +6,7 @@ mod failures;
 mod handler;
 mod planning;
 mod quota_use;
+mod recovery;
 mod traffic;
 mod trying;
 mod wire;

@@ -1,0 +1,123 @@
+//! Lock-outs, and quotas that are used up for longer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate_llm::rate_limit::{Account, RateLimitLayer};
+use tidegate_llm::retry::{Policy, Random, RetryLayer};
+use tidegate_llm::telemetry::Observer;
+use tidegate_llm::{Answer, Call, CallError, Chat, Class, Credential, Dialect, Provider};
+use tidegate_sim::{self as sim, Fault, Hint, Limits, Simulator};
+use tokio::time::Instant;
+use tower::{Layer as _, Service, ServiceExt as _};
+
+use crate::traffic::{Dice, KEY, LABEL, MODEL, adapter, provider};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn simulator(dialect: sim::Dialect, limits: Limits) -> Simulator {
+    let account = sim::Account::new(dialect, LABEL, KEY).model(MODEL, limits);
+    Simulator::builder().account(account).build().unwrap()
+}
+
+/// The stack with the defaults of everything.
+fn model(
+    simulator: &Simulator,
+    dialect: Dialect,
+    account: &Account,
+    seed: u64,
+) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
+{
+    let limits = RateLimitLayer::new(account.clone(), MODEL);
+    let policy = Policy::new(provider(dialect)).random(Random::seeded(seed));
+    RetryLayer::new(policy).layer(limits.layer(adapter(simulator, dialect, &Dice::new(seed))))
+}
+
+#[derive(Debug, Default)]
+struct Decreases(AtomicU64);
+
+impl Observer for Decreases {
+    fn slowed_down(&self, _provider: &Provider, _limiter_key: &str) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Four workers that are locked out for a minute at the same instant: when each was answered.
+async fn locked_out(hint: Hint, decreases: &Arc<Decreases>) -> (Simulator, Vec<Duration>) {
+    let simulator =
+        simulator(sim::Dialect::OpenAi, Limits::new().requests_per_minute(600).slice(SECOND));
+    let account = Account::builder("openai", &Credential::new(KEY));
+    let account = account.observer(decreases.clone()).build().unwrap();
+    simulator.lock_out(LABEL, SECOND * 60, hint).unwrap();
+    let start = Instant::now();
+    let workers = (0..4).map(|worker| {
+        let model = model(&simulator, Dialect::OpenAi, &account, worker);
+        async move {
+            let call = Call::new(Chat::user(format!("worker {worker}")));
+            model.oneshot(call).await.unwrap().whole().await.unwrap();
+            start.elapsed()
+        }
+    });
+    let answered = join_all(workers).await;
+    (simulator, answered)
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_workers_recover_from_a_lock_out_and_do_not_come_back_together() {
+    let decreases = Arc::new(Decreases::default());
+    let (simulator, answered) = locked_out(Hint::Told, &decreases).await;
+    assert!(answered.iter().all(|time| (SECOND * 60..SECOND * 75).contains(time)), "{answered:?}");
+    assert_eq!(decreases.0.load(Ordering::Relaxed), 1, "four throttles, one decrease");
+    assert_eq!(simulator.ledger().seen(), 8, "one attempt each before, and one after");
+    let spread = simulator.ledger().retry_spread(LABEL, SECOND..SECOND * 300).unwrap();
+    assert_eq!(spread.densest, 1, "{spread:?}");
+    assert!(spread.closest >= Duration::from_millis(50), "{spread:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn they_recover_as_well_if_nobody_tells_them_how_long_it_lasts() {
+    let decreases = Arc::new(Decreases::default());
+    let (simulator, answered) = locked_out(Hint::Withheld, &decreases).await;
+    assert!(answered.iter().all(|time| *time < SECOND * 190), "{answered:?}");
+    let spread = simulator.ledger().retry_spread(LABEL, SECOND..SECOND * 300).unwrap();
+    assert!(spread.densest <= 2, "{spread:?}");
+    assert!(spread.retries <= 4 * 8, "{spread:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quota_of_money_is_asked_for_once() {
+    let simulator = simulator(sim::Dialect::OpenAi, Limits::new().requests_per_minute(600));
+    simulator.inject(LABEL, Fault::InsufficientQuota, 100).unwrap();
+    let account = Account::builder("openai", &Credential::new(KEY)).build().unwrap();
+    let model = model(&simulator, Dialect::OpenAi, &account, 1);
+    let start = Instant::now();
+    let error = model.clone().oneshot(Call::new(Chat::user("one"))).await.unwrap_err();
+    assert!(matches!(error.class(), Class::LongQuota { .. }), "{error:?}");
+    assert_eq!(simulator.ledger().seen(), 1);
+    // Others are told without being sent.
+    let error = model.oneshot(Call::new(Chat::user("two"))).await.unwrap_err();
+    assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+    assert_eq!(simulator.ledger().seen(), 1);
+    assert!(start.elapsed() < SECOND, "nobody waited");
+}
+
+/// Its error says "22s", and means tomorrow.
+#[tokio::test(start_paused = true)]
+async fn a_day_at_gemini_is_not_over_in_22_seconds() {
+    let limits = Limits::new().requests_per_minute(600).requests_per_day(3, sim::Zone::UTC);
+    let simulator = simulator(sim::Dialect::Gemini, limits);
+    let account = Account::builder("gemini", &Credential::new(KEY)).build().unwrap();
+    let model = model(&simulator, Dialect::Gemini, &account, 1);
+    for _ in 0..3 {
+        let answer = model.clone().oneshot(Call::new(Chat::user("hello"))).await.unwrap();
+        answer.whole().await.unwrap();
+    }
+    let start = Instant::now();
+    let error = model.clone().oneshot(Call::new(Chat::user("one more"))).await.unwrap_err();
+    assert!(matches!(error.class(), Class::LongQuota { .. }), "{error:?}");
+    assert!(error.retry_after().unwrap() > SECOND * 60, "{error:?}");
+    assert_eq!(simulator.ledger().seen(), 4);
+    assert!(start.elapsed() < SECOND * 2, "{:?}", start.elapsed());
+}
