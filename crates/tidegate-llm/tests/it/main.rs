@@ -6,6 +6,8 @@ mod failures;
 mod handler;
 mod planning;
 mod quota_use;
+#[cfg(feature = "client")]
+mod real_time;
 mod recovery;
 mod traffic;
 mod trying;

@@ -89,7 +89,7 @@ async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> O
         Known::Told => builder,
     };
     let account = builder.build().unwrap();
-    traffic::run(&simulator, dialect, |_| account.clone(), SECOND * 360, phase).await
+    traffic::run(&simulator, dialect, &account, SECOND * 360, phase).await
 }
 
 /// A provider that tells nothing and refuses what is above a number of calls at once: how much of
@@ -99,7 +99,7 @@ async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     let simulator = simulator(dialect, limits, seed);
     let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
     let end = SECOND * 360;
-    let outcome = traffic::run(&simulator, dialect, |_| account.clone(), end, seed).await;
+    let outcome = traffic::run(&simulator, dialect, &account, end, seed).await;
     let busy = simulator.ledger().entries().iter().filter(|entry| entry.refusal.is_none()).fold(
         Duration::ZERO,
         |busy, entry| {
@@ -123,6 +123,7 @@ async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
             let outcome = minutes(dialect, quota, known, phase).await;
             let about = format!("{dialect:?} {known:?} {phase} {quota:?}: {outcome:?}");
             assert_eq!(outcome.failed, 0, "{about}");
+            assert!(outcome.completed >= 200, "{about}");
             assert!(outcome.throttled_per_mille <= 5.0, "{about}");
             let usage = outcome.usage.unwrap();
             assert!(usage.ratio() >= 0.97, "{about}");
@@ -241,7 +242,7 @@ async fn tokens_are_charged_as_the_provider_charges_them() {
         };
         let simulator = simulator(dialect, quota.limits(), 3);
         let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
-        traffic::run(&simulator, dialect, |_| account.clone(), SECOND * 360, 3).await;
+        traffic::run(&simulator, dialect, &account, SECOND * 360, 3).await;
         let entries = simulator.ledger().entries();
         let provider: u64 = entries.iter().map(|entry| entry.charged.total()).sum();
         let ours = account.charged(MODEL).into_iter().filter(|one| one.dimension.is_of_tokens());

@@ -5,15 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate_llm::rate_limit::{Account, RateLimitLayer};
-use tidegate_llm::retry::{Policy, Random, RetryLayer};
+use tidegate_llm::rate_limit::Account;
 use tidegate_llm::telemetry::Observer;
 use tidegate_llm::{Answer, Call, CallError, Chat, Class, Credential, Dialect, Provider};
 use tidegate_sim::{self as sim, Fault, Hint, Limits, Simulator};
 use tokio::time::Instant;
-use tower::{Layer as _, Service, ServiceExt as _};
+use tower::{Service, ServiceExt as _};
 
-use crate::traffic::{Dice, KEY, LABEL, MODEL, adapter, provider};
+use crate::traffic::{Dice, KEY, LABEL, MODEL, adapter, stack};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,9 +29,7 @@ fn model(
     seed: u64,
 ) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
 {
-    let limits = RateLimitLayer::new(account.clone(), MODEL);
-    let policy = Policy::new(provider(dialect)).random(Random::seeded(seed));
-    RetryLayer::new(policy).layer(limits.layer(adapter(simulator, dialect, &Dice::new(seed))))
+    stack(adapter(simulator, dialect, &Dice::new(seed)), dialect, account, seed)
 }
 
 #[derive(Debug, Default)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::codec::Target;
-use tidegate_llm::rate_limit::{Account, RateLimitLayer};
-use tidegate_llm::retry::{Policy, Random, RetryLayer};
+use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
+use tidegate_llm::retry::{Policy, Random, Retry, RetryLayer};
 use tidegate_llm::{Answer, Call, CallError, Chat, Credential, Dialect};
 use tidegate_sim::{Simulator, Usage};
 use tokio::time::{Instant, sleep};
@@ -122,28 +122,62 @@ pub(crate) fn mixed(dice: &Dice) -> Call {
     if dice.below(2) == 0 { call.streamed() } else { call }
 }
 
-/// Agents that call without a pause for a time, all at once from the start. Every worker has an
-/// account from `account`: the same one if they are in one process.
+/// Agents that call without a pause for a time, all at once from the start, through one account.
 pub(crate) async fn run(
     simulator: &Simulator,
     dialect: Dialect,
-    account: impl Fn(u64) -> Account,
+    account: &Account,
     span: Duration,
     seed: u64,
 ) -> Outcome {
     let dice = Dice::new(seed);
     let start = Instant::now();
-    let agents = (0..WORKERS).flat_map(|worker| {
-        let limits = RateLimitLayer::new(account(worker), MODEL);
-        let policy = Policy::new(provider(dialect)).random(Random::seeded(seed + worker));
-        let model = RetryLayer::new(policy).layer(limits.layer(adapter(simulator, dialect, &dice)));
-        (0..AGENTS).map(move |_| model.clone()).collect::<Vec<_>>()
+    let workers = (0..WORKERS).map(|worker| {
+        let adapter = adapter(simulator, dialect, &dice);
+        let model = stack(adapter, dialect, account, seed + worker);
+        drive(model, AGENTS, dice.clone(), move || start.elapsed() < span)
     });
-    let done = join_all(agents.map(|model| {
-        let dice = dice.clone();
+    let done = join_all(workers).await;
+    let (completed, failed) = done.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let throttled_per_mille = throttled_per_mille(simulator);
+    let usage = simulator.usage(LABEL, MODEL, Duration::from_secs(60)..span);
+    Outcome { completed, failed, throttled_per_mille, usage }
+}
+
+/// How many of a thousand calls that reached the provider were refused.
+pub(crate) fn throttled_per_mille(simulator: &Simulator) -> f64 {
+    let ledger = simulator.ledger();
+    ledger.throttled() as f64 * 1_000.0 / ledger.seen().max(1) as f64
+}
+
+/// Retries and limits around an adapter, with the defaults of everything.
+pub(crate) fn stack<A>(
+    adapter: A,
+    dialect: Dialect,
+    account: &Account,
+    seed: u64,
+) -> Retry<RateLimit<A>> {
+    let limits = RateLimitLayer::new(account.clone(), MODEL);
+    let policy = Policy::new(provider(dialect)).random(Random::seeded(seed));
+    RetryLayer::new(policy).layer(limits.layer(adapter))
+}
+
+/// Agents that call as long as there is something to do: how many calls were answered, and failed.
+pub(crate) async fn drive<S>(
+    model: S,
+    agents: u64,
+    dice: Dice,
+    goes_on: impl Fn() -> bool + Clone + Send + 'static,
+) -> (u64, u64)
+where
+    S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    let agents = (0..agents).map(|_| {
+        let (model, dice, goes_on) = (model.clone(), dice.clone(), goes_on.clone());
         tokio::spawn(async move {
             let (mut completed, mut failed) = (0, 0);
-            while start.elapsed() < span {
+            while goes_on() {
                 match ask(model.clone(), mixed(&dice)).await {
                     Ok(()) => completed += 1,
                     Err(_) => failed += 1,
@@ -151,17 +185,10 @@ pub(crate) async fn run(
             }
             (completed, failed)
         })
-    }))
-    .await;
-    let sum = |part: fn(&(u64, u64)) -> u64| done.iter().map(|d| part(d.as_ref().unwrap())).sum();
-    let ledger = simulator.ledger();
-    let (throttled, seen) = (ledger.throttled(), ledger.seen());
-    Outcome {
-        completed: sum(|(completed, _)| *completed),
-        failed: sum(|(_, failed)| *failed),
-        throttled_per_mille: throttled as f64 * 1_000.0 / seen.max(1) as f64,
-        usage: simulator.usage(LABEL, MODEL, Duration::from_secs(60)..span),
-    }
+    });
+    let done = join_all(agents).await;
+    let done = done.into_iter().map(Result::unwrap);
+    done.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
 }
 
 async fn ask<S>(model: S, call: Call) -> Result<(), CallError>
