@@ -27,6 +27,8 @@ use http_body::Body;
 use http_body_util::Full;
 use tokio::time::timeout;
 use tower_service::Service;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
 use crate::answer::Answer;
 use crate::call::{Call, Mode};
@@ -177,18 +179,32 @@ where
         };
         let response = self.http.call(request);
         let mode = call.mode();
-        Box::pin(async move {
+        let span = settings.span();
+        let answer = async move {
             let response = match timeout(settings.timeout, response).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => return Err(settings.not_answered(error.into())),
                 Err(_) => return Err(settings.broken(Broken::TimedOut, None)),
             };
+            Span::current().record("http.response.status_code", response.status().as_u16());
             settings.answer(response, mode).await
-        })
+        };
+        Box::pin(answer.instrument(span))
     }
 }
 
 impl Settings {
+    /// One attempt, until its answer begins; under the names that OpenTelemetry has for it.
+    fn span(&self) -> Span {
+        tracing::debug_span!(
+            "llm.attempt",
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = self.provider.as_str(),
+            gen_ai.request.model = self.target.model(),
+            http.response.status_code = Empty,
+        )
+    }
+
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
         let request = self.target.encode(call.chat(), call.mode()).map_err(|error| {
             CallError::Request { provider: self.provider.clone(), source: error.into() }

@@ -51,3 +51,8 @@ pub use provider::{Credential, Provider};
 pub use scope::{Endpoint, Scope};
 pub use told::{Dimension, Reading, Told};
 pub use usage::Usage;
+
+/// The examples of the README are compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

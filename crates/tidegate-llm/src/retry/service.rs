@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Instrument as _;
 
 use super::policy::Policy;
 use super::run::{Attempt, run_within};
@@ -117,7 +118,8 @@ where
                 };
                 within(left, provider.clone(), answer)
             };
-            Ok(run_within(&policy, deadline, attempt).await?)
+            let span = tracing::debug_span!("llm.call", function = &*policy.function);
+            Ok(run_within(&policy, deadline, attempt).instrument(span).await?)
         })
     }
 }
