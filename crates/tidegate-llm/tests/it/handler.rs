@@ -8,12 +8,15 @@ use futures_util::future::join_all;
 use proptest::prelude::*;
 use tidegate::MemoryStore;
 use tidegate::clock::TokioClock;
-use tidegate_llm::pipeline::{Planned, RateLimitHandler};
+use tidegate_llm::mock::{Mock, Step};
+use tidegate_llm::pipeline::{Pipeline, Planned, RateLimitHandler};
 use tidegate_llm::plan::{
-    ByUser, Constraint, Plan, PlanRequest, RawConstraint, Source, TokenEstimate,
+    ByUser, Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate,
 };
 use tidegate_llm::telemetry::{Acquired, Observer};
+use tidegate_llm::{Call, Chat, Class};
 use tokio::time::{Instant, advance};
+use tower::{ServiceExt as _, service_fn};
 
 fn constraint(raw: RawConstraint) -> Constraint {
     Constraint::try_new(&raw).unwrap()
@@ -235,6 +238,57 @@ async fn every_command_that_is_limited_is_told_of_once() {
     let key = "gemini/gemini-2.0-flash/tier_2".to_owned();
     let told = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
     assert_eq!(*seen.0.lock().unwrap(), [told(0), told(1)]);
+}
+
+/// Source, planner, rate limit, API, result: in this order, with what the plan says in force.
+#[tokio::test(start_paused = true)]
+async fn a_command_goes_through_the_whole_pipeline() {
+    let seen = Arc::new(Seen::default());
+    let limits = RateLimitHandler::builder().telemetry(seen.clone()).build();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mock = Mock::new("openai").always(Step::reply("done"));
+    let (log, told) = (order.clone(), seen.clone());
+    let api = service_fn(move |call: Call| {
+        // The permit has been told of before the API is called.
+        log.lock().unwrap().push((told.0.lock().unwrap().len(), Instant::now()));
+        mock.clone().oneshot(call)
+    });
+    let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), api);
+    let rate_limits = RawConstraint { requests_per_minute: Some(120), ..RawConstraint::default() };
+    let request = PlanRequest::new().model("gpt-4o").rate_limits(rate_limits);
+    let start = Instant::now();
+    for _ in 0..3 {
+        let reply = pipeline.run(&request, Call::new(Chat::user("hello"))).await.unwrap();
+        assert_eq!(reply.text, "done");
+    }
+    let half = Duration::from_millis(500);
+    let order = order.lock().unwrap();
+    let expected = [(1, start), (2, start + half), (3, start + half * 2)];
+    assert_eq!(*order, expected, "120 a minute are two a second");
+    assert_eq!(seen.0.lock().unwrap().len(), 3);
+    assert_eq!(limits.keys_in_use(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_that_make_no_sense_are_told_before_anything_is_sent() {
+    let mock = Mock::new("openai");
+    let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock.clone());
+    let rate_limits = RawConstraint { requests_per_minute: Some(0), ..RawConstraint::default() };
+    let request = PlanRequest::new().model("gpt-4o").rate_limits(rate_limits);
+    let error = pipeline.run(&request, Call::new(Chat::user("hello"))).await.unwrap_err();
+    assert!(error.to_string().contains("requests_per_minute"), "{error}");
+    assert_eq!(mock.seen(), 0);
+}
+
+/// The permit of a call that fails is given back with the error.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_leaves_nothing_behind() {
+    let mock = Mock::new("openai").always(Step::fail(Class::BadRequest));
+    let limits = RateLimitHandler::new();
+    let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), mock);
+    let request = PlanRequest::new().model("gpt-4o");
+    pipeline.run(&request, Call::new(Chat::user("hello"))).await.unwrap_err();
+    assert_eq!(limits.keys_in_use(), 0);
 }
 
 proptest! {
