@@ -27,6 +27,7 @@ mod error;
 pub mod fallback;
 pub mod mock;
 pub mod models;
+mod name;
 pub mod pipeline;
 pub mod plan;
 mod provider;

@@ -8,40 +8,17 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-/// The name of a provider, in lower case.
-///
-/// ```
-/// use tidegate_llm::Provider;
-/// assert_eq!(Provider::new("OpenAI"), Provider::new("openai"));
-/// assert_eq!(Provider::new(" Groq ").as_str(), "groq");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Provider(Arc<str>);
+use crate::name::lower_case_name;
 
-impl Provider {
-    /// A provider by its name; case and space around it do not matter.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self(name.trim().to_lowercase().into())
-    }
-
-    /// The name, in lower case.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<&str> for Provider {
-    fn from(name: &str) -> Self {
-        Self::new(name)
-    }
+lower_case_name! {
+    /// The name of a provider, in lower case.
+    ///
+    /// ```
+    /// use tidegate_llm::Provider;
+    /// assert_eq!(Provider::new("OpenAI"), Provider::new("openai"));
+    /// assert_eq!(Provider::new(" Groq ").as_str(), "groq");
+    /// ```
+    Provider
 }
 
 /// A key to a provider. Neither `Debug` nor `Display` shows it; [`id`](Self::id) is its hash.

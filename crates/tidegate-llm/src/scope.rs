@@ -6,31 +6,19 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::name::lower_case_name;
 use crate::provider::{Credential, Provider};
 
-/// What of a provider's API a call uses. Providers count some of them apart, and a program may
-/// give each limits of its own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Endpoint(Arc<str>);
-
-impl Endpoint {
-    /// An endpoint by its name, which is the program's own: `chat`, `embeddings`, `translation`.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self(name.trim().to_lowercase().into())
-    }
-
-    /// The name, in lower case.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+lower_case_name! {
+    /// What of a provider's API a call uses: `chat`, `embeddings`, or any name that a program gives
+    /// to some of its calls. An endpoint can have limits of its own.
+    Endpoint
 }
 
 impl Default for Endpoint {
     /// `chat`.
     fn default() -> Self {
-        Self("chat".into())
+        Self::new("chat")
     }
 }
 

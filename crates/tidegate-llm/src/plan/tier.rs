@@ -5,48 +5,28 @@
 //! source would be believed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::constraint::Constraint;
+use crate::name::lower_case_name;
 use crate::provider::Provider;
 
-/// The name of a tier. Case does not matter; it is shown in lower case.
-///
-/// ```
-/// use tidegate_llm::plan::Tier;
-/// assert_eq!(Tier::new("TIER_2"), Tier::new("tier_2"));
-/// assert_eq!(Tier::default().as_str(), "free");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tier(Arc<str>);
-
-impl Tier {
-    /// A tier by its name; case and space around it do not matter.
-    #[must_use]
-    pub fn new(name: &str) -> Self {
-        Self(name.trim().to_lowercase().into())
-    }
-
-    /// The name, in lower case.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+lower_case_name! {
+    /// The name of a tier. Case does not matter; it is shown in lower case.
+    ///
+    /// ```
+    /// use tidegate_llm::plan::Tier;
+    /// assert_eq!(Tier::new("TIER_2"), Tier::new("tier_2"));
+    /// assert_eq!(Tier::default().as_str(), "free");
+    /// ```
+    Tier
 }
 
 impl Default for Tier {
     /// `free`.
     fn default() -> Self {
-        Self("free".into())
-    }
-}
-
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        Self::new("free")
     }
 }
 
