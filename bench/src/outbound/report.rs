@@ -91,7 +91,9 @@ fn write_legend(text: &mut String) -> Result {
          last request begins, or when its bucket of tokens, which begins full, has had enough; it \
          does not wait for the last answer. Calls that failed for good are not in the quota used, \
          and shorten the time of who gave them up. Two processes: each of ours has books of its own \
-         and is configured with half of the limits; each bucket by hand has all of them.\n"
+         and is configured with half of the limits; each bucket by hand has all of them. Calls and \
+         chances are those of the seed, so rows that are the same in two tables are the same run: \
+         what differs, a limit on tokens or a bucket, never held that caller back.\n"
     )
 }
 
