@@ -36,7 +36,7 @@ fn key(number: usize) -> String {
 
 /// A small generator of random numbers with a fixed seed, so that every run asks the same.
 #[derive(Debug)]
-struct SplitMix(u64);
+pub(crate) struct SplitMix(pub(crate) u64);
 
 impl SplitMix {
     fn next(&mut self) -> u64 {
@@ -48,7 +48,7 @@ impl SplitMix {
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "the result is below `bound`")]
-    fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 }

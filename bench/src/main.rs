@@ -3,7 +3,7 @@
 //! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
 //! were measured in turns depend on them much less. So every table has both, and documents quote
 //! the ratios. Run it as `cargo xtask bench core`, `cargo xtask bench pacing`,
-//! `cargo xtask bench redis` and `cargo xtask bench inbound`.
+//! `cargo xtask bench redis`, `cargo xtask bench inbound` and `cargo xtask bench outbound`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
 
 mod contender;
@@ -12,6 +12,7 @@ mod inbound;
 mod keys;
 mod machine;
 mod measure;
+mod outbound;
 mod pacing;
 mod progress;
 mod remote;
@@ -65,6 +66,13 @@ enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
+    /// virtual time; and what a call through the stack costs.
+    Outbound {
+        /// Fewer runs: under a minute, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
     /// One app in a process of its own; `inbound` starts these.
     #[command(hide = true)]
     InboundApp {
@@ -99,6 +107,7 @@ fn main() -> anyhow::Result<()> {
             remote::run(pace, redis_cell.ok_or(without_redis_cell))
         }
         Bench::Inbound { quick } => inbound::run(effort(quick)),
+        Bench::Outbound { quick } => outbound::run(effort(quick)),
         Bench::InboundApp { app } => inbound::serve_alone(app),
         Bench::InboundCalls { app, calls } => inbound::calls_alone(app, calls),
         Bench::Crowd { role, waiters } => pacing::crowd_alone(role, waiters),

@@ -36,6 +36,13 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
+    /// virtual time; and what a call through the stack costs.
+    Outbound {
+        /// Fewer runs: under a minute, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 /// Builds and runs a benchmark.
@@ -47,6 +54,7 @@ pub(crate) fn run(bench: Bench) -> Result<()> {
         Bench::Pacing { quick } => ("pacing", quick),
         Bench::Redis { quick } => ("redis", quick),
         Bench::Inbound { quick } => ("inbound", quick),
+        Bench::Outbound { quick } => ("outbound", quick),
     };
     command.arg(name);
     if quick {

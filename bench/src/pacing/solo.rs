@@ -1,8 +1,7 @@
 //! Acquire and release by one task that never has to wait, on a current-thread runtime.
 //!
 //! All have so many tokens that they never run out, at a rate so low that they are never full
-//! again, as in `core`. The loop runs outside of tokio's cooperative budget: otherwise those that
-//! take part in it would yield every 128 turns and the others would not.
+//! again, as in `core`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,9 +16,8 @@ use tidegate::pacer::Pacer;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
-use tokio::task::coop::unconstrained;
 
-use crate::contender::Contender;
+use crate::contender::{Contender, again};
 
 /// Tokens in a full bucket.
 const BURST: u32 = 1_000_000_000;
@@ -183,18 +181,6 @@ where
             true
         })
     }
-}
-
-/// Takes so many turns, and counts those that went well.
-#[inline]
-fn again(runtime: &Runtime, requests: u64, turn: impl AsyncFn() -> bool) -> u64 {
-    runtime.block_on(unconstrained(async {
-        let mut granted = 0;
-        for _ in 0..requests {
-            granted += u64::from(turn().await);
-        }
-        granted
-    }))
 }
 
 #[cfg(test)]

@@ -64,3 +64,52 @@ fn the_chat_limits_users_rooms_and_types() {
         ],
     );
 }
+
+#[test]
+fn one_provider_shows_what_calls_wait_for() {
+    let text = shown(env!("CARGO_BIN_EXE_one-provider"));
+    assert_in_order(
+        &text,
+        &[
+            "loaded Retry(RateLimit(openai/gpt-4o))",
+            "call 1, whole\n   \"",
+            "call 4, whole\n   waited ",
+            " s for its turn (requests)",
+            "call 5, streamed",
+            " pieces",
+            "call 6, refused once",
+            "attempt 1 failed (rate_limited), the next one in ",
+            "   answered",
+        ],
+    );
+}
+
+#[test]
+fn the_second_provider_answers_when_the_first_does_not() {
+    let text = shown(env!("CARGO_BIN_EXE_fallback"));
+    assert_in_order(
+        &text,
+        &[
+            "loaded Retry(Fallback(RateLimit(openai/gpt-4o)))",
+            "all is well: openai answers",
+            "the first is overloaded: anthropic answers",
+            "it has recovered: openai answers",
+            "the first has no credit left: anthropic answers",
+            "it still has none: anthropic answers",
+            "the first was asked 4 times",
+            "the second was asked 3 times",
+        ],
+    );
+}
+
+#[test]
+fn a_batch_is_paced_and_nothing_of_it_fails() {
+    let text = shown(env!("CARGO_BIN_EXE_batch"));
+    assert_in_order(
+        &text,
+        &["500 of 500 prompts answered, 0 failed", " s in all", "429", " tokens"],
+    );
+    // Two at once and 35 a second: it cannot take less, unless nothing is paced.
+    let seconds = text.lines().find_map(|line| line.split_once(" s in all")).unwrap().0;
+    assert!(seconds.parse::<f64>().unwrap() > 14.0, "{text}");
+}

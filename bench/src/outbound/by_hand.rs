@@ -1,0 +1,65 @@
+//! What one writes without this crate: a retry loop, and perhaps a token bucket before it.
+//!
+//! Both are written as well as such things are: the loop spreads its delays and waits as long as
+//! the provider asks, and the bucket is asked before every attempt, not only before the first one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leaky_bucket::RateLimiter;
+use tidegate_llm::{Answer, Call, CallError};
+use tokio::time::sleep;
+use tower::ServiceExt as _;
+
+use super::network::Dice;
+use super::role::Model;
+
+/// Retries after the first attempt, the first delay, and the longest.
+const RETRIES: u32 = 8;
+const BASE: Duration = Duration::from_secs(1);
+const CAP: Duration = Duration::from_secs(60);
+
+/// A loop around a model.
+#[derive(Clone)]
+pub(super) struct ByHand {
+    model: Model,
+    dice: Dice,
+    bucket: Option<Arc<RateLimiter>>,
+}
+
+impl ByHand {
+    pub(super) const fn new(model: Model, dice: Dice) -> Self {
+        Self { model, dice, bucket: None }
+    }
+
+    /// With a bucket that holds a minute's worth, begins full, and has so many more each minute.
+    pub(super) fn paced(mut self, requests_per_minute: u32) -> Self {
+        let minute = requests_per_minute as usize;
+        // One at a time, which is gentler than all of a second at once.
+        let interval = Duration::from_secs(60) / requests_per_minute.max(1);
+        let mut builder = RateLimiter::builder();
+        builder.initial(minute).max(minute).refill(1).interval(interval);
+        self.bucket = Some(Arc::new(builder.build()));
+        self
+    }
+
+    /// Tries until there is an answer, or no retry is left.
+    pub(super) async fn call(self, call: Call) -> Result<Answer, CallError> {
+        let (mut retries, mut longest) = (0, BASE);
+        loop {
+            if let Some(bucket) = &self.bucket {
+                bucket.acquire_one().await;
+            }
+            let error = match self.model.clone().oneshot(call.clone()).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) if retries == RETRIES || !error.class().is_retryable() => {
+                    return Err(error);
+                }
+                Err(error) => error,
+            };
+            let asked = error.retry_after().unwrap_or_default();
+            sleep(self.dice.part_of(longest).max(asked)).await;
+            (retries, longest) = (retries + 1, (longest * 2).min(CAP));
+        }
+    }
+}

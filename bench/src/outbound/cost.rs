@@ -1,0 +1,204 @@
+//! What a call costs this side of the network: services that answer at once, bare and guarded.
+//!
+//! Limits are set and told, so high that nobody ever waits; a call that would have to is refused,
+//! and the benchmark with it. Input tokens are counted before the measurement: every attempt of a
+//! call shares that count.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use indicatif::ProgressBar;
+use tidegate_llm::adapter::Adapter;
+use tidegate_llm::codec::Target;
+use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
+use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::{
+    Answer, Call, CallError, Chat, Credential, Dialect, Dimension, Reading, Reply, Told, Usage,
+};
+use tokio::runtime::{Builder, Runtime};
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+
+use super::role::Model;
+use super::scenario::{KEY, MODEL};
+use crate::contender::{Contender, again};
+use crate::measure::{Effort, Figure, in_turns};
+
+/// Requests and tokens of a minute: more than anybody makes.
+const PLENTY: u32 = 4_000_000_000;
+/// What is told to be left of them.
+const LEFT: u32 = PLENTY - 1_000;
+const RESET: Duration = Duration::from_millis(1);
+const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Elbe"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
+
+/// How much of the stack there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A service that answers at once.
+    Bare,
+    /// A permit for each call: acquired, and settled with what was used.
+    Limited,
+    /// The same with answers that tell how limits stand.
+    Heard,
+    /// The same, and tried again if it failed, which it never does.
+    Retried,
+    /// An adapter over HTTP that answers at once.
+    Adapter,
+    /// All of it over such an adapter.
+    Stack,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Bare, Self::Limited, Self::Heard, Self::Retried, Self::Adapter, Self::Stack];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "a service that answers at once",
+            Self::Limited => "`RateLimit(service)`: acquire, settle",
+            Self::Heard => "the same, limits told by every answer",
+            Self::Retried => "`Retry(RateLimit(service))`, limits told",
+            Self::Adapter => "`adapter`: encode, read fields and body",
+            Self::Stack => "`Retry(RateLimit(adapter))`",
+        }
+    }
+
+    /// The part that it is compared with.
+    pub(super) const fn base(self) -> Self {
+        match self {
+            Self::Bare | Self::Limited | Self::Heard | Self::Retried => Self::Bare,
+            Self::Adapter | Self::Stack => Self::Adapter,
+        }
+    }
+
+    fn enter(self) -> Result<Box<dyn Contender>> {
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let model = match self {
+            Self::Bare => instant(told()).boxed_clone(),
+            Self::Limited => limited(instant(Told::nothing()))?.boxed_clone(),
+            Self::Heard => limited(instant(told()))?.boxed_clone(),
+            Self::Retried => retried(limited(instant(told()))?).boxed_clone(),
+            Self::Adapter => adapter()?.boxed_clone(),
+            Self::Stack => retried(limited(adapter()?)?).boxed_clone(),
+        };
+        let chat = Chat::user("Name a river.").max_tokens(8);
+        let call = Call::new(chat).max_wait(Duration::ZERO);
+        Ok(Box::new(Caller { runtime, model: Mutex::new(model), call }))
+    }
+}
+
+/// Nanoseconds per call, in the order of [`Part::ALL`].
+pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
+    progress.set_message("what a call costs");
+    let parts = Part::ALL.map(Part::enter).into_iter().collect::<Result<Vec<_>>>()?;
+    in_turns(&parts, &[Vec::new()], effort, progress)
+}
+
+struct Caller {
+    runtime: Runtime,
+    model: Mutex<Model>,
+    call: Call,
+}
+
+impl Contender for Caller {
+    fn decide(&self, _keys: &[String], requests: u64) -> u64 {
+        let model = self.model.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        again(&self.runtime, requests, async || {
+            let answer = model.clone().oneshot(self.call.clone()).await;
+            match answer {
+                Ok(answer) => answer.whole().await.is_ok(),
+                Err(_) => false,
+            }
+        })
+    }
+}
+
+/// A service that answers at once.
+fn instant(
+    told: Told,
+) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
+{
+    service_fn(move |_: Call| {
+        let mut reply = Reply::default();
+        reply.text.push_str("Elbe");
+        reply.usage = Some(Usage { input: 9, output: 2, ..Usage::default() });
+        let answer = Answer::complete("openai".into(), reply).told(told.clone(), None);
+        ready(Ok::<_, CallError>(answer))
+    })
+}
+
+/// What answers tell about both limits.
+fn told() -> Told {
+    let reading = Reading {
+        limit: Some(PLENTY.into()),
+        remaining: Some(LEFT.into()),
+        reset: Some(RESET),
+        window: Duration::from_secs(60),
+    };
+    let mut told = Told::nothing();
+    told.add(Dimension::Requests, reading);
+    told.add(Dimension::Tokens, reading);
+    told
+}
+
+fn adapter() -> Result<
+    impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static,
+> {
+    let http = service_fn(|_: Request<Full<Bytes>>| {
+        let mut response = Response::new(Full::new(Bytes::from_static(BODY.as_bytes())));
+        let fields = response.headers_mut();
+        for (limit, left, reset) in [
+            (
+                "x-ratelimit-limit-requests",
+                "x-ratelimit-remaining-requests",
+                "x-ratelimit-reset-requests",
+            ),
+            (
+                "x-ratelimit-limit-tokens",
+                "x-ratelimit-remaining-tokens",
+                "x-ratelimit-reset-tokens",
+            ),
+        ] {
+            fields.insert(limit, PLENTY.into());
+            fields.insert(left, LEFT.into());
+            fields.insert(reset, http::HeaderValue::from_static("1ms"));
+        }
+        ready(Ok::<_, Infallible>(response))
+    });
+    let target = Target::new(Dialect::OpenAi, "http://sim", MODEL, &Credential::new(KEY))?;
+    Ok(Adapter::new(http, "openai", target))
+}
+
+fn limited<S>(service: S) -> Result<RateLimit<S>> {
+    let raw = RawConstraint {
+        requests_per_minute: Some(PLENTY.into()),
+        tokens_per_minute: Some(PLENTY.into()),
+        ..RawConstraint::default()
+    };
+    let account = Account::builder("openai", &Credential::new(KEY))
+        .limits(Constraint::try_new(&raw)?, Source::Override);
+    Ok(RateLimitLayer::new(account.build()?, MODEL).layer(service))
+}
+
+fn retried<S>(service: S) -> tidegate_llm::retry::Retry<S> {
+    RetryLayer::new(Policy::new("openai")).layer(service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_answers_every_call_at_once() {
+        for part in Part::ALL {
+            let calls = part.enter().unwrap().decide(&[], 1_000);
+            assert_eq!(calls, 1_000, "{}", part.name());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! One run: agents that do the work together, all at once from the start, in virtual time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tidegate_llm::{Answer, Call, CallError};
+use tidegate_sim::{Ending, Simulator};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tower::{Service, ServiceExt as _};
+
+use super::network::{Dice, adapter};
+use super::role::{Model, Role};
+use super::scenario::{Scenario, Work};
+
+/// Four workers of ten agents.
+pub(super) const WORKERS: usize = 4;
+pub(super) const AGENTS: usize = 10;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Run {
+    /// Until the last call was answered or given up.
+    pub(super) took: Duration,
+    /// Calls that were given up.
+    pub(super) failed: u64,
+    /// Requests that reached the provider, and those that it answered with 429.
+    pub(super) sent: u64,
+    pub(super) throttled: u64,
+    /// The share of the quota in that time that went to calls that were answered.
+    pub(super) used: f64,
+}
+
+/// What the work takes, as the provider charges it: every call is put to it once, without limits.
+pub(super) fn weigh(scenario: Scenario, seed: u64) -> Result<Work> {
+    virtual_time()?.block_on(async {
+        let simulator = scenario.generous(seed)?;
+        let model = adapter(&simulator, &Dice::new(seed))?;
+        for call in scenario.work(seed) {
+            ask(model.clone(), call).await?;
+        }
+        let work = answered(&simulator);
+        ensure!(work.requests == scenario.calls as u64, "a call was not answered");
+        Ok(work)
+    })
+}
+
+/// Lets a role do the work of a scenario.
+pub(super) fn run(scenario: Scenario, role: Role, seed: u64) -> Result<Run> {
+    virtual_time()?.block_on(async {
+        let simulator = scenario.provider(seed)?;
+        let dice = Dice::new(seed);
+        let enter = |process| role.enter(scenario, &simulator, &dice, seed + process as u64);
+        let processes = (0..scenario.processes).map(enter).collect::<Result<Vec<_>>>()?;
+        let (took, failed) = work(&processes, scenario.work(seed)).await?;
+        let ledger = simulator.ledger();
+        Ok(Run {
+            took,
+            failed,
+            sent: ledger.seen(),
+            throttled: ledger.throttled(),
+            used: scenario.share(answered(&simulator), took, seed),
+        })
+    })
+}
+
+/// A runtime whose clock stands still while there is something to do, and else moves at once.
+fn virtual_time() -> Result<Runtime> {
+    Ok(Builder::new_current_thread().enable_all().start_paused(true).build()?)
+}
+
+/// What the provider has charged for calls that it answered.
+fn answered(simulator: &Simulator) -> Work {
+    let entries = simulator.ledger().entries();
+    let complete = entries.iter().filter(|entry| entry.ending == Ending::Complete);
+    complete.fold(Work::default(), |work, entry| Work {
+        requests: work.requests + entry.charged.requests,
+        tokens: work.tokens + entry.charged.total(),
+    })
+}
+
+/// Every worker has its part of the calls, and each of its agents takes the next one when it is
+/// done with the last. Answers how long all of it took, and how many calls were given up.
+async fn work(processes: &[Model], mut calls: Vec<Call>) -> Result<(Duration, u64)> {
+    let start = Instant::now();
+    let mut agents = JoinSet::new();
+    let part = calls.len().div_ceil(WORKERS);
+    for worker in 0..WORKERS {
+        let own = calls.split_off(calls.len().saturating_sub(part));
+        let queue = Arc::new(Mutex::new(own));
+        let model = &processes[worker % processes.len()];
+        for _ in 0..AGENTS {
+            agents.spawn(agent(model.clone(), queue.clone()));
+        }
+    }
+    let mut failed = 0;
+    while let Some(agent) = agents.join_next().await {
+        failed += agent?;
+    }
+    Ok((start.elapsed(), failed))
+}
+
+async fn agent(model: Model, queue: Arc<Mutex<Vec<Call>>>) -> u64 {
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut failed = 0;
+    while let Some(call) = next() {
+        failed += u64::from(ask(model.clone(), call).await.is_err());
+    }
+    failed
+}
+
+async fn ask<S>(model: S, call: Call) -> Result<(), CallError>
+where
+    S: Service<Call, Response = Answer, Error = CallError>,
+{
+    model.oneshot(call).await?.whole().await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: Scenario = Scenario { calls: 60, ..Scenario::ALL[2] };
+
+    #[test]
+    fn everybody_makes_all_of_the_calls_and_twice_the_same() {
+        for role in Role::ALL {
+            let outcome = run(FEW, role, 1).unwrap();
+            assert_eq!(outcome, run(FEW, role, 1).unwrap(), "{}", role.name());
+            assert_eq!(outcome.failed, 0, "{}", role.name());
+            assert!(outcome.sent - outcome.throttled == 60, "{}: {outcome:?}", role.name());
+        }
+    }
+
+    #[test]
+    fn nobody_is_faster_than_the_optimum() {
+        let optimum = FEW.optimum(weigh(FEW, 1).unwrap(), 1);
+        assert!(optimum > 4.0, "sixty calls need six slices: {optimum}");
+        for role in Role::ALL {
+            let outcome = run(FEW, role, 1).unwrap();
+            assert!(outcome.took.as_secs_f64() > optimum, "{}: {outcome:?}", role.name());
+            assert!((0.0..=1.0).contains(&outcome.used), "{}: {outcome:?}", role.name());
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Five hundred prompts through forty tasks, as fast as the provider allows and no faster.
+//!
+//! `cargo run -p tidegate-examples --bin batch`
+#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use tidegate_llm::client::Client;
+use tidegate_llm::models::{Model, Models, Profile};
+use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::telemetry::{Acquired, Observer};
+use tidegate_llm::{Chat, Credential, Provider, Usage};
+use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const PROMPTS: usize = 500;
+const TASKS: usize = 40;
+/// What the provider allows in a second, and what is used of it. Clocks differ and networks take
+/// their time, so at exactly the limit a call is refused now and then.
+const ALLOWED: u64 = 40;
+const USED: i64 = 35;
+
+/// What happens on the way, counted.
+#[derive(Debug, Default)]
+struct Counts {
+    waited_ms: AtomicU64,
+    throttled: AtomicU64,
+}
+
+impl Observer for Counts {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let millis = u64::try_from(acquired.wait.as_millis()).unwrap_or(u64::MAX);
+        self.waited_ms.fetch_add(millis, Ordering::Relaxed);
+    }
+
+    fn throttled(&self, _provider: &Provider, _limiter_key: &str, _pause: Duration) {
+        self.throttled.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What the tasks share.
+struct Batch {
+    model: Model,
+    prompts: Mutex<Vec<String>>,
+    counts: Arc<Counts>,
+    tokens: AtomicU64,
+    bar: ProgressBar,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let simulator = provider()?;
+    let base_url = tidegate_examples::serve(&simulator).await?;
+    let counts = Arc::new(Counts::default());
+    let batch = Arc::new(Batch {
+        model: model(base_url, counts.clone())?,
+        prompts: Mutex::new((1..=PROMPTS).map(|n| format!("Summarise page {n}.")).collect()),
+        counts,
+        tokens: AtomicU64::new(0),
+        bar: bar()?,
+    });
+
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..TASKS {
+        tasks.spawn(batch.clone().work());
+    }
+    let (mut answered, mut failed) = (0, 0);
+    while let Some(done) = tasks.join_next().await {
+        let (well, badly) = done?;
+        (answered, failed) = (answered + well, failed + badly);
+    }
+    batch.bar.finish_and_clear();
+
+    let seconds = start.elapsed().as_secs_f64();
+    let waited = batch.counts.waited_ms.load(Ordering::Relaxed) / PROMPTS as u64;
+    println!("{answered} of {PROMPTS} prompts answered, {failed} failed");
+    println!("{seconds:.1} s in all; a call waited {waited} ms for its turn on average");
+    println!("{} answers were 429", batch.counts.throttled.load(Ordering::Relaxed));
+    println!("{} tokens", batch.tokens.load(Ordering::Relaxed));
+    Ok(())
+}
+
+/// A model with a rate that is ours to choose, and retries for what goes wrong all the same.
+fn model(base_url: String, counts: Arc<Counts>) -> Result<Model> {
+    let profile = Profile::new()
+        .credential(Credential::new("sk-example"))
+        .base_url(base_url)
+        // More than the rate needs: it is the rate that is to bind.
+        .max_concurrent_requests(32);
+    let models =
+        Models::builder().http(Client::new()?).provider("openai", profile).observer(counts).build();
+    let limits = RateLimitOverrides {
+        requests_per_minute: Some(USED * 60),
+        // Without it a minute's worth could leave at once.
+        burst_capacity: Some(2),
+        ..RateLimitOverrides::default()
+    };
+    Ok(models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?)
+}
+
+impl Batch {
+    /// Takes prompts until there are none; answers how many went well, and how many did not.
+    async fn work(self: Arc<Self>) -> (u64, u64) {
+        let (mut answered, mut failed) = (0, 0);
+        while let Some(prompt) = self.next() {
+            match self.model.invoke(Chat::user(prompt).max_tokens(100)).await {
+                Ok(reply) => {
+                    answered += 1;
+                    let tokens = reply.usage.as_ref().map_or(0, Usage::total);
+                    self.tokens.fetch_add(tokens, Ordering::Relaxed);
+                }
+                // A real batch would write it down, to be done again.
+                Err(_) => failed += 1,
+            }
+            self.show();
+        }
+        (answered, failed)
+    }
+
+    fn next(&self) -> Option<String> {
+        self.prompts.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn show(&self) {
+        let gauges = self.model.account().and_then(|account| account.gauges(self.model.name()));
+        let waiting = gauges.map_or(0, |gauges| gauges.waiting);
+        let throttled = self.counts.throttled.load(Ordering::Relaxed);
+        let tokens = self.tokens.load(Ordering::Relaxed);
+        self.bar.set_message(format!("{waiting} waiting, {throttled} 429s, {tokens} tokens"));
+        self.bar.inc(1);
+    }
+}
+
+/// A bar for people; nothing is drawn where standard error is not a terminal.
+fn bar() -> Result<ProgressBar> {
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} done, {elapsed}  {msg}")?;
+    Ok(ProgressBar::new(PROMPTS as u64).with_style(style))
+}
+
+/// A provider that counts every second by itself, as OpenAI and Azure do.
+fn provider() -> Result<Simulator> {
+    let limits = Limits::new().requests_per_minute(ALLOWED * 60).slice(Duration::from_secs(1));
+    let account = Account::new(Dialect::OpenAi, "main", "sk-example")
+        .model("gpt-4o", limits)
+        .output(Output::between(20..=80))
+        .first_token(Delay::between(Duration::from_millis(100)..=Duration::from_millis(400)));
+    Ok(Simulator::builder().account(account).seed(7).build()?)
+}

@@ -1,0 +1,75 @@
+//! Two providers: when the first is overloaded or out of quota, the second one answers.
+//!
+//! `cargo run -p tidegate-examples --bin fallback`
+#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+
+use anyhow::Result;
+use tidegate_llm::client::Client;
+use tidegate_llm::models::{Model, Models, Profile};
+use tidegate_llm::settings::FallbackOverrides;
+use tidegate_llm::{Chat, Credential};
+use tidegate_sim::{Account, Dialect, Fault, Limits, Output, Simulator};
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let simulator = providers()?;
+    let base_url = tidegate_examples::serve(&simulator).await?;
+
+    let profile = |key| Profile::new().credential(Credential::new(key)).base_url(&*base_url);
+    let models = Models::builder()
+        .http(Client::new()?)
+        .provider("openai", profile("sk-first"))
+        .provider("anthropic", profile("sk-second"))
+        .build();
+
+    // Each provider has limits of its own. The second one is asked before anything is retried, and
+    // only as long as no part of an answer has been handed out.
+    let chain = FallbackOverrides {
+        chain: Some(vec!["anthropic/claude-haiku".to_owned()]),
+        ..FallbackOverrides::default()
+    };
+    let model = models
+        .load_model("openai", "gpt-4o")
+        .rate_limit(true)
+        .fallback(chain)
+        .retry(true)
+        .build()?;
+    println!("loaded {model}");
+
+    ask(&model, "all is well").await?;
+
+    simulator.inject("first", Fault::Overloaded, 1)?;
+    ask(&model, "the first is overloaded").await?;
+    ask(&model, "it has recovered").await?;
+
+    simulator.inject("first", Fault::InsufficientQuota, 1)?;
+    ask(&model, "the first has no credit left").await?;
+    // That is remembered: nobody knocks again at a door that stays closed.
+    ask(&model, "it still has none").await?;
+
+    for label in ["first", "second"] {
+        let seen = simulator.ledger().count(|entry| entry.account.as_deref() == Some(label));
+        println!("the {label} was asked {seen} times");
+    }
+    Ok(())
+}
+
+/// Shows who answers.
+async fn ask(model: &Model, what: &str) -> Result<()> {
+    let answer = model.stream(Chat::user("Name a river.").max_tokens(50)).await?;
+    let provider = answer.provider().clone();
+    let reply = answer.whole().await?;
+    println!("{what}: {provider} answers {:?}", reply.text);
+    Ok(())
+}
+
+/// Two providers in one simulator; the key tells whose call it is.
+fn providers() -> Result<Simulator> {
+    let first = Account::new(Dialect::OpenAi, "first", "sk-first")
+        .model("gpt-4o", Limits::new())
+        .output(Output::fixed(3));
+    let second = Account::new(Dialect::Anthropic, "second", "sk-second")
+        .model("claude-haiku", Limits::new())
+        .output(Output::fixed(3));
+    Ok(Simulator::builder().account(first).account(second).build()?)
+}

@@ -1,0 +1,101 @@
+//! One model behind a rate limit and retries: calls whole and streamed, and what they waited for.
+//!
+//! `cargo run -p tidegate-examples --bin one-provider`
+#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate_llm::client::Client;
+use tidegate_llm::models::{Models, Profile};
+use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::telemetry::{Acquired, Observer, Retried};
+use tidegate_llm::{Chat, Credential, Event};
+use tidegate_sim::{Account, Delay, Dialect, Fault, Limits, Output, Simulator};
+
+/// Shows what happens to a call before it is answered. Without an observer of one's own all of
+/// this is told to `tracing`.
+#[derive(Debug)]
+struct Shown;
+
+impl Observer for Shown {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let (wait, why) = (acquired.wait.as_secs_f64(), acquired.limited_by);
+        if let Some(why) = why {
+            println!("   waited {wait:.1} s for its turn ({why})");
+        }
+    }
+
+    fn failed(&self, retried: &Retried<'_>) {
+        let (attempt, class) = (retried.attempt, retried.class.name());
+        match retried.delay {
+            Some(delay) => {
+                let delay = delay.as_secs_f64();
+                println!("   attempt {attempt} failed ({class}), the next one in {delay:.1} s");
+            }
+            None => println!("   attempt {attempt} failed ({class}), there is no other"),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let simulator = provider()?;
+    let base_url = tidegate_examples::serve(&simulator).await?;
+
+    // One registry for the program: models of the same provider and key share their limits.
+    let profile = Profile::new().credential(Credential::new("sk-example")).base_url(base_url);
+    let models = Models::builder()
+        .http(Client::new()?)
+        .provider("openai", profile)
+        .observer(Arc::new(Shown))
+        .build();
+
+    // Two calls may leave at once, and then one every half second.
+    let limits = RateLimitOverrides {
+        requests_per_minute: Some(120),
+        burst_capacity: Some(2),
+        ..RateLimitOverrides::default()
+    };
+    let model = models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?;
+    println!("loaded {model}");
+
+    for number in 1..=4 {
+        println!("call {number}, whole");
+        let reply = model.invoke(Chat::user("Name a river.").max_tokens(50)).await?;
+        let tokens = reply.usage.map_or(0, |usage| usage.total());
+        println!("   {:?}, {tokens} tokens", reply.text);
+    }
+
+    println!("call 5, streamed");
+    let mut answer = model.stream(Chat::user("Name a sea.").max_tokens(50)).await?;
+    let mut pieces = 0;
+    // The permit of the call is held until the end, and settled with what was used.
+    while let Some(event) = answer.next().await {
+        if let Event::Text(_) = event? {
+            pieces += 1;
+        }
+    }
+    println!("   {pieces} pieces");
+
+    // The provider refuses one call, and says for how long.
+    simulator.inject(
+        "main",
+        Fault::RateLimited { retry_after: Some(Duration::from_secs(1)) },
+        1,
+    )?;
+    println!("call 6, refused once");
+    model.invoke(Chat::user("Name a lake.").max_tokens(50)).await?;
+    println!("   answered");
+    Ok(())
+}
+
+/// A provider that answers after a tenth of a second.
+fn provider() -> Result<Simulator> {
+    let account = Account::new(Dialect::OpenAi, "main", "sk-example")
+        .model("gpt-4o", Limits::new().requests_per_minute(500).tokens_per_minute(30_000))
+        .output(Output::fixed(6))
+        .first_token(Delay::fixed(Duration::from_millis(100)));
+    Ok(Simulator::builder().account(account).build()?)
+}
