@@ -2,8 +2,12 @@
 //!
 //! The provider's bucket holds a minute's worth, ours a second's: ours is for spacing, theirs is
 //! the truth. As long as theirs holds more than a call can cost, nothing is refused, so ours is
-//! lowered only where theirs is nearly empty, as when others use the same key. Where theirs stays
-//! more than half full although callers wait, our estimates are too high, and ours is topped up.
+//! lowered only where theirs is nearly empty, as when others use the same key. Where theirs holds
+//! more than an eighth although callers wait, there is something to spare, stored from before or
+//! because our estimates are too high, and ours is topped up.
+
+/// A provider's bucket is drawn on until this part of it is left, or some of the largest calls.
+const SPARE: u64 = 8;
 
 /// How a limit stands, here and there.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +45,8 @@ pub(crate) fn correction(standing: &Standing) -> i64 {
     let left = i128::from(standing.remaining) - i128::from(unseen);
     let reserve = i128::from(standing.largest.min(standing.limit / 2));
     let most = left - reserve;
-    let least = (left - i128::from(standing.limit / 2)).min(i128::from(standing.capacity));
+    let spare = i128::from((standing.limit / SPARE).max(standing.largest.saturating_mul(4)));
+    let least = (left - spare).min(i128::from(standing.capacity));
     let delta = if standing.level > most {
         standing.level - most
     } else if standing.upward == Upward::Yes && standing.level < least {
@@ -73,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_provider_that_has_enough_is_not_argued_with() {
-        for remaining in [2_500, 20_000, 44_000] {
+        for remaining in [2_500, 6_000, 10_000] {
             assert_eq!(correction(&tokens(1_500, remaining)), 0, "{remaining}");
             assert_eq!(correction(&tokens(-500, remaining)), 0, "{remaining}");
         }
@@ -89,7 +94,7 @@ mod tests {
     #[test]
     fn estimates_that_were_too_high_are_given_back() {
         assert_eq!(correction(&tokens(-3_000, 80_000)), -4_500);
-        assert_eq!(correction(&tokens(0, 46_000)), -1_000);
+        assert_eq!(correction(&tokens(0, 12_250)), -1_000);
         let counted = Standing { upward: Upward::No, ..tokens(-3_000, 80_000) };
         assert_eq!(correction(&counted), 0);
     }

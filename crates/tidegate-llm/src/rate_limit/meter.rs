@@ -302,12 +302,14 @@ impl Meter {
         delta
     }
 
+    /// Whether it counts tokens, and not calls.
+    pub(super) const fn is_of_tokens(&self) -> bool {
+        matches!(self.counts, Counts::Dimension(dimension) if dimension.is_of_tokens())
+    }
+
     /// Estimates of tokens can be too high, counts of calls cannot.
-    fn upward(&self) -> Upward {
-        match self.counts {
-            Counts::Dimension(dimension) if dimension.is_of_tokens() => Upward::Yes,
-            _ => Upward::No,
-        }
+    const fn upward(&self) -> Upward {
+        if self.is_of_tokens() { Upward::Yes } else { Upward::No }
     }
 }
 

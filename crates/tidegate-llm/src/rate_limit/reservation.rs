@@ -9,7 +9,7 @@ use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit};
 
 use super::books::detach;
-use super::charging::Amounts;
+use super::charging::{Amounts, Charging};
 use super::lane::Lane;
 use super::meter::{Counts, Mark, Meter};
 use super::quota::{Epoch, Quota};
@@ -27,6 +27,19 @@ pub(super) struct Line {
     pub(super) meter: Arc<Meter>,
     pub(super) cost: u64,
     pub(super) mark: Mark,
+}
+
+impl Line {
+    /// What the charge becomes.
+    fn in_the_end(&self, fate: Fate, charging: Charging) -> u64 {
+        let is_kept = match fate {
+            Fate::Settle(amounts) => return self.meter.cost(charging, amounts),
+            Fate::Keep => true,
+            Fate::CallOnly => !self.meter.is_of_tokens(),
+            Fate::Nothing => false,
+        };
+        if is_kept { self.cost } else { 0 }
+    }
 }
 
 /// What a call was granted: its charges, and a place among the calls under way. It is settled with
@@ -180,11 +193,7 @@ impl Held {
                 }
                 self.lane.throttled(throttled);
             }
-            Class::SlowDown => {
-                if self.quota.slow_down(self.epoch, now) {
-                    self.lane.slowed_down();
-                }
-            }
+            Class::SlowDown if self.quota.slow_down(self.epoch, now) => self.lane.slowed_down(),
             _ => {}
         }
     }
@@ -218,16 +227,8 @@ impl Held {
     fn end(self, fate: Fate, outcome: CallOutcome) {
         let charging = self.lane.settings().charging;
         let Self { mut permit, lines, .. } = self;
-        let actual: SmallVec<[u64; 4]> = lines
-            .iter()
-            .map(|line| match (fate, line.meter.counts()) {
-                (Fate::Keep, _) => line.cost,
-                (Fate::Nothing, _) => 0,
-                (Fate::Settle(amounts), _) => line.meter.cost(charging, amounts),
-                (Fate::CallOnly, Counts::Dimension(dimension)) if dimension.is_of_tokens() => 0,
-                (Fate::CallOnly, _) => line.cost,
-            })
-            .collect();
+        let actual: SmallVec<[u64; 4]> =
+            lines.iter().map(|line| line.in_the_end(fate, charging)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
             line.meter.corrected(line.cost, *actual);
         }

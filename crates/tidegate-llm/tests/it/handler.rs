@@ -18,12 +18,12 @@ use tidegate_llm::{Call, Chat, Class};
 use tokio::time::{Instant, advance};
 use tower::{ServiceExt as _, service_fn};
 
-fn constraint(raw: RawConstraint) -> Constraint {
-    Constraint::try_new(&raw).unwrap()
+fn constraint(raw: &RawConstraint) -> Constraint {
+    Constraint::try_new(raw).unwrap()
 }
 
 fn per_minute(requests: i64) -> Constraint {
-    constraint(RawConstraint { requests_per_minute: Some(requests), ..RawConstraint::default() })
+    constraint(&RawConstraint { requests_per_minute: Some(requests), ..RawConstraint::default() })
 }
 
 fn plan(constraint: Constraint) -> Plan {
@@ -71,7 +71,7 @@ async fn a_command_comes_out_as_it_went_in() {
         tokens_per_minute: Some(1_000),
         ..RawConstraint::default()
     };
-    let plan = plan(constraint(with_tokens)).with_estimate(tokens(100));
+    let plan = plan(constraint(&with_tokens)).with_estimate(tokens(100));
     let planned = handler.handle(Planned::new(command.clone(), plan.clone())).await;
     assert!(Arc::ptr_eq(&planned.command, &command));
     assert_eq!(planned.plan, plan);
@@ -104,7 +104,7 @@ async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
         tokens_per_minute: Some(120),
         ..RawConstraint::default()
     };
-    let plan = plan(constraint(raw)).with_estimate(tokens(60));
+    let plan = plan(constraint(&raw)).with_estimate(tokens(60));
     handler.handle(Planned::new((), plan.clone())).await;
     let planned = handler.handle(Planned::new((), plan)).await;
     let waits = planned.permits.unwrap().waits();
@@ -121,9 +121,9 @@ async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
         tokens_per_minute: Some(600),
         ..RawConstraint::default()
     };
-    let twice = plan(constraint(raw.clone())).with_estimate(tokens(1_200));
+    let twice = plan(constraint(&raw)).with_estimate(tokens(1_200));
     assert_eq!(waits(&handler, &twice).await, Duration::ZERO);
-    let one = plan(constraint(raw)).with_estimate(tokens(10));
+    let one = plan(constraint(&raw)).with_estimate(tokens(10));
     assert_eq!(
         waits(&handler, &one).await,
         Duration::from_secs(120),
@@ -139,7 +139,7 @@ async fn what_was_not_used_is_given_back() {
         tokens_per_minute: Some(600),
         ..RawConstraint::default()
     };
-    let plan = plan(constraint(raw)).with_estimate(tokens(100));
+    let plan = plan(constraint(&raw)).with_estimate(tokens(100));
     let first = handler.handle(Planned::new((), plan.clone())).await;
     first.permits.unwrap().settle(10).await;
     assert_eq!(waits(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
@@ -154,7 +154,7 @@ async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
         burst_capacity: Some(100),
         ..RawConstraint::default()
     };
-    let plan = plan(constraint(raw));
+    let plan = plan(constraint(&raw));
     assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
     advance(Duration::from_millis(30)).await;
     assert_eq!(waits(&handler, &plan).await, Duration::from_millis(70));
@@ -170,7 +170,7 @@ async fn a_burst_never_raises_the_rate() {
         burst_factor: Some(5.0),
         ..RawConstraint::default()
     };
-    let plan = plan(constraint(raw));
+    let plan = plan(constraint(&raw));
     let start = Instant::now();
     let mut at_once = 0;
     for _ in 0..605 {
@@ -211,8 +211,11 @@ async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
     assert!(stats.keys < 200_000, "{stats:?}");
 }
 
+/// Keys, tokens, waits and limits of permits.
+type Permit = (String, u64, Duration, Option<u64>);
+
 #[derive(Debug, Default)]
-struct Seen(Mutex<Vec<(String, u64, Duration, Option<u64>)>>);
+struct Seen(Mutex<Vec<Permit>>);
 
 impl Observer for Seen {
     fn acquired(&self, acquired: &Acquired<'_>) {
