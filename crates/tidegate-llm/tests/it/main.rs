@@ -4,6 +4,7 @@
 mod adapter;
 mod failures;
 mod handler;
+mod log;
 mod planning;
 mod quota_use;
 #[cfg(feature = "client")]

@@ -1,14 +1,14 @@
 //! Numbers that people write become constraints, or a list of what is wrong with them.
 
-use std::io;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{Policy, Rate, WallTime};
 use tidegate_llm::Dimension;
 use tidegate_llm::plan::{Constraint, RawConstraint, Rule};
+
+use crate::log::Log;
 
 fn raw() -> RawConstraint {
     RawConstraint::default()
@@ -115,35 +115,11 @@ fn what_is_no_number_is_refused_even_where_numbers_are_replaced() {
     }
 }
 
-/// What is logged while this runs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The constraint that is made of what is too small, and the lines that are logged about it.
 fn clamped(raw: &RawConstraint) -> (Constraint, Vec<String>) {
     let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .without_time()
-        .with_target(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let made = || Constraint::clamped(raw).unwrap();
-    let constraint = tracing::subscriber::with_default(subscriber, made);
-    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    (constraint, text.lines().map(|line| line.trim().to_owned()).collect())
+    let _listening = log.listen();
+    (Constraint::clamped(raw).unwrap(), log.lines())
 }
 
 #[test]

@@ -1,59 +1,15 @@
 //! What the log is told, word for word.
 
-use std::io;
-use std::sync::{Arc, LazyLock, Mutex};
-
 use tidegate_llm::breaker::{BreakerLayer, Circuit, Trip};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
 use tidegate_llm::{Broken, Call, CallError, Chat, Class};
 use tokio::time::advance;
 use tower::Layer as _;
-use tracing::{Dispatch, Level};
+
+use crate::log::Log;
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
-
-/// Hears everything and says nothing. While there is only one listener, a place that logs for the
-/// first time asks just the thread that it is on whether anybody listens, and remembers the answer;
-/// so tests on other threads could silence it.
-static SECOND_LISTENER: LazyLock<Dispatch> = LazyLock::new(|| {
-    tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::sink).finish().into()
-});
-
-/// The lines that are logged on this thread.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn listen(&self) -> tracing::subscriber::DefaultGuard {
-        LazyLock::force(&SECOND_LISTENER);
-        let log = self.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .without_time()
-            .with_target(false)
-            .with_ansi(false)
-            .with_writer(move || log.clone())
-            .finish();
-        tracing::subscriber::set_default(subscriber)
-    }
-
-    /// The lines since the last time.
-    fn lines(&self) -> Vec<String> {
-        let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
-        text.lines().map(|line| line.trim().to_owned()).collect()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
 
 fn exact(retries: u32) -> Policy {
     let schedule = Schedule::default().jitter_percent(0).max_retries(retries);
