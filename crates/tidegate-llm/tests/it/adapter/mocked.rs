@@ -52,7 +52,7 @@ async fn a_stream_comes_word_by_word_at_its_pace() {
     reply.calls = vec![ToolCall { name: "length".into(), ..ToolCall::default() }];
     let mock = Mock::new("mock").then(Step::whole(reply).after(second * 5).pause(second));
     let began = Instant::now();
-    let mut answer = mock.oneshot(call("12345678").streamed()).await.unwrap();
+    let mut answer = mock.oneshot(call("hi there").streamed()).await.unwrap();
     assert_eq!(began.elapsed(), second * 5);
     let mut events = Vec::new();
     while let Some(event) = answer.next().await {
