@@ -103,9 +103,8 @@ impl ModelBuilder {
             backend = self.falling_back(backend, &overrides)?;
             modules.insert(0, ModuleName::Fallback);
         }
-        if let Some(overrides) = retry {
-            let settings = self.registry_retry()?.merged(&overrides).map_err(setting("retry"))?;
-            backend = self.retrying(backend, &settings);
+        if retry.is_some() {
+            backend = self.retrying(backend, &self.own_retry()?);
             modules.insert(0, ModuleName::Retry);
         }
         let about = About { provider: self.provider, model, modules, account };
@@ -148,13 +147,22 @@ impl ModelBuilder {
         let target =
             target.map_err(|source| LoadError::Target { provider: provider.clone(), source })?;
         let mut profile = self.profile.clone();
-        profile.timeout.get_or_insert(self.registry_retry()?.attempt_timeout);
+        profile.timeout.get_or_insert(self.own_retry()?.attempt_timeout);
         self.models.connect(provider, target, &profile)
     }
 
     fn registry_retry(&self) -> Result<RetrySettings, LoadError> {
         let settings = RetrySettings::of(&self.provider);
         settings.merged(&self.models.inner.retry).map_err(setting("retry"))
+    }
+
+    /// What the registry says, with what is overridden for this model.
+    fn own_retry(&self) -> Result<RetrySettings, LoadError> {
+        let settings = self.registry_retry()?;
+        match &self.retry {
+            Module::With(overrides) => settings.merged(overrides).map_err(setting("retry")),
+            Module::Inherit | Module::Off | Module::On => Ok(settings),
+        }
     }
 
     fn guarded(&self, backend: Backend, model: &str) -> Backend {
@@ -178,13 +186,19 @@ impl ModelBuilder {
 
     /// A target has its own limits, and neither retries nor fallbacks of its own.
     fn target(&self, target: &FallbackTarget) -> Result<Backend, LoadError> {
-        let loader = self.models.load_model(target.provider.clone(), target.model.as_deref());
-        // What was overridden is meant for this provider; its numbers say nothing about others.
-        let loader = match self.rate_limit {
-            Module::Off => loader.rate_limit(false),
-            Module::On | Module::With(_) => loader.rate_limit(true),
-            Module::Inherit => loader,
-        };
+        let mut loader = self.models.load_model(target.provider.clone(), target.model.as_deref());
+        if target.provider == self.provider {
+            // Another model of the same provider: the same key, and so the same limits.
+            loader.profile = self.profile.clone();
+            loader.rate_limit = self.rate_limit.clone();
+        } else {
+            // What was overridden is meant for this provider; it says nothing about others.
+            loader.rate_limit = match self.rate_limit {
+                Module::Off => Module::Off,
+                Module::On | Module::With(_) => Module::On,
+                Module::Inherit => Module::Inherit,
+            };
+        }
         let Limited { backend, model, .. } = loader.limited()?;
         Ok(loader.guarded(backend, &model))
     }

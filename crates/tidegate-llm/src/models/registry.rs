@@ -89,8 +89,8 @@ struct Entry {
 }
 
 impl Models {
-    /// A registry in the making. Without [`http`](ModelsBuilder::http) or
-    /// [`client`](ModelsBuilder::client) it has only the providers that are given a backend.
+    /// A registry in the making. Without [`http`](ModelsBuilder::http) it has only the providers
+    /// that are given a backend.
     pub fn builder() -> ModelsBuilder {
         ModelsBuilder::new()
     }

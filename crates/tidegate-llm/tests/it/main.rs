@@ -5,6 +5,7 @@ mod adapter;
 mod failures;
 mod handler;
 mod log;
+mod models;
 mod planning;
 mod quota_use;
 #[cfg(feature = "client")]

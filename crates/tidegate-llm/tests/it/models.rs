@@ -1,0 +1,56 @@
+//! Models as a program loads them: which modules are around them, and what they share.
+
+mod loading;
+mod sharing;
+mod stack;
+mod waiting;
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate_llm::mock::Mock;
+use tidegate_llm::models::{Model, Models, ModelsBuilder};
+use tidegate_llm::settings::{RateLimitOverrides, RateLimitSettings};
+use tidegate_llm::{Call, Chat};
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A registry of providers that answer at once.
+fn registry(providers: &[&str]) -> ModelsBuilder {
+    let add = |builder: ModelsBuilder, name: &&str| builder.backend(*name, Mock::new(*name));
+    providers.iter().fold(Models::builder(), add)
+}
+
+/// So many requests a minute, and so many at once, for models that ask for limits.
+fn limits(requests_per_minute: u32, burst: u32) -> RateLimitSettings {
+    let mut settings = RateLimitSettings::default();
+    settings.requests_per_minute = NonZeroU32::new(requests_per_minute).unwrap();
+    settings.burst_capacity = NonZeroU32::new(burst);
+    settings
+}
+
+fn per_minute(requests: i64) -> RateLimitOverrides {
+    RateLimitOverrides { requests_per_minute: Some(requests), ..RateLimitOverrides::default() }
+}
+
+fn hello() -> Call {
+    Call::new(Chat::user("hello"))
+}
+
+/// How long a call takes, with a model that answers at once: its wait.
+async fn wait(model: &Model) -> Duration {
+    let began = Instant::now();
+    model.invoke(hello()).await.unwrap();
+    began.elapsed()
+}
+
+/// How many calls leave at once.
+async fn at_once(model: &Model) -> usize {
+    let mut count = 0;
+    while wait(model).await.is_zero() {
+        count += 1;
+        assert!(count < 1_000, "there is no limit");
+    }
+    count
+}

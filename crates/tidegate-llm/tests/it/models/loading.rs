@@ -1,0 +1,216 @@
+//! Each module is off, on, overridden or inherited.
+
+use std::convert::Infallible;
+use std::error::Error as _;
+use std::future::pending;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use tidegate_llm::mock::{Mock, Step};
+use tidegate_llm::models::{LoadError, Models, Module, ModuleName, Profile};
+use tidegate_llm::settings::{
+    FallbackOverrides, FallbackSettings, RateLimitOverrides, RetryOverrides,
+};
+use tidegate_llm::{Broken, CallError, Chat, Credential, Message, Tool};
+use tokio::time::Instant;
+use tower::service_fn;
+use tracing::Level;
+
+use crate::log::Log;
+
+use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
+
+fn chain(targets: &[&str]) -> FallbackOverrides {
+    let chain = targets.iter().map(|target| (*target).to_owned()).collect();
+    FallbackOverrides { chain: Some(chain), ..FallbackOverrides::default() }
+}
+
+/// Settings in which everything is on, or nothing.
+fn settled(enabled: bool) -> Models {
+    let mut rate_limit = limits(60, 60);
+    rate_limit.enabled = enabled;
+    let retry = RetryOverrides { enabled: Some(enabled), ..RetryOverrides::default() };
+    let fallback = FallbackSettings::default().merged(&chain(&["groq/llama"])).unwrap();
+    let mut on = fallback;
+    on.enabled = enabled;
+    registry(&["openai", "groq"]).rate_limit(rate_limit).retry(retry).fallback(on).build()
+}
+
+#[test]
+fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
+    for enabled in [false, true] {
+        let models = settled(enabled);
+        let cases = [(None, enabled), (Some(false), false), (Some(true), true)];
+        for (asked, there) in cases {
+            let load = || models.load_model("openai", "gpt-4o").retry(false).fallback(false);
+            let modules = |module| if there { vec![module] } else { Vec::new() };
+            let model = load().rate_limit(asked).build().unwrap();
+            assert_eq!(model.modules(), modules(ModuleName::RateLimit), "{enabled} {asked:?}");
+            let model = load().rate_limit(false).fallback(asked).build().unwrap();
+            assert_eq!(model.modules(), modules(ModuleName::Fallback), "{enabled} {asked:?}");
+            let model = load().rate_limit(false).retry(asked).build().unwrap();
+            assert_eq!(model.modules(), modules(ModuleName::Retry), "{enabled} {asked:?}");
+        }
+        let overridden = models
+            .load_model("openai", "gpt-4o")
+            .retry(RetryOverrides::default())
+            .fallback(chain(&["groq/llama"]))
+            .rate_limit(RateLimitOverrides::default())
+            .build()
+            .unwrap();
+        assert_eq!(overridden.modules().len(), 3, "overrides turn a module on");
+    }
+}
+
+#[test]
+fn the_order_of_modules_is_always_the_same() {
+    let model = settled(false)
+        .load_model("OpenAI", "gpt-4o")
+        .rate_limit(true)
+        .fallback(true)
+        .retry(true)
+        .build()
+        .unwrap();
+    let order = [ModuleName::Retry, ModuleName::Fallback, ModuleName::RateLimit];
+    assert_eq!(model.modules(), order);
+    assert_eq!(model.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
+    let inherited = settled(true).load_model("openai", "gpt-4o").build().unwrap();
+    assert_eq!(inherited.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
+}
+
+/// The plain adapter: nothing is counted, kept, logged or told.
+#[tokio::test(start_paused = true)]
+async fn a_model_without_modules_is_the_adapter_alone() {
+    let mut on = limits(1, 1);
+    on.enabled = true;
+    let models = registry(&["openai"]).rate_limit(on).build();
+    let log = Log::default();
+    let _listening = log.listen_from(Level::TRACE);
+    let model = models.load_model("openai", "gpt-4o").rate_limit(Module::Off).build().unwrap();
+    assert_eq!(model.to_string(), "openai/gpt-4o");
+    assert!(model.account().is_none());
+    for _ in 0..100 {
+        assert!(wait(&model).await.is_zero());
+    }
+    assert_eq!(models.accounts(), 0);
+    assert_eq!(log.lines(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
+    let models = registry(&["openai"]).rate_limit(limits(60, 60)).build();
+    let model = models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
+    assert_eq!(at_once(&model).await, 60, "the burst of the settings");
+    for _ in 0..4 {
+        assert_eq!(wait(&model).await, SECOND / 2, "two a second");
+    }
+    models.clear_buckets();
+    let mut settings = limits(60, 60);
+    settings.burst_capacity = None;
+    let models = registry(&["openai"]).rate_limit(settings).build();
+    let model = models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
+    assert_eq!(at_once(&model).await, 120, "without a burst it is that of a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
+    let parameters = serde_json::json!({ "type": "object", "properties": { "city": {} } });
+    let tool = Tool { name: "weather".into(), description: Some("of a city".into()), parameters };
+    let chat = Chat::user("How is the weather?")
+        .system("Be brief.")
+        .message(Message::assistant("Where?"))
+        .message(Message::user("In Hamburg."))
+        .tool(tool)
+        .max_tokens(7)
+        .temperature(0.5)
+        .stop("end")
+        .with("seed", 7);
+    let mock = Mock::new("openai").always(Step::reply("Rain."));
+    let models = Models::builder().backend("openai", mock.clone()).build();
+    let load = || models.load_model("openai", "gpt-4o");
+    let plain = load().build().unwrap().invoke(chat.clone()).await.unwrap();
+    let limited = load().rate_limit(true).retry(true).build().unwrap();
+    assert_eq!(limited.invoke(chat.clone()).await.unwrap(), plain);
+    assert!(mock.calls().iter().all(|call| call.chat() == &chat));
+    assert_eq!(mock.seen(), 2);
+}
+
+#[test]
+fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
+    let models = registry(&["openai"]).build();
+    for (overrides, said) in [
+        (per_minute(0), "requests_per_minute"),
+        (per_minute(-10), "requests_per_minute"),
+        (RateLimitOverrides { burst_capacity: Some(0), ..per_minute(60) }, "burst_capacity"),
+    ] {
+        let error = models.load_model("openai", "a").rate_limit(overrides).build().unwrap_err();
+        assert!(matches!(error, LoadError::Setting { module: "rate_limit", .. }), "{error:?}");
+        assert!(error.source().unwrap().to_string().contains(said), "{said}");
+    }
+    assert_eq!(models.accounts(), 0);
+}
+
+#[test]
+fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
+    let http = service_fn(|_: http::Request<Full<Bytes>>| {
+        pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
+    });
+    let models = Models::builder().http(http).build();
+    let error = models.load_model("openai", None).build().unwrap_err();
+    assert!(matches!(error, LoadError::NoModel(_)), "{error:?}");
+    let error = models.load_model("my-vllm", "a").build().unwrap_err();
+    assert!(matches!(error, LoadError::NoAddress(_)), "{error:?}");
+    let error = models.load_model("openai", "a").fallback(true).build().unwrap_err();
+    assert!(matches!(error, LoadError::Chain(_)), "{error:?}");
+    assert_eq!(models.load_model("gemini", None).build().unwrap().name(), "gemini-2.0-flash");
+}
+
+/// A model may be slower than others, and knows it best itself.
+#[tokio::test(start_paused = true)]
+async fn the_time_of_an_attempt_is_the_models_own() {
+    let http = service_fn(|_: http::Request<Full<Bytes>>| {
+        pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
+    });
+    let settings = RetryOverrides { attempt_timeout_ms: Some(9_000), ..RetryOverrides::default() };
+    let own = RetryOverrides {
+        attempt_timeout_ms: Some(3_000),
+        max_retries: Some(0),
+        ..RetryOverrides::default()
+    };
+    let profile = Profile::new().credential(Credential::new("sk-1"));
+    let models = Models::builder().http(http).provider("openai", profile).retry(settings).build();
+    for (retry, seconds) in [(Module::Off, 9), (Module::With(own), 3)] {
+        let model = models.load_model("openai", "a").retry(retry).build().unwrap();
+        let began = Instant::now();
+        let error = model.invoke(hello()).await.unwrap_err();
+        assert!(
+            matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }),
+            "{error:?}"
+        );
+        assert_eq!(began.elapsed(), SECOND * seconds);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_and_semaphores_are_told_of_once() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let models = registry(&["openai", "anthropic"]).build();
+    let model = models.load_model("openai", "a").rate_limit(true).retry(true).build().unwrap();
+    for _ in 0..3 {
+        model.invoke(hello()).await.unwrap();
+    }
+    assert_eq!(
+        log.lines(),
+        [
+            "INFO Created concurrency semaphore for provider 'openai' with limit=8",
+            "INFO openai client configured with max_retries=8",
+        ]
+    );
+    for name in ["a", "b", "c"] {
+        models.load_model("openai", name).rate_limit(true).build().unwrap();
+        models.load_model("anthropic", name).rate_limit(true).build().unwrap();
+    }
+    let told = "INFO Created concurrency semaphore for provider 'anthropic' with limit=4";
+    assert_eq!(log.lines(), [told]);
+}

@@ -1,0 +1,163 @@
+//! What models of one provider share: one account for each credential.
+
+use std::sync::Barrier;
+use std::thread;
+
+use futures_util::future::join_all;
+use tidegate_llm::Credential;
+use tidegate_llm::models::{LoadError, Models};
+use tokio::time::{Instant, advance};
+
+use crate::log::Log;
+
+use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
+
+#[test]
+fn a_thousand_threads_that_load_a_provider_share_one_account() {
+    let models = registry(&["openai"]).build();
+    let start = Barrier::new(1_000);
+    let accounts: Vec<_> = thread::scope(|scope| {
+        let load = || {
+            start.wait();
+            let model = models.load_model("openai", "gpt-4o").rate_limit(true).build().unwrap();
+            model.account().unwrap().clone()
+        };
+        let threads: Vec<_> = (0..1_000).map(|_| scope.spawn(load)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(accounts.iter().all(|account| account.is_same(&accounts[0])));
+    assert_eq!(models.accounts(), 1);
+}
+
+/// Whatever the names and the models, it is the provider and the key that count.
+#[test]
+fn the_same_name_is_the_same_account_and_another_one_is_not() {
+    let models = registry(&["openai", "anthropic"]).build();
+    let account = |provider: &str, model: &str| {
+        let model = models.load_model(provider, model).rate_limit(true).build().unwrap();
+        model.account().unwrap().clone()
+    };
+    assert!(account("openai", "a").is_same(&account(" OpenAI ", "b")));
+    assert!(!account("openai", "a").is_same(&account("anthropic", "a")));
+    assert_eq!(models.accounts(), 2);
+    let known = models.account("openai", &Credential::none()).unwrap();
+    assert!(known.is_same(&account("openai", "c")));
+    assert!(models.account("groq", &Credential::none()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_is_used_up_says_nothing_about_others() {
+    let models = registry(&["openai", "anthropic"]).rate_limit(limits(60, 3)).build();
+    let load = |name: &str| models.load_model(name, "a").rate_limit(true).build().unwrap();
+    let (anthropic, openai) = (load("anthropic"), load("openai"));
+    assert_eq!(at_once(&anthropic).await, 3);
+    assert_eq!(at_once(&openai).await, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_keys_of_a_provider_have_a_bucket_each() {
+    let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();
+    let load = |key: &str| {
+        let loader = models.load_model("openai", "a").credential(Credential::new(key));
+        loader.rate_limit(true).build().unwrap()
+    };
+    let (one, other, same) = (load("sk-1"), load("sk-2"), load("sk-1"));
+    assert_eq!(at_once(&one).await, 3);
+    assert!(!wait(&same).await.is_zero(), "the same key has the same bucket");
+    assert_eq!(at_once(&other).await, 3);
+    assert_eq!(models.accounts(), 2);
+}
+
+/// A hundred models at sixty a minute are sixty a minute, not six thousand.
+#[tokio::test(start_paused = true)]
+async fn all_models_of_a_provider_keep_to_its_limit_together() {
+    for burst in [1, 60] {
+        let models = registry(&["mock"]).rate_limit(limits(60, burst)).build();
+        let load = |_| models.load_model("mock", "a").rate_limit(true).build().unwrap();
+        let loaded: Vec<_> = (0..100).map(load).collect();
+        let start = Instant::now();
+        let times = join_all(loaded.iter().map(|model| async move {
+            let mut times = Vec::new();
+            for _ in 0..3 {
+                model.invoke(hello()).await.unwrap();
+                times.push(start.elapsed());
+            }
+            times
+        }));
+        let mut times = times.await.concat();
+        times.sort_unstable();
+        assert_eq!(times.len(), 300);
+        let most = usize::try_from(if burst == 1 { 60 } else { 60 + burst }).unwrap();
+        for window in times.windows(most + 1) {
+            let span = *window.last().unwrap() - window[0];
+            assert!(span >= SECOND * 60, "{span:?} for {} calls", most + 1);
+        }
+        assert_eq!(*times.last().unwrap(), SECOND * (300 - burst), "and nothing is wasted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let models = registry(&["openai"]).rate_limit(limits(60, 5)).build();
+    models.load_model("openai", "a").rate_limit(true).build().unwrap();
+    log.lines();
+    let other = || models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
+    let later = [other(), other(), other()];
+    assert_eq!(
+        log.lines(),
+        ["WARN Rate limits of provider 'openai' are requests_per_minute=60 burst=5 already; \
+          requests_per_minute=120 burst=5 is ignored. Use reconfigure to change them."]
+    );
+    assert_eq!(at_once(&later[0]).await, 5);
+    assert_eq!(wait(&later[1]).await, SECOND, "sixty a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_strict_registry_refuses_other_limits_with_both_values() {
+    let models = registry(&["openai"]).rate_limit(limits(60, 5)).strict().build();
+    let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
+    let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
+    assert!(matches!(error, LoadError::Conflict { .. }), "{error:?}");
+    let said = "limits of openai are requests_per_minute=60 burst=5 already, \
+                not requests_per_minute=120 burst=5";
+    assert_eq!(error.to_string(), said);
+    models.load_model("openai", "b").rate_limit(per_minute(60)).build().unwrap();
+    assert_eq!(at_once(&model).await, 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_are_changed_for_models_that_are_loaded() {
+    let models = registry(&["openai"]).rate_limit(limits(1, 1)).strict().build();
+    let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
+    assert!(wait(&model).await.is_zero());
+    let waiting = tokio::spawn({
+        let model = model.clone();
+        async move { wait(&model).await }
+    });
+    advance(SECOND * 2).await;
+    assert!(!waiting.is_finished(), "one a minute");
+    models.reconfigure("openai", &Credential::none(), limits(600, 1)).unwrap();
+    let waited = waiting.await.unwrap();
+    assert!(waited < SECOND * 3, "{waited:?}");
+    assert_eq!(wait(&model).await, SECOND / 10);
+    // A loader that asks for what holds now agrees with it.
+    models.load_model("openai", "b").rate_limit(per_minute(600)).build().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cleared_starts_full_again() {
+    let clear: [fn(&Models); 2] = [Models::clear_buckets, Models::clear_cache];
+    for clear in clear {
+        let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();
+        let load = || models.load_model("openai", "a").rate_limit(true).build().unwrap();
+        let before = load();
+        assert_eq!(at_once(&before).await, 3);
+        clear(&models);
+        assert_eq!(models.accounts(), 0);
+        let after = load();
+        assert!(!after.account().unwrap().is_same(before.account().unwrap()));
+        assert_eq!(at_once(&after).await, 3);
+    }
+}

@@ -1,0 +1,102 @@
+//! The modules together: who takes a token when, and who is asked.
+
+use tidegate_llm::mock::{Mock, Step};
+use tidegate_llm::models::{Model, Models, Profile};
+use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
+use tidegate_llm::{Class, Credential};
+
+use super::{SECOND, at_once, hello, limits, per_minute, wait};
+
+fn chain(target: &str) -> FallbackOverrides {
+    FallbackOverrides { chain: Some(vec![target.to_owned()]), ..FallbackOverrides::default() }
+}
+
+/// Two providers, the second for when the first fails, at one a minute each.
+fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
+    let models = Models::builder()
+        .backend("openai", first.clone())
+        .backend("groq", second.clone())
+        .rate_limit(limits(1, burst))
+        .build();
+    let model = models.load_model("openai", "a").rate_limit(true).fallback(chain("groq/b"));
+    let model = model.build().unwrap();
+    (models, model)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_attempt_takes_a_token_of_its_own() {
+    let failed = || Step::fail(Class::Transient);
+    let mock = Mock::new("openai").then(failed()).then(failed());
+    let models = Models::builder().backend("openai", mock.clone()).rate_limit(limits(1, 10));
+    let models = models.build();
+    let model = models.load_model("openai", "a").rate_limit(true).retry(true).build().unwrap();
+    model.invoke(hello()).await.unwrap();
+    assert_eq!(mock.seen(), 3);
+    assert_eq!(at_once(&model).await, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_no_reason_to_fall_back() {
+    let (first, second) = (Mock::new("openai"), Mock::new("groq"));
+    let (_models, model) = pair(&first, &second, 1);
+    assert!(wait(&model).await.is_zero());
+    assert_eq!(wait(&model).await, SECOND * 60);
+    assert_eq!((first.seen(), second.seen()), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_falls_back_takes_a_token_there() {
+    let first = Mock::new("openai").then(Step::fail(Class::Overloaded));
+    let second = Mock::new("groq");
+    let (models, model) = pair(&first, &second, 3);
+    model.invoke(hello()).await.unwrap();
+    assert_eq!((first.seen(), second.seen()), (1, 1));
+    let there = models.load_model("groq", "b").rate_limit(true).build().unwrap();
+    assert_eq!(at_once(&there).await, 2, "one of three is gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_too_long_for_a_call_makes_it_fall_back() {
+    let (first, second) = (Mock::new("openai"), Mock::new("groq"));
+    let (_models, model) = pair(&first, &second, 1);
+    assert!(wait(&model).await.is_zero());
+    model.invoke(hello().max_wait(SECOND)).await.unwrap();
+    assert_eq!((first.seen(), second.seen()), (1, 1));
+}
+
+/// Another model of the same provider has the same key and the same limits.
+#[tokio::test(start_paused = true)]
+async fn a_model_falls_back_to_another_one_of_its_provider() {
+    let mock = Mock::new("openai").then(Step::fail(Class::Overloaded));
+    let registered = Profile::new().credential(Credential::new("sk-registered"));
+    let models = Models::builder().backend("openai", mock.clone()).provider("openai", registered);
+    let models = models.rate_limit(limits(60, 5)).strict().build();
+    let load = models.load_model("openai", "large").credential(Credential::new("sk-own"));
+    let model = load.rate_limit(per_minute(1)).fallback(chain("openai/small")).build().unwrap();
+    assert_eq!(models.accounts(), 1);
+    model.invoke(hello()).await.unwrap();
+    assert_eq!(mock.seen(), 2);
+    assert_eq!(at_once(&model).await, 3, "two of five are gone");
+}
+
+/// While it sleeps, a call that is retried holds nothing.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_back_for_the_time_of_a_retry() {
+    let mock = Mock::new("ollama")
+        .then(Step::fail(Class::Transient))
+        .always(Step::reply("yes").after(SECOND / 100));
+    let models = Models::builder().backend("ollama", mock.clone()).build();
+    let retry = RetryOverrides { base_ms: Some(60_000), ..RetryOverrides::default() };
+    let load = || models.load_model("ollama", "a").rate_limit(true);
+    let (retried, other) = (load().retry(retry).build().unwrap(), load().build().unwrap());
+    let account = other.account().unwrap().clone();
+    assert_eq!(account.gauges("a").unwrap().concurrency, Some(1));
+    let sleeping = tokio::spawn(async move { retried.invoke(hello()).await });
+    tokio::time::sleep(SECOND / 10).await;
+    assert_eq!((mock.seen(), account.gauges("a").unwrap().in_flight), (1, 0));
+    assert_eq!(wait(&other).await, SECOND / 100, "as long as the answer takes");
+    assert!(!sleeping.is_finished());
+    sleeping.await.unwrap().unwrap();
+    assert_eq!(mock.seen(), 3);
+    assert_eq!(account.gauges("a").unwrap().in_flight, 0);
+}
