@@ -218,13 +218,8 @@ impl Answer {
         if let Event::Usage(usage) = event {
             self.usage = Some(*usage);
         }
-        let text = match event {
-            Event::Text(text) | Event::Reasoning(text) => text,
-            Event::ToolCall { part, .. } => &part.arguments,
-            Event::Usage(_) | Event::Stop(_) => return,
-        };
         if let Some(reservation) = &mut self.reservation {
-            reservation.saw(text);
+            charge(reservation, event);
         }
     }
 
@@ -232,6 +227,16 @@ impl Answer {
         if let Some(reservation) = self.reservation.take() {
             reservation.complete(self.usage);
         }
+    }
+}
+
+/// Tells a reservation of a piece that has come.
+fn charge(reservation: &mut Reservation, event: &Event) {
+    match event {
+        Event::Text(text) | Event::Reasoning(text) => reservation.saw(text),
+        Event::ToolCall { part, .. } => reservation.saw(&part.arguments),
+        Event::Usage(usage) => reservation.uses(*usage),
+        Event::Stop(_) => {}
     }
 }
 
@@ -249,7 +254,9 @@ impl Answered for Answer {
         &self.told
     }
 
-    fn keep(&mut self, reservation: Reservation) {
+    fn keep(&mut self, mut reservation: Reservation) {
+        // What is here already was made, whether anybody reads it or not.
+        self.ready.iter().for_each(|event| charge(&mut reservation, event));
         self.reservation = Some(reservation);
         if self.events.is_none() {
             self.settle();

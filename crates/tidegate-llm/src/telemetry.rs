@@ -1,6 +1,6 @@
 //! What happens, told to whoever watches: never a prompt, never a key.
 //!
-//! An [`Observer`] is told of each permit, throttle, settlement and retry. [`Traced`] writes them as
+//! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`Traced`] writes them as
 //! events of `tracing` under the names that dashboards know; [`Measured`] (feature `metrics`) counts
 //! them. Labels are providers, which a program names itself, so there are few of them.
 
@@ -12,8 +12,12 @@ use crate::provider::Provider;
 
 #[cfg(feature = "metrics")]
 mod measured;
+mod stay;
+
 #[cfg(feature = "metrics")]
 pub use measured::Measured;
+pub use stay::Stage;
+pub(crate) use stay::Stay;
 
 /// A permit that was given.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +96,16 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// A permit was given.
     fn acquired(&self, acquired: &Acquired<'_>) {
         let _ = acquired;
+    }
+
+    /// A call is in a stage from now on.
+    fn entered(&self, provider: &Provider, stage: Stage) {
+        let _ = (provider, stage);
+    }
+
+    /// A call is no longer in a stage, whatever became of it.
+    fn left(&self, provider: &Provider, stage: Stage) {
+        let _ = (provider, stage);
     }
 
     /// A provider throttled a call; what shares the key is closed for so long.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
@@ -147,6 +148,8 @@ struct Inner {
     constraint: ArcSwapOption<(Constraint, Source)>,
     endpoints: HashMap<Endpoint, (Constraint, Source)>,
     concurrency: Concurrency,
+    /// What the concurrency was changed to since; zero if it was not.
+    changed: AtomicU64,
     lanes: Mutex<HashMap<Scope, Arc<Lane>>>,
     clock: TokioClock,
 }
@@ -247,10 +250,13 @@ impl Account {
         quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
     }
 
-    /// Changes how many calls may be under way; those that are under way drain.
+    /// Changes how many calls may be under way; those that are under way drain. Endpoints keep a
+    /// concurrency of their own.
     pub fn set_concurrency(&self, limit: u64) {
         let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.values().for_each(|lane| lane.pacer().set_concurrency(Some(limit)));
+        self.inner.changed.store(limit.max(1), Ordering::Relaxed);
+        let follows = |lane: &&Arc<Lane>| !self.inner.has_own_concurrency(lane.scope());
+        lanes.values().filter(follows).for_each(|lane| lane.pacer().set_concurrency(Some(limit)));
     }
 
     fn lane(&self, model: &str, endpoint: &Endpoint) -> Result<Arc<Lane>, AccountError> {
@@ -289,12 +295,18 @@ impl Inner {
         self.constraint.load().is_some() || matches!(self.concurrency, Concurrency::Fixed(_))
     }
 
+    /// Whether a scope is an endpoint whose limits say how many calls may be under way.
+    fn has_own_concurrency(&self, scope: &Scope) -> bool {
+        let own = scope.endpoint_of().and_then(|endpoint| self.endpoints.get(endpoint));
+        own.is_some_and(|(constraint, _)| constraint.concurrency().is_some())
+    }
+
     fn pacer(&self, constraint: Option<&Constraint>) -> Pacer {
         let builder = Pacer::builder(self.settings.books.bank());
         let set = constraint.and_then(Constraint::concurrency);
         let concurrency =
             set.map_or(self.concurrency, |limit| Concurrency::Fixed(limit.get().into()));
-        match concurrency {
+        let pacer = match concurrency {
             Concurrency::Fixed(limit) => {
                 tracing::info!(
                     "Created concurrency semaphore for provider '{}' with limit={limit}",
@@ -306,7 +318,12 @@ impl Inner {
                 builder.adaptive(AdaptiveBounds { floor: 1, start, cap }).build()
             }
             Concurrency::Unlimited => builder.build(),
+        };
+        let changed = self.changed.load(Ordering::Relaxed);
+        if changed > 0 && set.is_none() {
+            pacer.set_concurrency(Some(changed));
         }
+        pacer
     }
 }
 
@@ -425,6 +442,7 @@ impl AccountBuilder {
             constraint: ArcSwapOption::from(self.constraint.map(Arc::new)),
             endpoints: self.endpoints,
             concurrency: self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect)),
+            changed: AtomicU64::new(0),
             lanes: Mutex::default(),
             clock: TokioClock::new(),
         };

@@ -15,6 +15,7 @@ use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
 
 use super::account::{AccountError, Settings};
+use super::books::detach;
 use super::charging::Amounts;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, Pace};
@@ -25,7 +26,7 @@ use crate::class::Class;
 use crate::error::CallError;
 use crate::plan::{Constraint, Source};
 use crate::scope::Scope;
-use crate::telemetry::Acquired;
+use crate::telemetry::{Acquired, Stage, Stay};
 use crate::told::{Dimension, Told};
 
 /// So many models are told apart in a lane; others share one name.
@@ -118,6 +119,11 @@ impl Lane {
         self.settings.observer.slowed_down(self.scope.provider(), &self.key);
     }
 
+    /// Tells whoever watches that a call is in a stage, until what it returns is dropped.
+    pub(super) fn stay(&self, stage: Stage) -> Stay {
+        Stay::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
+    }
+
     pub(super) const fn pacer(&self) -> &Pacer {
         &self.pacer
     }
@@ -148,6 +154,7 @@ impl Lane {
         let permit = permit.map_err(|source| self.no_permit(source))?;
         // While it waited, a long quota may have been used up.
         if let Some(failure) = self.closed(&quota) {
+            give_back(permit, meters.len());
             return Err(failure);
         }
         let now = self.now();
@@ -284,6 +291,7 @@ impl Lane {
         if let Some(max_wait) = terms.max_wait {
             acquire = acquire.max_wait(max_wait);
         }
+        let _waiting = self.stay(Stage::Waiting);
         acquire.await
     }
 
@@ -302,6 +310,16 @@ impl Lane {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
+}
+
+/// Gives back all that a permit was charged: nothing was sent with it.
+fn give_back(mut permit: Permit, claims: usize) {
+    let nothing: SmallVec<[u64; 4]> = smallvec::smallvec![0; claims];
+    detach(async move {
+        if let Err(error) = permit.settle(&nothing).await {
+            tracing::warn!(%error, "a call that was not made stays charged");
+        }
+    });
 }
 
 /// What meters a constraint asks for.

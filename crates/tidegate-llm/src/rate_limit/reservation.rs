@@ -15,6 +15,7 @@ use super::meter::{Counts, Mark, Meter};
 use super::quota::{Epoch, Quota};
 use crate::class::Class;
 use crate::error::CallError;
+use crate::telemetry::{Stage, Stay};
 use crate::told::{Dimension, Told};
 use crate::usage::Usage;
 
@@ -61,6 +62,9 @@ struct Held {
     epoch: Epoch,
     /// Characters of output so far; `None` before the answer has begun.
     seen: Option<u64>,
+    /// What is used so far, if the provider said.
+    used: Option<Usage>,
+    _in_flight: Stay,
 }
 
 /// What a charge becomes.
@@ -86,7 +90,19 @@ impl Reservation {
         counted: u64,
         (left, epoch): (Time, Epoch),
     ) -> Self {
-        let held = Held { lane, quota, permit, lines, expected, counted, left, epoch, seen: None };
+        let held = Held {
+            _in_flight: lane.stay(Stage::InFlight),
+            lane,
+            quota,
+            permit,
+            lines,
+            expected,
+            counted,
+            left,
+            epoch,
+            seen: None,
+            used: None,
+        };
         Self { held: Some(held) }
     }
 
@@ -130,6 +146,13 @@ impl Reservation {
         let Some(held) = &mut self.held else { return };
         let chars = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
         held.seen = Some(held.seen.unwrap_or(0).saturating_add(chars));
+    }
+
+    /// So much is used so far, as the provider says. A later word replaces an earlier one.
+    pub fn uses(&mut self, usage: Usage) {
+        if let Some(held) = &mut self.held {
+            held.used = Some(usage);
+        }
     }
 
     /// The answer is complete, and used so much, if the provider said.
@@ -217,7 +240,7 @@ impl Held {
     /// What an answer, or the part of it that came, has used.
     fn used(&self, usage: Option<&Usage>) -> Fate {
         let seen = self.seen.unwrap_or(0).div_ceil(CHARS_PER_TOKEN);
-        let told = usage.copied().unwrap_or_default();
+        let told = usage.copied().or(self.used).unwrap_or_default();
         let input = if told.input > 0 { told.input } else { self.expected.input };
         let usage = Usage { input, output: told.output.max(seen), ..told };
         self.lane.settings().charging.settled(&usage).map_or(Fate::Keep, Fate::Settle)

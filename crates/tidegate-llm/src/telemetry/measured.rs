@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 
-use super::{Acquired, Observer, Retried};
+use super::{Acquired, Observer, Retried, Stage};
 use crate::class::Class;
 use crate::provider::Provider;
 
@@ -32,12 +32,16 @@ impl Observer for Measured {
             counter!("rate_limit.delays", "provider" => provider.clone()).increment(1);
         }
         histogram!("rate_limit.wait_time", "provider" => provider.clone()).record(acquired.wait);
-        histogram!("rate_limit.tokens_reserved", "provider" => provider.clone())
+        histogram!("rate_limit.tokens_reserved", "provider" => provider)
             .record(to_f64(acquired.estimated_tokens));
-        gauge!("rate_limit.in_flight", "provider" => provider.clone())
-            .set(to_f64(acquired.in_flight));
-        let waiting = u64::try_from(acquired.waiting).unwrap_or(u64::MAX);
-        gauge!("rate_limit.waiting", "provider" => provider).set(to_f64(waiting));
+    }
+
+    fn entered(&self, provider: &Provider, stage: Stage) {
+        gauge!(of(stage), "provider" => name(provider)).increment(1.0);
+    }
+
+    fn left(&self, provider: &Provider, stage: Stage) {
+        gauge!(of(stage), "provider" => name(provider)).decrement(1.0);
     }
 
     fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
@@ -57,6 +61,15 @@ impl Observer for Measured {
 
     fn recovered(&self, provider: &Provider, retries: u32) {
         histogram!("retry.recovered_after", "provider" => name(provider)).record(retries);
+    }
+}
+
+/// The gauge of a stage. It is counted up and down rather than set, since a provider has several
+/// queues.
+const fn of(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Waiting => "rate_limit.waiting",
+        Stage::InFlight => "rate_limit.in_flight",
     }
 }
 

@@ -6,6 +6,7 @@ mod failures;
 mod handler;
 mod log;
 mod models;
+mod permits;
 mod planning;
 mod quota_use;
 #[cfg(feature = "client")]

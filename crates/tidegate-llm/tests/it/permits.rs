@@ -1,0 +1,138 @@
+//! Permits of an account: what is charged, what is given back, and what closes and opens again.
+
+mod concurrency;
+mod endings;
+mod gates;
+mod learning;
+mod limits;
+mod settlement;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate_llm::mock::Mock;
+use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::rate_limit::{
+    Account, AccountBuilder, Charging, OutputReserve, RateLimit, RateLimitLayer, Reservation,
+};
+use tidegate_llm::{
+    Answer, Call, CallError, Chat, Credential, Dialect, Dimension, Outgoing, Reading, Terms, Told,
+};
+use tokio::time::Instant;
+use tower::{Layer as _, ServiceExt as _};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const MODEL: &str = "model-1";
+
+/// A call of which everything is known that matters here.
+#[derive(Clone, Debug, Default)]
+struct Ask {
+    terms: Terms,
+    input: u64,
+    output: Option<u64>,
+}
+
+impl Outgoing for Ask {
+    fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    fn terms_mut(&mut self) -> &mut Terms {
+        &mut self.terms
+    }
+
+    fn input_tokens(&self) -> u64 {
+        self.input
+    }
+
+    fn max_output(&self) -> Option<u64> {
+        self.output
+    }
+}
+
+/// A call of so many input tokens, and so many output tokens at most.
+fn ask(input: u64, output: u64) -> Ask {
+    Ask { input, output: Some(output), ..Ask::default() }
+}
+
+fn account(provider: &str) -> AccountBuilder {
+    Account::builder(provider, &Credential::none())
+}
+
+fn constraint(raw: &RawConstraint) -> Constraint {
+    Constraint::try_new(raw).unwrap()
+}
+
+/// So many requests a minute and so many at once, exactly.
+fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuilder {
+    let raw = RawConstraint {
+        requests_per_minute: Some(requests_per_minute),
+        burst_capacity: Some(burst),
+        ..RawConstraint::default()
+    };
+    account(provider).limits(constraint(&raw), Source::Override).exact()
+}
+
+/// A hundred tokens a second and as many at once, exactly. What a call allows itself is reserved, and
+/// settled as the provider does.
+fn tokens(provider: &str) -> Account {
+    let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
+    let charging = Charging::of(Dialect::of(&provider.into())).output(OutputReserve::MaxTokens);
+    let builder = account(provider).limits(constraint(&raw), Source::Override);
+    builder.charging(charging).exact().build().unwrap()
+}
+
+/// What an answer tells of one limit of a minute.
+fn told(dimension: Dimension, limit: u64, remaining: u64) -> Told {
+    let mut told = Told::nothing();
+    also(&mut told, dimension, limit, remaining);
+    told
+}
+
+fn also(told: &mut Told, dimension: Dimension, limit: u64, remaining: u64) {
+    let (limit, remaining) = (Some(limit), Some(remaining));
+    told.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
+}
+
+async fn reserve(account: &Account, call: &Ask) -> Reservation {
+    account.reserve(MODEL, call).await.unwrap()
+}
+
+/// How long a call waits for its turn; it is over as soon as it has it.
+async fn wait(account: &Account, call: &Ask) -> Duration {
+    let reservation = reserve(account, call).await;
+    let waited = reservation.waited();
+    reservation.complete(None);
+    waited
+}
+
+/// A mock with the limits of an account around it.
+fn limited(account: &Account, mock: &Mock) -> RateLimit<Mock> {
+    RateLimitLayer::new(account.clone(), MODEL).layer(mock.clone())
+}
+
+async fn call(service: &RateLimit<Mock>) -> Result<Answer, CallError> {
+    service.clone().oneshot(hello()).await
+}
+
+fn hello() -> Call {
+    Call::new(Chat::user("hello"))
+}
+
+/// When each of so many calls that come together is answered, after now.
+async fn departures(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
+    let start = Instant::now();
+    let calls = (0..count).map(|_| async move {
+        let _ = call(service).await.unwrap();
+        start.elapsed()
+    });
+    let mut times = join_all(calls).await;
+    times.sort_unstable();
+    times
+}
+
+/// The least time between two that follow each other.
+fn least_gap(times: &[Duration]) -> Duration {
+    times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap()
+}

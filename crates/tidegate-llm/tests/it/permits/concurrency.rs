@@ -1,0 +1,261 @@
+//! Calls under way: as many as are allowed, and none when all is over.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::{BoxFuture, join_all};
+use tidegate_llm::mock::{Mock, Step};
+use tidegate_llm::models::{Model, Models, Profile};
+use tidegate_llm::plan::RawConstraint;
+use tidegate_llm::rate_limit::{Account, Concurrency, RateLimitLayer};
+use tidegate_llm::{Answer, Broken, Call, CallError, Class, Endpoint};
+use tokio::task::JoinError;
+use tokio::time::{Instant, sleep, timeout};
+use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
+
+use super::{MODEL, SECOND, account, call, constraint, hello, limited};
+
+/// Counts the calls that are with a provider, and the most of them at a time.
+#[derive(Clone, Default)]
+struct Busy {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+/// One call, until it is dropped.
+struct Visit(Busy);
+
+impl Busy {
+    fn enter(&self) -> Visit {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        Visit(self.clone())
+    }
+
+    fn most(&self) -> usize {
+        self.most.load(Ordering::Relaxed)
+    }
+
+    /// A provider that answers like this mock and is counted here.
+    fn around(
+        &self,
+        mock: Mock,
+    ) -> impl tower::Service<
+        Call,
+        Response = Answer,
+        Error = CallError,
+        Future = BoxFuture<'static, Result<Answer, CallError>>,
+    > + Clone
+    + Send
+    + 'static {
+        let busy = self.clone();
+        service_fn(move |request: Call| -> BoxFuture<'static, Result<Answer, CallError>> {
+            let visit = busy.enter();
+            let mut mock = mock.clone();
+            Box::pin(async move {
+                let answer = mock.call(request).await;
+                drop(visit);
+                answer
+            })
+        })
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn slow(provider: &str) -> Mock {
+    Mock::new(provider).always(Step::reply("yes").after(SECOND))
+}
+
+/// How a call of the thousand ends.
+fn step(number: usize) -> Step {
+    let step = match number % 8 {
+        0 => Step::reply("one two three"),
+        1 => Step::fail(Class::Transient),
+        2 => Step::broken(Broken::NotConnected),
+        3 => Step::reply("one two three").pause(SECOND / 10),
+        4 => Step::reply("one two three").then_breaks(Broken::Cut),
+        5 => Step::fail(Class::BadRequest),
+        6 => Step::fail(Class::Overloaded),
+        _ => Step::reply("never heard").after(SECOND * 1_000),
+    };
+    step.after(SECOND / 100)
+}
+
+/// What a caller does with the call of this number: it reads, leaves in the middle, or panics.
+async fn attempt(account: Account, busy: Busy, number: usize) {
+    let panics = number % 10 == 9;
+    let mock = Mock::new("openai").always(step(number));
+    let inner = busy.around(mock);
+    let inner = service_fn(move |request| {
+        let mut inner = inner.clone();
+        async move {
+            let answer = inner.call(request).await;
+            if panics {
+                // As a panic does, without its message.
+                std::panic::resume_unwind(Box::new("a panic"));
+            }
+            answer
+        }
+    });
+    let service = RateLimitLayer::new(account, MODEL).layer(inner);
+    let answered = async move {
+        let mut answer = service.oneshot(hello().streamed()).await.ok()?;
+        let events = if number.is_multiple_of(3) { 1 } else { usize::MAX };
+        for _ in 0..events {
+            answer.next().await?.ok()?;
+        }
+        Some(())
+    };
+    let _ = timeout(SECOND * 60, answered).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_under_way_after_a_thousand_calls_however_they_end() {
+    let account = account("openai").concurrency(Concurrency::Fixed(8)).build().unwrap();
+    let busy = Busy::default();
+    let tasks =
+        (0..1_000).map(|number| tokio::spawn(attempt(account.clone(), busy.clone(), number)));
+    let ends = join_all(tasks).await;
+    let panicked = ends.iter().filter(|end| end.as_ref().is_err_and(JoinError::is_panic)).count();
+    assert!(panicked >= 50, "{panicked}");
+    let gauges = account.gauges(MODEL).unwrap();
+    assert_eq!((gauges.in_flight, gauges.waiting), (0, 0));
+    assert_eq!((busy.now.load(Ordering::Relaxed), busy.most()), (0, 8));
+    assert!(account.reserve(MODEL, &hello()).await.unwrap().waited().is_zero());
+}
+
+/// A registry over providers that take a second for each call, and how busy each of them is.
+fn registry(profile: Option<(&str, i64)>) -> (Models, [(Busy, &'static str); 2]) {
+    let providers = ["openai", "ollama"].map(|name| (Busy::default(), name));
+    let mut builder = Models::builder();
+    for (busy, name) in &providers {
+        builder = builder.backend(*name, busy.around(slow(name)));
+    }
+    if let Some((name, limit)) = profile {
+        builder = builder.provider(name, Profile::new().max_concurrent_requests(limit));
+    }
+    (builder.build(), providers)
+}
+
+fn load(models: &Models, provider: &str) -> Model {
+    models.load_model(provider, MODEL).rate_limit(true).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_workers_below_the_limit_do_not_wait() {
+    let (models, [(busy, openai), _]) = registry(None);
+    let start = Instant::now();
+    let workers = (0..4).map(|_| {
+        let model = load(&models, openai);
+        async move {
+            for _ in 0..10 {
+                model.invoke(hello()).await.unwrap();
+            }
+        }
+    });
+    join_all(workers).await;
+    assert_eq!(start.elapsed(), SECOND * 10, "as long as the answers take");
+    assert_eq!(busy.most(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_with_a_provider_never_exceed_its_limit() {
+    let (models, [(busy, openai), _]) = registry(None);
+    let loaded: Vec<_> = (0..40).map(|_| load(&models, openai)).collect();
+    let start = Instant::now();
+    join_all(loaded.iter().map(|model| model.invoke(hello()))).await;
+    assert_eq!((busy.most(), start.elapsed()), (8, SECOND * 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ollama_takes_one_at_a_time_and_nobody_else_waits_for_it() {
+    let (models, [(_, openai), (busy, ollama)]) = registry(None);
+    let (near, far) = (load(&models, ollama), load(&models, openai));
+    let start = Instant::now();
+    let jobs = join_all((0..20).map(|_| near.invoke(hello())));
+    let others = async {
+        join_all((0..8).map(|_| far.invoke(hello()))).await;
+        start.elapsed()
+    };
+    let (_, others) = tokio::join!(jobs, others);
+    assert_eq!(others, SECOND, "while Ollama is full");
+    assert_eq!((busy.most(), start.elapsed()), (1, SECOND * 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ollama_takes_more_if_it_is_told_to() {
+    let (models, [_, (busy, ollama)]) = registry(Some(("ollama", 4)));
+    let model = load(&models, ollama);
+    let start = Instant::now();
+    join_all((0..8).map(|_| model.invoke(hello()))).await;
+    assert_eq!((busy.most(), start.elapsed()), (4, SECOND * 2));
+}
+
+fn at_once(limit: i64) -> tidegate_llm::plan::Constraint {
+    let limit = Some(limit);
+    constraint(&RawConstraint { max_concurrent_requests: limit, ..RawConstraint::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_have_limits_of_their_own() {
+    let limits = [("extraction", 8), ("embeddings", 16), ("translation", 4)];
+    let builder = limits.iter().fold(account("openai"), |builder, (name, limit)| {
+        builder.endpoint(Endpoint::new(name), at_once(*limit))
+    });
+    let account = builder.concurrency(Concurrency::Fixed(2)).build().unwrap();
+    let busy_at = |name: &'static str| {
+        let (busy, account) = (Busy::default(), account.clone());
+        async move {
+            let inner = busy.around(slow("openai"));
+            let service = RateLimitLayer::new(account, MODEL).layer(inner);
+            let request = || hello().endpoint(Endpoint::new(name));
+            join_all((0..32).map(|_| service.clone().oneshot(request()))).await;
+            busy.most()
+        }
+    };
+    let start = Instant::now();
+    let most = tokio::join!(
+        busy_at("extraction"),
+        busy_at("embeddings"),
+        busy_at("translation"),
+        busy_at("chat"),
+    );
+    assert_eq!(most, (8, 16, 4, 2));
+    assert_eq!(start.elapsed(), SECOND * 16, "none waits for another");
+}
+
+/// An endpoint with a limit of its own keeps it; others follow, also those that come later.
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_that_is_changed_holds_for_all_but_endpoints_of_their_own() {
+    let embeddings = Endpoint::new("embeddings");
+    let builder = account("openai").endpoint(embeddings.clone(), at_once(4));
+    let account = builder.concurrency(Concurrency::Adaptive { start: 2, cap: 64 }).build().unwrap();
+    let limit = |model: &str| account.gauges(model).unwrap().concurrency;
+    let embed = hello().endpoint(embeddings);
+    let held: Vec<_> = join_all((0..4).map(|_| account.reserve(MODEL, &embed))).await;
+    assert_eq!(limit(MODEL), Some(2));
+    account.set_concurrency(16);
+    assert_eq!((limit(MODEL), limit("another")), (Some(16), Some(16)));
+    let fifth = timeout(SECOND, account.reserve(MODEL, &embed)).await;
+    assert!(fifth.is_err(), "its own limit is four");
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_larger_concurrency_wakes_those_who_wait() {
+    let account = account("ollama").build().unwrap();
+    let service = limited(&account, &slow("ollama"));
+    let start = Instant::now();
+    let calls = join_all((0..6).map(|_| call(&service)));
+    let change = async {
+        sleep(SECOND / 2).await;
+        account.set_concurrency(5);
+    };
+    tokio::join!(calls, change);
+    assert_eq!(start.elapsed(), SECOND * 2, "one ends at 1 s, four at 1.5 s, the last at 2 s");
+}

@@ -1,0 +1,110 @@
+//! Answers that are read, broken off or left unread: what they cost in the end.
+//!
+//! Accounts allow 100 tokens a second; the next call of 100 tells what is missing.
+
+use std::time::Duration;
+
+use tidegate_llm::mock::{Mock, Step};
+use tidegate_llm::rate_limit::Account;
+use tidegate_llm::{Answer, Answered as _, Broken, CallError, Event, Provider, Reply, Told, Usage};
+
+use super::{SECOND, account, ask, call, hello, limited, reserve, tokens, wait};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// An answer that comes as these events, with a reservation of 20 and 80 tokens.
+async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> Answer {
+    let provider: Provider = account.provider().clone();
+    let mut reservation = reserve(account, &ask(20, 80)).await;
+    let mut answer = Answer::streamed(provider, Box::pin(futures_util::stream::iter(events)));
+    reservation.heard(&Told::nothing());
+    answer.keep(reservation);
+    answer
+}
+
+fn text(chars: usize) -> Result<Event, CallError> {
+    Ok(Event::Text("x".repeat(chars)))
+}
+
+fn usage(usage: Usage) -> Result<Event, CallError> {
+    Ok(Event::Usage(usage))
+}
+
+fn cut() -> Result<Event, CallError> {
+    let provider = "mistral".into();
+    Err(CallError::Connection { provider, broken: Broken::Cut, source: None })
+}
+
+/// What the next call finds missing of 100 tokens.
+async fn missing(account: &Account) -> u128 {
+    (wait(account, &ask(0, 100)).await / 10).as_millis()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
+    let account = tokens("mistral");
+    let spent = Usage { input: 15, output: 15, ..Usage::default() };
+    streamed(&account, vec![text(40), usage(spent)]).await.whole().await.unwrap();
+    assert_eq!(missing(&account).await, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_cut_costs_what_has_come() {
+    let account = tokens("mistral");
+    streamed(&account, vec![text(40), text(40), cut()]).await.whole().await.unwrap_err();
+    assert_eq!(missing(&account).await, 40, "the input, and twenty tokens of output");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_its_reader_leaves_costs_what_has_come() {
+    let account = tokens("mistral");
+    let mut answer = streamed(&account, vec![text(40), text(40)]).await;
+    answer.next().await.unwrap().unwrap();
+    drop(answer);
+    assert_eq!(missing(&account).await, 30, "the input, and ten tokens of output");
+}
+
+/// Anthropic tells at the beginning what the input was, and how much of it was in the cache.
+#[tokio::test(start_paused = true)]
+async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
+    let account = tokens("anthropic");
+    let begun = Usage { input: 60, cache_read: 55, output: 1, ..Usage::default() };
+    let mut answer = streamed(&account, vec![usage(begun), text(40), text(40)]).await;
+    for _ in 0..2 {
+        answer.next().await.unwrap().unwrap();
+    }
+    drop(answer);
+    assert_eq!(missing(&account).await, 15, "five of input, ten of output");
+}
+
+/// Some servers do not say what a call used.
+#[tokio::test(start_paused = true)]
+async fn a_whole_answer_without_usage_is_charged_by_its_length() {
+    let account = tokens("mistral");
+    let mut reply = Reply::default();
+    reply.text = "x".repeat(120);
+    let mut answer = Answer::complete(account.provider().clone(), reply);
+    let mut reservation = reserve(&account, &ask(20, 80)).await;
+    reservation.heard(&Told::nothing());
+    answer.keep(reservation);
+    assert_eq!(missing(&account).await, 50);
+    assert_eq!(answer.whole().await.unwrap().text.len(), 120);
+}
+
+/// An answer holds its place to its end, and no longer.
+#[tokio::test(start_paused = true)]
+async fn a_place_is_held_for_as_long_as_an_answer_comes() {
+    let account = account("ollama").build().unwrap();
+    let mock = Mock::new("ollama").always(Step::reply("one two three").pause(SECOND));
+    let service = limited(&account, &mock);
+    let in_flight = || account.gauges(super::MODEL).unwrap().in_flight;
+    let mut answer = tower::ServiceExt::oneshot(service.clone(), hello().streamed()).await.unwrap();
+    answer.next().await.unwrap().unwrap();
+    assert_eq!(in_flight(), 1);
+    let waiting = tokio::spawn(async move { call(&service).await.map(drop) });
+    tokio::time::sleep(MILLI).await;
+    assert!(!waiting.is_finished());
+    drop(answer);
+    waiting.await.unwrap().unwrap();
+    assert_eq!((in_flight(), mock.seen()), (0, 2));
+}

@@ -1,0 +1,105 @@
+//! Limits that were set: changed at run time, and warned of.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate_llm::Credential;
+use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::rate_limit::Account;
+use tokio::time::{Instant, sleep};
+
+use crate::log::Log;
+
+use super::{SECOND, account, ask, constraint, requests, reserve, wait};
+
+fn per_minute(requests: i64) -> tidegate_llm::plan::Constraint {
+    let requests_per_minute = Some(requests);
+    constraint(&RawConstraint { requests_per_minute, ..RawConstraint::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_limits_wake_those_who_wait_and_what_was_spent_counts_on() {
+    let account = requests("openai", 1, 1).build().unwrap();
+    assert!(wait(&account, &ask(1, 1)).await.is_zero());
+    let start = Instant::now();
+    let waiting = tokio::spawn({
+        let account = account.clone();
+        async move { wait(&account, &ask(1, 1)).await }
+    });
+    sleep(SECOND * 6).await;
+    assert!(!waiting.is_finished());
+    account.reconfigure(per_minute(60), Source::Override).unwrap();
+    let waited = waiting.await.unwrap();
+    // A tenth of a call has come in six seconds; the rest takes nine tenths of a second.
+    assert_eq!(waited, Duration::from_millis(6_900));
+    assert_eq!(start.elapsed(), waited);
+    assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
+    assert_eq!(account.constraint().unwrap().0, per_minute(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_learns_can_be_given_limits() {
+    let account = account("openai").exact().build().unwrap();
+    for _ in 0..10 {
+        assert!(wait(&account, &ask(1, 1)).await.is_zero());
+    }
+    account.reconfigure(per_minute(60), Source::Override).unwrap();
+    assert!(wait(&account, &ask(1, 1)).await.is_zero());
+    assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
+    let other = account.reserve("another", &ask(1, 1)).await.unwrap();
+    assert_eq!(other.waited(), SECOND, "for all models together");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_credentials_have_two_buckets() {
+    let account = |key: &str| {
+        let builder = Account::builder("openai", &Credential::new(key));
+        builder.limits(per_minute(60), Source::Override).build().unwrap()
+    };
+    let (one, other) = (account("sk-1"), account("sk-2"));
+    assert!(wait(&one, &ask(1, 1)).await.is_zero());
+    assert!(wait(&other, &ask(1, 1)).await.is_zero());
+    assert!(!wait(&one, &ask(1, 1)).await.is_zero());
+    assert_ne!(one.scope(), other.scope());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_keep_the_distance_that_was_set() {
+    let raw = RawConstraint { min_interval_ms: Some(250), ..RawConstraint::default() };
+    let builder = account("openai").limits(constraint(&raw), Source::Override);
+    let account = builder.build().unwrap();
+    assert!(wait(&account, &ask(1, 1)).await.is_zero());
+    let next = reserve(&account, &ask(1, 1)).await;
+    assert_eq!(next.waited_for(), [("min_interval", SECOND / 4)]);
+}
+
+/// A server would fill its log with a line for each.
+#[tokio::test(start_paused = true)]
+async fn a_server_warns_once_a_minute_with_the_count_and_the_worst() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let account = requests("openai", 60, 1).warn_each_minute().build().unwrap();
+    log.lines();
+    for _ in 0..62 {
+        wait(&account, &ask(1, 1)).await;
+    }
+    let call = ask(1, 1);
+    let more = (0..3).map(|_| reserve(&account, &call));
+    join_all(more).await.into_iter().for_each(|reservation| reservation.complete(None));
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN Rate limited for provider 'openai': 1 calls waited, 1.00s at worst. scope=openai/default",
+            "WARN Rate limited for provider 'openai': 60 calls waited, 1.00s at worst. scope=openai/default",
+        ]
+    );
+    for _ in 0..57 {
+        wait(&account, &ask(1, 1)).await;
+    }
+    assert_eq!(
+        log.lines(),
+        [
+            "WARN Rate limited for provider 'openai': 60 calls waited, 3.00s at worst. scope=openai/default"
+        ]
+    );
+}

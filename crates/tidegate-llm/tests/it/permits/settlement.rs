@@ -1,0 +1,120 @@
+//! What was reserved becomes what was used, by the provider's own rule.
+//!
+//! All accounts here allow 100 tokens a second and hold as many, so that what is missing can be
+//! read from how long the next call waits.
+
+use std::time::Duration;
+
+use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::{Broken, CallError, Class, Failure, Usage};
+
+use super::{Ask, SECOND, account, ask, constraint, reserve, tokens, wait};
+
+/// A call of so many tokens, whatever was learned: a call without input is never corrected.
+fn of(tokens: u64) -> Ask {
+    ask(0, tokens)
+}
+
+fn used(input: u64, output: u64) -> Usage {
+    Usage { input, output, ..Usage::default() }
+}
+
+fn failed(class: Class, status: u16) -> CallError {
+    let status = http::StatusCode::from_u16(status).unwrap();
+    Box::new(Failure::new("mistral".into(), class, status)).into()
+}
+
+fn broken(broken: Broken) -> CallError {
+    CallError::Connection { provider: "mistral".into(), broken, source: None }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_used_is_given_back() {
+    let account = tokens("mistral");
+    reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
+    assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_used_beyond_is_charged() {
+    let account = tokens("mistral");
+    reserve(&account, &ask(20, 80)).await.complete(Some(used(100, 200)));
+    assert_eq!(wait(&account, &of(100)).await, SECOND * 3, "200 are owed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_never_settles_keeps_its_charge() {
+    let account = tokens("openai");
+    reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
+    assert_eq!(wait(&account, &of(100)).await, SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_from_the_cache_are_free_where_the_provider_says_so() {
+    let usage = Usage { cache_read: 70, ..used(80, 10) };
+    for (provider, missing) in [("anthropic", 20), ("mistral", 90)] {
+        let account = tokens(provider);
+        reserve(&account, &ask(20, 80)).await.complete(Some(usage));
+        assert_eq!(wait(&account, &of(100)).await, SECOND * missing / 100, "{provider}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_never_sent_costs_nothing() {
+    for provider in ["mistral", "openai"] {
+        let account = tokens(provider);
+        reserve(&account, &ask(20, 80)).await.failed(&broken(Broken::NotConnected));
+        assert!(wait(&account, &of(100)).await.is_zero(), "{provider}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
+    let raw = RawConstraint {
+        tokens_per_minute: Some(6_000),
+        requests_per_minute: Some(6),
+        ..RawConstraint::default()
+    };
+    let limits = constraint(&raw);
+    for class in [Class::DeadKey, Class::TooBig, Class::BadRequest] {
+        let builder = account("mistral").limits(limits.clone(), Source::Override).exact();
+        let account = builder.build().unwrap();
+        reserve(&account, &ask(20, 80)).await.failed(&failed(class, 400));
+        let next = reserve(&account, &of(100)).await;
+        assert_eq!(next.waited_for(), [("requests", SECOND * 10)], "{class:?}");
+    }
+}
+
+/// OpenAI counts calls that fail; others give back what was not used.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_fails_at_the_provider_costs_what_the_provider_charges() {
+    for (provider, wait_of_next) in [("mistral", Duration::ZERO), ("openai", SECOND)] {
+        for error in [failed(Class::Transient, 500), broken(Broken::Cut)] {
+            let account = tokens(provider);
+            reserve(&account, &ask(20, 80)).await.failed(&error);
+            assert_eq!(wait(&account, &of(100)).await, wait_of_next, "{provider} {error}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_before_the_answer_pays_what_was_expected() {
+    let account = tokens("mistral");
+    drop(reserve(&account, &ask(20, 80)).await);
+    assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be at it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_learned_is_reserved_next_time() {
+    let raw = RawConstraint { tokens_per_minute: Some(6_000_000), ..RawConstraint::default() };
+    let builder = account("mistral").limits(constraint(&raw), Source::Override);
+    let account = builder.build().unwrap();
+    let unbounded = Ask { input: 100, ..Ask::default() };
+    for _ in 0..50 {
+        reserve(&account, &unbounded).await.complete(Some(used(150, 1_000)));
+    }
+    let tokens = reserve(&account, &unbounded).await.tokens();
+    assert!((1_150..=1_350).contains(&tokens), "{tokens}");
+    let bounded = reserve(&account, &ask(100, 50)).await.tokens();
+    assert!((195..=205).contains(&bounded), "never more than a call allows itself: {bounded}");
+}
