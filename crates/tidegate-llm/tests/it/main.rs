@@ -12,6 +12,7 @@ mod quota_use;
 #[cfg(feature = "client")]
 mod real_time;
 mod recovery;
+mod telemetry;
 mod traffic;
 mod trying;
 mod wire;

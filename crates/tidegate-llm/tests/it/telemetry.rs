@@ -1,0 +1,88 @@
+//! What is told to those who watch: events, metrics, and never a prompt or a key.
+
+#[cfg(feature = "metrics")]
+mod scraped;
+mod secrets;
+
+use std::time::Duration;
+
+use tidegate_llm::Provider;
+use tidegate_llm::mock::Mock;
+use tidegate_llm::models::Models;
+use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::telemetry::{Acquired, Observer as _, Traced};
+use tidegate_llm::{Call, Chat};
+use tracing::Level;
+
+use crate::log::Log;
+
+const MILLI: Duration = Duration::from_millis(1);
+
+/// Lines of an event, and what they say but for the time.
+fn events(lines: &[String], name: &str) -> Vec<String> {
+    let named = format!("event=\"{name}\" ");
+    let of_event = lines.iter().filter_map(|line| line.split_once(&named));
+    of_event.map(|(_, fields)| fields.split(" timestamp=").next().unwrap().to_owned()).collect()
+}
+
+/// The times that lines tell, in seconds.
+fn timestamps(lines: &[String]) -> Vec<f64> {
+    let times = lines.iter().filter_map(|line| line.split_once(" timestamp="));
+    times.map(|(_, time)| time.split(' ').next().unwrap().parse().unwrap()).collect()
+}
+
+#[test]
+fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
+    let log = Log::default();
+    let _listening = log.listen_from(Level::DEBUG);
+    let provider = Provider::new("gemini");
+    let mut acquired = Acquired::new(&provider, "gemini/flash/tier_2");
+    acquired.estimated_tokens = 1_500;
+    acquired.requests_per_minute = Some(1_000);
+    acquired.tokens_per_minute = Some(4_000_000);
+    Traced.acquired(&acquired);
+    // What is less than a millisecond is cut off, of each part.
+    acquired.token_wait = MILLI * 200 + MILLI * 9 / 10;
+    acquired.wait = acquired.token_wait + MILLI * 50 + MILLI * 9 / 10;
+    Traced.acquired(&acquired);
+    let lines = log.lines();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let acquire = "limiter_key=\"gemini/flash/tier_2\" estimated_tokens=1500";
+    assert_eq!(events(&lines, "rate_limit.acquire"), [acquire; 2]);
+    assert_eq!(
+        events(&lines, "rate_limit.delayed"),
+        ["limiter_key=\"gemini/flash/tier_2\" wait_ms=250 request_wait_ms=50 token_wait_ms=200 \
+          estimated_tokens=1500 constraint.rpm=1000 constraint.tpm=4000000"]
+    );
+    let times = timestamps(&lines);
+    assert_eq!(times.len(), 3);
+    // Between 2020 and 2100, in seconds.
+    assert!(times.iter().all(|time| (1.57e9..4.1e9).contains(time)), "{times:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_permit_is_an_event_and_every_delay_is_another() {
+    let log = Log::default();
+    let _listening = log.listen_from(Level::DEBUG);
+    let models = Models::builder().backend("openai", Mock::new("openai")).build();
+    let limits = RateLimitOverrides {
+        requests_per_minute: Some(240),
+        burst_capacity: Some(2),
+        ..RateLimitOverrides::default()
+    };
+    let model = models.load_model("openai", "a").rate_limit(limits).build().unwrap();
+    let call = Call::new(Chat::user("hello").max_tokens(100));
+    for _ in 0..3 {
+        model.invoke(call.clone()).await.unwrap();
+    }
+    let lines = log.lines();
+    let acquired = events(&lines, "rate_limit.acquire");
+    assert_eq!(acquired.len(), 3, "{lines:?}");
+    let delayed = events(&lines, "rate_limit.delayed");
+    assert_eq!(delayed.len(), 1, "{lines:?}");
+    let key = "limiter_key=\"openai/default\" wait_ms=250 request_wait_ms=250 token_wait_ms=0 ";
+    assert!(delayed[0].starts_with(key), "{delayed:?}");
+    assert!(delayed[0].ends_with(" constraint.rpm=240"), "{delayed:?}");
+    let estimated = acquired[2].split_once("estimated_tokens=").unwrap().1;
+    assert!(estimated.parse::<u64>().unwrap() > 100, "{acquired:?}");
+}

@@ -1,0 +1,154 @@
+//! No text of a prompt or an answer and no key is told to anybody.
+//!
+//! A model with everything around it is called with words that occur nowhere else, at providers
+//! that quote them in their errors, and everything that is said about it is searched for them.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::Full;
+use tidegate_llm::models::{Model, Models, Profile};
+use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
+use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::{Call, Chat, Credential, Message};
+use tower::service_fn;
+use tracing::Level;
+
+use crate::log::Log;
+
+const KEY: &str = "sk-hippopotamus";
+const PROMPT: &str = "marmalade";
+const ANSWER: &str = "zeppelin";
+
+/// Whether any of the secrets is in a text.
+fn is_telling(text: &str) -> bool {
+    [KEY, PROMPT, ANSWER].iter().any(|secret| text.contains(secret))
+}
+
+#[derive(Default)]
+struct Said(Vec<String>);
+
+impl Said {
+    fn debug(&mut self, value: &impl Debug) {
+        self.0.push(format!("{value:?}"));
+        self.0.push(format!("{value:#?}"));
+    }
+}
+
+/// The `number`th answer of a provider: most are errors that quote the request and its key.
+fn answer(number: usize) -> Response<Full<Bytes>> {
+    let quoting = format!("cannot answer {PROMPT:?} with the key {KEY}");
+    let (status, body) = match number % 4 {
+        0 => (StatusCode::TOO_MANY_REQUESTS, error(&quoting, "rate_limit_exceeded")),
+        1 => (StatusCode::INTERNAL_SERVER_ERROR, error(&quoting, "server_error")),
+        2 => (StatusCode::UNAUTHORIZED, error(&quoting, "invalid_api_key")),
+        _ => (StatusCode::OK, completion()),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response
+}
+
+fn error(message: &str, code: &str) -> String {
+    serde_json::json!({ "error": { "message": message, "type": code, "code": code } }).to_string()
+}
+
+fn completion() -> String {
+    let message = serde_json::json!({ "role": "assistant", "content": ANSWER });
+    let choices = serde_json::json!([{ "message": message, "finish_reason": "stop" }]);
+    serde_json::json!({ "choices": choices }).to_string()
+}
+
+/// Providers whose requests have the key in them, and whose answers come in turn.
+fn registry(observer: Arc<dyn Observer>) -> Models {
+    let count = Arc::new(AtomicUsize::new(0));
+    let http = service_fn(move |request: Request<Full<Bytes>>| {
+        let is_key = |value: &HeaderValue| value.as_bytes().ends_with(KEY.as_bytes());
+        assert!(request.headers().values().any(is_key), "the provider gets it");
+        ready(Ok::<_, Infallible>(answer(count.fetch_add(1, Ordering::Relaxed))))
+    });
+    let profile = || Profile::new().credential(Credential::new(KEY)).model("large");
+    let names = ["openai", "groq", "mistral"].into_iter();
+    let builder = Models::builder().http(http).observer(observer);
+    names.fold(builder, |builder, name| builder.provider(name, profile())).build()
+}
+
+fn load(models: &Models, said: &mut Said) -> Model {
+    let chain = vec!["groq".to_owned(), "mistral/small".to_owned()];
+    let builder = models
+        .load_model("openai", None)
+        .rate_limit(true)
+        .retry(RetryOverrides { max_retries: Some(2), ..RetryOverrides::default() })
+        .fallback(FallbackOverrides { chain: Some(chain), ..FallbackOverrides::default() });
+    said.debug(&builder);
+    builder.build().unwrap()
+}
+
+fn call() -> Call {
+    let chat = Chat::user(PROMPT).system(PROMPT).message(Message::assistant(ANSWER));
+    Call::new(chat.with("user", PROMPT))
+}
+
+/// Makes calls that fail, are retried, fall back and succeed, whole and streamed.
+async fn run(models: &Models, said: &mut Said) -> usize {
+    let model = load(models, said);
+    let mut answered = 0;
+    for _ in 0..40 {
+        let call = call();
+        said.debug(&call);
+        match model.invoke(call.clone()).await {
+            Ok(reply) => {
+                assert_eq!(reply.text, ANSWER);
+                answered += 1;
+            }
+            Err(error) => {
+                said.debug(&error);
+                let mut cause: Option<&dyn std::error::Error> = Some(&error);
+                while let Some(error) = cause {
+                    said.0.push(error.to_string());
+                    cause = error.source();
+                }
+            }
+        }
+        if let Ok(answer) = model.stream(call).await {
+            said.debug(&answer);
+        }
+    }
+    said.debug(&model);
+    said.debug(models);
+    said.debug(model.account().unwrap());
+    said.debug(&model.account().unwrap().reserve("large", &call()).await.unwrap());
+    answered
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_prompt_no_answer_and_no_key_is_said() {
+    let log = Log::default();
+    let _listening = log.listen_from(Level::TRACE);
+    let mut said = Said::default();
+    let answered = run(&registry(Arc::new(Traced)), &mut said).await;
+    assert!(answered >= 10, "{answered}");
+    let lines = log.lines();
+    let has = |part: &str| lines.iter().any(|line| line.contains(part));
+    assert!(has("backing off") && has("Falling back") && has("rate_limit.acquire"), "{lines:#?}");
+    for text in said.0.iter().chain(&lines) {
+        assert!(!is_telling(text), "{text}");
+    }
+}
+
+#[cfg(feature = "metrics")]
+#[tokio::test(start_paused = true)]
+async fn no_prompt_no_answer_and_no_key_is_measured() {
+    let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+    let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
+    let measured = Arc::new(tidegate_llm::telemetry::Measured);
+    run(&registry(measured), &mut Said::default()).await;
+    let rendered = scrape.render();
+    assert!(rendered.contains("retry_delay") && rendered.contains("rate_limit_hits"), "{rendered}");
+    assert!(!is_telling(&rendered), "{rendered}");
+}
