@@ -179,6 +179,7 @@ impl CallError {
         match self {
             Self::Provider(failure) | Self::Closed(failure) => failure.class,
             Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
+            Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooBig,
             Self::NoPermit { source, .. } => {
                 Class::RateLimited { after: source.retry_after(), dimension: None }
             }

@@ -57,6 +57,15 @@ pub struct Reading {
     pub window: Duration,
 }
 
+impl Reading {
+    /// How long one of it takes to come back, if they come back one by one.
+    pub(crate) fn until_next(&self) -> Option<Duration> {
+        let limit = u32::try_from(self.limit?.max(1)).unwrap_or(u32::MAX);
+        let one = self.window / limit;
+        Some(self.reset.map_or(one, |reset| reset.min(one)))
+    }
+}
+
 /// What one answer told about limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {

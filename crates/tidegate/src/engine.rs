@@ -125,6 +125,25 @@ impl<S: Store + ?Sized> Engine<S> {
         self.register(Terms::new(Limit::named(name, policy)?)?)
     }
 
+    /// The limiter of a name, if one was made on this engine or on a clone of it. It has the policy of
+    /// this moment, whatever it was made with.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// engine.limiter("client", Policy::per_second(50).build()?)?;
+    /// assert!(engine.find("client").is_some());
+    /// assert!(engine.find("nobody").is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Limiter<S>> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let terms = named.get(name)?.clone();
+        drop(named);
+        Some(Limiter::on(self.clone(), terms))
+    }
+
     fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         check_name(&named, &terms)?;

@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
-use tidegate::{CalendarError, LimitError, PolicyError, Time};
+use tidegate::{CalendarError, LimitError, PolicyError};
 
 use super::books::Books;
 use super::charging::Charging;
 use super::lane::Lane;
-use super::pace::{MARGIN, Ramp};
-use super::quota::Quota;
+use super::pace::{Burst, MARGIN, Ramp};
+use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::waits::Waits;
 use crate::call::Outgoing;
@@ -95,26 +96,25 @@ pub struct Charged {
 /// What calls of an account have in common.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) books: Books,
     pub(super) charging: Charging,
+    /// What the models have in common.
+    pub(super) quota: QuotaTerms,
     pub(super) margin: u32,
     pub(super) ramp: Option<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
-    /// The limits on tokens that the provider is known to have.
-    tokens: &'static [Dimension],
     /// What was learned of models, by scope: it outlives the queues.
     quotas: Mutex<HashMap<String, Arc<Quota>>>,
 }
 
 impl Settings {
     /// What was learned of a scope that has a model.
-    pub(super) fn quota(&self, scope: String, now: Time) -> Result<Arc<Quota>, AccountError> {
+    pub(super) fn quota(&self, scope: String) -> Result<Arc<Quota>, AccountError> {
         let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = quotas.get(&scope) {
             return Ok(known.clone());
         }
-        let quota = Arc::new(Quota::new(&self.books, scope.clone(), self.tokens, now)?);
+        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone())?);
         quotas.insert(scope, quota.clone());
         Ok(quota)
     }
@@ -302,7 +302,7 @@ impl Inner {
     }
 
     fn pacer(&self, constraint: Option<&Constraint>) -> Pacer {
-        let builder = Pacer::builder(self.settings.books.bank());
+        let builder = Pacer::builder(self.settings.quota.books.bank());
         let set = constraint.and_then(Constraint::concurrency);
         let concurrency =
             set.map_or(self.concurrency, |limit| Concurrency::Fixed(limit.get().into()));
@@ -426,14 +426,23 @@ impl AccountBuilder {
     /// # Errors
     /// When its limits cannot be kept, or its books have other limits of the same scope.
     pub fn build(self) -> Result<Account, AccountError> {
-        let settings = Settings {
+        let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
+        // What is reserved and given back must fit into the bucket, as it does into the provider's.
+        let seconds = if charging.is_generous() { 54 } else { 1 };
+        let clock = TokioClock::new();
+        let quota = QuotaTerms {
             books: self.books.unwrap_or_else(Books::own),
-            charging: self.charging.unwrap_or_else(|| Charging::of(self.dialect)),
+            tokens: tokens_of(self.dialect),
+            token_burst: Burst::Worth(Duration::from_secs(seconds)),
+            clock,
+        };
+        let settings = Settings {
+            charging,
+            quota,
             margin: self.margin,
             ramp: self.ramp,
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
-            tokens: tokens_of(self.dialect),
             quotas: Mutex::default(),
         };
         let inner = Inner {
@@ -444,7 +453,7 @@ impl AccountBuilder {
             concurrency: self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect)),
             changed: AtomicU64::new(0),
             lanes: Mutex::default(),
-            clock: TokioClock::new(),
+            clock,
         };
         let account = Account { inner: Arc::new(inner) };
         if account.constraint().is_some() {

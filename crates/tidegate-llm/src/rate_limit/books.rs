@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{Bank, Claim};
 use tidegate::{
-    CalendarError, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule, Store,
+    CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
+    Store,
 };
 
 /// An engine of either kind. A pacer on the store of this process decides at once; on a shared one
@@ -41,11 +42,23 @@ impl Books {
         matches!(self, Self::Shared(_))
     }
 
+    /// A limit of this name and policy. One that the engine has already, from an account that was
+    /// made before, comes under the policy, and what was spent counts on.
     pub(super) fn bucket(&self, name: &str, policy: Policy) -> Result<Bucket, LimitError> {
-        Ok(match self {
-            Self::Local(engine) => Bucket::local(engine.limiter(name, policy)?),
-            Self::Shared(engine) => Bucket::shared(engine.limiter(name, policy)?),
-        })
+        let bucket = match self {
+            Self::Local(engine) => match engine.find(name) {
+                Some(known) => Bucket::local(known),
+                None => Bucket::local(engine.limiter(name, policy)?),
+            },
+            Self::Shared(engine) => match engine.find(name) {
+                Some(known) => Bucket::shared(known),
+                None => Bucket::shared(engine.limiter(name, policy)?),
+            },
+        };
+        if bucket.limiter.policy() != policy {
+            bucket.limiter.reconfigure(policy, Change::KeepTokens)?;
+        }
+        Ok(bucket)
     }
 
     pub(super) fn calendar(
@@ -54,10 +67,21 @@ impl Books {
         amount: u64,
         schedule: Schedule,
     ) -> Result<Bucket, CalendarError> {
-        Ok(match self {
-            Self::Local(engine) => Bucket::local(engine.calendar(name, amount, schedule)?),
-            Self::Shared(engine) => Bucket::shared(engine.calendar(name, amount, schedule)?),
-        })
+        let policy = Policy::quota(amount)?;
+        let bucket = match self {
+            Self::Local(engine) => match engine.find(name) {
+                Some(known) => Bucket::local(known),
+                None => Bucket::local(engine.calendar(name, amount, schedule)?),
+            },
+            Self::Shared(engine) => match engine.find(name) {
+                Some(known) => Bucket::shared(known),
+                None => Bucket::shared(engine.calendar(name, amount, schedule)?),
+            },
+        };
+        if bucket.limiter.policy() != policy {
+            bucket.limiter.reconfigure(policy, Change::KeepTokens)?;
+        }
+        Ok(bucket)
     }
 }
 

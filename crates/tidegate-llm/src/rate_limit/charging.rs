@@ -72,6 +72,12 @@ pub(crate) struct Amounts {
     pub(crate) output: u64,
 }
 
+impl Amounts {
+    pub(crate) const fn total(self) -> u64 {
+        self.input.saturating_add(self.output)
+    }
+}
+
 impl Charging {
     /// The rule of a dialect:
     ///
@@ -127,6 +133,21 @@ impl Charging {
     pub const fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = tokens;
         self
+    }
+
+    /// Whether more is reserved than is used in the end, and given back then. A bucket for that must
+    /// hold what the provider's does, or what is given back does not fit into it.
+    pub(crate) const fn is_generous(self) -> bool {
+        matches!((self.output, self.settlement), (OutputReserve::MaxTokens, Settlement::ToUsage))
+    }
+
+    /// What a call is charged for certain, whatever it uses.
+    pub(crate) fn certain(self, input: u64, max_output: Option<u64>) -> Amounts {
+        let output = match self.output {
+            OutputReserve::MaxTokens => max_output.unwrap_or(0),
+            OutputReserve::Learned => 0,
+        };
+        Amounts { input, output }
     }
 
     /// What a call is expected to be charged: counted input, learned output, its own bound.

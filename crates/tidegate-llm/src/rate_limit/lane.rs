@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
@@ -20,10 +21,10 @@ use super::charging::Amounts;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, Pace};
 use super::quota::{Quota, Throttled};
-use super::reservation::{Line, Reservation};
+use super::reservation::{Estimate, Leave, Line, Reservation};
 use crate::call::{Outgoing, Terms};
 use crate::class::Class;
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::plan::{Constraint, Source};
 use crate::scope::Scope;
 use crate::telemetry::{Acquired, Stage, Stay};
@@ -50,6 +51,8 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 struct Set {
     meters: Vec<Arc<Meter>>,
+    /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
+    day: Option<Arc<Meter>>,
     /// Those of an earlier setting, which may be wanted again.
     retired: Vec<Arc<Meter>>,
     /// Whether they are somebody's wish; others are replaced by what is told.
@@ -72,30 +75,38 @@ impl Lane {
         Ok(lane)
     }
 
-    /// Sets other limits. What was spent counts on; whoever waits goes by the new ones at once.
+    /// Sets other limits. What was spent counts on. Whoever waits goes by the new numbers at once,
+    /// and no longer waits for limits that are gone; limits that are new hold for those who come.
     pub(super) fn configure(
         &self,
         constraint: &Constraint,
         source: Source,
     ) -> Result<(), AccountError> {
         let old = self.set.load();
-        let known: Vec<_> = old.meters.iter().chain(&old.retired).cloned().collect();
-        let mut meters = Vec::new();
-        for wanted in wanted(constraint, self.settings.margin) {
-            let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
-            let meter = match known.iter().find(same) {
-                Some(meter) => {
-                    meter.set(&wanted, self.now())?;
-                    meter.clone()
+        let known: Vec<_> =
+            old.meters.iter().chain(&old.day).chain(&old.retired).cloned().collect();
+        let find = |counts| known.iter().find(|meter: &&Arc<Meter>| meter.counts() == counts);
+        let wanted = wanted(constraint, &self.settings);
+        // Whatever can fail comes first.
+        let mut used = Vec::new();
+        for wanted in &wanted {
+            used.push(match find(wanted.counts()) {
+                Some(meter) => meter.clone(),
+                None => {
+                    let books = &self.settings.quota.books;
+                    Arc::new(Meter::new(books, &self.key, wanted.clone(), self.clock)?)
                 }
-                None => Arc::new(Meter::new(&self.settings.books, &self.key, wanted, self.now())?),
-            };
-            meters.push(meter);
+            });
         }
-        let is_used = |meter: &Arc<Meter>| meters.iter().any(|used| Arc::ptr_eq(used, meter));
-        let retired = known.into_iter().filter(|meter| !is_used(meter)).collect();
-        let wished = source == Source::Override;
-        self.set.store(Arc::new(Set { meters, retired, wished }));
+        for (meter, wanted) in used.iter().zip(&wanted) {
+            meter.set(wanted, self.now())?;
+        }
+        let is_used = |meter: &Arc<Meter>| used.iter().any(|used| Arc::ptr_eq(used, meter));
+        let retired: Vec<_> = known.into_iter().filter(|meter| !is_used(meter)).collect();
+        retired.iter().for_each(|meter| meter.retire(self.now()));
+        let (day, meters) = used.into_iter().partition::<Vec<_>, _>(|meter| meter.is_of_a_day());
+        let (day, wished) = (day.into_iter().next(), source == Source::Override);
+        self.set.store(Arc::new(Set { meters, day, retired, wished }));
         if let Some(limit) = constraint.concurrency() {
             self.pacer.set_concurrency(Some(limit.get().into()));
         }
@@ -148,28 +159,56 @@ impl Lane {
         }
         let counted = call.input_tokens();
         let (input, output) = quota.expect(counted);
-        let expected = self.settings.charging.expected(input, output, call.max_output());
+        let charging = self.settings.charging;
+        let estimate = Estimate {
+            counted,
+            expected: charging.expected(input, output, call.max_output()),
+            certain: charging.certain(input, call.max_output()),
+        };
         let meters = self.meters(&quota);
-        let permit = self.acquire(&meters, expected, call.terms(), model).await;
+        let permit = self.acquire(&meters, estimate.expected, call.terms(), model).await;
         let permit = permit.map_err(|source| self.no_permit(source))?;
         // While it waited, a long quota may have been used up.
-        if let Some(failure) = self.closed(&quota) {
-            give_back(permit, meters.len());
-            return Err(failure);
-        }
+        let over = match self.closed(&quota) {
+            Some(failure) => Err(failure),
+            None => self.take_day().await,
+        };
+        let day = match over {
+            Ok(day) => day,
+            Err(failure) => {
+                give_back(permit, meters.len());
+                return Err(failure);
+            }
+        };
         let now = self.now();
         let epoch = quota.leaves(self.settings.ramp, now);
         let lines: SmallVec<[Line; 4]> = meters
             .into_iter()
             .map(|meter| {
-                let cost = meter.cost(self.settings.charging, expected);
+                let cost = meter.cost(charging, estimate.expected);
                 Line { mark: meter.charge(cost), meter, cost }
             })
             .collect();
-        let reservation =
-            Reservation::new(self.clone(), quota, permit, lines, expected, counted, (now, epoch));
+        let leave = Leave { permit, lines, day, left: now, epoch };
+        let reservation = Reservation::new(self.clone(), quota, leave, estimate);
         self.tell(&reservation);
         Ok(reservation)
+    }
+
+    /// Takes one of the requests of the day, if those are limited.
+    async fn take_day(&self) -> Result<Option<Arc<Meter>>, CallError> {
+        let Some(day) = self.set.load().day.clone() else { return Ok(None) };
+        let provider = self.scope.provider().clone();
+        match day.take().await {
+            Ok(None) => Ok(Some(day)),
+            Ok(Some(retry)) => {
+                let class = Class::LongQuota { after: retry.after() };
+                let mut failure = Failure::new(provider, class, StatusCode::TOO_MANY_REQUESTS);
+                failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
+                Err(CallError::Closed(Box::new(failure)))
+            }
+            Err(error) => Err(CallError::NoPermit { provider, source: error.into() }),
+        }
     }
 
     /// Tells whoever watches of a permit.
@@ -203,12 +242,14 @@ impl Lane {
                 continue;
             }
             if dimension == Dimension::RequestsPerDay {
-                if let (Some(0), Some(reset)) = (reading.remaining, reading.reset) {
-                    quota.gate().hold(reset);
+                // Until one is there again, if they come back one by one. If they come back
+                // together, the provider says so when it is asked then.
+                if let (Some(0), Some(one)) = (reading.remaining, reading.until_next()) {
+                    quota.gate().hold(one);
                 }
                 continue;
             }
-            let meter = match quota.meter(&self.settings.books, dimension, now) {
+            let meter = match quota.meter(dimension) {
                 Ok(meter) => meter,
                 Err(error) => {
                     tracing::warn!(scope = %self.scope, %error, "a limit is not followed");
@@ -234,24 +275,23 @@ impl Lane {
             return Ok(known.clone());
         }
         let scope = self.scope.clone().model(model).to_string();
-        let quota = self.settings.quota(scope, self.now())?;
+        let quota = self.settings.quota(scope)?;
         quotas.insert(model.into(), quota.clone());
         Ok(quota)
     }
 
     /// The limits that a call of a model is charged to.
     fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; 4]> {
-        let (told, set) = (quota.tokens(), self.set.load());
+        let (told, set) = (quota.meters(), self.set.load());
         let meters = set.meters.iter();
-        let kept = meters.filter(|meter| !self.is_replaced(meter, quota, &told, set.wished));
+        let kept = meters.filter(|meter| !self.is_replaced(meter, &told, set.wished));
         kept.chain([quota.gate()]).chain(&told).cloned().collect()
     }
 
     /// Whether what is told of a limit stands in for what was set: where nobody wished for that,
     /// or where the provider allows no more and there is one model to tell.
-    fn is_replaced(&self, set: &Meter, quota: &Quota, told: &[Arc<Meter>], wished: bool) -> bool {
-        let told = std::iter::once(quota.gate()).chain(told);
-        let mut same = told.filter(|meter| meter.counts() == set.counts());
+    fn is_replaced(&self, set: &Meter, told: &[Arc<Meter>], wished: bool) -> bool {
+        let mut same = told.iter().filter(|meter| meter.counts() == set.counts());
         let Some(told) = same.next().and_then(|meter| meter.allowed()) else { return false };
         let no_more = || {
             let minute = Duration::from_secs(60);
@@ -288,7 +328,8 @@ impl Lane {
         } else if !tenant.is_empty() {
             acquire = acquire.tenant(tenant);
         }
-        if let Some(max_wait) = terms.max_wait {
+        // A deadline bounds the wait also where nobody retries.
+        if let Some(max_wait) = terms.max_wait.into_iter().chain(terms.deadline).min() {
             acquire = acquire.max_wait(max_wait);
         }
         let _waiting = self.stay(Stage::Waiting);
@@ -323,13 +364,13 @@ fn give_back(mut permit: Permit, claims: usize) {
 }
 
 /// What meters a constraint asks for.
-fn wanted(constraint: &Constraint, margin: u32) -> Vec<Wanted> {
-    let second = Burst::Worth(Duration::from_secs(1));
+fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
+    let (margin, tokens) = (settings.margin, settings.quota.token_burst);
     let rates = [
         (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
-        (Dimension::Tokens, constraint.tokens_per_minute(), second),
-        (Dimension::InputTokens, constraint.input_tokens_per_minute(), second),
-        (Dimension::OutputTokens, constraint.output_tokens_per_minute(), second),
+        (Dimension::Tokens, constraint.tokens_per_minute(), tokens),
+        (Dimension::InputTokens, constraint.input_tokens_per_minute(), tokens),
+        (Dimension::OutputTokens, constraint.output_tokens_per_minute(), tokens),
     ];
     let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
         let allowed = Allowed::per_minute(amount?.get().into());

@@ -1,17 +1,18 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::Claim;
-use tidegate::{Change, Policy, Time};
+use tidegate::{Change, Policy, Retry, StoreError, Time};
 
 use super::account::{AccountError, Charged};
 use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
 use super::feedback::{Standing, Upward, correction};
-use super::pace::{Allowed, Pace, Ramp};
+use super::pace::{Allowed, Pace};
 use crate::plan::Daily;
 use crate::told::{Dimension, Reading};
 
@@ -22,6 +23,8 @@ pub(super) enum Counts {
     Dimension(Dimension),
     /// Starts of calls, for the least time between two.
     Starts,
+    /// Nothing: it is there to be closed.
+    Gate,
 }
 
 impl Counts {
@@ -29,6 +32,7 @@ impl Counts {
         match self {
             Self::Dimension(dimension) => dimension.name(),
             Self::Starts => "starts",
+            Self::Gate => "gate",
         }
     }
 }
@@ -53,6 +57,8 @@ impl Wanted {
 
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
+/// How often a pace that moves is looked at.
+const ATTENTION: Duration = Duration::from_secs(1);
 /// What is left of a shorter window is out of date when it is heard of.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
 
@@ -70,6 +76,9 @@ pub(super) struct Meter {
     /// When the bucket was last compared with what the provider says, in nanoseconds.
     compared: AtomicU64,
     shared: bool,
+    /// Whether a task keeps the pace while it moves.
+    attended: AtomicBool,
+    clock: TokioClock,
 }
 
 /// How much was charged when a call left.
@@ -81,25 +90,25 @@ impl Meter {
         books: &Books,
         scope: &str,
         wanted: Wanted,
-        now: Time,
+        clock: TokioClock,
     ) -> Result<Self, AccountError> {
         let counts = wanted.counts();
         let name = limit_name(counts.name(), scope);
         Ok(match wanted {
             Wanted::Paced(_, mut pace) => {
-                let bucket = books.bucket(&name, pace.policy(now)?)?;
-                Self::on(bucket, counts, Some(pace), books)
+                let bucket = books.bucket(&name, pace.policy(clock.now())?)?;
+                Self::on(bucket, counts, Some(pace), books, clock)
             }
             Wanted::Daily(daily) => {
                 let amount = daily.requests().get().into();
                 let bucket = books.calendar(&name, amount, daily.schedule().clone())?;
-                Self::on(bucket, counts, None, books)
+                Self::on(bucket, counts, None, books, clock)
             }
         })
     }
 
     /// Counts the same under another limit. A day keeps its time zone.
-    pub(super) fn set(&self, wanted: &Wanted, now: Time) -> Result<(), AccountError> {
+    pub(super) fn set(self: &Arc<Self>, wanted: &Wanted, now: Time) -> Result<(), AccountError> {
         match wanted {
             Wanted::Paced(_, pace) => self.with_pace(now, |present| *present = pace.clone()),
             Wanted::Daily(daily) => {
@@ -110,7 +119,13 @@ impl Meter {
         Ok(())
     }
 
-    fn on(bucket: Bucket, counts: Counts, pace: Option<Pace>, books: &Books) -> Self {
+    fn on(
+        bucket: Bucket,
+        counts: Counts,
+        pace: Option<Pace>,
+        books: &Books,
+        clock: TokioClock,
+    ) -> Self {
         Self {
             counts,
             bucket,
@@ -119,6 +134,8 @@ impl Meter {
             largest: AtomicU64::new(0),
             compared: AtomicU64::new(0),
             shared: books.is_shared(),
+            attended: AtomicBool::new(false),
+            clock,
         }
     }
 
@@ -152,13 +169,13 @@ impl Meter {
     pub(super) fn cost(&self, charging: Charging, amounts: Amounts) -> u64 {
         match self.counts {
             Counts::Dimension(dimension) => charging.cost(dimension, amounts),
-            Counts::Starts => 1,
+            Counts::Starts | Counts::Gate => 1,
         }
     }
 
     /// A claim, under the pace of this moment.
     pub(super) fn claim(&self, cost: u64, now: Time) -> Claim {
-        if self.pace.as_ref().is_some_and(|pace| lock(pace).is_moving()) {
+        if self.is_moving() {
             self.keep_pace(now);
         }
         self.bucket.claim(cost)
@@ -180,17 +197,45 @@ impl Meter {
         self.charged.fetch_add(i64::try_from(delta).unwrap_or(0), Ordering::Relaxed);
     }
 
+    /// Holds nobody up any more. Those who wait for it go on.
+    pub(super) fn retire(self: &Arc<Self>, now: Time) {
+        self.with_pace(now, |pace| *pace = Pace::unlimited());
+    }
+
     /// Changes the pace, and the policy with it.
-    pub(super) fn with_pace(&self, now: Time, change: impl FnOnce(&mut Pace)) {
+    pub(super) fn with_pace(self: &Arc<Self>, now: Time, change: impl FnOnce(&mut Pace)) {
         if let Some(pace) = &self.pace {
             change(&mut lock(pace));
             self.keep_pace(now);
+            self.attend();
         }
     }
 
-    /// Grows from a floor from now on.
-    pub(super) fn ramp_up(&self, ramp: Ramp, now: Time) {
-        self.with_pace(now, |pace| pace.ramp_up(ramp, now));
+    /// Keeps a pace that moves, for those who wait already: whoever comes later looks for himself.
+    fn attend(self: &Arc<Self>) {
+        if !self.is_moving() || self.attended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return self.attended.store(false, Ordering::Release);
+        };
+        let meter = Arc::downgrade(self);
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(ATTENTION).await;
+                let Some(meter) = meter.upgrade() else { return };
+                meter.keep_pace(meter.clock.now());
+                if !meter.is_moving() {
+                    meter.attended.store(false, Ordering::Release);
+                    // It may have begun to move again before that could be seen.
+                    return meter.attend();
+                }
+            }
+        });
+    }
+
+    fn is_moving(&self) -> bool {
+        self.pace.as_ref().is_some_and(|pace| lock(pace).is_moving())
     }
 
     fn keep_pace(&self, now: Time) {
@@ -208,6 +253,22 @@ impl Meter {
                 tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
             }
         }
+    }
+
+    /// Takes one now, or tells when there is one again.
+    pub(super) async fn take(&self) -> Result<Option<Retry>, StoreError> {
+        Ok(self.bucket.limiter().take(self.bucket.key()).await?.retry())
+    }
+
+    /// Gives one back.
+    pub(super) fn give_back(&self) {
+        let bucket = self.bucket.clone();
+        detach(async move {
+            let given = bucket.limiter().settle(bucket.key(), -1, None).await;
+            if let Err(error) = given {
+                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not given back");
+            }
+        });
     }
 
     /// Closes the limit for a time, for everybody.
@@ -300,6 +361,16 @@ impl Meter {
             }
         }
         delta
+    }
+
+    /// Whether it counts requests of a day.
+    pub(super) fn is_of_a_day(&self) -> bool {
+        self.counts == Counts::Dimension(Dimension::RequestsPerDay)
+    }
+
+    /// Whether it counts requests of a short time.
+    pub(super) fn is_of_requests(&self) -> bool {
+        self.counts == Counts::Dimension(Dimension::Requests)
     }
 
     /// Whether it counts tokens, and not calls.

@@ -16,6 +16,11 @@ pub(super) const MARGIN: u32 = 15;
 const WIDE: (u64, Duration) = (1_000_000, Duration::from_secs(1));
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
 const TIMERS: Duration = Duration::from_millis(2);
+/// No call costs more than this. A call that is larger than its limit goes when the bucket is full,
+/// and its answer may tell that the limit is another; refused, it would never be heard.
+const LARGEST: u64 = 10_000_000;
+/// Debts are paid within some decades, as buckets cannot count longer.
+const LONGEST: Duration = Duration::from_secs(40 * 365 * 86_400);
 /// Factors change in steps of this many in a thousand, so that policies do not change all the time.
 const STEP: u32 = 25;
 /// By how much of a thousand a lowered rate recovers in a second.
@@ -44,6 +49,12 @@ impl Allowed {
     pub(crate) fn in_span(self, span: Duration) -> u64 {
         let amount = u128::from(self.amount).saturating_mul(span.as_nanos());
         u64::try_from(amount / self.window.as_nanos().max(1)).unwrap_or(u64::MAX)
+    }
+
+    /// Whether another is larger by more than a step.
+    fn is_well_below(self, other: Self) -> bool {
+        let other = u128::from(other.in_span(self.window)) * 1_000;
+        other > u128::from(self.amount) * u128::from(1_000 + STEP)
     }
 
     /// So many millionths of it. Small amounts are told for a thousand windows, to keep their
@@ -98,18 +109,26 @@ impl Pace {
         Self { allowed, margin, burst, slowed: None, ramp: None }
     }
 
+    /// No limit that anybody knows of.
+    pub(crate) const fn unlimited() -> Self {
+        Self::new(None, Burst::Amount(1), MARGIN)
+    }
+
     pub(crate) const fn allowed(&self) -> Option<Allowed> {
         self.allowed
     }
 
     /// The provider allows so much, as it turns out. Whether that is news.
     pub(crate) fn allow(&mut self, allowed: Allowed) -> bool {
-        let news = self.allowed != Some(allowed);
-        self.allowed = Some(allowed);
-        if news {
-            self.slowed = None;
+        let before = self.allowed.replace(allowed);
+        // A limit that rises has nothing to do with what was complained about. One that flaps a
+        // little, or falls, is no reason to forget it.
+        let risen = before.is_none_or(|before| before.is_well_below(allowed));
+        match &mut self.slowed {
+            Some(slowed) if !risen => slowed.base = allowed,
+            slowed => *slowed = None,
         }
-        news
+        before != Some(allowed)
     }
 
     /// Keeps below the limit by the margin, and sends one at a time: the provider counts finer
@@ -153,7 +172,8 @@ impl Pace {
             Burst::Worth(span) => effective.in_span(span),
         };
         let capacity = burst.max(effective.in_span(TIMERS)).max(1);
-        let debt = base.amount.saturating_mul(60).max(capacity);
+        let debt = base.amount.saturating_mul(60).max(LARGEST).min(effective.in_span(LONGEST));
+        let debt = debt.max(capacity);
         let Allowed { amount, window } = effective;
         Policy::per(amount, window).capacity(capacity).max_debt(debt).build()
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate::Time;
+use tidegate::clock::TokioClock;
 
 use super::account::{AccountError, Charged};
 use super::books::Books;
@@ -28,16 +29,15 @@ const CLOSED: Duration = Duration::from_secs(60);
 /// What is known of one model.
 #[derive(Debug)]
 pub(super) struct Quota {
+    terms: QuotaTerms,
     scope: String,
-    /// Requests; unlimited until known. What closes the model closes this.
     gate: Arc<Meter>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Tokens, where a limit on them is told or to be expected.
-    tokens: Vec<Arc<Meter>>,
+    meters: Vec<Arc<Meter>>,
     estimator: Estimator,
     seen: Seen,
     /// Calls that left before the last decrease say nothing about what came after.
@@ -49,6 +49,23 @@ struct State {
     answers: u32,
     throttles: u32,
     closed: Option<(Time, Box<Failure>)>,
+}
+
+/// What the models of an account have in common.
+#[derive(Clone, Debug)]
+pub(super) struct QuotaTerms {
+    pub(super) books: Books,
+    /// The limits on tokens that the provider is known to have.
+    pub(super) tokens: &'static [Dimension],
+    pub(super) token_burst: Burst,
+    pub(super) clock: TokioClock,
+}
+
+/// Whether a limit on requests is known, told or set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Yes,
+    No,
 }
 
 /// What is done about a throttle.
@@ -65,61 +82,66 @@ pub(super) struct Throttled {
 pub(super) struct Epoch(u64);
 
 impl Quota {
-    /// Whoever waits already when a limit is first told is to keep to it too, so those on tokens that
-    /// are to be expected are there from the start, and unlimited until known.
-    pub(super) fn new(
-        books: &Books,
-        scope: String,
-        expected: &[Dimension],
-        now: Time,
-    ) -> Result<Self, AccountError> {
-        let requests = Counts::Dimension(Dimension::Requests);
-        let pace = Pace::new(None, Burst::Amount(1), MARGIN);
-        let wanted = Wanted::Paced(requests, pace);
-        let gate = Arc::new(Meter::new(books, &format!("{scope} told"), wanted, now)?);
-        let quota = Self { scope, gate, state: Mutex::default() };
-        for dimension in expected {
-            quota.meter(books, *dimension, now)?;
+    /// Whoever waits already when a limit is first told is to keep to it too, so those that are to
+    /// be expected are there from the start, and unlimited until known. Not so on a shared store:
+    /// there somebody else may know them, and the last word counts for all.
+    pub(super) fn new(terms: QuotaTerms, scope: String) -> Result<Self, AccountError> {
+        let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
+        let gate = Arc::new(Meter::new(&terms.books, &scope, wanted, terms.clock)?);
+        let quota = Self { terms, scope, gate, state: Mutex::default() };
+        if !quota.terms.books.is_shared() {
+            for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
+                quota.meter(*dimension)?;
+            }
         }
         Ok(quota)
     }
 
+    /// What closes the model closes this.
     pub(super) const fn gate(&self) -> &Arc<Meter> {
         &self.gate
     }
 
-    /// What of its token limits is known.
-    pub(super) fn tokens(&self) -> Vec<Arc<Meter>> {
-        self.lock().tokens.clone()
+    /// The limits that were told, or are to be expected.
+    pub(super) fn meters(&self) -> Vec<Arc<Meter>> {
+        self.lock().meters.clone()
     }
 
     /// What was charged to each of its limits.
     pub(super) fn charged(&self) -> Vec<Charged> {
-        let tokens = self.tokens();
-        std::iter::once(&self.gate).chain(&tokens).filter_map(|meter| meter.charged()).collect()
+        self.meters().iter().filter_map(|meter| meter.charged()).collect()
     }
 
-    /// The meter of a dimension; one of tokens is made when it is first told of.
-    pub(super) fn meter(
-        &self,
-        books: &Books,
-        dimension: Dimension,
-        now: Time,
-    ) -> Result<Arc<Meter>, AccountError> {
-        if !dimension.is_of_tokens() {
-            return Ok(self.gate.clone());
-        }
+    /// Whether a limit on requests is known.
+    pub(super) fn is_known(&self) -> bool {
+        let requests = Counts::Dimension(Dimension::Requests);
+        let state = self.lock();
+        let mut requests = state.meters.iter().filter(|meter| meter.counts() == requests);
+        requests.any(|meter| meter.allowed().is_some())
+    }
+
+    /// The meter of a dimension, made when it is first told of.
+    pub(super) fn meter(&self, dimension: Dimension) -> Result<Arc<Meter>, AccountError> {
         let counts = Counts::Dimension(dimension);
         let mut state = self.lock();
-        if let Some(known) = state.tokens.iter().find(|meter| meter.counts() == counts) {
+        if let Some(known) = state.meters.iter().find(|meter| meter.counts() == counts) {
             return Ok(known.clone());
         }
-        let pace = Pace::new(None, Burst::Worth(Duration::from_secs(1)), MARGIN);
-        let wanted = Wanted::Paced(counts, pace);
-        let meter = Meter::new(books, &format!("{} told", self.scope), wanted, now)?;
-        let meter = Arc::new(meter);
-        state.tokens.push(meter.clone());
+        let burst =
+            if dimension.is_of_tokens() { self.terms.token_burst } else { Burst::Amount(1) };
+        let wanted = Wanted::Paced(counts, Pace::new(None, burst, MARGIN));
+        let scope = format!("{} told", self.scope);
+        let meter = Arc::new(Meter::new(&self.terms.books, &scope, wanted, self.terms.clock)?);
+        state.meters.push(meter.clone());
         Ok(meter)
+    }
+
+    /// Changes the pace of requests.
+    fn with_pace(&self, now: Time, change: impl FnOnce(&mut Pace)) {
+        match self.meter(Dimension::Requests) {
+            Ok(meter) => meter.with_pace(now, change),
+            Err(error) => tracing::warn!(scope = self.scope, %error, "the pace stays"),
+        }
     }
 
     /// Input and output tokens that a call is expected to use.
@@ -139,7 +161,7 @@ impl Quota {
         let epoch = Epoch(state.epoch);
         drop(state);
         if let Some(ramp) = ramp.filter(|_| first) {
-            self.gate.ramp_up(ramp, now);
+            self.with_pace(now, |pace| pace.ramp_up(ramp, now));
         }
         epoch
     }
@@ -156,8 +178,14 @@ impl Quota {
     ///
     /// Where no limit is known and no time was told, one throttle is a matter of the concurrency
     /// that adapts. Several without an answer in between are a closed door.
-    pub(super) fn throttled(&self, epoch: Epoch, after: Option<Duration>, now: Time) -> Throttled {
-        let known = self.gate.allowed().is_some();
+    pub(super) fn throttled(
+        &self,
+        epoch: Epoch,
+        after: Option<Duration>,
+        known: Known,
+        now: Time,
+    ) -> Throttled {
+        let known = known == Known::Yes;
         let mut state = self.lock();
         state.count(1);
         let first = epoch == Epoch(state.epoch) && state.is_over(now);
@@ -175,14 +203,14 @@ impl Quota {
         drop(state);
         let slower = first && (known || in_a_row > 0 || after.is_some());
         if slower && known {
-            self.gate.with_pace(now, |pace| {
+            self.with_pace(now, |pace| {
                 pace.smooth();
                 if too_many {
                     pace.slow_down(seen, now);
                 }
             });
         } else if slower {
-            self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
+            self.with_pace(now, |pace| pace.slow_down(seen, now));
         }
         Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
     }
@@ -196,7 +224,7 @@ impl Quota {
         state.epoch += 1;
         let seen = state.seen.rate(now);
         drop(state);
-        self.gate.with_pace(now, |pace| pace.slow_down(seen, now));
+        self.with_pace(now, |pace| pace.slow_down(seen, now));
         true
     }
 

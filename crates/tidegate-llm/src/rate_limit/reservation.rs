@@ -12,13 +12,16 @@ use super::books::detach;
 use super::charging::{Amounts, Charging};
 use super::lane::Lane;
 use super::meter::{Counts, Mark, Meter};
-use super::quota::{Epoch, Quota};
+use super::pace::Pace;
+use super::quota::{Epoch, Known, Quota};
 use crate::class::Class;
-use crate::error::CallError;
+use crate::error::{CallError, Failure};
 use crate::telemetry::{Stage, Stay};
 use crate::told::{Dimension, Told};
 use crate::usage::Usage;
 
+/// A wait that is longer than this is none, but a quota that is used up.
+const LONG: Duration = Duration::from_secs(600);
 /// Characters of output that count as a token, of an answer that broke off.
 const CHARS_PER_TOKEN: u64 = 4;
 
@@ -43,6 +46,26 @@ impl Line {
     }
 }
 
+/// What a call will use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    /// Input tokens as we counted them.
+    pub(super) counted: u64,
+    pub(super) expected: Amounts,
+    /// What it is charged whatever it uses.
+    pub(super) certain: Amounts,
+}
+
+/// Leave to go ahead, and what it cost.
+pub(super) struct Leave {
+    pub(super) permit: Permit,
+    pub(super) lines: SmallVec<[Line; 4]>,
+    /// One request of the day, if those are limited.
+    pub(super) day: Option<Arc<Meter>>,
+    pub(super) left: Time,
+    pub(super) epoch: Epoch,
+}
+
 /// What a call was granted: its charges, and a place among the calls under way. It is settled with
 /// what the call really used, and given back at its end, however it ends.
 #[must_use = "a reservation that is dropped counts as a call that was broken off"]
@@ -53,13 +76,8 @@ pub struct Reservation {
 struct Held {
     lane: Arc<Lane>,
     quota: Arc<Quota>,
-    permit: Permit,
-    lines: SmallVec<[Line; 4]>,
-    expected: Amounts,
-    /// Input tokens as we counted them.
-    counted: u64,
-    left: Time,
-    epoch: Epoch,
+    leave: Leave,
+    estimate: Estimate,
     /// Characters of output so far; `None` before the answer has begun.
     seen: Option<u64>,
     /// What is used so far, if the provider said.
@@ -84,22 +102,15 @@ impl Reservation {
     pub(super) fn new(
         lane: Arc<Lane>,
         quota: Arc<Quota>,
-        permit: Permit,
-        lines: SmallVec<[Line; 4]>,
-        expected: Amounts,
-        counted: u64,
-        (left, epoch): (Time, Epoch),
+        leave: Leave,
+        estimate: Estimate,
     ) -> Self {
         let held = Held {
             _in_flight: lane.stay(Stage::InFlight),
             lane,
             quota,
-            permit,
-            lines,
-            expected,
-            counted,
-            left,
-            epoch,
+            leave,
+            estimate,
             seen: None,
             used: None,
         };
@@ -109,25 +120,30 @@ impl Reservation {
     /// How long the call waited.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.held.as_ref().map_or(Duration::ZERO, |held| held.permit.waited())
+        self.held.as_ref().map_or(Duration::ZERO, |held| held.leave.permit.waited())
     }
 
     /// What made it wait, by the name of the dimension or `concurrency`, the most first.
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         let Some(held) = &self.held else { return Vec::new() };
-        held.permit.parts().iter().map(|part| (held.name_of(&part.limit), part.time)).collect()
+        held.leave
+            .permit
+            .parts()
+            .iter()
+            .map(|part| (held.name_of(&part.limit), part.time))
+            .collect()
     }
 
     /// Tokens that were reserved, input and output.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.held.as_ref().map_or(0, |held| held.expected.input + held.expected.output)
+        self.held.as_ref().map_or(0, |held| held.estimate.expected.total())
     }
 
     /// What is allowed in a minute, the least of what it was charged to.
     pub(super) fn allowed(&self, dimension: Dimension) -> Option<u64> {
-        let lines = self.held.iter().flat_map(|held| &held.lines);
+        let lines = self.held.iter().flat_map(|held| &held.leave.lines);
         let same = lines.filter(|line| line.meter.counts() == Counts::Dimension(dimension));
         let minute = Duration::from_secs(60);
         same.filter_map(|line| line.meter.allowed()).map(|allowed| allowed.in_span(minute)).min()
@@ -138,7 +154,7 @@ impl Reservation {
         let Some(held) = &mut self.held else { return };
         held.seen.get_or_insert(0);
         held.quota.answered();
-        held.lane.hear(&held.quota, told, &held.lines, held.left);
+        held.lane.hear(&held.quota, told, &held.leave.lines, held.leave.left);
     }
 
     /// Some of the output has come.
@@ -158,8 +174,10 @@ impl Reservation {
     /// The answer is complete, and used so much, if the provider said.
     pub fn complete(mut self, usage: Option<Usage>) {
         let Some(held) = self.held.take() else { return };
+        // Nothing uses nothing: whoever says so has not counted.
+        let usage = usage.filter(|usage| usage.total() > 0);
         if let Some(usage) = &usage {
-            held.quota.learn(held.counted, usage.input, usage.output);
+            held.quota.learn(held.estimate.counted, usage.input, usage.output);
         }
         let fate = held.used(usage.as_ref());
         held.end(fate, CallOutcome::Success);
@@ -174,10 +192,17 @@ impl Reservation {
         held.end(fate, outcome);
     }
 
-    /// There is no answer.
-    pub fn failed(mut self, error: &CallError) {
-        let Some(held) = self.held.take() else { return };
-        held.note(error);
+    /// There is no answer, for this reason. What comes back may say more about it: a call that is
+    /// larger than the limit that refused it is too big, however long anybody waits.
+    pub fn failed(mut self, mut error: CallError) -> CallError {
+        let Some(held) = self.held.take() else { return error };
+        held.note(&error);
+        if let CallError::Provider(failure) = &mut error {
+            let is_limited = matches!(failure.class, Class::RateLimited { .. });
+            if is_limited && held.never_fits(failure) {
+                failure.class = Class::TooBig;
+            }
+        }
         let fate = match error.class() {
             _ if !error.was_sent() => Fate::Nothing,
             // Where charges are never settled, failed calls keep theirs too.
@@ -186,45 +211,73 @@ impl Reservation {
         };
         let outcome = held.outcome(error.class());
         held.end(fate, outcome);
+        error
     }
 }
 
 impl Held {
     fn name_of(&self, limit: &str) -> &'static str {
-        let line = self.lines.iter().find(|line| line.meter.name() == limit);
+        let line = self.leave.lines.iter().find(|line| line.meter.name() == limit);
         match line.map(|line| line.meter.counts()) {
             Some(Counts::Dimension(dimension)) => dimension.name(),
             Some(Counts::Starts) => "min_interval",
+            Some(Counts::Gate) => "throttled",
             None => tidegate::pacer::WaitPart::CONCURRENCY,
         }
     }
 
     /// What the lane and the model learn from a failure.
     fn note(&self, error: &CallError) {
+        let Leave { lines, left, epoch, .. } = &self.leave;
         let now = self.lane.now();
         if let Some(failure) = error.failure() {
-            self.lane.hear(&self.quota, &failure.told, &self.lines, self.left);
-            if matches!(failure.class, Class::LongQuota { .. }) {
-                self.quota.close(failure, now);
+            self.lane.hear(&self.quota, &failure.told, lines, *left);
+            if failure.class.after().is_some_and(|after| after > LONG)
+                || matches!(failure.class, Class::LongQuota { .. })
+            {
+                return self.quota.close(failure, now);
             }
         }
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
-                let throttled = self.quota.throttled(self.epoch, after, now);
+                let throttled = self.quota.throttled(*epoch, after, self.known(), now);
                 if !throttled.pause.is_zero() {
                     self.quota.gate().hold(throttled.pause);
                 }
+                if throttled.slower {
+                    // A provider that refuses what was set counts finer than by the minute.
+                    let requests = lines.iter().filter(|line| line.meter.is_of_requests());
+                    requests.for_each(|line| line.meter.with_pace(now, Pace::smooth));
+                }
                 self.lane.throttled(throttled);
             }
-            Class::SlowDown if self.quota.slow_down(self.epoch, now) => self.lane.slowed_down(),
+            Class::SlowDown if self.quota.slow_down(*epoch, now) => self.lane.slowed_down(),
             _ => {}
         }
+    }
+
+    /// Whether a limit on requests is known, told or set.
+    fn known(&self) -> Known {
+        let mut requests = self.leave.lines.iter().filter(|line| line.meter.is_of_requests());
+        let is_set = requests.any(|line| line.meter.allowed().is_some());
+        if is_set || self.quota.is_known() { Known::Yes } else { Known::No }
+    }
+
+    /// Whether a limit that was told is smaller than what the call costs for certain: then it does
+    /// not fit, however long anybody waits.
+    fn never_fits(&self, failure: &Failure) -> bool {
+        let charging = self.lane.settings().charging;
+        let mut tokens = failure.told.iter().filter(|(dimension, _)| dimension.is_of_tokens());
+        tokens.any(|(dimension, reading)| {
+            let cost = charging.cost(dimension, self.estimate.certain);
+            reading.limit.is_some_and(|limit| cost > limit)
+        })
     }
 
     /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
     fn outcome(&self, class: Class) -> CallOutcome {
         match class {
-            Class::RateLimited { after, .. } if self.quota.gate().allowed().is_none() => {
+            Class::RateLimited { after, .. } if self.known() == Known::No => {
                 CallOutcome::Throttled { retry_after: after }
             }
             Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
@@ -241,7 +294,7 @@ impl Held {
     fn used(&self, usage: Option<&Usage>) -> Fate {
         let seen = self.seen.unwrap_or(0).div_ceil(CHARS_PER_TOKEN);
         let told = usage.copied().or(self.used).unwrap_or_default();
-        let input = if told.input > 0 { told.input } else { self.expected.input };
+        let input = if told.input > 0 { told.input } else { self.estimate.expected.input };
         let usage = Usage { input, output: told.output.max(seen), ..told };
         self.lane.settings().charging.settled(&usage).map_or(Fate::Keep, Fate::Settle)
     }
@@ -249,7 +302,10 @@ impl Held {
     /// Settles, and gives the place back.
     fn end(self, fate: Fate, outcome: CallOutcome) {
         let charging = self.lane.settings().charging;
-        let Self { mut permit, lines, .. } = self;
+        let Self { leave: Leave { mut permit, lines, day, .. }, .. } = self;
+        if let (Fate::Nothing, Some(day)) = (fate, day) {
+            day.give_back();
+        }
         let actual: SmallVec<[u64; 4]> =
             lines.iter().map(|line| line.in_the_end(fate, charging)).collect();
         for (line, actual) in lines.iter().zip(&actual) {

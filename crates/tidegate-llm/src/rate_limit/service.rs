@@ -91,10 +91,7 @@ where
                     answer.keep(reservation);
                     Ok(answer)
                 }
-                Err(error) => {
-                    reservation.failed(&error);
-                    Err(error)
-                }
+                Err(error) => Err(reservation.failed(error)),
             }
         })
     }

@@ -17,6 +17,7 @@ use tidegate_llm::rate_limit::{
 };
 use tidegate_llm::{
     Answer, Call, CallError, Chat, Credential, Dialect, Dimension, Outgoing, Reading, Terms, Told,
+    Usage,
 };
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _};
@@ -74,13 +75,19 @@ fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuil
     account(provider).limits(constraint(&raw), Source::Override).exact()
 }
 
-/// A hundred tokens a second and as many at once, exactly. What a call allows itself is reserved, and
+/// A hundred tokens a second, and as many are there. What a call allows itself is reserved, and
 /// settled as the provider does.
-fn tokens(provider: &str) -> Account {
+async fn tokens(provider: &str) -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
     let charging = Charging::of(Dialect::of(&provider.into())).output(OutputReserve::MaxTokens);
     let builder = account(provider).limits(constraint(&raw), Source::Override);
-    builder.charging(charging).exact().build().unwrap()
+    let account = builder.charging(charging).exact().build().unwrap();
+    if provider != "openai" {
+        // Where a reserve is given back, the bucket holds 54 seconds' worth to have room for it.
+        let (most, used) = (ask(0, 5_300), Usage { output: 5_300, ..Usage::default() });
+        reserve(&account, &most).await.complete(Some(used));
+    }
+    account
 }
 
 /// What an answer tells of one limit of a minute.

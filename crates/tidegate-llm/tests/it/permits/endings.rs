@@ -42,7 +42,7 @@ async fn missing(account: &Account) -> u128 {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     let spent = Usage { input: 15, output: 15, ..Usage::default() };
     streamed(&account, vec![text(40), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 30);
@@ -50,14 +50,14 @@ async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_cut_costs_what_has_come() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     streamed(&account, vec![text(40), text(40), cut()]).await.whole().await.unwrap_err();
     assert_eq!(missing(&account).await, 40, "the input, and twenty tokens of output");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_its_reader_leaves_costs_what_has_come() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     let mut answer = streamed(&account, vec![text(40), text(40)]).await;
     answer.next().await.unwrap().unwrap();
     drop(answer);
@@ -67,7 +67,7 @@ async fn a_stream_that_its_reader_leaves_costs_what_has_come() {
 /// Anthropic tells at the beginning what the input was, and how much of it was in the cache.
 #[tokio::test(start_paused = true)]
 async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
-    let account = tokens("anthropic");
+    let account = tokens("anthropic").await;
     let begun = Usage { input: 60, cache_read: 55, output: 1, ..Usage::default() };
     let mut answer = streamed(&account, vec![usage(begun), text(40), text(40)]).await;
     for _ in 0..2 {
@@ -80,7 +80,7 @@ async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
 /// Some servers do not say what a call used.
 #[tokio::test(start_paused = true)]
 async fn a_whole_answer_without_usage_is_charged_by_its_length() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     let mut reply = Reply::default();
     reply.text = "x".repeat(120);
     let mut answer = Answer::complete(account.provider().clone(), reply);

@@ -55,15 +55,15 @@ async fn input_and_output_are_kept_to_apart() {
     let mut first = reserve(&account, &ask(1, 1)).await;
     first.heard(&limits);
     first.complete(None);
-    // A hundred of input a second and ten of output.
-    drop(reserve(&account, &ask(50, 40)).await);
+    // A hundred of input a second and ten of output, and 54 seconds' worth of each to begin with.
+    drop(reserve(&account, &ask(50, 570)).await);
     let next = reserve(&account, &ask(50, 1)).await;
     let waits = next.waited_for();
     assert_eq!(waits[0].0, "output_tokens", "{waits:?}");
     assert!(next.waited() >= SECOND * 3, "{waits:?}");
     next.complete(None);
     tokio::time::sleep(SECOND * 60).await;
-    drop(reserve(&account, &ask(400, 1)).await);
+    drop(reserve(&account, &ask(5_700, 1)).await);
     let next = reserve(&account, &ask(50, 1)).await;
     assert_eq!(next.waited_for()[0].0, "input_tokens", "{:?}", next.waited_for());
 }

@@ -30,21 +30,21 @@ fn broken(broken: Broken) -> CallError {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_used_is_given_back() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
     assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are there");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_used_beyond_is_charged() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(100, 200)));
     assert_eq!(wait(&account, &of(100)).await, SECOND * 3, "200 are owed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_never_settles_keeps_its_charge() {
-    let account = tokens("openai");
+    let account = tokens("openai").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
     assert_eq!(wait(&account, &of(100)).await, SECOND);
 }
@@ -53,7 +53,7 @@ async fn a_provider_that_never_settles_keeps_its_charge() {
 async fn tokens_from_the_cache_are_free_where_the_provider_says_so() {
     let usage = Usage { cache_read: 70, ..used(80, 10) };
     for (provider, missing) in [("anthropic", 20), ("mistral", 90)] {
-        let account = tokens(provider);
+        let account = tokens(provider).await;
         reserve(&account, &ask(20, 80)).await.complete(Some(usage));
         assert_eq!(wait(&account, &of(100)).await, SECOND * missing / 100, "{provider}");
     }
@@ -62,8 +62,8 @@ async fn tokens_from_the_cache_are_free_where_the_provider_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_never_sent_costs_nothing() {
     for provider in ["mistral", "openai"] {
-        let account = tokens(provider);
-        reserve(&account, &ask(20, 80)).await.failed(&broken(Broken::NotConnected));
+        let account = tokens(provider).await;
+        reserve(&account, &ask(20, 80)).await.failed(broken(Broken::NotConnected));
         assert!(wait(&account, &of(100)).await.is_zero(), "{provider}");
     }
 }
@@ -79,7 +79,7 @@ async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
     for class in [Class::DeadKey, Class::TooBig, Class::BadRequest] {
         let builder = account("mistral").limits(limits.clone(), Source::Override).exact();
         let account = builder.build().unwrap();
-        reserve(&account, &ask(20, 80)).await.failed(&failed(class, 400));
+        reserve(&account, &ask(20, 80)).await.failed(failed(class, 400));
         let next = reserve(&account, &of(100)).await;
         assert_eq!(next.waited_for(), [("requests", SECOND * 10)], "{class:?}");
     }
@@ -90,8 +90,8 @@ async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
 async fn a_call_that_fails_at_the_provider_costs_what_the_provider_charges() {
     for (provider, wait_of_next) in [("mistral", Duration::ZERO), ("openai", SECOND)] {
         for error in [failed(Class::Transient, 500), broken(Broken::Cut)] {
-            let account = tokens(provider);
-            reserve(&account, &ask(20, 80)).await.failed(&error);
+            let account = tokens(provider).await;
+            let error = reserve(&account, &ask(20, 80)).await.failed(error);
             assert_eq!(wait(&account, &of(100)).await, wait_of_next, "{provider} {error}");
         }
     }
@@ -99,7 +99,7 @@ async fn a_call_that_fails_at_the_provider_costs_what_the_provider_charges() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_goes_away_before_the_answer_pays_what_was_expected() {
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     drop(reserve(&account, &ask(20, 80)).await);
     assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be at it");
 }
