@@ -5,6 +5,7 @@ mod endings;
 mod gates;
 mod learning;
 mod limits;
+mod patience;
 mod settlement;
 
 use std::time::Duration;

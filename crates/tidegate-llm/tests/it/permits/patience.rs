@@ -1,0 +1,213 @@
+//! How long a call waits, and when it does not: paces that move, days, odd numbers, other accounts.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tidegate::{Engine, Store};
+use tidegate_llm::mock::Step;
+use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::rate_limit::{Concurrency, Ramp};
+use tidegate_llm::{CallError, Class, Dimension, Failure, Told};
+use tidegate_redis::RedisStore;
+use tidegate_testkit::launch::{Flavor, RedisServer};
+use tokio::time::{Instant, timeout};
+
+use super::*;
+
+fn throttled(after: Option<Duration>) -> CallError {
+    let class = Class::RateLimited { after, dimension: None };
+    Box::new(Failure::new("mistral".into(), class, http::StatusCode::TOO_MANY_REQUESTS)).into()
+}
+
+/// When the last of so many calls leaves that all wait from now on.
+async fn last_of(account: &Account, calls: u64) -> Duration {
+    let start = Instant::now();
+    let calls = (0..calls).map(|_| async {
+        reserve(account, &ask(1, 1)).await.complete(None);
+    });
+    join_all(calls).await;
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ramp_goes_on_for_those_who_wait_already() {
+    let ramp = Ramp { floor: 6, over: SECOND * 10 };
+    let account = requests("mistral", 600, 1).ramp_up(ramp).build().unwrap();
+    let last = last_of(&account, 40).await;
+    assert!(last < SECOND * 20, "six a minute, then ten a second: {last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_complaint_is_forgotten_for_those_who_wait_already() {
+    let account = account("mistral").concurrency(Concurrency::Unlimited).build().unwrap();
+    let first = reserve(&account, &ask(1, 1)).await;
+    first.failed(throttled(Some(SECOND)));
+    let last = last_of(&account, 200).await;
+    assert!(last < SECOND * 150, "{last:?}");
+}
+
+/// A bucket of a day that refills all the time has one again long before it is full.
+#[tokio::test(start_paused = true)]
+async fn the_last_request_of_a_day_closes_nothing_for_a_day() {
+    let account = account("groq").build().unwrap();
+    let mut day = Told::nothing();
+    let reading = Reading {
+        limit: Some(14_400),
+        remaining: Some(0),
+        reset: Some(SECOND * 86_394),
+        window: SECOND * 86_400,
+    };
+    day.add(Dimension::RequestsPerDay, reading);
+    let mut first = reserve(&account, &ask(1, 1)).await;
+    first.heard(&day);
+    first.complete(None);
+    assert_eq!(wait(&account, &ask(1, 1)).await, SECOND * 6);
+}
+
+/// Nobody is parked in silence for a day, and nothing is sent meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_delay_of_a_day_is_an_error_for_all_callers() {
+    let account = account("azure").build().unwrap();
+    let waiting = reserve(&account, &ask(1, 1)).await;
+    waiting.failed(throttled(Some(SECOND * 86_400)));
+    let error = account.reserve(MODEL, &ask(1, 1)).await.unwrap_err();
+    assert!(matches!(error, CallError::Closed(_)), "{error:?}");
+    assert_eq!(error.retry_after(), Some(SECOND * 86_400));
+    tokio::time::sleep(SECOND * 86_400).await;
+    reserve(&account, &ask(1, 1)).await.complete(None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_day_that_was_set_is_over_for_all_who_wait() {
+    let raw = RawConstraint {
+        requests_per_minute: Some(60),
+        requests_per_day: Some(2),
+        ..RawConstraint::default()
+    };
+    let builder = account("mistral").limits(constraint(&raw), Source::Override).exact();
+    let account = builder.build().unwrap();
+    let call = ask(1, 1);
+    let calls = (0..5).map(|_| account.reserve(MODEL, &call));
+    let done = timeout(SECOND * 10, join_all(calls)).await.unwrap();
+    let refused: Vec<_> = done.iter().filter_map(|one| one.as_ref().err()).collect();
+    assert_eq!(refused.len(), 3);
+    for error in refused {
+        assert!(matches!(error.class(), Class::LongQuota { after: Some(_) }), "{error:?}");
+    }
+    // A call that was never sent is given back to the day.
+    let (provider, broken) = ("mistral".into(), tidegate_llm::Broken::NotConnected);
+    let error = CallError::Connection { provider, broken, source: None };
+    done.into_iter().find_map(Result::ok).unwrap().failed(error);
+    reserve(&account, &call).await.complete(None);
+}
+
+/// A header that says one token a minute by mistake is corrected by the answer after it.
+#[tokio::test(start_paused = true)]
+async fn an_odd_limit_does_not_lock_a_model() {
+    let account = account("mistral").build().unwrap();
+    for limit in [1, 60_000] {
+        let mut call = timeout(SECOND * 60, reserve(&account, &ask(50, 50))).await.unwrap();
+        call.heard(&told(Dimension::Tokens, limit, limit));
+        call.complete(None);
+    }
+    assert!(wait(&account, &ask(50, 50)).await < SECOND * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_larger_than_the_limit_is_too_big_after_one_attempt() {
+    let class = Class::RateLimited { after: Some(SECOND), dimension: Some(Dimension::Tokens) };
+    let mut failure =
+        Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
+    failure.told = told(Dimension::Tokens, 1_000, 0);
+    let mock = Mock::new("openai").always(Step::failure(failure));
+    let account = account("openai").build().unwrap();
+    let limited = limited(&account, &mock);
+    let chat = Chat::user("hello").max_tokens(5_000);
+    let error = limited.clone().oneshot(Call::new(chat)).await.unwrap_err();
+    assert_eq!(error.class(), Class::TooBig);
+    let error = limited.oneshot(Call::new(Chat::user("hello").max_tokens(10))).await.unwrap_err();
+    assert!(matches!(error.class(), Class::RateLimited { .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_bounds_the_wait_without_a_retry() {
+    let account = requests("mistral", 1, 1).build().unwrap();
+    reserve(&account, &ask(1, 1)).await.complete(None);
+    let mut call = ask(1, 1);
+    call.terms.deadline = Some(SECOND * 5);
+    let start = Instant::now();
+    let error = account.reserve(MODEL, &call).await.unwrap_err();
+    assert!(matches!(error, CallError::NoPermit { .. }), "{error:?}");
+    assert!(start.elapsed() <= SECOND * 5);
+}
+
+/// Sixty at once to a provider that counts each second, and says nothing: after the first time they
+/// leave one by one.
+#[tokio::test(start_paused = true)]
+async fn a_burst_that_was_refused_is_not_sent_again() {
+    let account = requests("mistral", 60, 60).build().unwrap();
+    let burst: Vec<_> = join_all((0..60).map(|_| reserve(&account, &ask(1, 1)))).await;
+    for call in burst {
+        call.failed(throttled(None));
+    }
+    tokio::time::sleep(SECOND * 120).await;
+    let last = last_of(&account, 10).await;
+    assert!(last >= SECOND * 9, "{last:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_is_taken_away_holds_nobody_up() {
+    let account = requests("mistral", 1, 1).build().unwrap();
+    reserve(&account, &ask(1, 1)).await.complete(None);
+    let start = Instant::now();
+    let call = ask(1, 1);
+    let waits = reserve(&account, &call);
+    let change = async {
+        tokio::time::sleep(SECOND).await;
+        let raw = RawConstraint { tokens_per_minute: Some(60_000), ..RawConstraint::default() };
+        account.reconfigure(constraint(&raw), Source::Override).unwrap();
+    };
+    let (reservation, ()) = tokio::join!(waits, change);
+    reservation.complete(None);
+    assert!(start.elapsed() < SECOND * 2, "{:?}", start.elapsed());
+}
+
+/// An account that was made before, on the same engine, leaves its buckets behind, and no quarrel.
+#[tokio::test(start_paused = true)]
+async fn an_account_can_be_made_again() {
+    let store = tidegate::MemoryStore::builder()
+        .clock(tidegate::clock::TokioClock::new())
+        .build()
+        .unwrap();
+    let engine = Engine::on(Arc::new(store));
+    let first = requests("mistral", 60, 1).books(&engine).build().unwrap();
+    let mut call = reserve(&first, &ask(1, 1)).await;
+    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.complete(None);
+    drop(first);
+    let second = requests("mistral", 6, 1).books(&engine).build().unwrap();
+    assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "what was spent counts on");
+    assert_eq!(wait(&second, &ask(1, 1)).await, SECOND * 10);
+}
+
+/// A process that starts and has heard nothing yet does not take away what others have learned.
+#[tokio::test]
+async fn a_newcomer_on_a_shared_store_leaves_limits_alone() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let join = async || {
+        let store = RedisStore::builder(&redis.url()).open().unwrap();
+        store.connected().await.unwrap();
+        let engine = Engine::<dyn Store>::on(Arc::new(store));
+        let account = account("mistral").concurrency(Concurrency::Unlimited);
+        account.books(&engine).build().unwrap()
+    };
+    let old = join().await;
+    let mut first = reserve(&old, &ask(1, 1)).await;
+    first.heard(&told(Dimension::Requests, 300, 300));
+    first.complete(None);
+    let newcomer = join().await;
+    reserve(&newcomer, &ask(1, 1)).await.complete(None);
+    reserve(&old, &ask(1, 1)).await.complete(None);
+    let waited = wait(&old, &ask(1, 1)).await;
+    assert!(waited > SECOND / 10, "one every 203 ms: {waited:?}");
+}
