@@ -179,7 +179,11 @@ impl Reservation {
         if let Some(usage) = &usage {
             held.quota.learn(held.estimate.counted, usage.input, usage.output);
         }
-        let fate = held.used(usage.as_ref());
+        // The last word of a provider is better than any count of ours.
+        let fate = match usage {
+            Some(usage) if usage.output > 0 => held.settled(usage),
+            _ => held.used(usage),
+        };
         held.end(fate, CallOutcome::Success);
     }
 
@@ -187,7 +191,7 @@ impl Reservation {
     pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
         let Some(held) = self.held.take() else { return };
         held.note(error);
-        let fate = held.used(usage.as_ref());
+        let fate = held.used(usage);
         let outcome = held.outcome(error.class());
         held.end(fate, outcome);
     }
@@ -290,12 +294,16 @@ impl Held {
         self.lane.settings().charging.settled(&Usage::default()).is_none()
     }
 
-    /// What an answer, or the part of it that came, has used.
-    fn used(&self, usage: Option<&Usage>) -> Fate {
+    /// What the part of an answer that came has used: what was told may be from its beginning.
+    fn used(&self, usage: Option<Usage>) -> Fate {
         let seen = self.seen.unwrap_or(0).div_ceil(CHARS_PER_TOKEN);
-        let told = usage.copied().or(self.used).unwrap_or_default();
+        let told = usage.or(self.used).unwrap_or_default();
+        self.settled(Usage { output: told.output.max(seen), ..told })
+    }
+
+    fn settled(&self, told: Usage) -> Fate {
         let input = if told.input > 0 { told.input } else { self.estimate.expected.input };
-        let usage = Usage { input, output: told.output.max(seen), ..told };
+        let usage = Usage { input, ..told };
         self.lane.settings().charging.settled(&usage).map_or(Fate::Keep, Fate::Settle)
     }
 

@@ -22,6 +22,15 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> A
     answer
 }
 
+/// An answer that is all here, with the same reservation.
+async fn kept(account: &Account, reply: Reply) -> Answer {
+    let mut reservation = reserve(account, &ask(20, 80)).await;
+    let mut answer = Answer::complete(account.provider().clone(), reply);
+    reservation.heard(&Told::nothing());
+    answer.keep(reservation);
+    answer
+}
+
 fn text(chars: usize) -> Result<Event, CallError> {
     Ok(Event::Text("x".repeat(chars)))
 }
@@ -46,6 +55,20 @@ async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
     let spent = Usage { input: 15, output: 15, ..Usage::default() };
     streamed(&account, vec![text(40), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 30);
+}
+
+/// Four characters are a token by our count, and seldom by a provider's.
+#[tokio::test(start_paused = true)]
+async fn what_a_provider_counts_in_the_end_is_what_it_costs() {
+    let spent = Usage { input: 15, output: 5, ..Usage::default() };
+    let account = tokens("mistral");
+    streamed(&account, vec![text(200), usage(spent)]).await.whole().await.unwrap();
+    assert_eq!(missing(&account).await, 20);
+    let account = tokens("mistral");
+    let mut reply = Reply::default();
+    (reply.text, reply.usage) = ("x".repeat(200), Some(spent));
+    assert_eq!(kept(&account, reply).await.whole().await.unwrap().text.len(), 200);
+    assert_eq!(missing(&account).await, 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,10 +106,7 @@ async fn a_whole_answer_without_usage_is_charged_by_its_length() {
     let account = tokens("mistral").await;
     let mut reply = Reply::default();
     reply.text = "x".repeat(120);
-    let mut answer = Answer::complete(account.provider().clone(), reply);
-    let mut reservation = reserve(&account, &ask(20, 80)).await;
-    reservation.heard(&Told::nothing());
-    answer.keep(reservation);
+    let answer = kept(&account, reply).await;
     assert_eq!(missing(&account).await, 50);
     assert_eq!(answer.whole().await.unwrap().text.len(), 120);
 }
