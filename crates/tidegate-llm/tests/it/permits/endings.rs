@@ -61,10 +61,10 @@ async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
 #[tokio::test(start_paused = true)]
 async fn what_a_provider_counts_in_the_end_is_what_it_costs() {
     let spent = Usage { input: 15, output: 5, ..Usage::default() };
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     streamed(&account, vec![text(200), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 20);
-    let account = tokens("mistral");
+    let account = tokens("mistral").await;
     let mut reply = Reply::default();
     (reply.text, reply.usage) = ("x".repeat(200), Some(spent));
     assert_eq!(kept(&account, reply).await.whole().await.unwrap().text.len(), 200);
