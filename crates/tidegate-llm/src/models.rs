@@ -13,12 +13,14 @@ mod error;
 mod model;
 mod profile;
 mod registry;
+mod setup;
 
 pub use builder::ModelBuilder;
 pub use error::LoadError;
 pub use model::{Model, ModuleName};
 pub use profile::Profile;
-pub use registry::{Models, ModelsBuilder};
+pub use registry::Models;
+pub use setup::ModelsBuilder;
 
 /// Whether a module is there, and with which settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

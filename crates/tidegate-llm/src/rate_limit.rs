@@ -15,6 +15,7 @@
 
 mod account;
 mod books;
+mod builder;
 mod charging;
 mod estimate;
 mod feedback;
@@ -27,9 +28,10 @@ mod seen;
 mod service;
 mod waits;
 
-pub use account::{Account, AccountBuilder, AccountError, Charged, Concurrency};
+pub use account::{Account, AccountError, Charged, Concurrency};
 pub use books::Books;
 pub(crate) use books::limit_name;
+pub use builder::AccountBuilder;
 pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
 pub use pace::Ramp;
 pub use reservation::Reservation;

@@ -40,6 +40,9 @@ pub enum LoadError {
     /// The limits cannot be kept.
     #[error(transparent)]
     Account(#[from] AccountError),
+    /// No model of the provider was loaded with this key, so there is nothing to change.
+    #[error("no model of {0} was loaded with this key")]
+    NotLoaded(Provider),
     /// Another loader has set other limits, and this registry is strict.
     #[error("limits of {provider} are {present} already, not {wanted}")]
     Conflict {

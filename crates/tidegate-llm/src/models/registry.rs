@@ -5,35 +5,27 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-use http_body_util::Full;
-use tower_service::Service;
-
 use super::builder::ModelBuilder;
 use super::error::LoadError;
 use super::profile::Profile;
-use crate::adapter::Adapter;
+use super::setup::ModelsBuilder;
 use crate::answer::Answer;
 use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::codec::Target;
-use crate::error::{BoxError, CallError};
 use crate::fallback;
 use crate::plan::Source;
 use crate::provider::{Credential, Provider};
 use crate::rate_limit::{Account, Books, Concurrency};
 use crate::retry::Budgets;
-use crate::settings::{
-    DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,
-    resolve_concurrency,
-};
-use crate::telemetry::{Observer, Traced};
+use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
+use crate::telemetry::Observer;
 
 /// Anything that answers calls.
 pub(super) type Backend = fallback::Target<Call, Answer>;
 
 /// Makes what answers calls to a target.
-type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send + Sync;
+pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send + Sync;
 
 /// Providers, the settings of modules, and what models share. Cheap to clone; clones are the same
 /// registry.
@@ -59,22 +51,22 @@ pub struct Models {
 }
 
 pub(super) struct Inner {
-    connect: Option<Box<Connect>>,
-    backends: HashMap<Provider, Backend>,
-    profiles: HashMap<Provider, Profile>,
+    pub(super) connect: Option<Box<Connect>>,
+    pub(super) backends: HashMap<Provider, Backend>,
+    pub(super) profiles: HashMap<Provider, Profile>,
     pub(super) rate_limit: RateLimitSettings,
     pub(super) retry: RetryOverrides,
     pub(super) fallback: FallbackSettings,
     pub(super) observer: Arc<dyn Observer>,
-    cap: NonZeroU32,
-    strict: bool,
+    pub(super) cap: NonZeroU32,
+    pub(super) strict: bool,
     /// `None`: books of its own, made anew when the cache is cleared.
-    books: Option<Books>,
-    cache: Mutex<Cache>,
+    pub(super) books: Option<Books>,
+    pub(super) cache: Mutex<Cache>,
 }
 
 /// What models share, until it is cleared.
-struct Cache {
+pub(super) struct Cache {
     books: Books,
     accounts: HashMap<(Provider, Arc<str>), Entry>,
     budgets: Budgets,
@@ -89,6 +81,12 @@ struct Entry {
 }
 
 impl Models {
+    pub(super) fn with(inner: Inner) -> Self {
+        let models = Self { inner: Arc::new(inner) };
+        models.clear_cache();
+        models
+    }
+
     /// A registry in the making. Without [`http`](ModelsBuilder::http) it has only the providers
     /// that are given a backend.
     pub fn builder() -> ModelsBuilder {
@@ -135,7 +133,7 @@ impl Models {
     /// Sets other limits for an account that models share. Calls under way go on.
     ///
     /// # Errors
-    /// When the limits cannot be kept.
+    /// When no model of the account was loaded, or the limits cannot be kept.
     pub fn reconfigure(
         &self,
         provider: impl Into<Provider>,
@@ -143,10 +141,12 @@ impl Models {
         settings: RateLimitSettings,
     ) -> Result<(), LoadError> {
         let name = (provider.into(), key.id().into());
-        if let Some(entry) = self.lock().accounts.get_mut(&name) {
-            entry.account.reconfigure(settings.constraint(), Source::Override)?;
-            (entry.settings, entry.warned) = (settings, false);
-        }
+        let mut cache = self.lock();
+        let Some(entry) = cache.accounts.get_mut(&name) else {
+            return Err(LoadError::NotLoaded(name.0));
+        };
+        entry.account.reconfigure(settings.constraint(), Source::Override)?;
+        (entry.settings, entry.warned) = (settings, false);
         Ok(())
     }
 
@@ -240,7 +240,7 @@ impl Entry {
 }
 
 impl Cache {
-    fn new(books: Books) -> Self {
+    pub(super) fn new(books: Books) -> Self {
         Self {
             books,
             accounts: HashMap::new(),
@@ -281,130 +281,5 @@ impl Inner {
 impl fmt::Debug for Models {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Models").field("accounts", &self.accounts()).finish_non_exhaustive()
-    }
-}
-
-/// [`Models`] in the making.
-#[must_use = "a registry is made by `build`"]
-pub struct ModelsBuilder {
-    inner: Inner,
-}
-
-impl ModelsBuilder {
-    fn new() -> Self {
-        Self {
-            inner: Inner {
-                connect: None,
-                backends: HashMap::new(),
-                profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::default(),
-                retry: RetryOverrides::default(),
-                fallback: FallbackSettings::default(),
-                observer: Arc::new(Traced),
-                cap: DEFAULT_CONCURRENCY_CAP,
-                strict: false,
-                books: None,
-                cache: Mutex::new(Cache::new(Books::own())),
-            },
-        }
-    }
-
-    /// The HTTP service under all adapters, such as a [`Client`](crate::client::Client).
-    pub fn http<H, B>(mut self, http: H) -> Self
-    where
-        H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
-        H: Clone + Send + 'static,
-        H::Error: Into<BoxError>,
-        H::Future: Send + 'static,
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let http = Mutex::new(http);
-        let connect = move |provider: &Provider, target: Target, profile: &Profile| {
-            let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let mut adapter =
-                Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
-            if let Some(span) = profile.timeout {
-                adapter = adapter.timeout(span);
-            }
-            Backend::new(provider.clone(), adapter)
-        };
-        self.inner.connect = Some(Box::new(connect));
-        self
-    }
-
-    /// A service that answers the calls of a provider, in place of an adapter.
-    pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
-    where
-        S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
-        S::Future: Send,
-    {
-        let provider = provider.into();
-        self.inner.backends.insert(provider.clone(), Backend::new(provider, service));
-        self
-    }
-
-    /// What is known of a provider.
-    pub fn provider(mut self, name: impl Into<Provider>, profile: Profile) -> Self {
-        self.inner.profiles.insert(name.into(), profile);
-        self
-    }
-
-    /// The settings of the rate-limit module: the section `[modules.rate_limit]`.
-    pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
-        self.inner.rate_limit = settings;
-        self
-    }
-
-    /// What the settings of the retry module are to be, instead of the defaults of each provider.
-    pub fn retry(mut self, settings: RetryOverrides) -> Self {
-        self.inner.retry = settings;
-        self
-    }
-
-    /// The settings of the fallback module.
-    pub fn fallback(mut self, settings: FallbackSettings) -> Self {
-        self.inner.fallback = settings;
-        self
-    }
-
-    /// Where limits are kept. Default: in this process.
-    pub fn books(mut self, books: impl Into<Books>) -> Self {
-        self.inner.books = Some(books.into());
-        self
-    }
-
-    /// Who is told what happens. Default: [`Traced`].
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.inner.observer = observer;
-        self
-    }
-
-    /// The most calls under way that a provider may have. Default: 32.
-    pub fn max_concurrent_threads(mut self, cap: NonZeroU32) -> Self {
-        self.inner.cap = cap;
-        self
-    }
-
-    /// Refuses a loader that asks for other limits than an account has, instead of telling it.
-    pub fn strict(mut self) -> Self {
-        self.inner.strict = true;
-        self
-    }
-
-    /// The registry.
-    #[must_use]
-    pub fn build(self) -> Models {
-        let models = Models { inner: Arc::new(self.inner) };
-        models.clear_cache();
-        models
-    }
-}
-
-impl fmt::Debug for ModelsBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ModelsBuilder")
-            .field("providers", &self.inner.profiles.keys())
-            .finish_non_exhaustive()
     }
 }

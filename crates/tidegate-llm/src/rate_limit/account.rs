@@ -4,17 +4,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tidegate::clock::TokioClock;
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
 use tidegate::{CalendarError, LimitError, PolicyError};
 
-use super::books::Books;
+use super::builder::AccountBuilder;
 use super::charging::Charging;
 use super::lane::Lane;
-use super::pace::{Burst, MARGIN, Ramp};
+use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::waits::Waits;
@@ -24,7 +22,7 @@ use crate::error::CallError;
 use crate::plan::{Constraint, Source};
 use crate::provider::{Credential, Provider};
 use crate::scope::{Endpoint, Scope};
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::Observer;
 use crate::told::Dimension;
 
 /// The most lanes of an account; models beyond share one.
@@ -104,7 +102,7 @@ pub(super) struct Settings {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
     /// What was learned of models, by scope: it outlives the queues.
-    quotas: Mutex<HashMap<String, Arc<Quota>>>,
+    pub(super) quotas: Mutex<HashMap<String, Arc<Quota>>>,
 }
 
 impl Settings {
@@ -151,27 +149,39 @@ struct Inner {
     /// What the concurrency was changed to since; zero if it was not.
     changed: AtomicU64,
     lanes: Mutex<HashMap<Scope, Arc<Lane>>>,
-    clock: TokioClock,
 }
 
 impl Account {
     /// An account in the making.
     pub fn builder(provider: impl Into<Provider>, credential: &Credential) -> AccountBuilder {
-        let provider = provider.into();
-        let dialect = Dialect::of(&provider);
-        AccountBuilder {
-            scope: Scope::new(provider, credential),
-            dialect,
-            books: None,
-            constraint: None,
-            endpoints: HashMap::new(),
-            concurrency: None,
-            charging: None,
-            margin: MARGIN,
-            ramp: None,
-            observer: None,
-            waits: Waits::each_call(),
+        AccountBuilder::new(provider.into(), credential)
+    }
+
+    /// An account with these parts.
+    ///
+    /// # Errors
+    /// When its limits cannot be kept: that is found out now, not with the first call.
+    pub(super) fn open(
+        scope: Scope,
+        settings: Settings,
+        constraint: Option<(Constraint, Source)>,
+        endpoints: HashMap<Endpoint, (Constraint, Source)>,
+        concurrency: Concurrency,
+    ) -> Result<Self, AccountError> {
+        let inner = Inner {
+            scope,
+            settings: Arc::new(settings),
+            constraint: ArcSwapOption::from(constraint.map(Arc::new)),
+            endpoints,
+            concurrency,
+            changed: AtomicU64::new(0),
+            lanes: Mutex::default(),
+        };
+        let account = Self { inner: Arc::new(inner) };
+        if account.constraint().is_some() {
+            account.lane("", &Endpoint::default())?;
         }
+        Ok(account)
     }
 
     /// The provider.
@@ -282,7 +292,8 @@ impl Account {
         }
         let pacer = inner.pacer(constraint.map(|(constraint, _)| constraint));
         let settings = inner.settings.clone();
-        let lane = Lane::new(scope.clone(), settings, constraint, pacer, inner.clock)?;
+        let lane =
+            Lane::new(scope.clone(), settings, constraint, pacer, inner.settings.quota.clock)?;
         let lane = Arc::new(lane);
         lanes.insert(scope, lane.clone());
         Ok(lane)
@@ -333,143 +344,5 @@ impl fmt::Debug for Account {
             .field("scope", &self.inner.scope)
             .field("constraint", &self.inner.constraint.load())
             .finish_non_exhaustive()
-    }
-}
-
-/// An [`Account`] in the making.
-#[derive(Debug)]
-#[must_use = "an account is made by `build`"]
-pub struct AccountBuilder {
-    scope: Scope,
-    dialect: Dialect,
-    books: Option<Books>,
-    constraint: Option<(Constraint, Source)>,
-    endpoints: HashMap<Endpoint, (Constraint, Source)>,
-    concurrency: Option<Concurrency>,
-    charging: Option<Charging>,
-    margin: u32,
-    ramp: Option<Ramp>,
-    observer: Option<Arc<dyn Observer>>,
-    waits: Waits,
-}
-
-impl AccountBuilder {
-    /// The dialect, if the provider's name does not tell.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
-        self
-    }
-
-    /// Where limits are kept: `&Engine`, or `&Engine<dyn Store>` for a store that several processes
-    /// share. Default: a store of its own in this process, on tokio's time.
-    pub fn books(mut self, books: impl Into<Books>) -> Self {
-        self.books = Some(books.into());
-        self
-    }
-
-    /// The limits of the account, for all models together. A wish ([`Source::Override`]) is never
-    /// exceeded; anything else is replaced by what the provider tells. Default: none; limits are
-    /// learned, for each model by itself.
-    pub fn limits(mut self, constraint: Constraint, source: Source) -> Self {
-        self.constraint = Some((constraint, source));
-        self
-    }
-
-    /// Limits of one endpoint, which then has a queue of its own.
-    pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
-        self.endpoints.insert(endpoint, (constraint, Source::Override));
-        self
-    }
-
-    /// How many calls may be under way. Default: [`Concurrency::of`] the dialect.
-    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
-        self.concurrency = Some(concurrency);
-        self
-    }
-
-    /// How the provider charges. Default: [`Charging::of`] the dialect.
-    pub fn charging(mut self, charging: Charging) -> Self {
-        self.charging = Some(charging);
-        self
-    }
-
-    /// Sends at exactly the rates that were set, instead of 1.5 % below. For rates that are the
-    /// program's own choice; a provider that counts each second by itself refuses now and then at
-    /// exactly its limit. After the first such refusal the margin is kept.
-    pub fn exact(mut self) -> Self {
-        self.margin = 0;
-        self
-    }
-
-    /// Grows to the limit from a floor, at first and after a pause: for providers that refuse
-    /// sharp rises. Default: no ramp.
-    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
-        self.ramp = Some(ramp);
-        self
-    }
-
-    /// Who is told what happens. Default: [`Traced`].
-    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
-        self
-    }
-
-    /// Warns of waits once a minute for a scope, with their number and the worst, instead of each.
-    /// For servers.
-    pub fn warn_each_minute(mut self) -> Self {
-        self.waits = Waits::each_minute();
-        self
-    }
-
-    /// The account.
-    ///
-    /// # Errors
-    /// When its limits cannot be kept, or its books have other limits of the same scope.
-    pub fn build(self) -> Result<Account, AccountError> {
-        let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
-        // What is reserved and given back must fit into the bucket, as it does into the provider's.
-        let seconds = if charging.is_generous() { 54 } else { 1 };
-        let clock = TokioClock::new();
-        let quota = QuotaTerms {
-            books: self.books.unwrap_or_else(Books::own),
-            tokens: tokens_of(self.dialect),
-            token_burst: Burst::Worth(Duration::from_secs(seconds)),
-            clock,
-        };
-        let settings = Settings {
-            charging,
-            quota,
-            margin: self.margin,
-            ramp: self.ramp,
-            observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
-            waits: self.waits,
-            quotas: Mutex::default(),
-        };
-        let inner = Inner {
-            scope: self.scope,
-            settings: Arc::new(settings),
-            constraint: ArcSwapOption::from(self.constraint.map(Arc::new)),
-            endpoints: self.endpoints,
-            concurrency: self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect)),
-            changed: AtomicU64::new(0),
-            lanes: Mutex::default(),
-            clock,
-        };
-        let account = Account { inner: Arc::new(inner) };
-        if account.constraint().is_some() {
-            // Limits that cannot be kept are found out now, not with the first call.
-            account.lane("", &Endpoint::default())?;
-        }
-        Ok(account)
-    }
-}
-
-/// The limits on tokens that a provider is known to have.
-const fn tokens_of(dialect: Dialect) -> &'static [Dimension] {
-    match dialect {
-        Dialect::Anthropic => &[Dimension::InputTokens, Dimension::OutputTokens],
-        Dialect::Gemini => &[Dimension::InputTokens],
-        Dialect::DeepSeek | Dialect::Ollama | Dialect::Mock => &[],
-        _ => &[Dimension::Tokens],
     }
 }

@@ -4,6 +4,8 @@
 //! it, one model where everything is learned, since providers count by model. In a lane that spans
 //! models, a limit that one of them tells is that model's own, and holds nobody else up.
 
+mod set;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,8 +20,7 @@ use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
 use super::account::{AccountError, Settings};
 use super::books::detach;
 use super::charging::Amounts;
-use super::meter::{Counts, Meter, Wanted};
-use super::pace::{Allowed, Burst, Pace};
+use super::meter::Meter;
 use super::quota::{Quota, Throttled};
 use super::reservation::{Estimate, Leave, Line, Reservation};
 use crate::call::{Outgoing, Terms};
@@ -29,6 +30,7 @@ use crate::plan::{Constraint, Source};
 use crate::scope::Scope;
 use crate::telemetry::{Acquired, Stage, Stay};
 use crate::told::{Dimension, Told};
+use set::Set;
 
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
@@ -47,18 +49,6 @@ pub(super) struct Lane {
     clock: TokioClock,
 }
 
-/// Limits that were set.
-#[derive(Debug, Default)]
-struct Set {
-    meters: Vec<Arc<Meter>>,
-    /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
-    day: Option<Arc<Meter>>,
-    /// Those of an earlier setting, which may be wanted again.
-    retired: Vec<Arc<Meter>>,
-    /// Whether they are somebody's wish; others are replaced by what is told.
-    wished: bool,
-}
-
 impl Lane {
     pub(super) fn new(
         scope: Scope,
@@ -73,45 +63,6 @@ impl Lane {
             lane.configure(constraint, *source)?;
         }
         Ok(lane)
-    }
-
-    /// Sets other limits. What was spent counts on. Whoever waits goes by the new numbers at once,
-    /// and no longer waits for limits that are gone; limits that are new hold for those who come.
-    pub(super) fn configure(
-        &self,
-        constraint: &Constraint,
-        source: Source,
-    ) -> Result<(), AccountError> {
-        let old = self.set.load();
-        let known: Vec<_> =
-            old.meters.iter().chain(&old.day).chain(&old.retired).cloned().collect();
-        let find = |counts| known.iter().find(|meter: &&Arc<Meter>| meter.counts() == counts);
-        let wanted = wanted(constraint, &self.settings);
-        // Whatever can fail comes first.
-        let mut used = Vec::new();
-        for wanted in &wanted {
-            used.push(match find(wanted.counts()) {
-                Some(meter) => meter.clone(),
-                None => {
-                    let books = &self.settings.quota.books;
-                    Arc::new(Meter::new(books, &self.key, wanted.clone(), self.clock)?)
-                }
-            });
-        }
-        for (meter, wanted) in used.iter().zip(&wanted) {
-            meter.set(wanted, self.now())?;
-        }
-        let is_used = |meter: &Arc<Meter>| used.iter().any(|used| Arc::ptr_eq(used, meter));
-        let retired: Vec<_> = known.into_iter().filter(|meter| !is_used(meter)).collect();
-        retired.iter().for_each(|meter| meter.retire(self.now()));
-        let (day, meters) = used.into_iter().partition::<Vec<_>, _>(|meter| meter.is_of_a_day());
-        let (day, wished) = (day.into_iter().next(), source == Source::Override);
-        self.set.store(Arc::new(Set { meters, day, retired, wished }));
-        if let Some(limit) = constraint.concurrency() {
-            self.pacer.set_concurrency(Some(limit.get().into()));
-        }
-        self.pacer.nudge();
-        Ok(())
     }
 
     pub(super) const fn scope(&self) -> &Scope {
@@ -361,27 +312,4 @@ fn give_back(mut permit: Permit, claims: usize) {
             tracing::warn!(%error, "a call that was not made stays charged");
         }
     });
-}
-
-/// What meters a constraint asks for.
-fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
-    let (margin, tokens) = (settings.margin, settings.quota.token_burst);
-    let rates = [
-        (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
-        (Dimension::Tokens, constraint.tokens_per_minute(), tokens),
-        (Dimension::InputTokens, constraint.input_tokens_per_minute(), tokens),
-        (Dimension::OutputTokens, constraint.output_tokens_per_minute(), tokens),
-    ];
-    let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
-        let allowed = Allowed::per_minute(amount?.get().into());
-        let pace = Pace::new(Some(allowed), burst, margin);
-        Some(Wanted::Paced(Counts::Dimension(dimension), pace))
-    });
-    let interval = Some(constraint.min_interval()).filter(|interval| !interval.is_zero());
-    let starts = interval.map(|window| {
-        let allowed = Allowed { amount: 1, window };
-        Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
-    });
-    let daily = constraint.requests_per_day().cloned().map(Wanted::Daily);
-    rates.chain(starts).chain(daily).collect()
 }

@@ -118,7 +118,9 @@ pub(crate) fn provider(dialect: Dialect) -> &'static str {
 pub(crate) fn mixed(dice: &Dice) -> Call {
     let words = usize::try_from(20 + dice.below(400)).unwrap();
     let text = "the tide comes in and the tide goes out and ".repeat(words.div_ceil(10));
-    let call = Call::new(Chat::user(text).max_tokens(50 + dice.below(300)));
+    // Some allow themselves far more than any answer takes.
+    let most = if dice.below(3) == 0 { 4_096 } else { 50 + dice.below(300) };
+    let call = Call::new(Chat::user(text).max_tokens(most));
     if dice.below(2) == 0 { call.streamed() } else { call }
 }
 

@@ -1,0 +1,147 @@
+//! A registry in the making.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http_body_util::Full;
+use tower_service::Service;
+
+use super::profile::Profile;
+use super::registry::{Backend, Cache, Inner, Models};
+use crate::adapter::Adapter;
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::codec::Target;
+use crate::error::{BoxError, CallError};
+use crate::provider::Provider;
+use crate::rate_limit::Books;
+use crate::settings::{
+    DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,
+};
+use crate::telemetry::{Observer, Traced};
+
+/// [`Models`] in the making.
+#[must_use = "a registry is made by `build`"]
+pub struct ModelsBuilder {
+    inner: Inner,
+}
+
+impl ModelsBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            inner: Inner {
+                connect: None,
+                backends: HashMap::new(),
+                profiles: HashMap::new(),
+                rate_limit: RateLimitSettings::default(),
+                retry: RetryOverrides::default(),
+                fallback: FallbackSettings::default(),
+                observer: Arc::new(Traced),
+                cap: DEFAULT_CONCURRENCY_CAP,
+                strict: false,
+                books: None,
+                cache: Mutex::new(Cache::new(Books::own())),
+            },
+        }
+    }
+
+    /// The HTTP service under all adapters, such as a [`Client`](crate::client::Client).
+    pub fn http<H, B>(mut self, http: H) -> Self
+    where
+        H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
+        H: Clone + Send + 'static,
+        H::Error: Into<BoxError>,
+        H::Future: Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let http = Mutex::new(http);
+        let connect = move |provider: &Provider, target: Target, profile: &Profile| {
+            let http = http.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let mut adapter =
+                Adapter::new(http, provider.clone(), target).rules(profile.rules.clone());
+            if let Some(span) = profile.timeout {
+                adapter = adapter.timeout(span);
+            }
+            Backend::new(provider.clone(), adapter)
+        };
+        self.inner.connect = Some(Box::new(connect));
+        self
+    }
+
+    /// A service that answers the calls of a provider, in place of an adapter.
+    pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
+    where
+        S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        let provider = provider.into();
+        self.inner.backends.insert(provider.clone(), Backend::new(provider, service));
+        self
+    }
+
+    /// What is known of a provider.
+    pub fn provider(mut self, name: impl Into<Provider>, profile: Profile) -> Self {
+        self.inner.profiles.insert(name.into(), profile);
+        self
+    }
+
+    /// The settings of the rate-limit module: the section `[modules.rate_limit]`.
+    pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
+        self.inner.rate_limit = settings;
+        self
+    }
+
+    /// What the settings of the retry module are to be, instead of the defaults of each provider.
+    pub fn retry(mut self, settings: RetryOverrides) -> Self {
+        self.inner.retry = settings;
+        self
+    }
+
+    /// The settings of the fallback module.
+    pub fn fallback(mut self, settings: FallbackSettings) -> Self {
+        self.inner.fallback = settings;
+        self
+    }
+
+    /// Where limits are kept. Default: in this process.
+    pub fn books(mut self, books: impl Into<Books>) -> Self {
+        self.inner.books = Some(books.into());
+        self
+    }
+
+    /// Who is told what happens. Default: [`Traced`].
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.inner.observer = observer;
+        self
+    }
+
+    /// The most calls under way that a provider may have. Default: 32.
+    pub fn max_concurrent_threads(mut self, cap: NonZeroU32) -> Self {
+        self.inner.cap = cap;
+        self
+    }
+
+    /// Refuses a loader that asks for other limits than an account has, instead of telling it.
+    pub fn strict(mut self) -> Self {
+        self.inner.strict = true;
+        self
+    }
+
+    /// The registry.
+    #[must_use]
+    pub fn build(self) -> Models {
+        Models::with(self.inner)
+    }
+}
+
+impl fmt::Debug for ModelsBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelsBuilder")
+            .field("providers", &self.inner.profiles.keys())
+            .finish_non_exhaustive()
+    }
+}

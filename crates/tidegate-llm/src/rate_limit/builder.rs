@@ -1,0 +1,159 @@
+//! Accounts in the making.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tidegate::clock::TokioClock;
+
+use super::account::{Account, AccountError, Concurrency, Settings};
+use super::books::Books;
+use super::charging::Charging;
+use super::pace::{Burst, MARGIN, Ramp};
+use super::quota::QuotaTerms;
+use super::waits::Waits;
+use crate::dialect::Dialect;
+use crate::plan::{Constraint, Source};
+use crate::provider::{Credential, Provider};
+use crate::scope::{Endpoint, Scope};
+use crate::telemetry::{Observer, Traced};
+use crate::told::Dimension;
+
+/// An [`Account`] in the making.
+#[derive(Debug)]
+#[must_use = "an account is made by `build`"]
+pub struct AccountBuilder {
+    scope: Scope,
+    dialect: Dialect,
+    books: Option<Books>,
+    constraint: Option<(Constraint, Source)>,
+    endpoints: HashMap<Endpoint, (Constraint, Source)>,
+    concurrency: Option<Concurrency>,
+    charging: Option<Charging>,
+    margin: u32,
+    ramp: Option<Ramp>,
+    observer: Option<Arc<dyn Observer>>,
+    waits: Waits,
+}
+
+impl AccountBuilder {
+    pub(super) fn new(provider: Provider, credential: &Credential) -> Self {
+        Self {
+            dialect: Dialect::of(&provider),
+            scope: Scope::new(provider, credential),
+            books: None,
+            constraint: None,
+            endpoints: HashMap::new(),
+            concurrency: None,
+            charging: None,
+            margin: MARGIN,
+            ramp: None,
+            observer: None,
+            waits: Waits::each_call(),
+        }
+    }
+
+    /// The dialect, if the provider's name does not tell.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// Where limits are kept: `&Engine`, or `&Engine<dyn Store>` for a store that several processes
+    /// share. Default: a store of its own in this process, on tokio's time.
+    pub fn books(mut self, books: impl Into<Books>) -> Self {
+        self.books = Some(books.into());
+        self
+    }
+
+    /// The limits of the account, for all models together. A wish ([`Source::Override`]) is never
+    /// exceeded; anything else is replaced by what the provider tells. Default: none; limits are
+    /// learned, for each model by itself.
+    pub fn limits(mut self, constraint: Constraint, source: Source) -> Self {
+        self.constraint = Some((constraint, source));
+        self
+    }
+
+    /// Limits of one endpoint, which then has a queue of its own.
+    pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
+        self.endpoints.insert(endpoint, (constraint, Source::Override));
+        self
+    }
+
+    /// How many calls may be under way. Default: [`Concurrency::of`] the dialect.
+    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
+        self.concurrency = Some(concurrency);
+        self
+    }
+
+    /// How the provider charges. Default: [`Charging::of`] the dialect.
+    pub fn charging(mut self, charging: Charging) -> Self {
+        self.charging = Some(charging);
+        self
+    }
+
+    /// Sends at exactly the rates that were set, instead of 1.5 % below. For rates that are the
+    /// program's own choice; a provider that counts each second by itself refuses now and then at
+    /// exactly its limit. After the first such refusal the margin is kept.
+    pub fn exact(mut self) -> Self {
+        self.margin = 0;
+        self
+    }
+
+    /// Grows to the limit from a floor, at first and after a pause: for providers that refuse
+    /// sharp rises. Default: no ramp.
+    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
+        self.ramp = Some(ramp);
+        self
+    }
+
+    /// Who is told what happens. Default: [`Traced`].
+    pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// Warns of waits once a minute for a scope, with their number and the worst, instead of each.
+    /// For servers.
+    pub fn warn_each_minute(mut self) -> Self {
+        self.waits = Waits::each_minute();
+        self
+    }
+
+    /// The account.
+    ///
+    /// # Errors
+    /// When its limits cannot be kept, or its books have other limits of the same scope.
+    pub fn build(self) -> Result<Account, AccountError> {
+        let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
+        // What is reserved and given back must fit into the bucket, as it does into the provider's.
+        let seconds = if charging.is_generous() { 54 } else { 1 };
+        let quota = QuotaTerms {
+            books: self.books.unwrap_or_else(Books::own),
+            tokens: tokens_of(self.dialect),
+            token_burst: Burst::Worth(Duration::from_secs(seconds)),
+            clock: TokioClock::new(),
+        };
+        let settings = Settings {
+            charging,
+            quota,
+            margin: self.margin,
+            ramp: self.ramp,
+            observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
+            waits: self.waits,
+            quotas: Mutex::default(),
+        };
+        let concurrency = self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect));
+        Account::open(self.scope, settings, self.constraint, self.endpoints, concurrency)
+    }
+}
+
+/// The limits on tokens that a provider is known to have.
+const fn tokens_of(dialect: Dialect) -> &'static [Dimension] {
+    match dialect {
+        Dialect::Anthropic => &[Dimension::InputTokens, Dimension::OutputTokens],
+        Dialect::Gemini => &[Dimension::InputTokens],
+        Dialect::DeepSeek | Dialect::Ollama | Dialect::Mock => &[],
+        _ => &[Dimension::Tokens],
+    }
+}
