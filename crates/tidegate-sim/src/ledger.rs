@@ -40,6 +40,13 @@ pub enum Refusal {
     Request,
 }
 
+impl Refusal {
+    /// Whether the call came too soon, or was too much, and not wrong or unlucky.
+    const fn is_limit(self) -> bool {
+        matches!(self, Self::Limit(_) | Self::TooLarge(_) | Self::Concurrency | Self::LockedOut)
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -154,7 +161,8 @@ impl Ledger {
         self.lock().seen
     }
 
-    /// How many calls were answered with 429 in all.
+    /// How many calls were throttled in all: answered with 429, or refused by a limit in other words,
+    /// as a full Ollama does with 503.
     #[must_use]
     pub fn throttled(&self) -> u64 {
         self.lock().throttled
@@ -190,10 +198,13 @@ impl Ledger {
     /// Notes the status of an answer.
     pub(crate) fn answered(&self, number: u64, status: u16) {
         let mut book = self.lock();
-        book.throttled += u64::from(status == 429);
-        if let Some(entry) = book.find(number) {
+        let entry = book.find(number);
+        let is_limited =
+            entry.as_ref().and_then(|entry| entry.refusal).is_some_and(Refusal::is_limit);
+        if let Some(entry) = entry {
             entry.status = Some(status);
         }
+        book.throttled += u64::from(status == 429 || is_limited);
     }
 
     /// Notes that a call has ended, the first time it is told.

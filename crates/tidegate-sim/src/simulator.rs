@@ -105,7 +105,8 @@ impl Simulator {
         self.shared.start.elapsed()
     }
 
-    /// How much was used of the limit of a model that binds, by calls that arrived in a window.
+    /// How much was used of the limit of a model that binds, by calls that arrived in a window and
+    /// were let in.
     ///
     /// `None` if nobody has such a model, if it has no limit by the minute, or if the ledger has
     /// forgotten calls of the window.

@@ -17,7 +17,8 @@ use crate::quota::Dimension;
 pub struct Usage {
     /// The limit that was used most, in proportion.
     pub dimension: Dimension,
-    /// What was charged to calls that arrived in the window.
+    /// What was charged to calls that arrived in the window and were let in. Where refused calls
+    /// count, they take from the quota, but nobody has had any use of it.
     pub used: u64,
     /// What flowed in during the window, rounded down.
     pub allowed: u64,
@@ -81,8 +82,10 @@ impl Ledger {
         limits: &Limits,
         window: &Range<Duration>,
     ) -> Option<Usage> {
-        let charges =
-            self.in_window(window, |entry| (entry.pool == Some(pool)).then_some(entry.charged))?;
+        let charges = self.in_window(window, |entry| {
+            let is_use = entry.pool == Some(pool) && entry.refusal.is_none();
+            is_use.then_some(entry.charged)
+        })?;
         let length = nanos(window.end.saturating_sub(window.start));
         let sum = |part: fn(&Charge) -> u64| charges.iter().map(part).fold(0, u64::saturating_add);
         let candidates = [

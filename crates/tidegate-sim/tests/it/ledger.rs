@@ -60,6 +60,36 @@ async fn strangers_are_in_the_ledger_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_ollama_counts_as_throttled_and_a_broken_one_does_not() {
+    let limits = Limits::new().concurrency(1).queue(0);
+    let account = account(Dialect::Ollama, limits).first_token(Delay::fixed(SECOND));
+    let simulator = with(account);
+    let call = Call::new(Dialect::Ollama);
+    let (first, second) = tokio::join!(call.send(&simulator), call.send(&simulator));
+    assert_eq!((first.status, second.status), (200, 503));
+    assert_eq!(simulator.ledger().throttled(), 1);
+    simulator.inject("main", Fault::Unavailable, 1).unwrap();
+    assert_eq!(call.send(&simulator).await.status, 503);
+    assert_eq!(simulator.ledger().throttled(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_were_refused_are_no_use_of_a_quota() {
+    let simulator = simulator(Dialect::OpenAi, Limits::new().requests_per_minute(60));
+    let call = Call::new(Dialect::OpenAi);
+    assert_eq!(call.send(&simulator).await.status, 200);
+    simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
+    for _ in 0..30 {
+        assert_eq!(call.send(&simulator).await.status, 429);
+        sleep(SECOND).await;
+    }
+    let usage = simulator.usage("main", "m", Duration::ZERO..SECOND * 60).unwrap();
+    assert_eq!((usage.used, usage.allowed), (1, 60));
+    let last = simulator.ledger().entries().pop().unwrap();
+    assert_eq!(last.charged.requests, 1, "OpenAI counts them all the same");
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_in_flight_are_counted() {
     let account = account(Dialect::OpenAi, Limits::new()).first_token(Delay::fixed(SECOND * 10));
     let simulator = with(account);
