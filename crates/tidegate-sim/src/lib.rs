@@ -43,7 +43,8 @@
 //! - All time is tokio's, so a paused runtime simulates minutes in no time, and twice the same.
 //! - Nothing here is shared with the limiter or the codecs that are tested against it, so that their
 //!   mistakes cannot cancel out.
-//! - It knows no TLS, no HTTP/2, no tools, no images and no words that mean anything.
+//! - It knows no TLS, no HTTP/2, no images and no words that mean anything, and it charges for tools
+//!   but never calls one.
 
 mod account;
 mod ask;

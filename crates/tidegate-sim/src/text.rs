@@ -44,6 +44,12 @@ pub(crate) fn characters(value: &Value) -> u64 {
     }
 }
 
+/// How many characters a value has as it is written, as tools are described to a model; none if it
+/// is not there.
+pub(crate) fn written(value: &Value) -> u64 {
+    if value.is_null() { 0 } else { value.to_string().chars().count() as u64 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,5 +71,6 @@ mod tests {
         assert_eq!(characters(&json!([{ "content": [{ "type": "text", "text": "ab" }] }])), 2);
         assert_eq!(characters(&json!({ "parts": [{ "text": "abc" }, { "text": "d" }] })), 4);
         assert_eq!(characters(&json!({ "image_url": "a long address" })), 0);
+        assert_eq!((written(&json!([{ "a": 1 }])), written(&Value::Null)), (9, 0));
     }
 }

@@ -42,7 +42,9 @@ impl Voice for Anthropic {
             include_usage: true,
             max_output: Some(max_output),
             attempts: 1,
-            characters: text::characters(&body["system"]) + text::characters(&body["messages"]),
+            characters: text::characters(&body["system"])
+                + text::characters(&body["messages"])
+                + text::written(&body["tools"]),
             inputs: 1,
         })
     }

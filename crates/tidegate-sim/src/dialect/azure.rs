@@ -22,6 +22,7 @@ pub(super) static AZURE: Azure = Azure {
     answers: Compatible {
         prefixes: &["/openai/v1"],
         embeddings: true,
+        forbidden: &[],
         announce,
         refuse,
         breaking: |_| server_error(),

@@ -16,6 +16,8 @@ pub(crate) struct Compatible {
     /// What paths begin with.
     pub(crate) prefixes: &'static [&'static str],
     pub(crate) embeddings: bool,
+    /// Members of OpenAI's requests that are refused.
+    pub(crate) forbidden: &'static [&'static str],
     pub(crate) announce: fn(&Scene<'_>, &mut Fields),
     pub(crate) refuse: fn(&Failure, &Scene<'_>) -> Refused,
     /// The event that ends a failing stream.
@@ -48,6 +50,9 @@ impl Voice for Compatible {
     }
 
     fn ask(&self, _head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+        if self.forbidden.iter().any(|name| body.get(name).is_some()) {
+            return Err(Failure::BadRequest("the body has members that are not permitted"));
+        }
         read(endpoint, body)
     }
 
@@ -145,7 +150,7 @@ pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
         include_usage: body["stream_options"]["include_usage"].as_bool().unwrap_or(false),
         max_output,
         attempts: body["best_of"].as_u64().unwrap_or(1).max(1),
-        characters: text::characters(texts),
+        characters: text::characters(texts) + text::written(&body["tools"]),
         inputs: texts.as_array().map_or(1, Vec::len),
     })
 }

@@ -10,6 +10,7 @@ use super::{Failure, Refused, Scene};
 pub(super) static DEEPSEEK: Compatible = Compatible {
     prefixes: &["/v1", ""],
     embeddings: false,
+    forbidden: &[],
     announce: |_, _| {},
     refuse,
     breaking: |_| server_error(),

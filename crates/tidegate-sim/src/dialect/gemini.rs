@@ -44,7 +44,7 @@ impl Voice for Gemini {
                 tokens => tokens,
             },
         };
-        let instruction = text::characters(&body["systemInstruction"]);
+        let around = text::characters(&body["systemInstruction"]) + text::written(&body["tools"]);
         Ok(Ask {
             endpoint,
             model,
@@ -53,7 +53,7 @@ impl Voice for Gemini {
             include_usage: true,
             max_output,
             attempts: 1,
-            characters: instruction + text::characters(&body["contents"]),
+            characters: around + text::characters(&body["contents"]),
             inputs: 1,
         })
     }

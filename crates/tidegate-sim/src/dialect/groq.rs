@@ -11,6 +11,7 @@ use crate::calendar::go_duration;
 pub(super) static GROQ: Compatible = Compatible {
     prefixes: &["/openai/v1"],
     embeddings: false,
+    forbidden: &[],
     announce,
     refuse,
     breaking: |_| server_error(),

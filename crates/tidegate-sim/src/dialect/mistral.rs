@@ -10,6 +10,7 @@ use crate::calendar::whole_seconds;
 pub(super) static MISTRAL: Compatible = Compatible {
     prefixes: &["/v1"],
     embeddings: true,
+    forbidden: &["max_completion_tokens", "stream_options"],
     announce,
     refuse,
     breaking: |_| {

@@ -33,7 +33,7 @@ impl Voice for Ollama {
             include_usage: true,
             max_output,
             attempts: 1,
-            characters: text::characters(&body["messages"]),
+            characters: text::characters(&body["messages"]) + text::written(&body["tools"]),
             inputs: 1,
         })
     }

@@ -13,6 +13,7 @@ use crate::quota::{Blocked, Dimension, Gauge, Wait};
 pub(super) static OPENAI: Compatible = Compatible {
     prefixes: &["/v1"],
     embeddings: true,
+    forbidden: &[],
     announce,
     refuse,
     breaking: |_| server_error(),

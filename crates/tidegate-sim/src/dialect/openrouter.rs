@@ -12,6 +12,7 @@ use crate::quota::{Dimension, Gauge};
 pub(super) static OPENROUTER: Compatible = Compatible {
     prefixes: &["/api/v1"],
     embeddings: false,
+    forbidden: &[],
     announce: |_, _| {},
     refuse,
     breaking,

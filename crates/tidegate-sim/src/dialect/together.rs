@@ -11,6 +11,7 @@ use crate::calendar::whole_seconds;
 pub(super) static TOGETHER: Compatible = Compatible {
     prefixes: &["/v1"],
     embeddings: true,
+    forbidden: &[],
     announce,
     refuse,
     breaking: |_| server_error(),

@@ -197,3 +197,15 @@ async fn requests_that_make_no_sense_are_refused() {
         Call::new(Dialect::AzureOpenAi).path("/openai/deployments/m/chat/completions");
     assert_eq!(unversioned.send(&azure).await.status, 400);
 }
+
+#[tokio::test(start_paused = true)]
+async fn mistral_refuses_members_that_it_does_not_know() {
+    let options = json!({ "include_usage": true });
+    for (name, value) in [("max_completion_tokens", json!(5)), ("stream_options", options)] {
+        for (dialect, status) in [(Dialect::OpenAi, 200), (Dialect::Mistral, 400)] {
+            let simulator = simulator(dialect, Limits::new());
+            let answer = Call::new(dialect).field(name, value.clone()).send(&simulator).await;
+            assert_eq!(answer.status, status, "{dialect} {name}");
+        }
+    }
+}

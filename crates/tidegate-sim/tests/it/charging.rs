@@ -34,6 +34,17 @@ async fn openai_charges_an_estimate_and_keeps_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tools_are_input_as_they_are_written() {
+    let tools = serde_json::json!([{ "name": "t".repeat(400) }]);
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
+        let simulator = simulator(dialect, Limits::new());
+        Call::new(dialect).field("tools", tools.clone()).send(&simulator).await;
+        // Eight characters of a question, 400 of a name and thirteen around it.
+        assert_eq!(charged(&simulator).1, 106, "{dialect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn azure_multiplies_by_the_answers_it_chooses_from() {
     let simulator = simulator(Dialect::AzureOpenAi, Limits::new().tokens_per_minute(10_000));
     let call = Call::new(Dialect::AzureOpenAi).field("max_tokens", 100).field("best_of", 3);
