@@ -24,6 +24,7 @@ use crate::desk::{Desk, Fate};
 use crate::dialect::{Dialect, Failure, Fields, Scene, Voice};
 use crate::fault::{Fault, Hint};
 use crate::ledger::{Ending, Entry, Refusal};
+use crate::limits::PerDay;
 use crate::pool::{Pool, Refused};
 use crate::quota::{Standing, Wait};
 use crate::random::Random;
@@ -163,8 +164,8 @@ impl Visit {
                 Some(Failure::Throttled { wait: retry_after.map(nanos) })
             }
             Fault::DayQuota => {
-                let (limit, zone) = pool.limits.day.unwrap_or((200, Zone::UTC));
-                Some(Failure::DayQuota { limit, left: zone.day(self.now).1 })
+                let day = pool.limits.day.unwrap_or(PerDay::UntilMidnight(200, Zone::UTC));
+                Some(Failure::DayQuota { limit: day.limit(), left: day.left(self.now) })
             }
             Fault::InsufficientQuota => Some(Failure::OutOfCredit),
             _ => None,

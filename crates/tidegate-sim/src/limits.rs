@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::calendar::{MINUTE, SECOND, Zone, nanos};
+use crate::calendar::{DAY, MINUTE, Now, SECOND, Zone, nanos};
 use crate::dialect::Dialect;
 use crate::error::BuildError;
 
@@ -24,7 +24,7 @@ use crate::error::BuildError;
 /// ```
 ///
 /// Requests and tokens of a minute are buckets that hold a minute's worth, begin full and refill
-/// all the time. Slices and days are windows that begin anew.
+/// all the time. Slices and days are windows that begin anew, unless a day refills.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "limits do nothing until an account has them"]
 pub struct Limits {
@@ -32,12 +32,37 @@ pub struct Limits {
     pub(crate) tokens: Option<u64>,
     pub(crate) input: Option<u64>,
     pub(crate) output: Option<u64>,
-    pub(crate) day: Option<(u64, Zone)>,
+    pub(crate) day: Option<PerDay>,
     pub(crate) concurrency: Option<u64>,
     pub(crate) queue: Option<u64>,
     pub(crate) slice: Option<u64>,
     pub(crate) phase: u64,
     pub(crate) ramp: Option<(u64, u64)>,
+}
+
+/// Requests of a day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PerDay {
+    /// All of them are there again at midnight.
+    UntilMidnight(u64, Zone),
+    /// They come back evenly.
+    Refilling(u64),
+}
+
+impl PerDay {
+    pub(crate) const fn limit(self) -> u64 {
+        match self {
+            Self::UntilMidnight(limit, _) | Self::Refilling(limit) => limit,
+        }
+    }
+
+    /// How long those who have used up the day are told to wait, in nanoseconds.
+    pub(crate) fn left(self, now: Now) -> u64 {
+        match self {
+            Self::UntilMidnight(_, zone) => zone.day(now).1,
+            Self::Refilling(limit) => DAY / limit.max(1),
+        }
+    }
 }
 
 impl Limits {
@@ -79,7 +104,15 @@ impl Limits {
 
     /// Requests per day; the day ends at midnight in the zone.
     pub fn requests_per_day(mut self, limit: u64, zone: Zone) -> Self {
-        self.day = Some((limit, zone));
+        self.day = Some(PerDay::UntilMidnight(limit, zone));
+        self
+    }
+
+    /// Requests per day that come back one by one, all day long: of 200 there is another one every
+    /// 7m12s. OpenAI and Groq tell of it in their `-requests` headers, OpenAI in place of the
+    /// minute. It replaces a day that ends at midnight.
+    pub fn requests_per_day_refilling(mut self, limit: u64) -> Self {
+        self.day = Some(PerDay::Refilling(limit));
         self
     }
 
@@ -141,7 +174,7 @@ impl Limits {
             ("tokens per minute", self.tokens),
             ("input tokens per minute", self.input),
             ("output tokens per minute", self.output),
-            ("requests per day", self.day.map(|(limit, _)| limit)),
+            ("requests per day", self.day.map(PerDay::limit)),
             ("concurrency", self.concurrency),
             ("acceleration", self.ramp.map(|(floor, _)| floor)),
         ];

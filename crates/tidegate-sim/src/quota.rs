@@ -1,10 +1,11 @@
 //! The limits of one pool, decided together: a call is charged to all of them or to none.
 //!
-//! The arithmetic is plain and whole: continuous buckets for what is counted by the minute, fixed
-//! windows for slices, days and ramps. It shares nothing with the limiter that is tested against
+//! The arithmetic is plain and whole: continuous buckets for what is counted by the minute and for
+//! days that refill, fixed windows for slices, days of a calendar and ramps. It shares nothing with the limiter that is tested against
 //! it. No clock is read here; the instant is an argument.
 
 mod bucket;
+mod day;
 mod window;
 
 use std::fmt;
@@ -13,7 +14,8 @@ use crate::calendar::Now;
 use crate::charging::{Charge, FailedCalls};
 use crate::limits::Limits;
 use bucket::Bucket;
-use window::{Day, Ramp, Slices};
+use day::Day;
+use window::{Ramp, Slices};
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -74,6 +76,8 @@ pub(crate) struct Standing {
     pub(crate) requests: Option<Gauge>,
     pub(crate) slice: Option<Gauge>,
     pub(crate) day: Option<Gauge>,
+    /// The same, if it refills all day.
+    pub(crate) refilling_day: Option<Gauge>,
     pub(crate) tokens: Option<Gauge>,
     pub(crate) input: Option<Gauge>,
     pub(crate) output: Option<Gauge>,
@@ -109,7 +113,7 @@ impl Quotas {
         Self {
             requests: limits.requests.map(Bucket::new),
             slices: limits.slice.map(|length| Slices::new(per_minute, length, limits.phase)),
-            day: limits.day.map(|(limit, zone)| Day::new(limit, zone)),
+            day: limits.day.map(Day::new),
             tokens: limits.tokens.map(Bucket::new),
             input: limits.input.map(Bucket::new),
             output: limits.output.map(Bucket::new),
@@ -177,6 +181,7 @@ impl Quotas {
             requests: self.requests.as_ref().map(Bucket::gauge),
             slice: self.slices.as_ref().map(Slices::gauge),
             day: self.day.as_ref().map(Day::gauge),
+            refilling_day: self.day.as_ref().and_then(Day::refilling),
             tokens: self.tokens.as_ref().map(Bucket::gauge),
             input: self.input.as_ref().map(Bucket::gauge),
             output: self.output.as_ref().map(Bucket::gauge),

@@ -29,7 +29,9 @@ pub(super) struct Wording {
 
 fn announce(scene: &Scene<'_>, fields: &mut Fields) {
     fields.set("x-request-id", format_args!("req_sim_{}", scene.number));
-    gauges(scene.standing.requests, scene.standing.tokens, fields, go_duration);
+    // Both limits of requests go by one name; an account with so few a day is told of those.
+    let requests = scene.standing.refilling_day.or(scene.standing.requests);
+    gauges(requests, scene.standing.tokens, fields, go_duration);
 }
 
 /// The six headers, of whichever limits stand behind the two names.

@@ -1,27 +1,37 @@
-//! A bucket that holds a minute's worth and refills all the time.
+//! A bucket that holds the worth of a minute or of a day and refills all the time.
 //!
-//! Its level is a whole number of nanosecond shares: one token is as many of them as a minute has
+//! Its level is a whole number of nanosecond shares: one token is as many of them as that time has
 //! nanoseconds, so the refill of one nanosecond is exactly `limit` shares and nothing is ever
 //! rounded. A level may be below zero after a settlement, never after an admission.
 
 use super::{Gauge, Wait};
-use crate::calendar::MINUTE;
+use crate::calendar::{DAY, MINUTE};
 
-const TOKEN: i128 = MINUTE as i128;
-
-/// A limit per minute.
+/// A limit that flows back evenly.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     limit: u64,
+    /// Shares of one token.
+    token: i128,
     level: i128,
     /// When the level was right, in nanoseconds since the start.
     at: u64,
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// A full bucket of a minute.
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, level: i128::from(limit) * TOKEN, at: 0 }
+        Self::of(limit, MINUTE)
+    }
+
+    /// A full bucket of a day.
+    pub(crate) fn of_a_day(limit: u64) -> Self {
+        Self::of(limit, DAY)
+    }
+
+    fn of(limit: u64, time: u64) -> Self {
+        let token = i128::from(time);
+        Self { limit, token, level: i128::from(limit) * token, at: 0 }
     }
 
     /// Adds what has flowed in since the last call.
@@ -37,29 +47,29 @@ impl Bucket {
         if cost > self.limit {
             return Wait::Never;
         }
-        self.inflow_time(i128::from(cost) * TOKEN - self.level)
+        self.inflow_time(i128::from(cost) * self.token - self.level)
     }
 
     /// Takes, into debt if need be.
     pub(crate) fn take(&mut self, cost: u64) {
-        self.level -= i128::from(cost) * TOKEN;
+        self.level -= i128::from(cost) * self.token;
     }
 
     /// Gives back, up to the brim.
     pub(crate) fn give(&mut self, cost: u64) {
-        self.level = (self.level + i128::from(cost) * TOKEN).min(self.capacity());
+        self.level = (self.level + i128::from(cost) * self.token).min(self.capacity());
     }
 
     /// Takes one, or what there is of it; a debt stays what it is. Says whether it was a whole one.
     pub(crate) fn drain_one(&mut self) -> bool {
-        let whole = self.level >= TOKEN;
-        self.level = (self.level - TOKEN).max(self.level.min(0));
+        let whole = self.level >= self.token;
+        self.level = (self.level - self.token).max(self.level.min(0));
         whole
     }
 
     /// What a client is told.
     pub(crate) fn gauge(&self) -> Gauge {
-        let remaining = u64::try_from(self.level.max(0) / TOKEN).unwrap_or(u64::MAX);
+        let remaining = u64::try_from(self.level.max(0) / self.token).unwrap_or(u64::MAX);
         let reset = match self.inflow_time(self.capacity() - self.level) {
             Wait::For(nanos) => nanos,
             Wait::Now | Wait::Never => 0,
@@ -68,7 +78,7 @@ impl Bucket {
     }
 
     fn capacity(&self) -> i128 {
-        i128::from(self.limit) * TOKEN
+        i128::from(self.limit) * self.token
     }
 
     /// How long so many shares take to flow in, rounded up to a nanosecond.

@@ -60,7 +60,7 @@ impl Slices {
 
 /// Requests of a calendar day.
 #[derive(Clone, Debug)]
-pub(crate) struct Day {
+pub(crate) struct Midnight {
     limit: u64,
     zone: Zone,
     number: Option<i128>,
@@ -68,7 +68,7 @@ pub(crate) struct Day {
     left: u64,
 }
 
-impl Day {
+impl Midnight {
     pub(crate) fn new(limit: u64, zone: Zone) -> Self {
         Self { limit, zone, number: None, used: 0, left: 0 }
     }
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_day_lasts_until_midnight_of_its_zone() {
-        let mut day = Day::new(2, Zone::hours(-8));
+        let mut day = Midnight::new(2, Zone::hours(-8));
         day.turn(at(0));
         day.take();
         day.take();

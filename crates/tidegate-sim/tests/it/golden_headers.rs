@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_sim::{Dialect, Fault, Limits, Zone};
 
-use crate::client::{Call, simulator};
+use crate::client::{Answer, Call, simulator};
 
 fn minute() -> Limits {
     Limits::new().requests_per_minute(60).tokens_per_minute(6_000)
@@ -49,6 +49,31 @@ async fn openai_tells_limits_on_every_answer_and_waits_on_refusals() {
             "x-request-id: req_sim_3",
         ]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_day_that_refills_is_told_until_it_is_full() {
+    for dialect in [Dialect::OpenAi, Dialect::Groq] {
+        let limits = Limits::new().requests_per_minute(60).requests_per_day_refilling(200);
+        let simulator = simulator(dialect, limits);
+        let call = Call::new(dialect);
+        let told = |answer: &Answer| {
+            ["limit", "remaining", "reset"].map(|name| {
+                let name = format!("x-ratelimit-{name}-requests");
+                answer.header(&name).unwrap().to_owned()
+            })
+        };
+        assert_eq!(told(&call.send(&simulator).await), ["200", "199", "7m12s"], "{dialect}");
+        for _ in 1..200 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(call.send(&simulator).await.status, 200);
+        }
+        let refused = call.send(&simulator).await;
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("233")));
+        assert_eq!(told(&refused), ["200", "0", "23h56m41s"], "{dialect}");
+        tokio::time::advance(Duration::from_secs(233)).await;
+        assert_eq!(call.send(&simulator).await.status, 200);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -298,3 +298,19 @@ async fn a_limit_that_is_reached_is_told_in_full() {
         assert_eq!(stage.ask("key", "m", Mode::Whole).await.0.status, 200, "{voice:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_day_that_refills_is_told_from_a_minute() {
+    for voice in [(Voice::OpenAi, Dialect::OpenAi), (Voice::Groq, Dialect::Groq)] {
+        let stage = Stage::new(voice, Limits::new().requests_per_day_refilling(2_000));
+        for used in 1..=10 {
+            let (parts, _) = stage.ask("key", "m", Mode::Whole).await;
+            let told = limits::read(voice.1, &parts.headers);
+            let reset = Some(Duration::from_millis(43_200) * used);
+            let (limit, remaining) = (Some(2_000), Some(2_000 - u64::from(used)));
+            let day = Reading { limit, remaining, reset, window: DAY };
+            assert_eq!(told.get(Dimension::RequestsPerDay), Some(&day), "{voice:?}");
+            assert_eq!(told.get(Dimension::Requests), None, "{voice:?}");
+        }
+    }
+}
