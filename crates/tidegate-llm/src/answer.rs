@@ -92,8 +92,8 @@ impl Reply {
     }
 }
 
-/// No answer has more calls than this; an index beyond is not followed.
-const MAX_CALLS: usize = 1_024;
+/// No answer has more calls than this; those beyond are not followed.
+pub(crate) const MAX_CALLS: usize = 1_024;
 
 /// Events as they come.
 pub type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;

@@ -2,15 +2,9 @@
 
 use http::HeaderMap;
 
+use crate::codec::failure;
 use crate::error::{CallError, Failure};
 use crate::told::Told;
-
-/// Where providers put their name for a request.
-const REQUEST_IDS: [&str; 4] =
-    ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
-
-/// The longest such name that is kept.
-const LONGEST_ID: usize = 256;
 
 /// What a head told.
 #[derive(Clone, Debug)]
@@ -21,9 +15,7 @@ pub(super) struct Head {
 
 impl Head {
     pub(super) fn read(headers: &HeaderMap, told: Told) -> Self {
-        let ids = REQUEST_IDS.iter().filter_map(|name| headers.get(*name)?.to_str().ok());
-        let request_id = ids.map(str::to_owned).find(|id| (1..=LONGEST_ID).contains(&id.len()));
-        Self { told, request_id }
+        Self { told, request_id: failure::request_id(headers) }
     }
 
     /// A failure, with what was told along with it. What the failure itself says comes first.

@@ -2,11 +2,8 @@
 
 use serde_json::Value;
 
-use crate::answer::Event;
+use crate::answer::{Event, MAX_CALLS};
 use crate::chat::ToolCall;
-
-/// No answer has more calls than this; those beyond are not followed.
-const MAX_CALLS: usize = 1_024;
 
 /// The calls of one answer so far.
 #[derive(Debug, Default)]

@@ -71,6 +71,9 @@ pub enum DecodeError {
     /// It ends before it is complete.
     #[error("it ends in the middle")]
     Cut,
+    /// It follows something that could not be read.
+    #[error("it follows what cannot be read")]
+    Spoilt,
 }
 
 impl DecodeError {

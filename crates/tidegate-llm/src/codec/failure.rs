@@ -11,8 +11,8 @@ mod text;
 
 use std::time::Duration;
 
-use http::StatusCode;
 use http::response::Parts;
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use tidegate::WallTime;
 use tidegate::clock::wall_now;
@@ -31,7 +31,8 @@ const MAX_BODY: usize = 256 * 1024;
 /// How much of a message is kept, in bytes.
 const MAX_MESSAGE: usize = 2 * 1024;
 /// Where providers put what they call a request.
-const REQUEST_IDS: [&str; 3] = ["x-request-id", "request-id", "apim-request-id"];
+const REQUEST_IDS: [&str; 4] =
+    ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
 
 /// The failure that an answer with an error status is.
 ///
@@ -68,9 +69,13 @@ pub fn of_response(
     if json.is_none() {
         failure.message = plain(body);
     }
-    let header = |name: &&str| parts.headers.get(*name)?.to_str().ok().and_then(body::name);
-    failure.request_id = REQUEST_IDS.iter().find_map(header).or(failure.request_id);
+    failure.request_id = request_id(&parts.headers).or(failure.request_id);
     failure
+}
+
+/// What the provider calls a request, as the head of its answer has it.
+pub(crate) fn request_id(headers: &HeaderMap) -> Option<String> {
+    REQUEST_IDS.iter().find_map(|name| headers.get(*name)?.to_str().ok().and_then(body::name))
 }
 
 /// The failure that an error in a stream is, or in a whole answer whose status is 200.

@@ -18,7 +18,7 @@ use crate::told::{Dimension, Reading, Told};
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
-/// A window that is longer than this is no minute's, whatever its name says.
+/// A limit that takes longer than this to come back is no minute's, whatever its name says.
 const NOT_A_MINUTE: Duration = Duration::from_secs(600);
 
 /// What was told about limits in the fields of an answer. Dates are read against the answer's own
@@ -112,8 +112,9 @@ impl Family {
     }
 }
 
-/// A limit comes back evenly, so that what is gone and how long it takes tell the window:
-/// `reset * limit / (limit - remaining)`.
+/// A limit that comes back evenly tells its window by what is gone and how long that takes:
+/// `reset * limit / (limit - remaining)`. Resets are rounded, and some windows are fixed, so that
+/// only what comes to about a day is one. A fixed window is known by a reset that no minute has.
 fn is_of_a_day(reading: &Reading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
@@ -122,8 +123,9 @@ fn is_of_a_day(reading: &Reading) -> bool {
     };
     let used = limit.saturating_sub(remaining);
     // `reset` is less than a year and fits into 55 bits of nanoseconds.
-    let window = reset.as_nanos() * u128::from(limit);
-    used > 0 && window > NOT_A_MINUTE.as_nanos() * u128::from(used)
+    let window = (reset.as_nanos() * u128::from(limit)).checked_div(used.into());
+    let about_a_day = DAY.as_nanos() / 2..=DAY.as_nanos() * 2;
+    reset > NOT_A_MINUTE || window.is_some_and(|window| about_a_day.contains(&window))
 }
 
 /// A count as it is written; a fraction of it is dropped, a negative one is none.

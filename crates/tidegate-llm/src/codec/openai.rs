@@ -108,7 +108,8 @@ impl family::Reader for Reader {
 
     fn read_whole(&mut self, body: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError> {
         self.take(body, "message", events)?;
-        if body["choices"].is_array() { Ok(()) } else { Err(DecodeError::Missing("choices")) }
+        let is_answered = !list(body, "choices").is_empty();
+        if is_answered { Ok(()) } else { Err(DecodeError::Missing("choices")) }
     }
 
     fn state(&mut self) -> &mut State {

@@ -36,6 +36,8 @@ const DONE: &[u8] = b"[DONE]";
 pub struct Decoder {
     lines: Lines,
     records: Records,
+    /// Whether something could not be read. What follows it means nothing.
+    is_spoilt: bool,
 }
 
 /// What the lines are made into.
@@ -68,7 +70,7 @@ impl Decoder {
             Family::OpenAi | Family::Anthropic | Family::Gemini => Framing::Unknown,
         };
         let records = Records { framing, reader: family.reader(), is_over: false };
-        Self { lines: Lines::default(), records }
+        Self { lines: Lines::default(), records, is_spoilt: false }
     }
 
     /// Takes some bytes, and adds the events that they complete.
@@ -76,25 +78,47 @@ impl Decoder {
     /// # Errors
     ///
     /// If they cannot be read, or if the provider reports an error. Events that came before are
-    /// added. After an error nothing more is read.
+    /// added. After an error nothing more is read, and every call fails.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        if self.is_over() {
-            return Ok(());
-        }
-        let Self { lines, records } = self;
-        lines.feed(bytes, |line| records.line(line, events))
+        self.unless_spoilt(|Self { lines, records, .. }| {
+            lines.feed(bytes, |line| records.line(line, events))
+        })
     }
 
     /// The bytes have ended as they should.
     ///
     /// # Errors
     ///
-    /// If the answer has not.
+    /// If the answer has not, or if something before could not be read.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
+        self.unless_spoilt(|decoder| decoder.finish(events))
+    }
+
+    /// Whether the answer has said that nothing more comes. Bytes that come nevertheless are passed
+    /// over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.records.is_over
+    }
+
+    /// Reads on, unless there is nothing more to be read. An error is remembered.
+    fn unless_spoilt(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<(), DecodeError>,
+    ) -> Result<(), DecodeError> {
+        if self.is_spoilt {
+            return Err(DecodeError::Spoilt);
+        }
         if self.is_over() {
             return Ok(());
         }
-        let Self { lines, records } = self;
+        let done = read(self);
+        self.is_spoilt = done.is_err();
+        done
+    }
+
+    fn finish(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
+        let Self { lines, records, .. } = self;
         let rest = lines.end(|line| records.line(line, events)).and_then(|()| records.end(events));
         match rest {
             // What stands at the end and is no JSON is the half of something.
@@ -108,13 +132,6 @@ impl Decoder {
                 Ok(())
             }
         }
-    }
-
-    /// Whether the answer has said that nothing more comes. Bytes that come nevertheless are passed
-    /// over.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.records.is_over
     }
 }
 

@@ -124,6 +124,8 @@ fn what_is_no_answer_is_an_error_that_says_why_and_quotes_nothing() {
     assert_eq!(missing(Dialect::Anthropic), "content");
     assert_eq!(missing(Dialect::Gemini), "finishReason");
     assert_eq!(missing(Dialect::Ollama), "done");
+    let nothing = decode(Dialect::OpenAi, br#"{"choices":[]}"#);
+    assert!(matches!(nothing, Err(DecodeError::Missing("choices"))), "{nothing:?}");
     let failed = decode(Dialect::OpenRouter, br#"{"error":{"code":502,"message":"secret"}}"#);
     let Err(error @ DecodeError::Failed(body)) = &failed else { panic!("{failed:?}") };
     assert_eq!(body.as_value()["error"]["code"], 502);

@@ -63,6 +63,18 @@ fn a_stream_of_single_bytes_says_the_same() {
 }
 
 #[test]
+fn after_an_error_nothing_more_is_read() {
+    for error in ["data: {\"error\":{\"code\":500}}\n\n", "data: no JSON\n\n"] {
+        let (mut decoder, mut events) = (Decoder::new(Dialect::OpenAi), Vec::new());
+        assert!(decoder.feed(error.as_bytes(), &mut events).is_err());
+        let words = b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n";
+        assert!(matches!(decoder.feed(words, &mut events), Err(DecodeError::Spoilt)));
+        assert!(matches!(decoder.end(&mut events), Err(DecodeError::Spoilt)));
+        assert_eq!(events, []);
+    }
+}
+
+#[test]
 fn a_stream_without_its_end_is_never_complete() {
     for transcript in transcripts::all() {
         let bytes = transcript.stream.as_bytes();

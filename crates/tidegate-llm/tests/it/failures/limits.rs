@@ -65,6 +65,23 @@ fn a_limit_that_comes_back_over_a_day_is_one_of_a_day() {
 }
 
 #[test]
+fn a_window_that_is_neither_is_one_of_a_minute() {
+    // The window is fixed and has 45 seconds left, or the reset is rounded up to a second.
+    let told = [["60", "58", "45"], ["1000", "999", "1s"], ["10000", "9999", "1"]];
+    for dialect in [Dialect::OpenAi, Dialect::Compatible] {
+        for values in told {
+            let told = told_of(dialect, &[("-requests", values)]);
+            let window = told.get(Dimension::Requests).map(|reading| reading.window);
+            assert_eq!(window, Some(MINUTE), "{dialect:?} {values:?}");
+            assert_eq!(told.iter().count(), 1);
+        }
+    }
+    // Nothing of a minute takes three hours, though it is no day that comes back evenly.
+    let told = told_of(Dialect::OpenRouter, &[("", ["50", "10", "1769871600000"])]);
+    assert_eq!(told.get(Dimension::RequestsPerDay), Some(&reading(50, 10, Some(10_800_000), DAY)));
+}
+
+#[test]
 fn azure_does_not_know_all_of_its_limits() {
     let unknown = ["-1", "-1", "0"];
     let families = [("-requests", unknown), ("-tokens", unknown)];
