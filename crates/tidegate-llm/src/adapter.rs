@@ -8,7 +8,8 @@
 //! the layers around may still do something about it; what comes after is read only as the answer is
 //! read. Dropping the call or its answer drops the connection.
 //!
-//! Everything is bounded: silence by a time-out, bodies by a size.
+//! Everything is bounded: silence by a time-out, bodies by a size, and those that are read in one go
+//! by a time as well.
 
 mod body;
 mod head;
@@ -38,7 +39,7 @@ use crate::codec::{Target, decode, failure, limits, size_limit};
 use crate::error::{BoxError, Broken, CallError, Failure};
 use crate::provider::Provider;
 use crate::scope::Endpoint;
-use body::{MAX_BODY, MAX_ERROR, Overflow};
+use body::Bounds;
 use head::Head;
 use reading::Reading;
 
@@ -112,7 +113,9 @@ impl<H> Adapter<H> {
     }
 
     /// How long the provider may be silent: until the head of its answer comes, and then between any
-    /// two pieces of its body. Default: [`DEFAULT_TIMEOUT`].
+    /// two pieces of its body. An answer in one piece may take five times as long from its head to
+    /// its end, and the body of an error five seconds, whatever is set. Default:
+    /// [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, span: Duration) -> Self {
         self.change().timeout = span;
         self
@@ -234,15 +237,14 @@ impl Settings {
         let dialect = self.target.dialect();
         let head = Head::read(&parts.headers, limits::read(dialect, &parts.headers));
         if !parts.status.is_success() {
-            let body = body::collect(body, self.timeout, MAX_ERROR, Overflow::Truncate).await;
-            let body = body.unwrap_or_default();
+            let body = body::collect(body, Bounds::of_error()).await.unwrap_or_default();
             let failure = failure::of_response(dialect, &self.provider, &parts, &body, &self.rules);
             return Err(head.failed(failure));
         }
         let provider = self.provider.clone();
         match mode {
             Mode::Whole => {
-                let body = body::collect(body, self.timeout, MAX_BODY, Overflow::Refuse).await;
+                let body = body::collect(body, Bounds::of_answer(self.timeout)).await;
                 let body = body.map_err(|error| self.unread(error))?;
                 let reply = decode(dialect, &body).map_err(|error| self.misread(error, &head))?;
                 Ok(Answer::complete(provider, reply).told(head.told, head.request_id))

@@ -1,4 +1,5 @@
-//! Bodies that are read in one go, with a bound on their size and on the silence between pieces.
+//! Bodies that are read in one go, with a bound on their size, on the silence between pieces and on
+//! all of their time: whoever sends a byte now and then is not listened to for ever.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -6,23 +7,55 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::codec::DecodeError;
 use crate::error::{BoxError, Broken};
 
 /// The most bytes of an answer: 64 MiB.
-pub(super) const MAX_BODY: usize = 64 * 1_024 * 1_024;
+const MAX_BODY: usize = 64 * 1_024 * 1_024;
 /// The most bytes of an error: 1 MiB.
-pub(super) const MAX_ERROR: usize = 1_024 * 1_024;
+const MAX_ERROR: usize = 1_024 * 1_024;
+/// How many silences an answer may take in all. A provider may keep its callers awake while they
+/// are in its queue; two minutes of silence make ten of them, which is how long DeepSeek does so.
+const MOST_SILENCES: u32 = 5;
+/// How long the body of an error may take. The status and the header fields are known already, and
+/// they say most of what there is to know.
+const ERROR_SPAN: Duration = Duration::from_secs(5);
 
-/// What becomes of a body that is too large.
+/// How a body is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Between any two pieces.
+    silence: Duration,
+    /// Until its end.
+    span: Duration,
+    /// In bytes.
+    size: usize,
+    beyond: Beyond,
+}
+
+/// What becomes of a body that goes beyond its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overflow {
+enum Beyond {
     /// Its beginning will do. Whatever ends it, what came until then is good.
     Truncate,
     /// It is refused.
     Refuse,
+}
+
+impl Bounds {
+    /// Of an answer in one piece, from a provider that may be silent for so long.
+    pub(super) const fn of_answer(silence: Duration) -> Self {
+        let span = silence.saturating_mul(MOST_SILENCES);
+        Self { silence, span, size: MAX_BODY, beyond: Beyond::Refuse }
+    }
+
+    /// Of an error.
+    pub(super) const fn of_error() -> Self {
+        let (silence, span) = (ERROR_SPAN, ERROR_SPAN);
+        Self { silence, span, size: MAX_ERROR, beyond: Beyond::Truncate }
+    }
 }
 
 /// Why a body could not be read to its end.
@@ -33,20 +66,18 @@ pub(super) enum Unread {
 }
 
 /// All of a body.
-pub(super) async fn collect<B>(
-    body: B,
-    patience: Duration,
-    limit: usize,
-    overflow: Overflow,
-) -> Result<Bytes, Unread>
+pub(super) async fn collect<B>(body: B, bounds: Bounds) -> Result<Bytes, Unread>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    let Bounds { silence, span, size: limit, beyond } = bounds;
     let mut body = pin!(body);
     let mut read = BytesMut::new();
+    let begin = Instant::now();
     let ended = loop {
-        let frame = match timeout(patience, body.frame()).await {
+        let left = span.saturating_sub(begin.elapsed()).min(silence);
+        let frame = match timeout(left, body.frame()).await {
             Ok(None) => break Ok(()),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => break Err(Unread::Broken(Broken::Cut, Some(error.into()))),
@@ -59,8 +90,8 @@ where
             break Err(Unread::TooLong(DecodeError::TooLong { limit }));
         }
     };
-    match (ended, overflow) {
-        (Ok(()), _) | (Err(_), Overflow::Truncate) => Ok(read.freeze()),
-        (Err(unread), Overflow::Refuse) => Err(unread),
+    match (ended, beyond) {
+        (Ok(()), _) | (Err(_), Beyond::Truncate) => Ok(read.freeze()),
+        (Err(unread), Beyond::Refuse) => Err(unread),
     }
 }

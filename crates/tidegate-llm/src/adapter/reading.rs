@@ -20,8 +20,8 @@ use crate::answer::Event;
 use crate::codec::{DecodeError, Decoder, failure};
 use crate::error::{BoxError, Broken, CallError};
 
-/// How long an answer that is over may take to close. An end that is read leaves the connection fit
-/// for the next call.
+/// How long an answer that is over may take to close, whatever still comes. An end that is read
+/// leaves the connection fit for the next call.
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// A body, and the events that come out of it.
@@ -32,7 +32,7 @@ pub(super) struct Reading<B> {
     /// Events that are not handed out yet, and what comes after them.
     ready: VecDeque<Event>,
     failed: Option<CallError>,
-    /// Runs out when the provider is silent for too long.
+    /// Runs out when the provider is silent for too long, or slow to close what is over.
     patience: Pin<Box<Sleep>>,
     settings: Arc<Settings>,
     head: Head,
@@ -72,14 +72,20 @@ where
     /// Reads one more piece.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(body) = &mut self.body else { return Poll::Ready(()) };
-        let Poll::Ready(frame) = body.as_mut().poll_frame(context) else {
-            ready!(self.patience.as_mut().poll(context));
+        let frame = body.as_mut().poll_frame(context);
+        // What comes after the end does not put off the closing.
+        let is_late = self.decoder.is_over() && self.patience.deadline() <= Instant::now();
+        if is_late || frame.is_pending() && self.patience.as_mut().poll(context).is_ready() {
             self.finish(Err(Unread::Broken(Broken::TimedOut, None)));
             return Poll::Ready(());
-        };
+        }
+        let frame = ready!(frame);
         match frame {
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { return Poll::Ready(()) };
+                if self.decoder.is_over() {
+                    return Poll::Ready(());
+                }
                 let mut events = Vec::new();
                 let read = self.decoder.feed(&data, &mut events);
                 self.take(read, events);

@@ -20,7 +20,9 @@ pub struct RetrySettings {
     pub base: Duration,
     /// The longest delay of our own choice. Default 60 s.
     pub cap: Duration,
-    /// How long one attempt may take. Default 120 s.
+    /// How long the provider may be silent in one attempt: until its answer begins, and then between
+    /// any two pieces of it. An answer in one piece takes at most five times as long from its head
+    /// to its end. Default 120 s.
     pub attempt_timeout: Duration,
 }
 
@@ -36,7 +38,7 @@ pub struct RetryOverrides {
     pub base_ms: Option<i64>,
     /// The longest delay.
     pub cap_ms: Option<i64>,
-    /// How long one attempt may take.
+    /// How long the provider may be silent in one attempt.
     pub attempt_timeout_ms: Option<i64>,
 }
 

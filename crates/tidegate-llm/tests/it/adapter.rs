@@ -7,6 +7,7 @@ mod mocked;
 mod pieces;
 mod requests;
 mod simulated;
+mod slow;
 #[cfg(feature = "client")]
 mod sockets;
 mod transcripts;

@@ -289,7 +289,7 @@ async fn an_error_whose_body_never_ends_is_still_an_error() {
     let began = Instant::now();
     let error = adapter.oneshot(call().streamed()).await.unwrap_err();
     assert_eq!(error.failure().unwrap().status.as_u16(), 502);
-    assert_eq!(began.elapsed(), SECOND * 120);
+    assert_eq!(began.elapsed(), SECOND * 5, "its status is known, and has waited long enough");
 }
 
 #[tokio::test(start_paused = true)]
