@@ -13,13 +13,14 @@ use futures_core::Stream;
 
 use crate::chat::ToolCall;
 use crate::error::CallError;
+use crate::hidden::Hidden;
 use crate::provider::Provider;
 use crate::rate_limit::Reservation;
 use crate::told::Told;
 use crate::usage::Usage;
 
-/// A piece of an answer.
-#[derive(Clone, Debug, PartialEq)]
+/// A piece of an answer. `Debug` shows no text of it.
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
     /// Words.
@@ -55,8 +56,8 @@ pub enum StopReason {
     Other(String),
 }
 
-/// A whole answer.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A whole answer. `Debug` shows no text of it.
+#[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Reply {
     /// The words.
@@ -261,6 +262,32 @@ impl Answered for Answer {
         if self.events.is_none() {
             self.settle();
         }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.debug_tuple("Text").field(&Hidden(text)).finish(),
+            Self::Reasoning(text) => f.debug_tuple("Reasoning").field(&Hidden(text)).finish(),
+            Self::ToolCall { index, part } => {
+                f.debug_struct("ToolCall").field("index", index).field("part", part).finish()
+            }
+            Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
+            Self::Stop(reason) => f.debug_tuple("Stop").field(reason).finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reply")
+            .field("text", &Hidden(&self.text))
+            .field("reasoning", &Hidden(&self.reasoning))
+            .field("calls", &self.calls)
+            .field("stop", &self.stop)
+            .field("usage", &self.usage)
+            .finish()
     }
 }
 

@@ -3,7 +3,11 @@
 //! A chat names no model and no provider: the same one can be put to another when the first fails.
 //! What only one provider knows goes into [`Chat::extra`].
 
+use std::fmt;
+
 use serde_json::{Map, Value};
+
+use crate::hidden::Hidden;
 
 /// What is asked of a model. See [`Chat::user`] for the short form.
 ///
@@ -11,8 +15,11 @@ use serde_json::{Map, Value};
 /// use tidegate_llm::{Chat, Message};
 /// let chat = Chat::user("Name three rivers.").system("Answer in one line.").max_tokens(50);
 /// assert_eq!(chat.messages, [Message::user("Name three rivers.")]);
+/// assert!(!format!("{chat:?}").contains("rivers"));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq)]
+///
+/// `Debug` shows no text of it, here and in all its parts.
+#[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Chat {
     /// What the model is told before the conversation.
@@ -35,7 +42,7 @@ pub struct Chat {
 }
 
 /// One turn of a conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Message {
     /// Of the person.
@@ -71,7 +78,7 @@ impl Message {
 }
 
 /// Something that a model may call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Tool {
     /// Its name.
     pub name: String,
@@ -82,7 +89,7 @@ pub struct Tool {
 }
 
 /// A call that a model wants made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct ToolCall {
     /// What the answer to it refers to.
     pub id: String,
@@ -176,5 +183,56 @@ impl Chat {
             [Some(&*tool.name), tool.description.as_deref()].into_iter().flatten()
         });
         self.system.as_deref().into_iter().chain(messages).chain(tools)
+    }
+}
+
+impl fmt::Debug for Chat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chat")
+            .field("system", &self.system.as_deref().map(Hidden))
+            .field("messages", &self.messages)
+            .field("tools", &self.tools)
+            .field("max_tokens", &self.max_tokens)
+            .field("temperature", &self.temperature)
+            .field("top_p", &self.top_p)
+            .field("stop", &self.stop.len())
+            .field("extra", &self.extra.len())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(text) => f.debug_tuple("User").field(&Hidden(text)).finish(),
+            Self::Assistant { text, calls } => f
+                .debug_struct("Assistant")
+                .field("text", &Hidden(text))
+                .field("calls", calls)
+                .finish(),
+            Self::Tool { id, name, content } => f
+                .debug_struct("Tool")
+                .field("id", id)
+                .field("name", name)
+                .field("content", &Hidden(content))
+                .finish(),
+        }
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tool").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ToolCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ToolCall")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .field("arguments", &Hidden(&self.arguments))
+            .field("signature", &self.signature.as_deref().map(Hidden))
+            .finish()
     }
 }

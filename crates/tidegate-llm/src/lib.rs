@@ -25,6 +25,7 @@ mod counter;
 mod dialect;
 mod error;
 pub mod fallback;
+mod hidden;
 pub mod mock;
 pub mod models;
 mod name;

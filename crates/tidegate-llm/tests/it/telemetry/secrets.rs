@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
+use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
 use tidegate_llm::telemetry::{Observer, Traced};
-use tidegate_llm::{Call, Chat, Credential, Message};
+use tidegate_llm::{Answer, Call, Chat, Credential, Event, Message, Reply, Tool, ToolCall};
 use tower::service_fn;
 use tracing::Level;
 
@@ -124,6 +125,37 @@ async fn run(models: &Models, said: &mut Said) -> usize {
     said.debug(model.account().unwrap());
     said.debug(&model.account().unwrap().reserve("large", &call()).await.unwrap());
     answered
+}
+
+/// Everything that has words in it.
+fn wordy(said: &mut Said) {
+    let words = || ANSWER.to_owned();
+    let part = ToolCall { arguments: words(), signature: Some(words()), ..ToolCall::default() };
+    let reasoning = Event::Reasoning(words());
+    let events = [Event::Text(words()), reasoning, Event::ToolCall { index: 0, part }];
+    let mut reply = Reply::default();
+    events.iter().cloned().for_each(|event| reply.add(event));
+    let about = Some(PROMPT.to_owned());
+    let tool = Tool { name: "t".into(), description: about, parameters: PROMPT.into() };
+    let content = PROMPT.to_owned();
+    let result = Message::Tool { id: "1".into(), name: "t".into(), content };
+    let called = Message::Assistant { text: words(), calls: reply.calls.clone() };
+    let chat = Chat::user(PROMPT).system(PROMPT).message(called).message(result);
+    said.debug(&chat.tool(tool).stop(PROMPT).with("user", PROMPT));
+    said.debug(&events);
+    said.debug(&Answer::complete("openai".into(), reply.clone()));
+    said.debug(&Step::whole(reply.clone()));
+    said.debug(&reply);
+}
+
+#[test]
+fn neither_a_chat_nor_an_answer_shows_its_words() {
+    let mut said = Said::default();
+    wordy(&mut said);
+    for text in &said.0 {
+        assert!(!is_telling(text), "{text}");
+    }
+    assert_eq!(format!("{:?}", Message::user("four")), "User(4 bytes)");
 }
 
 #[tokio::test(start_paused = true)]
