@@ -161,6 +161,18 @@ pub enum CallError {
         #[source]
         source: BoxError,
     },
+    /// The provider failed, and so did another that was turned to, in a way that matters to whoever
+    /// tries again: it may do better later though the first will not, or it was asked though the
+    /// first was left alone. To the caller it is the failure of the first, whose class and answer it
+    /// has; when to come back is up to the one that is worth it.
+    #[error("{first}, and {other}")]
+    Unrescued {
+        /// Why the provider failed that was asked for.
+        #[source]
+        first: Box<CallError>,
+        /// Why the other one failed.
+        other: Box<CallError>,
+    },
     /// All attempts failed.
     #[error("{attempts} attempts failed")]
     Exhausted {
@@ -185,6 +197,7 @@ impl CallError {
             }
             Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
             Self::Request { .. } => Class::BadRequest,
+            Self::Unrescued { first, .. } => first.class(),
             Self::Exhausted { last, .. } => last.class(),
         }
     }
@@ -192,14 +205,18 @@ impl CallError {
     /// When to come back, if that is known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.class().after().or_else(|| self.failure()?.after)
+        match self {
+            Self::Unrescued { .. } | Self::Exhausted { .. } => self.decisive().retry_after(),
+            _ => self.class().after().or_else(|| self.failure()?.after),
+        }
     }
 
-    /// What the provider answered, if it did.
+    /// What the provider answered, if it did. Of several that were turned to it is the first.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::Provider(failure) | Self::Closed(failure) => Some(failure),
+            Self::Unrescued { first, .. } => first.failure(),
             Self::Exhausted { last, .. } => last.failure(),
             _ => None,
         }
@@ -214,7 +231,31 @@ impl CallError {
             Self::NoPermit { .. } | Self::Closed(_) | Self::Open { .. } | Self::Request { .. } => {
                 false
             }
+            Self::Unrescued { first, other } => first.was_sent() || other.was_sent(),
             Self::Exhausted { last, .. } => last.was_sent(),
+        }
+    }
+
+    /// Whether the same call may do better later. A permit that is not to be had is the caller's
+    /// own limit, and what was tried often enough below is not tried as often again.
+    pub(crate) fn is_worth_a_retry(&self) -> bool {
+        match self {
+            Self::NoPermit { .. } | Self::Exhausted { .. } => false,
+            Self::Unrescued { first, other } => {
+                first.is_worth_a_retry() || other.is_worth_a_retry()
+            }
+            _ => self.class().is_retryable(),
+        }
+    }
+
+    /// The failure that says what helps: of several providers that of the first, unless another is
+    /// worth a retry and it is not.
+    pub(crate) fn decisive(&self) -> &Self {
+        match self {
+            Self::Unrescued { first, other } if !first.is_worth_a_retry() => other.decisive(),
+            Self::Unrescued { first, .. } => first.decisive(),
+            Self::Exhausted { last, .. } => last.decisive(),
+            _ => self,
         }
     }
 }

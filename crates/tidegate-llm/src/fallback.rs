@@ -14,7 +14,9 @@
 //! A call with a deadline tells every target what is left of it, and asks nobody when it is over.
 //!
 //! If all of them fail the caller gets the error of the first, since that is the provider it asked
-//! for; the others are logged. An answer that was handed out is not looked after any more. Whether
+//! for; the others are logged. If the first is out for good and another may do better later, the
+//! error says both ([`CallError::Unrescued`](crate::CallError::Unrescued)), and a retry around has
+//! something to try for. An answer that was handed out is not looked after any more. Whether
 //! the first service is ready is passed on as it is: only calls fall back.
 
 mod layer;

@@ -9,6 +9,8 @@
 //! - A delay that the provider asks for is never shortened. A little is added to it, so that those
 //!   who were told the same do not come back at the same instant.
 //! - All retries to a provider share a [`Budget`], so that an outage is not answered by a storm.
+//! - A wait for a provider that is left alone ([`CallError::Open`]) is no retry: nothing was sent. It
+//!   takes nothing from the budget, and no attempt for as long as the schedule lasts.
 //! - While a retry sleeps it holds no permit: that went with the attempt that failed.
 //!
 //! Only failures that time can heal are retried, and [`CallError::NoPermit`] never is: it is the
@@ -16,6 +18,7 @@
 //! the middle of a stream is for its reader to judge.
 //!
 //! [`CallError::NoPermit`]: crate::CallError::NoPermit
+//! [`CallError::Open`]: crate::CallError::Open
 
 mod budget;
 mod policy;

@@ -12,6 +12,7 @@ use super::layer::Chain;
 use crate::call::Outgoing;
 use crate::error::CallError;
 use crate::ready::Answering;
+use crate::retry::Retryable as _;
 
 /// A service that turns to others when it fails. Made by a
 /// [`FallbackLayer`](super::FallbackLayer).
@@ -64,7 +65,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         first: CallError,
         end: Option<Instant>,
     ) -> Result<T, CallError> {
-        let (mut from, mut last) = (&self.primary, None);
+        let (mut from, mut failures) = (&self.primary, Vec::new());
         for target in &self.targets {
             if let Some(end) = end {
                 let left = end.saturating_duration_since(Instant::now());
@@ -73,7 +74,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
                 }
                 request.terms_mut().shorten(left);
             }
-            let (to, error) = (target.provider(), last.as_ref().unwrap_or(&first));
+            let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
             self.counters.turns.up();
             tracing::warn!("Falling back from {from} to {to} ({}): {error}", error.class().name());
             match target.call(request.clone()).await {
@@ -83,7 +84,8 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
                 }
                 Err(error) => {
                     let is_final = !may_fall_back(&error);
-                    (from, last) = (to, Some(error));
+                    from = to;
+                    failures.push(error);
                     if is_final {
                         break;
                     }
@@ -91,11 +93,29 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
             }
         }
         self.counters.lost.up();
-        if let Some(error) = last {
+        if let Some(error) = failures.last() {
             let class = error.class().name();
             tracing::warn!("No fallback for {} after {from} ({class}): {error}", self.primary);
         }
-        Err(first)
+        Err(lost(first, failures))
+    }
+}
+
+/// What there is to tell when nobody has answered: the error of the first, as that is the provider
+/// that was asked for. If it will not do better later, one of the others may; and if it was left
+/// alone, the others were not, and a retry costs what retries cost.
+fn lost(first: CallError, failures: Vec<CallError>) -> CallError {
+    let matters = |other: &CallError| {
+        if first.is_worth_a_retry() {
+            first.is_wait() && !other.is_wait()
+        } else {
+            other.is_worth_a_retry()
+        }
+    };
+    let other = failures.into_iter().filter(matters).min_by_key(CallError::retry_after);
+    match other {
+        Some(other) => CallError::Unrescued { first: Box::new(first), other: Box::new(other) },
+        None => first,
     }
 }
 

@@ -25,6 +25,13 @@ pub trait Retryable: fmt::Display {
         self.class().after()
     }
 
+    /// Whether nothing was tried, and somebody of ours only asks for a wait. Such a wait takes
+    /// nothing from the budget, and for as long as the delays of the schedule take together it is
+    /// no attempt either. Default: no.
+    fn is_wait(&self) -> bool {
+        false
+    }
+
     /// Whether it is a rate limit of the provider, and called so in the log. Default: as the class
     /// says.
     fn is_rate_limit(&self) -> bool {
@@ -37,19 +44,22 @@ impl Retryable for CallError {
         self.class()
     }
 
-    /// A permit that is not to be had is the caller's own limit, and what was tried often enough
-    /// below is not tried as often again.
     fn is_retryable(&self) -> bool {
-        let is_final = matches!(self, Self::NoPermit { .. } | Self::Exhausted { .. });
-        !is_final && self.class().is_retryable()
+        self.is_worth_a_retry()
     }
 
     fn retry_after(&self) -> Option<Duration> {
         self.retry_after()
     }
 
+    /// Nothing is sent to a provider that is left alone.
+    fn is_wait(&self) -> bool {
+        matches!(self, Self::Open { .. })
+    }
+
     fn is_rate_limit(&self) -> bool {
-        self.failure().is_some_and(|failure| matches!(failure.class, Class::RateLimited { .. }))
+        let failure = self.decisive().failure();
+        failure.is_some_and(|failure| matches!(failure.class, Class::RateLimited { .. }))
     }
 }
 

@@ -10,8 +10,9 @@ use crate::telemetry::Retried;
 
 pub(super) struct Tries<'a> {
     policy: &'a Policy,
+    begin: Instant,
     end: Option<Instant>,
-    /// Attempts that were made, with the one under way.
+    /// Attempts that were made, with the one under way. One that came to a wait does not count.
     made: u32,
     /// Whether one of them hit a rate limit.
     rate_limited: bool,
@@ -24,7 +25,7 @@ impl<'a> Tries<'a> {
         policy.counters.calls.up();
         // What ends after the end of time has no end.
         let end = deadline.and_then(|span| now.checked_add(span));
-        Self { policy, end, made: 0, rate_limited: false }
+        Self { policy, begin: now, end, made: 0, rate_limited: false }
     }
 
     pub(super) const fn made(&self) -> u32 {
@@ -72,6 +73,9 @@ impl<'a> Tries<'a> {
                      (function: {function}): {error}",
                     delay.as_secs_f64()
                 );
+                if self.is_free(error) {
+                    self.made = made.saturating_sub(1);
+                }
             }
             Err(reason) => {
                 counters.gave_up(reason);
@@ -86,12 +90,18 @@ impl<'a> Tries<'a> {
         next
     }
 
+    /// Whether the attempt came to nothing but a wait. Waits do not go on for ever: after the time
+    /// that all delays of the schedule take, they are attempts like others.
+    fn is_free(&self, error: &impl Retryable) -> bool {
+        error.is_wait() && self.begin.elapsed() < self.policy.schedule.window().most
+    }
+
     fn next(&self, error: &impl Retryable) -> Result<Duration, Reason> {
         let Policy { schedule, random, budget, max_server_delay, .. } = self.policy;
         if !error.is_retryable() {
             return Err(Reason::NotRetryable);
         }
-        if self.made >= schedule.attempts() {
+        if self.made >= schedule.attempts() && !self.is_free(error) {
             return Err(Reason::NoAttemptsLeft);
         }
         let told = error.retry_after();
@@ -105,7 +115,7 @@ impl<'a> Tries<'a> {
             return Err(Reason::Deadline);
         }
         // Last, so that nothing is taken from the budget for a retry that is not made.
-        if budget.spend(now) { Ok(delay) } else { Err(Reason::Budget) }
+        if error.is_wait() || budget.spend(now) { Ok(delay) } else { Err(Reason::Budget) }
     }
 
     fn left(&self, now: Instant) -> Option<Duration> {

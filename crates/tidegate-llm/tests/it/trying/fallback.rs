@@ -2,11 +2,11 @@
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::fallback::{ChainError, FallbackLayer, Target};
-use tidegate_llm::retry::{Policy, RetryLayer, Schedule};
+use tidegate_llm::retry::{Budget, Policy, RetryLayer, Retryable as _, Schedule};
 use tidegate_llm::{Call, CallError, Class};
 use tower::Layer as _;
 
-use super::{SECOND, Script, ask, failed, hello, rate_limited};
+use super::{SECOND, Script, ask, failed, hello, rate_limited, rate_limited_for};
 
 type Chain = FallbackLayer<Call, &'static str>;
 
@@ -126,6 +126,46 @@ async fn a_retry_begins_with_the_first_again() {
     let service = layer.layer(chain([&target]).layer(primary.clone()));
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((primary.times(), target.times()), (vec![0.0, 1.0], vec![0.0]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good() {
+    let primary = fails(|| failed(Class::LongQuota { after: Some(SECOND * 86_400) }));
+    let target = Script::failing(1, || failed(Class::Overloaded));
+    let layer = RetryLayer::new(Policy::new("openai"));
+    let service = layer.layer(chain([&target]).layer(primary.clone()));
+    assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
+    assert_eq!((primary.calls(), target.calls()), (2, 2));
+}
+
+#[tokio::test]
+async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
+    let quota = || failed(Class::LongQuota { after: None });
+    let (first, second) = (fails(|| rate_limited_for(9)), fails(|| rate_limited_for(3)));
+    let error = ask(&chain([&first, &second]).layer(fails(quota)), hello()).await.unwrap_err();
+    assert_eq!(error.class(), Class::LongQuota { after: None });
+    assert_eq!(error.failure().unwrap().class, error.class());
+    assert_eq!((error.retry_after(), error.was_sent()), (Some(SECOND * 3), true), "the soonest");
+    assert!(error.is_retryable() && error.is_rate_limit() && !error.is_wait());
+    assert_eq!(error.to_string(), "openai answered 429, and openai answered 429");
+    let gone = fails(|| failed(Class::DeadKey));
+    let error = ask(&chain([&gone]).layer(fails(quota)), hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Provider(_)) && !error.is_retryable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_asks_the_backups_costs_what_retries_cost() {
+    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
+    let (target, budget) = (fails(|| failed(Class::Overloaded)), Budget::of(3));
+    let layer = RetryLayer::new(Policy::new("openai").budget(&budget));
+    let service = layer.layer(chain([&target]).layer(fails(open)));
+    let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
+    assert_eq!(error.class(), open().class());
+    assert!(target.calls() <= 5, "{} calls of a backup", target.calls());
+    let idle = fails(open);
+    let service = layer.layer(chain([&idle]).layer(fails(open)));
+    ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
+    assert!(idle.calls() > 5, "where nobody was asked nothing is to be paid: {}", idle.calls());
 }
 
 #[tokio::test(start_paused = true)]
