@@ -1,15 +1,20 @@
 //! A circuit that many calls share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::phase::{News, Outcome, Phase, Phases, Turn};
 use super::trip::Trip;
 use crate::counter::Counter;
-use crate::error::CallError;
+use crate::error::{Broken, CallError};
 use crate::provider::Provider;
 use crate::scope::Scope;
+
+/// How much earlier than a deadline a call may be broken off at it: the clock of whoever does so was
+/// started before ours.
+const EARLY: Duration = Duration::from_millis(10);
 
 /// Whether a provider is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,11 +95,15 @@ impl Circuit {
         Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
     }
 
-    /// Lets a call through, if the provider is called now.
-    pub(super) fn admit(&self) -> Result<Pass, CallError> {
-        let admitted = self.0.lock().admit(Instant::now());
+    /// Lets a call through, if the provider is called now. It may take so long, if it says so.
+    pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<Pass, CallError> {
+        let now = Instant::now();
+        let admitted = self.0.lock().admit(now);
         match admitted {
-            Ok(turn) => Ok(Pass { circuit: self.0.clone(), turn: Some(turn) }),
+            Ok(turn) => {
+                let end = deadline.and_then(|span| now.checked_add(span.saturating_sub(EARLY)));
+                Ok(Pass { circuit: self.0.clone(), turn: Some(turn), end })
+            }
             Err(after) => {
                 self.0.refused.up();
                 Err(CallError::Open { provider: self.0.provider.clone(), after })
@@ -126,11 +135,14 @@ impl Inner {
     }
 }
 
-/// A call that was let through. Dropped without an outcome, it leaves its place to another.
+/// A call that was let through. Dropped without an outcome before its deadline, it leaves its place
+/// to another: its caller has gone. Dropped at the deadline, it was not answered in time.
 #[derive(Debug)]
 pub(super) struct Pass {
     circuit: Arc<Inner>,
     turn: Option<Turn>,
+    /// From when on a call that has no answer was given enough time.
+    end: Option<Instant>,
 }
 
 impl Pass {
@@ -145,8 +157,13 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        if let Some(turn) = self.turn.take() {
+        let Some(turn) = self.turn.take() else { return };
+        if self.end.is_none_or(|end| Instant::now() < end) {
             self.circuit.settle(turn, Outcome::Nothing, None);
+            return;
         }
+        let (provider, broken) = (self.circuit.provider.clone(), Broken::TimedOut);
+        let late = CallError::Connection { provider, broken, source: None };
+        self.circuit.settle(turn, Outcome::of(&late), Some(&late));
     }
 }

@@ -7,6 +7,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::circuit::Circuit;
+use crate::call::Outgoing;
 use crate::error::CallError;
 use crate::ready::{self, Answering};
 
@@ -55,6 +56,7 @@ where
     S: Service<R, Error = CallError> + Clone,
     S::Response: Send + 'static,
     S::Future: Send + 'static,
+    R: Outgoing,
 {
     type Response = S::Response;
     type Error = CallError;
@@ -65,7 +67,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let pass = match self.circuit.admit() {
+        let pass = match self.circuit.admit(request.terms().deadline) {
             Ok(pass) => pass,
             Err(open) => {
                 // What the service inside has reserved for this call is of no use to it.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit, State, Trip};
+use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
 use tidegate_llm::{Broken, CallError, Class, Credential, Scope};
-use tokio::time::{advance, sleep};
+use tokio::time::{advance, sleep, timeout};
 use tower::Layer as _;
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited};
@@ -102,6 +103,62 @@ async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
     assert_eq!(circuit.state(), State::HalfOpen);
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((circuit.state(), script.calls()), (State::Closed, 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_are_not_answered_by_their_deadline_count() {
+    let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
+    let (service, circuit) = guarded(&script);
+    let model = RetryLayer::new(Policy::new("openai")).layer(service.clone());
+    for state in [State::Closed; 4].into_iter().chain([State::Open]) {
+        let error = ask(&model, hello().deadline(SECOND * 30)).await.unwrap_err();
+        assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
+        assert_eq!(circuit.state(), state);
+    }
+    assert_eq!((script.calls(), circuit.stats().opened), (5, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
+    let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
+    let (service, circuit) = guarded(&script);
+    for call in [hello(), hello().deadline(SECOND * 30)] {
+        for _ in 0..10 {
+            let left = timeout(SECOND * 29, ask(&service, call.clone())).await;
+            assert!(left.is_err(), "no answer yet");
+        }
+    }
+    assert_eq!((script.calls(), circuit.state()), (20, State::Closed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_circuit_costs_no_retries() {
+    let script = Script::new(|_, at| match at < SECOND * 20 {
+        true => Err(broken(Broken::NotConnected)),
+        false => Ok("answer"),
+    });
+    let (service, circuit) = guarded(&script);
+    let budget = Budget::of(100);
+    let model = RetryLayer::new(Policy::new("openai").budget(&budget)).layer(service);
+    let calls = (0..60).map(|_| ask(&model, hello()));
+    let results = futures_util::future::join_all(calls).await;
+    assert!(results.iter().all(Result::is_ok), "20 seconds are within the schedule");
+    let refused = circuit.stats().refused;
+    assert!(refused > 100, "{refused} is more than the budget could pay for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_for_an_open_circuit_end_with_the_schedule() {
+    let open = || CallError::Open { provider: "openai".into(), after: SECOND };
+    let script = Script::new(move |_, _| Err(open()));
+    let schedule = Schedule::default().max_retries(3).jitter_percent(0);
+    let model = RetryLayer::new(Policy::new("openai").schedule(schedule)).layer(script.clone());
+    let error = ask(&model, hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Exhausted { attempts: 4, .. }), "{error}");
+    let times = script.times();
+    let waits = times.iter().filter(|at| **at < 7.0).count();
+    assert!(waits >= 4, "{times:?}: as long as 1, 2 and 4 seconds take, nothing counts");
+    assert_eq!(times.len(), waits + 4);
 }
 
 #[tokio::test(start_paused = true)]
