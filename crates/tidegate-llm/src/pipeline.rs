@@ -2,11 +2,13 @@
 //!
 //! Where [`rate_limit`](crate::rate_limit) belongs to an account, a [`RateLimitHandler`] belongs to
 //! whatever a plan says: a plan without a constraint goes through untouched, any other waits for
-//! the limits of its key. Buckets live in a store of bounded memory, and a key that nobody uses
-//! takes none, so keys may be users. The handler never fails: a command comes out as it went in.
+//! the limits of its key. Buckets live in a store of bounded memory, and keys and constraints that
+//! nobody uses are forgotten, so keys may be users, who are not shown to observers unless asked.
+//! The handler never fails: a command comes out as it went in.
 
 mod handler;
 mod limits;
+mod shelf;
 
 use std::fmt;
 
@@ -76,7 +78,7 @@ where
         std::future::poll_fn(|context| self.api.poll_ready(context)).await?;
         let reply = self.api.call(command).await?.whole().await?;
         if let (Some(permits), Some(usage)) = (permits, reply.usage) {
-            permits.settle(usage.total()).await;
+            permits.settle(&usage).await;
         }
         Ok(reply)
     }
@@ -95,5 +97,10 @@ impl<S: fmt::Debug> fmt::Debug for Pipeline<S> {
 fn estimate(call: &Call) -> TokenEstimate {
     let input = call.input_tokens();
     let most = call.max_output().unwrap_or(0).saturating_add(input);
-    TokenEstimate { min_tokens: input, expected_tokens: most, max_tokens: most }
+    TokenEstimate {
+        min_tokens: input,
+        expected_tokens: most,
+        max_tokens: most,
+        input_tokens: Some(input),
+    }
 }

@@ -31,6 +31,8 @@ pub use planner::{Capability, DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
 pub use tier::{Tier, TierRow, TierTable, TierTableError};
 
+use crate::told::Dimension;
+
 /// Where a constraint comes from, the strongest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +69,23 @@ pub struct TokenEstimate {
     pub expected_tokens: u64,
     /// Surely no more.
     pub max_tokens: u64,
+    /// How many of the most are input, if that is known; the others are output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_tokens: Option<u64>,
+}
+
+impl TokenEstimate {
+    /// The most tokens that a dimension may see. Where nobody knows what is input and what is
+    /// output, either may be all of it.
+    fn most(&self, dimension: Dimension) -> u64 {
+        let input = self.input_tokens.map(|input| input.min(self.max_tokens));
+        match dimension {
+            Dimension::Tokens => self.max_tokens,
+            Dimension::InputTokens => input.unwrap_or(self.max_tokens),
+            Dimension::OutputTokens => self.max_tokens - input.unwrap_or(0),
+            Dimension::Requests | Dimension::RequestsPerDay => 0,
+        }
+    }
 }
 
 /// What a call is to keep to. Printed or serialised, it shows its constraint.
@@ -104,11 +123,37 @@ impl Plan {
     }
 
     /// How many tokens are reserved before the call: the most it may take where tokens of a minute
-    /// are limited, else none.
+    /// are limited, together or apart, else none.
     #[must_use]
     pub fn reserved_tokens(&self) -> u64 {
-        let limited = self.constraint.as_ref().and_then(Constraint::tokens_per_minute).is_some();
-        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.max_tokens)
+        let reserved = Dimension::ALL.map(|dimension| self.reserved(dimension));
+        let together = reserved.into_iter().fold(0, u64::saturating_add);
+        // Whoever does not know the parts reserves all of it in each of them.
+        together.min(self.estimate.map_or(0, |estimate| estimate.max_tokens))
+    }
+
+    /// How many tokens are reserved in one dimension; none where it is not limited.
+    ///
+    /// ```
+    /// use tidegate_llm::Dimension;
+    /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, Source, TokenEstimate};
+    /// let apart = RawConstraint { output_tokens_per_minute: Some(600), ..RawConstraint::default() };
+    /// let estimate = TokenEstimate {
+    ///     min_tokens: 70,
+    ///     expected_tokens: 90,
+    ///     max_tokens: 100,
+    ///     input_tokens: Some(70),
+    /// };
+    /// let plan = Plan::constrained(Constraint::try_new(&apart)?, Source::Override);
+    /// let plan = plan.with_estimate(estimate);
+    /// assert_eq!(plan.reserved(Dimension::OutputTokens), 30);
+    /// assert_eq!(plan.reserved(Dimension::InputTokens), 0);
+    /// # Ok::<(), tidegate_llm::plan::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn reserved(&self, dimension: Dimension) -> u64 {
+        let limited = self.constraint.as_ref().and_then(|limits| limits.rate(dimension)).is_some();
+        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.most(dimension))
     }
 }
 

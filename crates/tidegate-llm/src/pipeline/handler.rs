@@ -1,17 +1,19 @@
 //! The handler: commands wait here for the limits of their plan.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock, TokioClock};
 use tidegate::pacer::{Oversize, Permit};
-use tidegate::{Engine, MemoryStore};
+use tidegate::{KeyBuf, MemoryStore};
 
-use super::limits::{InUse, Part, Shelf};
+use super::shelf::{InUse, Shelf};
 use crate::plan::{ByModel, KeyContext, KeyExtractor, Plan, PlanRequest};
-use crate::provider::Provider;
+use crate::rate_limit::short_hash;
 use crate::telemetry::{Acquired, Observer, Traced};
+use crate::usage::Usage;
 
 /// A command with its plan, on its way through a pipeline.
 #[derive(Debug)]
@@ -105,11 +107,10 @@ impl Permits {
         self.waits
     }
 
-    /// Corrects the tokens to what was really used: less is given back, more is charged.
-    pub async fn settle(mut self, tokens: u64) {
-        let part = |part: Part| if part == Part::Tokens { tokens } else { 1 };
-        let actual: Vec<u64> =
-            self.queue.limits.limiters.iter().map(|(counted, _)| part(*counted)).collect();
+    /// Corrects the tokens to what was really used, each limit by what it counts: less is given
+    /// back, more is charged.
+    pub async fn settle(mut self, usage: &Usage) {
+        let actual = self.queue.limits().used(usage);
         if let Err(error) = self.permit.settle(&actual).await {
             tracing::warn!(%error, "a call keeps what it was charged at first");
         }
@@ -128,10 +129,19 @@ impl fmt::Debug for Permits {
 /// Makes commands wait for the limits of their plan. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub struct RateLimitHandler {
-    engine: Engine,
     shelf: Arc<Shelf>,
     extractor: Arc<dyn KeyExtractor>,
+    keys: Keys,
     observer: Arc<dyn Observer>,
+}
+
+/// How keys are told to observers.
+#[derive(Clone, Copy, Debug)]
+enum Keys {
+    /// As they are.
+    Shown,
+    /// As a hash, since they may name people.
+    Hashed,
 }
 
 impl RateLimitHandler {
@@ -143,7 +153,7 @@ impl RateLimitHandler {
 
     /// A handler with other parts.
     pub fn builder() -> RateLimitHandlerBuilder {
-        RateLimitHandlerBuilder { store: None, extractor: None, observer: None }
+        RateLimitHandlerBuilder { store: None, extractor: None, keys: Keys::Hashed, observer: None }
     }
 
     /// Waits until a command may go, and gives it back. A plan without a constraint goes at once,
@@ -158,12 +168,12 @@ impl RateLimitHandler {
             user: facts.user.as_deref(),
             endpoint: None,
         };
-        let parts = self.extractor.parts(&context);
-        let key = self.extractor.key(&context);
-        let queue = self.shelf.queue(&self.engine, constraint, key);
+        let provider = self.extractor.provider(&context);
+        let shown = self.shown(&self.extractor.parts(&context));
+        let queue = self.shelf.queue(constraint, self.extractor.key(&context));
         let reserved = planned.plan.reserved_tokens();
-        let claims = queue.limits.claims(queue.key(), reserved);
-        let permit = match queue.pacer.acquire(claims).oversize(Oversize::Debt).await {
+        let claims = queue.limits().claims(queue.key(), &planned.plan);
+        let permit = match queue.pacer().acquire(claims).oversize(Oversize::Debt).await {
             Ok(permit) => permit,
             Err(error) => {
                 // The limits are valid, the store is in this process and the queue has no end.
@@ -172,7 +182,14 @@ impl RateLimitHandler {
             }
         };
         let waits = split(&permit, &queue);
-        self.tell(&planned.plan, &parts, reserved, waits);
+        let mut acquired = Acquired::new(&provider, &shown);
+        acquired.estimated_tokens = reserved;
+        acquired.wait = waits.total();
+        acquired.token_wait = waits.token;
+        let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
+        acquired.requests_per_minute = number(constraint.requests_per_minute());
+        acquired.tokens_per_minute = number(constraint.tokens_per_minute());
+        self.observer.acquired(&acquired);
         planned.permits = Some(Permits { permit, queue, reserved, waits });
         planned
     }
@@ -180,23 +197,18 @@ impl RateLimitHandler {
     /// How many keys are in use: waited for, or with a call under way.
     #[must_use]
     pub fn keys_in_use(&self) -> usize {
-        self.shelf.len()
+        self.shelf.keys()
     }
 
-    fn tell(&self, plan: &Plan, parts: &[String], reserved: u64, waits: Waits) {
-        let provider = Provider::new(parts.first().map_or("unknown", String::as_str));
-        let key = parts.join("/");
-        let mut acquired = Acquired::new(&provider, &key);
-        acquired.estimated_tokens = reserved;
-        acquired.wait = waits.total();
-        acquired.token_wait = waits.token;
-        let number = |value: Option<std::num::NonZeroU32>| value.map(|value| value.get().into());
-        let constraint = plan.constraint.as_ref();
-        acquired.requests_per_minute =
-            constraint.and_then(|constraint| number(constraint.requests_per_minute()));
-        acquired.tokens_per_minute =
-            constraint.and_then(|constraint| number(constraint.tokens_per_minute()));
-        self.observer.acquired(&acquired);
+    /// A key as observers see it.
+    fn shown(&self, parts: &[String]) -> String {
+        match self.keys {
+            Keys::Shown => parts.join("/"),
+            Keys::Hashed => {
+                let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
+                short_hash(key.as_key().name())
+            }
+        }
     }
 }
 
@@ -208,7 +220,7 @@ impl Default for RateLimitHandler {
 
 /// What of a wait was for tokens, and what for anything else.
 fn split(permit: &Permit, queue: &InUse) -> Waits {
-    let of_tokens = permit.parts().iter().filter(|part| queue.limits.is_of_tokens(&part.limit));
+    let of_tokens = permit.parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
     let token = of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited());
     Waits { request: permit.waited() - token, token }
 }
@@ -219,13 +231,21 @@ fn split(permit: &Permit, queue: &InUse) -> Waits {
 pub struct RateLimitHandlerBuilder {
     store: Option<Arc<MemoryStore>>,
     extractor: Option<Arc<dyn KeyExtractor>>,
+    keys: Keys,
     observer: Option<Arc<dyn Observer>>,
 }
 
 impl RateLimitHandlerBuilder {
-    /// Who shares a limit. Default: [`ByModel`].
+    /// Who shares a limit. Default: [`ByModel`]. Observers are told a hash of the keys of any
+    /// other, since they may name people; see [`show_keys`](Self::show_keys).
     pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
         self.extractor = Some(Arc::new(extractor));
+        self
+    }
+
+    /// Tells observers every key as it is, and with [`Traced`] the log too.
+    pub fn show_keys(mut self) -> Self {
+        self.keys = Keys::Shown;
         self
     }
 
@@ -252,10 +272,12 @@ impl RateLimitHandlerBuilder {
     pub fn build(self) -> RateLimitHandler {
         let with_clock = self.store.is_some();
         let this = if with_clock { self } else { self.clock(TokioClock::new()) };
+        // The default keys are made of providers, models and tiers.
+        let keys = if this.extractor.is_some() { this.keys } else { Keys::Shown };
         RateLimitHandler {
-            engine: this.store.map_or_else(Engine::new, Engine::on),
-            shelf: Arc::default(),
+            shelf: Arc::new(Shelf::new(this.store.unwrap_or_default())),
             extractor: this.extractor.unwrap_or_else(|| Arc::new(ByModel::default())),
+            keys,
             observer: this.observer.unwrap_or_else(|| Arc::new(Traced)),
         }
     }

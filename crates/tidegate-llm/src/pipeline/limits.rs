@@ -1,78 +1,104 @@
-//! The limits of a constraint, and the queues of those who wait for them.
+//! The limits of one constraint: what they count, what they are claimed for, what was used.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tidegate::pacer::{Claim, Pacer};
-use tidegate::{Engine, KeyBuf, Limiter, Policy};
+use tidegate::{Engine, KeyBuf, Limiter, MemoryStore, Policy};
 
-use crate::plan::Constraint;
+use crate::plan::{Constraint, Plan};
 use crate::rate_limit::limit_name;
 use crate::told::Dimension;
+use crate::usage::Usage;
 
 /// No call takes more tokens than this, and at one a minute it is still a debt that time can pay.
 const MAX_DEBT: u64 = 10_000_000;
 
 /// Limiters of one constraint. Buckets of the same constraint differ by their key.
+///
+/// They have an engine of their own, so that their names are forgotten with them. On the store a
+/// name still means one policy, since it is made of the constraint: whoever makes the same limits
+/// again finds their buckets as they were.
 #[derive(Debug)]
 pub(super) struct Limits {
-    pub(super) limiters: Vec<(Part, Limiter)>,
-    pub(super) concurrency: Option<u64>,
-}
-
-/// What a limiter of a constraint counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    Calls,
-    Tokens,
+    engine: Engine,
+    limiters: Vec<(Dimension, Limiter)>,
+    concurrency: Option<u64>,
 }
 
 impl Limits {
     /// The limiters of a constraint; one that cannot be made is left out, with a warning. They are
     /// made of valid numbers, so that does not happen.
-    fn new(engine: &Engine, constraint: &Constraint) -> Self {
+    pub(super) fn new(store: &Arc<MemoryStore>, constraint: &Constraint) -> Self {
+        let engine = Engine::on(store.clone());
         let text = constraint.to_string();
         let mut limiters = Vec::new();
-        let mut add = |part, what, limiter: Result<Limiter, BoxError>| match limiter {
-            Ok(limiter) => limiters.push((part, limiter)),
+        let mut add = |dimension, what, limiter: Result<Limiter, BoxError>| match limiter {
+            Ok(limiter) => limiters.push((dimension, limiter)),
             Err(error) => tracing::warn!(what, %error, "a limit of a plan is not kept"),
         };
         for dimension in Dimension::ALL {
             let Some(rate) = constraint.rate(dimension) else { continue };
             let policy = Policy::rate(rate);
-            let (part, policy) = match dimension {
-                Dimension::Requests => (Part::Calls, policy.capacity(constraint.burst())),
-                _ => (Part::Tokens, policy.max_debt(MAX_DEBT)),
+            let policy = if dimension.is_of_tokens() {
+                policy.max_debt(MAX_DEBT)
+            } else {
+                policy.capacity(constraint.burst())
             };
-            let policy = policy.build();
-            add(part, dimension.name(), named(engine, dimension.name(), &text, policy));
+            let what = dimension.name();
+            add(dimension, what, named(&engine, what, &text, policy.build()));
         }
         let interval = constraint.min_interval();
         if !interval.is_zero() {
             let policy = Policy::per(1, interval).capacity(1).build();
-            add(Part::Calls, "starts", named(engine, "starts", &text, policy));
+            add(Dimension::Requests, "starts", named(&engine, "starts", &text, policy));
         }
         if let Some(daily) = constraint.requests_per_day() {
             let name = limit_name("plan.day", &text);
             let amount = daily.requests().get().into();
             let limiter = engine.calendar(&name, amount, daily.schedule().clone());
-            add(Part::Calls, "requests_per_day", limiter.map_err(Into::into));
+            let dimension = Dimension::RequestsPerDay;
+            add(dimension, dimension.name(), limiter.map_err(Into::into));
         }
         let concurrency = constraint.concurrency().map(|limit| limit.get().into());
-        Self { limiters, concurrency }
+        Self { engine, limiters, concurrency }
     }
 
-    pub(super) fn claims(&self, key: &KeyBuf, tokens: u64) -> Vec<Claim> {
-        let claim = |(part, limiter): &(Part, Limiter)| {
-            limiter.claim(key, if *part == Part::Tokens { tokens } else { 1 })
+    /// A queue for those who wait for these limits.
+    pub(super) fn pacer(&self) -> Pacer {
+        let builder = Pacer::builder(&self.engine).max_waiting(usize::MAX);
+        match self.concurrency {
+            Some(limit) => builder.concurrency(limit).build(),
+            None => builder.build(),
+        }
+    }
+
+    /// What a command of this plan takes of each limit.
+    pub(super) fn claims(&self, key: &KeyBuf, plan: &Plan) -> Vec<Claim> {
+        // A claim that is beyond all debt would be refused, and its command go unlimited.
+        let tokens = |dimension| plan.reserved(dimension).min(MAX_DEBT);
+        let cost = |dimension: Dimension| {
+            if dimension.is_of_tokens() { tokens(dimension) } else { 1 }
         };
+        let claim =
+            |(dimension, limiter): &(Dimension, Limiter)| limiter.claim(key, cost(*dimension));
         self.limiters.iter().map(claim).collect()
+    }
+
+    /// What was used of each limit, in the order of the claims.
+    pub(super) fn used(&self, usage: &Usage) -> Vec<u64> {
+        let used = |(dimension, _): &(Dimension, Limiter)| match dimension {
+            Dimension::Requests | Dimension::RequestsPerDay => 1,
+            Dimension::Tokens => usage.total(),
+            Dimension::InputTokens => usage.input,
+            Dimension::OutputTokens => usage.output,
+        };
+        self.limiters.iter().map(used).collect()
     }
 
     /// Whether a limit of this name is about tokens.
     pub(super) fn is_of_tokens(&self, name: &str) -> bool {
         let found = self.limiters.iter().find(|(_, limiter)| limiter.limit().name() == name);
-        found.is_some_and(|(part, _)| *part == Part::Tokens)
+        found.is_some_and(|(dimension, _)| dimension.is_of_tokens())
     }
 }
 
@@ -85,81 +111,4 @@ fn named(
     policy: Result<Policy, tidegate::PolicyError>,
 ) -> Result<Limiter, BoxError> {
     Ok(engine.limiter(&limit_name(&format!("plan.{what}"), constraint), policy?)?)
-}
-
-/// Limits by constraint, and a queue for each key that somebody uses.
-#[derive(Debug, Default)]
-pub(super) struct Shelf {
-    limits: Mutex<HashMap<String, Arc<Limits>>>,
-    queues: Mutex<HashMap<(KeyBuf, String), Queue>>,
-}
-
-#[derive(Debug)]
-struct Queue {
-    pacer: Pacer,
-    users: usize,
-}
-
-/// A queue in use; it is forgotten when nobody uses it. What was spent is kept by the store.
-#[derive(Debug)]
-pub(super) struct InUse {
-    shelf: Arc<Shelf>,
-    name: (KeyBuf, String),
-    pub(super) pacer: Pacer,
-    pub(super) limits: Arc<Limits>,
-}
-
-impl Shelf {
-    /// The queue of a key under a constraint.
-    pub(super) fn queue(
-        self: &Arc<Self>,
-        engine: &Engine,
-        constraint: &Constraint,
-        key: KeyBuf,
-    ) -> InUse {
-        let text = constraint.to_string();
-        let limits = self
-            .limits
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(text.clone())
-            .or_insert_with(|| Arc::new(Limits::new(engine, constraint)))
-            .clone();
-        let name = (key, text);
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        let queue = queues.entry(name.clone()).or_insert_with(|| {
-            let builder = Pacer::builder(engine).max_waiting(usize::MAX);
-            let builder = match limits.concurrency {
-                Some(limit) => builder.concurrency(limit),
-                None => builder,
-            };
-            Queue { pacer: builder.build(), users: 0 }
-        });
-        queue.users += 1;
-        let pacer = queue.pacer.clone();
-        InUse { shelf: self.clone(), name, pacer, limits }
-    }
-
-    /// How many keys are in use.
-    pub(super) fn len(&self) -> usize {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-}
-
-impl InUse {
-    pub(super) const fn key(&self) -> &KeyBuf {
-        &self.name.0
-    }
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        let mut queues = self.shelf.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(queue) = queues.get_mut(&self.name) {
-            queue.users -= 1;
-            if queue.users == 0 {
-                queues.remove(&self.name);
-            }
-        }
-    }
 }

@@ -260,21 +260,24 @@ impl From<Constraint> for RawConstraint {
 }
 
 impl fmt::Display for Constraint {
-    /// The limits that there are, as `requests_per_minute=60 burst=1`.
+    /// The limits that there are, as `requests_per_minute=60 burst=1`. Nothing that is in force is
+    /// left out: limits are known by this text, so two constraints that differ must not share it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let daily = self.daily.as_ref().map(Daily::requests);
         let limits = [
             ("requests_per_minute", self.requests),
             ("tokens_per_minute", self.tokens),
             ("input_tokens_per_minute", self.input_tokens),
             ("output_tokens_per_minute", self.output_tokens),
-            ("requests_per_day", daily),
             ("max_concurrent_requests", self.concurrency),
         ];
         for (name, limit) in limits {
             if let Some(limit) = limit {
                 write!(f, "{name}={limit} ")?;
             }
+        }
+        if let Some(daily) = &self.daily {
+            let (requests, zone) = (daily.requests(), daily.zone());
+            write!(f, "requests_per_day={requests} requests_per_day_zone={zone} ")?;
         }
         if !self.min_interval.is_zero() {
             write!(f, "min_interval_ms={} ", self.min_interval.as_millis())?;

@@ -3,6 +3,7 @@
 //! The lists become [`KeyBuf`]s, in which different lists never meet whatever stands in them.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use tidegate::KeyBuf;
 
@@ -32,7 +33,9 @@ impl<'a> KeyContext<'a> {
         self.model.unwrap_or(DEFAULT_MODEL)
     }
 
-    fn provider(&self, inference: &Inference) -> Provider {
+    /// The provider that was named, or else that of the model by a table.
+    #[must_use]
+    pub fn provider(&self, inference: &Inference) -> Provider {
         inference.named_or_inferred(self.provider, self.model())
     }
 }
@@ -54,7 +57,16 @@ pub trait KeyExtractor: Send + Sync {
     fn key(&self, context: &KeyContext<'_>) -> KeyBuf {
         KeyBuf::from_parts(self.parts(context).iter().map(String::as_str))
     }
+
+    /// The provider of the call, which is a label of metrics and so must be one of few. Default:
+    /// the one that was named, or else that of the model by [`Inference::default`].
+    fn provider(&self, context: &KeyContext<'_>) -> Provider {
+        context.provider(&INFERENCE)
+    }
 }
+
+/// The default table, which is not worth making for each call.
+static INFERENCE: LazyLock<Inference> = LazyLock::new(Inference::default);
 
 impl<F: Fn(&KeyContext<'_>) -> Vec<String> + Send + Sync> KeyExtractor for F {
     fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
@@ -85,9 +97,13 @@ impl ByModel {
 
 impl KeyExtractor for ByModel {
     fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
-        let provider = context.provider(&self.inference);
+        let provider = self.provider(context);
         let tier = Tier::new(context.tier.unwrap_or("unknown"));
         vec![provider.to_string(), context.model().to_lowercase(), tier.to_string()]
+    }
+
+    fn provider(&self, context: &KeyContext<'_>) -> Provider {
+        context.provider(&self.inference)
     }
 }
 
@@ -117,8 +133,12 @@ impl ByEndpoint {
 
 impl KeyExtractor for ByEndpoint {
     fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
-        let provider = context.provider(&self.inference);
+        let provider = self.provider(context);
         let endpoint = context.endpoint.cloned().unwrap_or_default();
         vec![provider.to_string(), endpoint.as_str().to_owned()]
+    }
+
+    fn provider(&self, context: &KeyContext<'_>) -> Provider {
+        context.provider(&self.inference)
     }
 }

@@ -139,9 +139,13 @@ fn key() -> KeyBuf {
 
 /// The name of a limit of a scope. Scopes have names that limits cannot have, so it is their hash.
 pub(crate) fn limit_name(what: &str, scope: &str) -> String {
-    let hash = Sha256::digest(scope.as_bytes());
-    let hash: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    format!("llm.{what}.{hash}")
+    format!("llm.{what}.{}", short_hash(scope))
+}
+
+/// 64 bits of a hash: enough to tell texts apart that are not to be shown.
+pub(crate) fn short_hash(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Does something to a store that nobody waits for: at once on the store of this process, by a

@@ -1,5 +1,9 @@
 //! Plans and their limits: commands that wait, and commands that do not.
 
+mod constraints;
+mod observers;
+mod parts;
+
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +18,7 @@ use tidegate_llm::plan::{
     ByUser, Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate,
 };
 use tidegate_llm::telemetry::{Acquired, Observer};
-use tidegate_llm::{Call, Chat, Class};
+use tidegate_llm::{Call, Chat, Class, Usage};
 use tokio::time::{Instant, advance};
 use tower::{ServiceExt as _, service_fn};
 
@@ -31,7 +35,12 @@ fn plan(constraint: Constraint) -> Plan {
 }
 
 fn tokens(max_tokens: u64) -> TokenEstimate {
-    TokenEstimate { min_tokens: max_tokens, expected_tokens: max_tokens, max_tokens }
+    TokenEstimate {
+        min_tokens: max_tokens,
+        expected_tokens: max_tokens,
+        max_tokens,
+        input_tokens: None,
+    }
 }
 
 /// How long a command of this plan waits, and when it leaves.
@@ -141,7 +150,7 @@ async fn what_was_not_used_is_given_back() {
     };
     let plan = plan(constraint(&raw)).with_estimate(tokens(100));
     let first = handler.handle(Planned::new((), plan.clone())).await;
-    first.permits.unwrap().settle(10).await;
+    first.permits.unwrap().settle(&Usage { input: 10, ..Usage::default() }).await;
     assert_eq!(waits(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
 }
 

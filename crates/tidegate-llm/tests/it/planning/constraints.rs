@@ -1,5 +1,6 @@
 //! Numbers that people write become constraints, or a list of what is wrong with them.
 
+use std::collections::HashSet;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -203,11 +204,38 @@ fn a_constraint_is_written_as_it_is_read() {
     assert_eq!(written, text.split_whitespace().collect::<String>());
     assert_eq!(
         constraint.to_string(),
-        "requests_per_minute=1000 tokens_per_minute=4000000 requests_per_day=10000 \
-         max_concurrent_requests=8 min_interval_ms=100 burst=25"
+        "requests_per_minute=1000 tokens_per_minute=4000000 max_concurrent_requests=8 \
+         requests_per_day=10000 requests_per_day_zone=UTC min_interval_ms=100 burst=25"
     );
     let refused = serde_json::from_str::<Constraint>(r#"{"requests_per_minute":0}"#).unwrap_err();
     assert!(refused.to_string().contains("requests_per_minute = 0: must be > 0"), "{refused}");
+}
+
+/// Limits are known by the text of their constraint.
+#[test]
+fn constraints_that_differ_in_anything_have_another_text() {
+    let day = |zone: &str| RawConstraint {
+        requests_per_day: Some(5),
+        requests_per_day_zone: Some(zone.to_owned()),
+        ..rpm(600)
+    };
+    let all = [
+        rpm(600),
+        rpm(601),
+        day("UTC"),
+        day("America/Los_Angeles"),
+        RawConstraint { requests_per_day: Some(6), ..day("UTC") },
+        RawConstraint { tokens_per_minute: Some(5), ..rpm(600) },
+        RawConstraint { input_tokens_per_minute: Some(5), ..rpm(600) },
+        RawConstraint { output_tokens_per_minute: Some(5), ..rpm(600) },
+        RawConstraint { min_interval_ms: Some(5), ..rpm(600) },
+        RawConstraint { burst_factor: Some(1.5), ..rpm(600) },
+        RawConstraint { burst_capacity: Some(5), ..rpm(600) },
+        RawConstraint { max_concurrent_requests: Some(5), ..rpm(600) },
+    ];
+    let text = |raw: &RawConstraint| Constraint::try_new(raw).unwrap().to_string();
+    let texts: HashSet<String> = all.iter().map(text).collect();
+    assert_eq!(texts.len(), all.len(), "{texts:#?}");
 }
 
 fn any_raw() -> impl Strategy<Value = RawConstraint> {

@@ -90,3 +90,15 @@ fn any_function_is_an_extractor() {
     let parts = extractor.parts(&KeyContext { tier: Some("x"), ..KeyContext::default() });
     assert_eq!(parts, ["tier", "Some(\"x\")"]);
 }
+
+/// The provider is a label of metrics: it is never what a key happens to begin with.
+#[test]
+fn the_provider_of_a_call_is_a_provider_whatever_its_key_is() {
+    let context = KeyContext { user: Some("ann"), model: Some("gpt-4o"), ..KeyContext::default() };
+    assert_eq!(ByUser.provider(&context).as_str(), "openai");
+    let named = KeyContext { provider: Some("Azure"), ..context };
+    assert_eq!(ByUser.provider(&named).as_str(), "azure");
+    let own = Inference::default().contains("gpt", "mine");
+    assert_eq!(ByModel::new(own.clone()).provider(&context).as_str(), "mine");
+    assert_eq!(ByEndpoint::new(own).provider(&context).as_str(), "mine");
+}

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use tidegate_llm::Dimension;
 use tidegate_llm::plan::{
     Capability, Constraint, Inference, Plan, PlanRequest, Planner, RawConstraint, Source, Tier,
     TierTable, TokenEstimate,
@@ -191,9 +192,34 @@ fn a_plan_shows_its_constraint() {
     assert_eq!(json["source"], "override");
 }
 
+fn estimate(input_tokens: Option<u64>) -> TokenEstimate {
+    TokenEstimate { min_tokens: 50, expected_tokens: 70, max_tokens: 100, input_tokens }
+}
+
+/// What is reserved of input, of output and in all, where these are limited.
+fn reserved(limited: &RawConstraint, input_tokens: Option<u64>) -> [u64; 3] {
+    let plan = Plan::constrained(Constraint::try_new(limited).unwrap(), Source::Override);
+    let plan = plan.with_estimate(estimate(input_tokens));
+    let [input, output] = [Dimension::InputTokens, Dimension::OutputTokens];
+    assert_eq!(plan.reserved(Dimension::Requests), 0, "tokens only");
+    [plan.reserved(input), plan.reserved(output), plan.reserved_tokens()]
+}
+
+#[test]
+fn input_and_output_are_reserved_apart_where_they_are_limited_apart() {
+    let input = RawConstraint { input_tokens_per_minute: Some(1_000), ..limits(60) };
+    let both = RawConstraint { output_tokens_per_minute: Some(1_000), ..input.clone() };
+    assert_eq!(reserved(&both, Some(30)), [30, 70, 100]);
+    assert_eq!(reserved(&both, Some(900)), [100, 0, 100], "more input than tokens");
+    assert_eq!(reserved(&both, None), [100, 100, 100], "either may be all of it");
+    assert_eq!(reserved(&input, Some(30)), [30, 0, 30]);
+    let total = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
+    assert_eq!(reserved(&total, Some(30)), [0, 0, 100]);
+}
+
 #[test]
 fn tokens_are_reserved_only_where_they_are_limited() {
-    let estimate = TokenEstimate { min_tokens: 50, expected_tokens: 70, max_tokens: 100 };
+    let estimate = estimate(None);
     let limited = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     let limited = Plan::constrained(Constraint::try_new(&limited).unwrap(), Source::Override);
     assert_eq!(limited.clone().with_estimate(estimate).reserved_tokens(), 100);

@@ -1,0 +1,58 @@
+//! What observers of a handler see: providers, and nobody's name.
+
+use std::sync::{Arc, Mutex};
+
+use tidegate_llm::pipeline::{Planned, RateLimitHandler, RateLimitHandlerBuilder};
+use tidegate_llm::plan::{ByUser, KeyContext, PlanRequest};
+use tidegate_llm::telemetry::{Acquired, Observer};
+
+use super::{per_minute, plan};
+
+/// Providers and keys, as they were told.
+#[derive(Debug, Default)]
+struct Labels(Mutex<Vec<(String, String)>>);
+
+impl Observer for Labels {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        let labels = (acquired.provider.to_string(), acquired.limiter_key.to_owned());
+        self.0.lock().unwrap().push(labels);
+    }
+}
+
+/// What is told of a command of each user.
+async fn told(builder: RateLimitHandlerBuilder, users: &[&str]) -> Vec<(String, String)> {
+    let labels = Arc::new(Labels::default());
+    let handler = builder.telemetry(labels.clone()).build();
+    let request = PlanRequest::new().model("gpt-4o");
+    for user in users {
+        handler.handle(Planned::new((), plan(per_minute(60))).asked_by(&request).user(user)).await;
+    }
+    let told = labels.0.lock().unwrap();
+    told.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
+    let by_name = |context: &KeyContext<'_>| vec![context.user.unwrap_or("?").to_owned()];
+    let builder = RateLimitHandler::builder().key_extractor(by_name);
+    let told = told(builder, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
+    let [ann, bob, again] = &*told else { panic!("{told:?}") };
+    for (provider, key) in [ann, bob] {
+        assert_eq!(provider, "openai");
+        assert!(key.len() == 16 && key.chars().all(|digit| digit.is_ascii_hexdigit()), "{key}");
+    }
+    assert_ne!(ann, bob);
+    assert_eq!(ann, again, "one key has one hash");
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_are_shown_to_those_who_ask() {
+    let builder = RateLimitHandler::builder().key_extractor(ByUser).show_keys();
+    assert_eq!(told(builder, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_keys_name_nobody_and_are_shown() {
+    let shown = ("openai".to_owned(), "openai/gpt-4o/unknown".to_owned());
+    assert_eq!(told(RateLimitHandler::builder(), &["ann"]).await, [shown]);
+}
