@@ -22,6 +22,8 @@ pub use profile::Profile;
 pub use registry::Models;
 pub use setup::ModelsBuilder;
 
+use crate::settings::{FallbackOverrides, RateLimitOverrides, RetryOverrides};
+
 /// Whether a module is there, and with which settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Module<O> {
@@ -32,7 +34,7 @@ pub enum Module<O> {
     Off,
     /// It is, with the numbers of the settings.
     On,
-    /// It is, and what is given replaces what the settings say.
+    /// It is, unless this says otherwise, and what is given replaces what the settings say.
     With(O),
 }
 
@@ -48,17 +50,37 @@ impl<O> From<Option<bool>> for Module<O> {
     }
 }
 
-impl<O: Default> Module<O> {
-    /// Whether it is there, and what replaces the settings.
-    fn resolve(&self, enabled: bool) -> Option<O>
-    where
-        O: Clone,
-    {
-        match self {
-            Self::Inherit => enabled.then(O::default),
-            Self::Off => None,
-            Self::On => Some(O::default()),
-            Self::With(overrides) => Some(overrides.clone()),
+/// What replaces settings of a module; it may say whether the module is there at all.
+trait Overrides: Clone + Default {
+    fn enabled(&self) -> Option<bool>;
+}
+
+impl Overrides for RateLimitOverrides {
+    fn enabled(&self) -> Option<bool> {
+        self.enabled
+    }
+}
+
+impl Overrides for RetryOverrides {
+    fn enabled(&self) -> Option<bool> {
+        self.enabled
+    }
+}
+
+impl Overrides for FallbackOverrides {
+    fn enabled(&self) -> Option<bool> {
+        self.enabled
+    }
+}
+
+/// Whether a module is there, and what replaces its settings, which say whether it is `enabled`.
+fn resolve<O: Overrides>(module: &Module<O>, enabled: bool) -> Option<O> {
+    match module {
+        Module::Inherit => enabled.then(O::default),
+        Module::Off => None,
+        Module::On => Some(O::default()),
+        Module::With(overrides) => {
+            Some(overrides.clone()).filter(|overrides| overrides.enabled() != Some(false))
         }
     }
 }

@@ -1,4 +1,13 @@
-//! Names that are kept in lower case, so that one thing has one bucket however it is written.
+//! Names: kept in lower case, so that one thing has one bucket however it is written, and hashed
+//! where they must not be seen or may have any form.
+
+use sha2::{Digest as _, Sha256};
+
+/// 64 bits of a text's hash, which tell it apart from others and do not show it.
+pub(crate) fn short_hash(text: &str) -> String {
+    let hash = Sha256::digest(text.as_bytes());
+    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Makes the type of such a name.
 macro_rules! lower_case_name {

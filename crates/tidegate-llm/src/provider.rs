@@ -6,9 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sha2::{Digest as _, Sha256};
-
-use crate::name::lower_case_name;
+use crate::name::{lower_case_name, short_hash};
 
 lower_case_name! {
     /// The name of a provider, in lower case.
@@ -37,16 +35,11 @@ pub struct Credential {
     id: Arc<str>,
 }
 
-/// How much of the hash names a credential: 64 bits.
-const ID_BYTES: usize = 8;
-
 impl Credential {
     /// A key, as the provider gave it.
     #[must_use]
     pub fn new(secret: &str) -> Self {
-        let hash = Sha256::digest(secret.as_bytes());
-        let id: String = hash.iter().take(ID_BYTES).map(|byte| format!("{byte:02x}")).collect();
-        Self { secret: Some(secret.into()), id: id.into() }
+        Self { secret: Some(secret.into()), id: short_hash(secret).into() }
     }
 
     /// No key: for providers that want none, and for those whose only key is somebody else's.

@@ -30,7 +30,7 @@ mod waits;
 
 pub use account::{Account, AccountError, Charged, Concurrency};
 pub use books::Books;
-pub(crate) use books::{limit_name, short_hash};
+pub(crate) use books::limit_name;
 pub use builder::AccountBuilder;
 pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
 pub use pace::Ramp;

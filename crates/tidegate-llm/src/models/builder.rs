@@ -2,11 +2,11 @@
 
 use tower_layer::Layer as _;
 
-use super::Module;
 use super::error::LoadError;
 use super::model::{About, Model, ModuleName};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
+use super::{Module, resolve};
 use crate::breaker::BreakerLayer;
 use crate::codec::Target;
 use crate::dialect::Dialect;
@@ -91,8 +91,8 @@ impl ModelBuilder {
     /// # Errors
     /// When the provider is not known, or a setting makes no sense.
     pub fn build(self) -> Result<Model, LoadError> {
-        let retry = self.retry.resolve(self.registry_retry()?.enabled);
-        let fallback = self.fallback.resolve(self.models.inner.fallback.enabled);
+        let retry = resolve(&self.retry, self.registry_retry()?.enabled);
+        let fallback = resolve(&self.fallback, self.models.inner.fallback.enabled);
         let guarded = retry.is_some() || fallback.is_some();
         let Limited { mut backend, model, account } = self.limited()?;
         let mut modules: Vec<_> = account.iter().map(|_| ModuleName::RateLimit).collect();
@@ -116,7 +116,7 @@ impl ModelBuilder {
         let model = self.model_name()?;
         let adapter = self.adapter(&model)?;
         let settings = self.models.inner.rate_limit;
-        let Some(overrides) = self.rate_limit.resolve(settings.enabled) else {
+        let Some(overrides) = resolve(&self.rate_limit, settings.enabled) else {
             return Ok(Limited { backend: adapter, model, account: None });
         };
         let settings = settings.merged(&overrides).map_err(setting("rate_limit"))?;

@@ -10,8 +10,8 @@ use tidegate::pacer::{Oversize, Permit};
 use tidegate::{KeyBuf, MemoryStore};
 
 use super::shelf::{InUse, Shelf};
+use crate::name::short_hash;
 use crate::plan::{ByModel, KeyContext, KeyExtractor, Plan, PlanRequest};
-use crate::rate_limit::short_hash;
 use crate::telemetry::{Acquired, Observer, Traced};
 use crate::usage::Usage;
 

@@ -5,13 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use sha2::{Digest as _, Sha256};
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{Bank, Claim};
 use tidegate::{
     CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
     Store,
 };
+
+use crate::name::short_hash;
 
 /// An engine of either kind. A pacer on the store of this process decides at once; on a shared one
 /// it asks.
@@ -140,12 +141,6 @@ fn key() -> KeyBuf {
 /// The name of a limit of a scope. Scopes have names that limits cannot have, so it is their hash.
 pub(crate) fn limit_name(what: &str, scope: &str) -> String {
     format!("llm.{what}.{}", short_hash(scope))
-}
-
-/// 64 bits of a hash: enough to tell texts apart that are not to be shown.
-pub(crate) fn short_hash(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Does something to a store that nobody waits for: at once on the store of this process, by a

@@ -94,6 +94,9 @@ async fn a_model_without_modules_is_the_adapter_alone() {
     }
     assert_eq!(models.accounts(), 0);
     assert_eq!(log.lines(), [""; 0]);
+    let off = RateLimitOverrides { enabled: Some(false), ..RateLimitOverrides::default() };
+    let model = models.load_model("openai", "gpt-4o").rate_limit(off).build().unwrap();
+    assert!(model.modules().is_empty(), "{model}");
 }
 
 #[tokio::test(start_paused = true)]
