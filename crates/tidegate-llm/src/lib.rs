@@ -10,6 +10,9 @@
 //! - [`fallback`] turns to the next provider before the first byte has reached the caller.
 //! - [`retry`] tries again, spread out, as the provider asks, within a budget and a deadline.
 //!
+//! [`models`] loads a model with all of that around it; most programs begin there. [`pipeline`] is
+//! for programs whose limits stand in plans ([`plan`]).
+//!
 //! No text of a prompt and no key is ever logged, counted or put into an error's `Display`.
 
 pub mod adapter;
