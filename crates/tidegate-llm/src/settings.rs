@@ -10,6 +10,7 @@ mod fallback;
 mod rate_limit;
 mod retry;
 
+pub(crate) use concurrency::concurrency_of;
 pub use concurrency::{
     Configured, DEFAULT_CONCURRENCY_CAP, Warning, default_concurrency, resolve_concurrency,
     resolve_concurrency_cap,

@@ -22,6 +22,7 @@ use crate::error::CallError;
 use crate::plan::{Constraint, Source};
 use crate::provider::{Credential, Provider};
 use crate::scope::{Endpoint, Scope};
+use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 use crate::told::Dimension;
 
@@ -69,12 +70,11 @@ impl Concurrency {
     /// What a provider begins with: one for Ollama, which has one machine; as many as turn out to
     /// be answered elsewhere.
     #[must_use]
-    pub const fn of(dialect: Dialect) -> Self {
+    pub fn of(dialect: Dialect) -> Self {
+        let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
         match dialect {
-            Dialect::Ollama => Self::Fixed(1),
-            Dialect::Anthropic => Self::Adaptive { start: 4, cap: CAP },
-            Dialect::Mock => Self::Fixed(100),
-            _ => Self::Adaptive { start: START, cap: CAP },
+            Dialect::Ollama | Dialect::Mock => Self::Fixed(start),
+            _ => Self::Adaptive { start, cap: CAP },
         }
     }
 }

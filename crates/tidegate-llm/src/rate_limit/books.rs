@@ -43,46 +43,46 @@ impl Books {
         matches!(self, Self::Shared(_))
     }
 
-    /// A limit of this name and policy. One that the engine has already, from an account that was
-    /// made before, comes under the policy, and what was spent counts on.
+    /// A limit of this name and policy, known before or new.
     pub(super) fn bucket(&self, name: &str, policy: Policy) -> Result<Bucket, LimitError> {
-        let bucket = match self {
-            Self::Local(engine) => match engine.find(name) {
-                Some(known) => Bucket::local(known),
-                None => Bucket::local(engine.limiter(name, policy)?),
-            },
-            Self::Shared(engine) => match engine.find(name) {
-                Some(known) => Bucket::shared(known),
-                None => Bucket::shared(engine.limiter(name, policy)?),
-            },
-        };
-        if bucket.limiter.policy() != policy {
-            bucket.limiter.reconfigure(policy, Change::KeepTokens)?;
+        if let Some(known) = self.adopt(name, policy)? {
+            return Ok(known);
         }
-        Ok(bucket)
+        Ok(match self {
+            Self::Local(engine) => Bucket::local(engine.limiter(name, policy)?),
+            Self::Shared(engine) => Bucket::shared(engine.limiter(name, policy)?),
+        })
     }
 
+    /// A quota by the calendar, known before or new. A known one keeps its schedule.
     pub(super) fn calendar(
         &self,
         name: &str,
         amount: u64,
         schedule: Schedule,
     ) -> Result<Bucket, CalendarError> {
-        let policy = Policy::quota(amount)?;
-        let bucket = match self {
-            Self::Local(engine) => match engine.find(name) {
-                Some(known) => Bucket::local(known),
-                None => Bucket::local(engine.calendar(name, amount, schedule)?),
-            },
-            Self::Shared(engine) => match engine.find(name) {
-                Some(known) => Bucket::shared(known),
-                None => Bucket::shared(engine.calendar(name, amount, schedule)?),
-            },
+        if let Some(known) = self.adopt(name, Policy::quota(amount)?)? {
+            return Ok(known);
+        }
+        Ok(match self {
+            Self::Local(engine) => Bucket::local(engine.calendar(name, amount, schedule)?),
+            Self::Shared(engine) => Bucket::shared(engine.calendar(name, amount, schedule)?),
+        })
+    }
+
+    /// A limit that the engine has already, from an account that was made before. It comes under
+    /// the policy, and what was spent counts on.
+    fn adopt(&self, name: &str, policy: Policy) -> Result<Option<Bucket>, LimitError> {
+        let known = match self {
+            Self::Local(engine) => engine.find(name).map(Bucket::local),
+            Self::Shared(engine) => engine.find(name).map(Bucket::shared),
         };
-        if bucket.limiter.policy() != policy {
+        if let Some(bucket) = &known
+            && bucket.limiter.policy() != policy
+        {
             bucket.limiter.reconfigure(policy, Change::KeepTokens)?;
         }
-        Ok(bucket)
+        Ok(known)
     }
 }
 

@@ -165,13 +165,11 @@ impl Lane {
     /// Tells whoever watches of a permit.
     fn tell(&self, reservation: &Reservation) {
         let parts = reservation.waited_for();
-        let is_of_tokens = |name: &str| name.contains("tokens");
-        let of_tokens = parts.iter().filter(|(name, _)| is_of_tokens(name));
         let gauges = self.pacer.gauges();
         let mut acquired = Acquired::new(self.scope.provider(), &self.key);
         acquired.estimated_tokens = reservation.tokens();
         acquired.wait = reservation.waited();
-        acquired.token_wait = of_tokens.map(|(_, time)| *time).sum();
+        acquired.token_wait = reservation.waited_for_tokens();
         acquired.limited_by = parts.first().map(|(name, _)| *name);
         acquired.requests_per_minute = reservation.allowed(Dimension::Requests);
         acquired.tokens_per_minute = reservation.allowed(Dimension::Tokens);

@@ -135,6 +135,15 @@ impl Reservation {
             .collect()
     }
 
+    /// The part of the wait that was for tokens.
+    pub(super) fn waited_for_tokens(&self) -> Duration {
+        let Some(held) = &self.held else { return Duration::ZERO };
+        let parts = held.leave.permit.parts().iter();
+        let is_of_tokens =
+            |limit| held.line_of(limit).is_some_and(|line| line.meter.is_of_tokens());
+        parts.filter(|part| is_of_tokens(&*part.limit)).map(|part| part.time).sum()
+    }
+
     /// Tokens that were reserved, input and output.
     #[must_use]
     pub fn tokens(&self) -> u64 {
@@ -220,9 +229,13 @@ impl Reservation {
 }
 
 impl Held {
+    /// What was charged to the limit of this name.
+    fn line_of(&self, limit: &str) -> Option<&Line> {
+        self.leave.lines.iter().find(|line| line.meter.name() == limit)
+    }
+
     fn name_of(&self, limit: &str) -> &'static str {
-        let line = self.leave.lines.iter().find(|line| line.meter.name() == limit);
-        match line.map(|line| line.meter.counts()) {
+        match self.line_of(limit).map(|line| line.meter.counts()) {
             Some(Counts::Dimension(dimension)) => dimension.name(),
             Some(Counts::Starts) => "min_interval",
             Some(Counts::Gate) => "throttled",

@@ -96,7 +96,12 @@ impl fmt::Display for Warning {
 /// What a provider takes at once where nothing is configured, if that is known.
 #[must_use]
 pub fn default_concurrency(provider: &Provider) -> Option<NonZeroU32> {
-    NonZeroU32::new(match Dialect::of(provider) {
+    concurrency_of(Dialect::of(provider))
+}
+
+/// The same by dialect.
+pub(crate) const fn concurrency_of(dialect: Dialect) -> Option<NonZeroU32> {
+    NonZeroU32::new(match dialect {
         Dialect::OpenAi => 8,
         Dialect::Anthropic => 4,
         Dialect::Ollama => 1,
