@@ -1,0 +1,1 @@
+//! A reverse proxy to LLM providers that holds calls until they fit.
