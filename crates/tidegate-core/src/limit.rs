@@ -170,7 +170,8 @@ impl Limit {
         Ok(Self(Arc::new(Inner { identity: self.0.identity.clone(), current, past, ..*self.0 })))
     }
 
-    /// The same limit with a rule for the time in which its store does not answer. The rule is no
+    /// The same limit with a rule for the time in which its store does not answer, or with none of
+    /// its own. The rule is no
     /// part of the identity or the policy: buckets, generation and history stay, and a revision
     /// keeps the rule.
     ///
@@ -183,8 +184,8 @@ impl Limit {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn on_failure(&self, rule: FailureRule) -> Self {
-        Self(Arc::new(Inner { on_failure: Some(rule), ..(*self.0).clone() }))
+    pub fn on_failure(&self, rule: impl Into<Option<FailureRule>>) -> Self {
+        Self(Arc::new(Inner { on_failure: rule.into(), ..(*self.0).clone() }))
     }
 
     /// What is decided while the store does not answer; `None` leaves it to whoever decides then.

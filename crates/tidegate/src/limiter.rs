@@ -160,8 +160,8 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// assert_eq!(limiter.limit().failure_rule(), Some(FailureRule::Closed));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_failure_rule(&self, rule: FailureRule) {
-        self.terms.set_failure_rule(rule);
+    pub fn set_failure_rule(&self, rule: impl Into<Option<FailureRule>>) {
+        self.terms.set_failure_rule(rule.into());
     }
 
     /// The terms of this moment, for a list of charges over several limiters; see [`Engine`].

@@ -138,7 +138,7 @@ impl Terms {
     }
 
     /// Sets what is decided while the store does not answer.
-    pub(crate) fn set_failure_rule(&self, rule: FailureRule) {
+    pub(crate) fn set_failure_rule(&self, rule: Option<FailureRule>) {
         let one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let ruled = self.limit.load().on_failure(rule);
         self.limit.store(Arc::new(ruled));

@@ -208,7 +208,11 @@ impl Rules {
         self.organization.as_ref()
     }
 
-    pub(super) fn check(&self) -> Result<(), AdmissionError> {
+    /// Whether these rules can be put in place.
+    ///
+    /// # Errors
+    /// When a threshold is zero, or a tier has no token bucket.
+    pub fn check(&self) -> Result<(), AdmissionError> {
         if self.threshold == Some(0) {
             return Err(AdmissionError::Threshold);
         }

@@ -23,7 +23,7 @@ use super::{NotAsked, deadline, prober};
 pub(super) struct Inner<S: ?Sized> {
     pub(super) timeout: Duration,
     pub(super) breaker: Breaker,
-    fallback: Fallback,
+    pub(super) fallback: Fallback,
     nodes: Nodes,
     pub(super) holds: Holds,
     pub(super) counters: Counters,

@@ -179,13 +179,18 @@ impl Fallback {
         Receipt::new(self.book.issuer(), start, stamps)
     }
 
-    fn ruled(&self, limit: &Limit, case: Case) -> Ruled {
+    /// The rule of a limit.
+    pub(super) fn rule(&self, limit: &Limit) -> FailureRule {
         let default = match limit.policy() {
             // What was bought for a day or a month is not given away because a store is down.
             Policy::Quota(_) => FailureRule::Closed,
             _ => self.default_rule,
         };
-        match limit.failure_rule().unwrap_or(default).max(case.least) {
+        limit.failure_rule().unwrap_or(default)
+    }
+
+    fn ruled(&self, limit: &Limit, case: Case) -> Ruled {
+        match self.rule(limit).max(case.least) {
             FailureRule::Open => Ruled::Open,
             // A share that cannot be expressed is none.
             FailureRule::Local => {

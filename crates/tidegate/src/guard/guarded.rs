@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, FailureRule, Operation, Probe, Store, Submission, WallTime};
+use tidegate_core::{Answers, FailureRule, Limit, Operation, Probe, Store, Submission, WallTime};
 use tokio::time::Instant;
 
 use super::breaker::StoreState;
@@ -77,6 +77,12 @@ impl<S: Store + ?Sized + 'static> Guarded<S> {
     #[must_use]
     pub fn state(&self) -> StoreState {
         self.inner.breaker.state()
+    }
+
+    /// The rule by which this limit is decided while the store is down.
+    #[must_use]
+    pub fn failure_rule(&self, limit: &Limit) -> FailureRule {
+        self.inner.fallback.rule(limit)
     }
 
     /// What has been counted since the guard was made.

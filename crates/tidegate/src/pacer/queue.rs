@@ -87,8 +87,10 @@ pub(crate) struct FairQueue<T> {
     pub(super) shares: Shares,
     /// The costs in the queue, and how often each occurs: the largest is the quantum.
     costs: BTreeMap<u64, usize>,
-    /// Parked tenants by the time at which they take turns again.
-    parked: BTreeSet<(Time, Id)>,
+    /// Parked tenants by the time at which they take turns again. Those whose time is the same come
+    /// back in the order in which they were parked, or whoever has a low id would always be first.
+    parked: BTreeSet<(Time, u64, Id)>,
+    parkings: u64,
     /// How many wait, and how many of them with a parked tenant.
     len: usize,
     parked_len: usize,
@@ -103,6 +105,7 @@ impl<T: Demands> FairQueue<T> {
             shares,
             costs: BTreeMap::new(),
             parked: BTreeSet::new(),
+            parkings: 0,
             len: 0,
             parked_len: 0,
         }
@@ -289,25 +292,26 @@ impl<T: Demands> FairQueue<T> {
     pub(crate) fn park(&mut self, id: Id, until: Option<Time>, by: &str, now: Time) {
         let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
-        if tenant.parked.replace(Parked { until }).is_none() {
+        self.parkings += 1;
+        if tenant.parked.replace(Parked { until, order: self.parkings }).is_none() {
             self.parked_len += tenant.waiters;
         }
         // What it did not spend of its turn is gone, or it would save turns up while parked.
         tenant.deficit = 0;
         tenant.blame.turn_to(Some(by), now);
         if let Some(until) = until {
-            self.parked.insert((until, tenant_id));
+            self.parked.insert((until, self.parkings, tenant_id));
         }
     }
 
     /// The time at which the next parked tenant takes turns again.
     pub(crate) fn next_unpark(&self) -> Option<Time> {
-        self.parked.first().map(|(until, _)| *until)
+        self.parked.first().map(|(until, ..)| *until)
     }
 
     /// Lets tenants take turns again whose time has come.
     pub(crate) fn unpark(&mut self, now: Time) {
-        while let Some(&(until, id)) = self.parked.first() {
+        while let Some(&(until, _, id)) = self.parked.first() {
             if until > now {
                 return;
             }
@@ -320,9 +324,10 @@ impl<T: Demands> FairQueue<T> {
     pub(crate) fn unpark_all(&mut self, now: Time) {
         if self.parked_len > 0 {
             self.parked.clear();
-            let parked = |(id, tenant): (Id, &Tenant)| tenant.parked.map(|_| id);
-            let all: Vec<Id> = self.tenants.entries().filter_map(parked).collect();
-            all.into_iter().for_each(|id| self.unpark_one(id, now));
+            let parked = |(id, tenant): (Id, &Tenant)| Some((tenant.parked?.order, id));
+            let mut all: Vec<(u64, Id)> = self.tenants.entries().filter_map(parked).collect();
+            all.sort_unstable_by_key(|(order, _)| *order);
+            all.into_iter().for_each(|(_, id)| self.unpark_one(id, now));
         }
     }
 
@@ -385,8 +390,8 @@ impl<T: Demands> FairQueue<T> {
         if tenant.first.is_none() {
             if let Some(tenant) = self.tenants.remove(tenant_id) {
                 self.classes[tenant.class].by_name.remove(&tenant.name);
-                if let Some(Parked { until: Some(until) }) = tenant.parked {
-                    self.parked.remove(&(until, tenant_id));
+                if let Some(Parked { until: Some(until), order }) = tenant.parked {
+                    self.parked.remove(&(until, order, tenant_id));
                 }
             }
         }

@@ -45,6 +45,8 @@ pub(super) struct Tenant {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) until: Option<Time>,
+    /// A number that grows with each parking.
+    pub(super) order: u64,
 }
 
 impl Tenant {

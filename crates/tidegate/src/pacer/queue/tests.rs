@@ -113,6 +113,30 @@ fn a_parked_tenant_that_leaves_is_forgotten() {
     assert_eq!((queue.parked_len(), queue.next_unpark()), (0, None));
 }
 
+/// Tenants that share a limit of their own are parked until the same instant, at which one of them
+/// can go. It used to be the one with the lowest id, and whoever came back at once had that.
+#[test]
+fn tenants_that_are_parked_together_come_back_in_turn() {
+    let mut queue = FairQueue::new([0; 3]);
+    for name in ["a", "b", "c"] {
+        queue.push(&line(name), 1, name);
+    }
+    let mut order = Vec::new();
+    for round in 0..9 {
+        let next = Time::from_nanos(round + 1);
+        let head = queue.head().unwrap();
+        queue.grant(head);
+        let name = queue.take(head).unwrap();
+        order.push(name);
+        queue.push(&line(name), 1, name);
+        while let Some(head) = queue.head() {
+            queue.park(head, Some(next), "own", Time::from_nanos(round));
+        }
+        queue.unpark(next);
+    }
+    assert_eq!(order, ["a", "b", "c", "a", "b", "c", "a", "b", "c"]);
+}
+
 /// A tenant that is parked again and again must not save up its turns.
 #[test]
 fn parking_saves_no_turns_up() {
