@@ -2,10 +2,12 @@
 
 mod cell;
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::process;
+use crate::{process, project, tools};
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -36,6 +38,12 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Calls to a provider on loopback: direct, through nginx, and through the gateway.
+    Gateway {
+        /// Fewer turns: about 20 seconds, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
     /// virtual time; and what a call through the stack costs.
     Outbound {
@@ -55,6 +63,7 @@ pub(crate) fn run(bench: Bench) -> Result<()> {
         Bench::Redis { quick } => ("redis", quick),
         Bench::Inbound { quick } => ("inbound", quick),
         Bench::Outbound { quick } => ("outbound", quick),
+        Bench::Gateway { quick } => ("gateway", quick),
     };
     command.arg(name);
     if quick {
@@ -66,5 +75,18 @@ pub(crate) fn run(bench: Bench) -> Result<()> {
             Err(error) => command.arg("--without-redis-cell").arg(format!("{error:#}")),
         };
     }
+    if let Bench::Gateway { .. } = bench {
+        command.arg("--tidegate").arg(tidegate()?);
+        match tools::nginx() {
+            Ok(nginx) => command.arg("--nginx").arg(nginx),
+            Err(error) => command.arg("--without-nginx").arg(format!("{error:#}")),
+        };
+    }
     process::run(command)
+}
+
+/// Builds the program as its users get it; returns where it is.
+fn tidegate() -> Result<PathBuf> {
+    process::run(process::cargo(["build", "--release", "--package", "tidegate-cli"]))?;
+    Ok(project::target_folder("release")?.join("tidegate"))
 }

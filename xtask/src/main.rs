@@ -34,7 +34,8 @@ enum Task {
     /// Run every check: formatting, lints, tidy, vectors, documentation, no_std, features, tests,
     /// models. Stops at the first step that fails; the last line is "N passed, M failed".
     Test,
-    /// Install what the tests need and is missing: Redis and Valkey. `test` does so too.
+    /// Install what the tests need and is missing: Redis, Valkey, and Python with the clients of
+    /// providers. `test` does so too.
     Tools,
     /// Check what the compiler does not: dependency arrows, licences, file sizes, names, paths.
     Tidy,

@@ -1,9 +1,15 @@
 //! `cargo xtask tools`: what the other steps need, installed where it is missing.
 //!
 //! Looking costs little, so every run of the tests looks. What can be unpacked below the folder
-//! of builds is; only Debian's Redis is installed into the system. No service is started: tests
-//! start their own servers, on ports of their own.
+//! of builds is; only Debian's Redis and PostgreSQL, and what Python needs to make an environment,
+//! are installed into the system. No service is started: tests start their own servers, on ports
+//! of their own.
 
+mod debian;
+mod nginx;
+mod postgres;
+mod promtool;
+mod python;
 mod redis;
 mod valkey;
 
@@ -16,11 +22,16 @@ use anyhow::{Context as _, Result, bail};
 use crate::process;
 use crate::project;
 
+pub(crate) use nginx::install as nginx;
+
 /// Looks for everything and installs what is missing.
 pub(crate) fn run() -> Result<()> {
     components()?;
     redis::install()?;
-    valkey::install()
+    valkey::install()?;
+    postgres::install()?;
+    promtool::install()?;
+    python::install()
 }
 
 /// Two components of the toolchain, and git in a clone. These are not ours to install.
@@ -59,17 +70,9 @@ fn attempt(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether a server's program is there and runs, which it does not if a library is missing.
+/// Whether a program is there and runs, which it does not if a library is missing.
 fn is_server(program: impl AsRef<Path>) -> bool {
     runs(Command::new(program.as_ref()).arg("--version"))
-}
-
-/// A command of Debian's package manager that asks no questions.
-fn apt_get(arguments: &[&str]) -> Command {
-    let mut command = Command::new("apt-get");
-    command.arg("-qq").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
-    command.stdin(Stdio::null());
-    command
 }
 
 /// Whether the environment names a program to be used instead of an installed one.

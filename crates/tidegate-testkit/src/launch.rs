@@ -2,8 +2,13 @@
 //!
 //! - [`RedisServer`]: Redis or Valkey on a free loopback port, plain or with TLS, to be killed,
 //!   frozen and started again.
+//! - [`PostgresServer`]: PostgreSQL on a free loopback port, plain or with TLS, to be killed and
+//!   started again.
 //! - [`Proxy`]: a TCP proxy that delays, stalls and cuts.
 //! - [`Peer`]: the test's own program, once more, as a process of its own.
+//! - [`unprivileged`]: work to which the permissions of files apply, also if root runs the tests.
+//! - [`check_metrics`]: what `promtool` says of metrics.
+//! - [`Python`]: scripts that use the official clients of others.
 //! - [`wait_until`]: for a condition that another process brings about.
 //!
 //! Whatever is started here is stopped with the value that stands for it, and also when the test
@@ -20,15 +25,23 @@ mod home;
 mod patience;
 mod peer;
 mod ports;
+mod postgres;
+mod privileges;
 mod process;
 mod programs;
+mod promtool;
 mod proxy;
+mod python;
 mod redis;
 mod settings;
 
 pub use control::Reply;
 pub use patience::wait_until;
 pub use peer::Peer;
+pub use postgres::PostgresServer;
+pub use privileges::unprivileged;
+pub use promtool::check_metrics;
 pub use proxy::Proxy;
+pub use python::{Python, Ran};
 pub use redis::RedisServer;
 pub use settings::{Flavor, RedisBuilder};

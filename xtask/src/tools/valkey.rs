@@ -11,7 +11,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{apt_get, attempt, folder, is_chosen, is_server};
+use super::debian::{self, apt_get, files_ending, with};
+use super::{attempt, folder, is_chosen, is_server};
 use crate::process;
 
 const PROGRAM: &str = "valkey-server";
@@ -57,13 +58,7 @@ pub(super) fn install() -> Result<()> {
 
 /// Fills a folder beside the final one, and puts it in place when its program runs.
 fn unpack(home: &Path, source: Source) -> Result<()> {
-    let fresh = home.with_extension("new");
-    for old in [home, &fresh] {
-        if old.exists() {
-            fs::remove_dir_all(old).context("cannot remove what was unpacked before")?;
-        }
-    }
-    fs::create_dir_all(&fresh).context("cannot create a folder for tools")?;
+    let fresh = debian::fresh_beside(home)?;
     let program = source(&fresh)?;
     symlink(program.strip_prefix(&fresh)?, fresh.join(PROGRAM))?;
     if !is_server(fresh.join(PROGRAM)) {
@@ -106,24 +101,9 @@ fn of_backports(into: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Downloads the packages and unpacks them; nothing of them is installed or started.
 fn of_packages(into: &Path, options: &[&str]) -> Result<PathBuf> {
-    let mut download = with(&["download", "valkey-server", "valkey-tools"], options);
-    download.current_dir(into);
-    attempt(download)?;
-    for package in files_ending(into, ".deb")? {
-        let mut extract = Command::new("dpkg-deb");
-        extract.arg("-x").arg(package).arg(into);
-        attempt(extract)?;
-    }
+    debian::unpack(into, &["valkey-server", "valkey-tools"], options)?;
     Ok(into.join("usr/bin").join(PROGRAM))
-}
-
-/// A command of the package manager. What it downloads it writes as the user that runs this.
-fn with(arguments: &[&str], options: &[&str]) -> Command {
-    let mut command = apt_get(arguments);
-    command.args(["-o", "APT::Sandbox::User=root"]).args(options);
-    command
 }
 
 fn of_python(into: &Path) -> Result<PathBuf> {
@@ -142,12 +122,6 @@ fn of_python(into: &Path) -> Result<PathBuf> {
     let program = programs.find(|path| path.is_file()).context("the package has no program")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     Ok(program)
-}
-
-fn files_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
-    let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
-    let paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
-    Ok(paths.into_iter().filter(|path| path.to_string_lossy().ends_with(ending)).collect())
 }
 
 /// The mirror and the code name of the system's main suite: the first without a suffix such as

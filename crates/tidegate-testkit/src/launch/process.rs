@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::guard::Guard;
+use super::patience;
 
 /// A started process under a guard.
 #[derive(Debug)]
@@ -63,6 +64,17 @@ impl Process {
         let _ = self.child.kill();
         guard.forget();
         self.child.wait().expect("a child can be waited for")
+    }
+
+    /// Asks it to end at once, with SIGQUIT, so that it takes its own children along. When this
+    /// returns it is gone.
+    pub(super) fn quit(&mut self, guard: &Guard) {
+        // Of one that has ended by itself this is an error, and no matter.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
+        guard.forget();
+        if patience::seen_within(patience::LIMIT, || self.ended()).is_none() {
+            self.end(guard);
+        }
     }
 
     /// Sends a signal and waits until it has done what it does.

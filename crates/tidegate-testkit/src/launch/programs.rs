@@ -1,7 +1,9 @@
-//! Where the programs of the servers are.
+//! Where the programs are that tests start.
 
 use std::env;
 use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Flavor;
@@ -17,12 +19,60 @@ pub(super) fn server(flavor: Flavor) -> PathBuf {
             .or_else(|| on_path("valkey-server"))
             .or_else(|| among_tools("valkey/valkey-server")),
     };
-    found.unwrap_or_else(|| {
-        panic!(
-            "{flavor} is not installed, and tests need the real one: run `cargo xtask tools`, \
-             which installs what they need (`cargo xtask test` does so too)"
-        )
-    })
+    found.unwrap_or_else(|| missing(flavor))
+}
+
+/// The folder with the programs of PostgreSQL.
+///
+/// # Panics
+/// When it is not installed.
+pub(super) fn postgres() -> PathBuf {
+    let found = chosen("TIDEGATE_POSTGRES_BIN").or_else(packaged).or_else(|| {
+        // Some systems put the programs on the path, as links to where they are.
+        let server = on_path("postgres")?.canonicalize().ok()?;
+        server.parent().map(Path::to_owned)
+    });
+    found.unwrap_or_else(|| missing("PostgreSQL"))
+}
+
+/// Where Debian keeps the newest version of those that are installed.
+fn packaged() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let numbered = |folder: PathBuf| {
+        let number: u32 = folder.file_name()?.to_str()?.parse().ok()?;
+        Some((number, folder.join("bin")))
+    };
+    let versions = versions.filter_map(|entry| numbered(entry.ok()?.path()));
+    let newest = versions.filter(|(_, folder)| folder.join("initdb").is_file()).max();
+    newest.map(|(_, folder)| folder)
+}
+
+/// The program that reads metrics as Prometheus does.
+///
+/// # Panics
+/// When it is not installed.
+pub(super) fn promtool() -> PathBuf {
+    let found = chosen("TIDEGATE_PROMTOOL")
+        .or_else(|| on_path("promtool"))
+        .or_else(|| among_tools("prometheus/promtool"));
+    found.unwrap_or_else(|| missing("promtool"))
+}
+
+/// The interpreter of the environment that has the official clients. That of the system has them
+/// not, and is not looked for.
+///
+/// # Panics
+/// When the environment has not been made.
+pub(super) fn python() -> PathBuf {
+    let found = chosen("TIDEGATE_PYTHON").or_else(|| among_tools("python/bin/python3"));
+    found.unwrap_or_else(|| missing("Python with the clients of providers"))
+}
+
+fn missing(program: impl fmt::Display) -> ! {
+    panic!(
+        "{program} is not installed, and tests need the real one: run `cargo xtask tools`, which \
+         installs what they need (`cargo xtask test` does so too)"
+    )
 }
 
 /// A program that the environment names. It is not looked for elsewhere if it is not there.

@@ -5,18 +5,23 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::certificates::Certificates;
 use super::control::{self, Reply};
 use super::home::{Failure, Home};
 use super::patience::wait_until;
-use super::ports;
 use super::process::Process;
 use super::settings::{Flavor, RedisBuilder};
+use super::{ports, programs};
 
 /// How often another port is tried when somebody was faster.
 const ATTEMPTS: usize = 10;
+
+/// How long one attempt to reach a starting server may take.
+const ATTEMPT: Duration = Duration::from_millis(500);
 
 /// A server with a port and a folder of its own. It is killed when dropped, and when the process
 /// of the test ends in any other way, so it may also live in a static.
@@ -129,7 +134,7 @@ impl RedisServer {
         // Whoever looks for a free port binds this one for a moment, if it comes upon it.
         let address = self.control_address();
         let started = wait_until(&format!("the port of {address}"), || {
-            let started = self.home.start(self.settings.flavor, address);
+            let started = start(&self.home, self.settings.flavor, address);
             if started.as_ref().is_err_and(Failure::lost_port) { None } else { Some(started) }
         });
         *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.told())));
@@ -196,14 +201,14 @@ impl RedisServer {
     }
 
     pub(super) fn launch(settings: RedisBuilder) -> Self {
-        let home = Home::new();
+        let home = Home::new("tidegate-redis-");
         let certificates = settings.tls.then(|| Certificates::write(home.folder()));
         let mut attempts = 0;
         loop {
             let ports = ports::free_pair();
             home.write_settings(&settings.file(home.folder(), ports, certificates.as_ref()));
             attempts += 1;
-            match home.start(settings.flavor, ports::loopback(ports[0])) {
+            match start(&home, settings.flavor, ports::loopback(ports[0])) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
                     return Self { settings, ports, certificates, process, home };
@@ -240,8 +245,31 @@ fn running(process: &mut Option<Process>) -> &mut Process {
     process.as_mut().expect("a server that was not killed")
 }
 
+/// Starts a server with the settings that stand in its home.
+fn start(home: &Home, flavor: Flavor, address: SocketAddr) -> Result<Process, Failure> {
+    let mut command = Command::new(programs::server(flavor));
+    command.arg(home.settings_file());
+    home.start(&flavor.to_string(), &mut command, |process| {
+        let found = answering(address).map_err(|error| error.to_string())?;
+        // Another server may have been faster with the port.
+        let ours = found.as_ref() == Some(&process.id().to_string());
+        if ours { Ok(()) } else { Err(format!("the port belongs to {found:?}")) }
+    })
+}
+
+/// The number of the process that answers, once it has loaded its data and answers `PING`.
+fn answering(address: SocketAddr) -> io::Result<Option<String>> {
+    let pong = control::ask(address, &["PING"], ATTEMPT)?;
+    if pong != Reply::Text("PONG".to_owned()) {
+        return Err(io::Error::other(format!("{pong:?}")));
+    }
+    let info = control::ask(address, &["INFO", "server"], ATTEMPT)?;
+    let Reply::Text(info) = info else { return Err(io::Error::other(format!("{info:?}"))) };
+    Ok(fields(&info).remove("process_id"))
+}
+
 /// The fields of a section: lines of a name and a value; headings and empty lines are none.
-pub(super) fn fields(section: &str) -> BTreeMap<String, String> {
+fn fields(section: &str) -> BTreeMap<String, String> {
     let pairs = section.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

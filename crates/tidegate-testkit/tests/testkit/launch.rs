@@ -1,9 +1,12 @@
 //! The launchers: what they start does what a test tells it, and is gone afterwards.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod databases;
+mod metrics;
 mod orphans;
 mod peers;
 mod proxies;
+mod scripts;
 mod servers;
 
 use std::io;

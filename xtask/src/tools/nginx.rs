@@ -1,0 +1,39 @@
+//! nginx, a peer of the gateway in its benchmark, unpacked below the folder of builds.
+//!
+//! Installing Debian's package would start a service on port 80, which nobody asked for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{debian, folder, runs};
+
+/// Unpacks nginx unless there is one; returns where its program is.
+pub(crate) fn install() -> Result<PathBuf> {
+    let home = folder().join("nginx");
+    let program = home.join("usr/sbin/nginx");
+    for known in [Path::new("nginx"), Path::new("/usr/sbin/nginx"), &program] {
+        if is_nginx(known) {
+            return Ok(known.to_path_buf());
+        }
+    }
+    let unpacked = unpack(&home).or_else(|_| debian::update().and_then(|()| unpack(&home)));
+    unpacked.context("nginx is missing; run: sudo apt-get install nginx")?;
+    println!("unpacked nginx from the packages of the system");
+    Ok(program)
+}
+
+fn unpack(home: &Path) -> Result<()> {
+    let fresh = debian::fresh_beside(home)?;
+    debian::unpack(&fresh, &["nginx"], &[])?;
+    if !is_nginx(&fresh.join("usr/sbin/nginx")) {
+        bail!("the program does not run; perhaps a library is missing");
+    }
+    fs::rename(&fresh, home).context("cannot put the tool in place")
+}
+
+fn is_nginx(program: &Path) -> bool {
+    runs(Command::new(program).arg("-v"))
+}
