@@ -237,7 +237,7 @@ impl Settings {
         let dialect = self.target.dialect();
         let head = Head::read(&parts.headers, limits::read(dialect, &parts.headers));
         if !parts.status.is_success() {
-            let body = body::collect(body, Bounds::of_error()).await.unwrap_or_default();
+            let body = error_body(body).await;
             let failure = failure::of_response(dialect, &self.provider, &parts, &body, &self.rules);
             return Err(head.failed(failure));
         }
@@ -264,9 +264,23 @@ impl Settings {
 
     /// An error before there was a head.
     fn not_answered(&self, error: BoxError) -> CallError {
-        let broken = if was_sent(&*error) { Broken::Cut } else { Broken::NotConnected };
-        self.broken(broken, Some(error))
+        self.broken(broken(&*error), Some(error))
     }
+}
+
+/// How a connection failed, by the error of an HTTP service that gave no answer.
+#[must_use]
+pub fn broken(error: &(dyn Error + 'static)) -> Broken {
+    if was_sent(error) { Broken::Cut } else { Broken::NotConnected }
+}
+
+/// The body of an answer that is an error, as far as it comes: at most 1 MiB, within five seconds.
+pub async fn error_body<B>(body: B) -> Bytes
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    body::collect(body, Bounds::of_error()).await.unwrap_or_default()
 }
 
 /// Whether a request may have been sent before this error.

@@ -220,7 +220,7 @@ impl Answer {
             self.usage = Some(*usage);
         }
         if let Some(reservation) = &mut self.reservation {
-            charge(reservation, event);
+            reservation.came(event);
         }
     }
 
@@ -228,16 +228,6 @@ impl Answer {
         if let Some(reservation) = self.reservation.take() {
             reservation.complete(self.usage);
         }
-    }
-}
-
-/// Tells a reservation of a piece that has come.
-fn charge(reservation: &mut Reservation, event: &Event) {
-    match event {
-        Event::Text(text) | Event::Reasoning(text) => reservation.saw(text),
-        Event::ToolCall { part, .. } => reservation.saw(&part.arguments),
-        Event::Usage(usage) => reservation.uses(*usage),
-        Event::Stop(_) => {}
     }
 }
 
@@ -257,7 +247,7 @@ impl Answered for Answer {
 
     fn keep(&mut self, mut reservation: Reservation) {
         // What is here already was made, whether anybody reads it or not.
-        self.ready.iter().for_each(|event| charge(&mut reservation, event));
+        self.ready.iter().for_each(|event| reservation.came(event));
         self.reservation = Some(reservation);
         if self.events.is_none() {
             self.settle();

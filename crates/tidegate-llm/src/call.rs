@@ -48,6 +48,9 @@ pub struct Terms {
     pub priority: Priority,
     /// The longest wait for a permit; as long as it takes if unset.
     pub max_wait: Option<Duration>,
+    /// The longest delay before another attempt that a provider may ask for; the retry module's
+    /// limit if unset or longer.
+    pub max_delay: Option<Duration>,
     /// How long the call may take with all its attempts; the retry module's limit if unset.
     pub deadline: Option<Duration>,
     /// What it uses of the provider's API.

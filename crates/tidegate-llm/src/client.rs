@@ -6,15 +6,18 @@
 //! Certificates are checked against the roots of the system. On a machine that has none, `http://`
 //! works all the same, and `https://` fails with an error that says why.
 
+use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Request, Response};
+use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
@@ -22,9 +25,11 @@ use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::runtime::{Handle, Id};
 use tower_service::Service;
 
 use crate::adapter::NotConnected;
+use crate::error::BoxError;
 
 /// How long a connection may take to be made, to each address of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,7 +39,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often a silent connection is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// An HTTP client. Cheap to clone; clones share their connections.
+/// An HTTP client. Cheap to clone; clones share their connections. `B` is the body of requests.
 ///
 /// ```
 /// use tidegate_llm::adapter::Adapter;
@@ -47,11 +52,34 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// # let _ = adapter;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct Client {
-    pool: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+pub struct Client<B = Full<Bytes>> {
+    inner: Arc<Inner<B>>,
+}
+
+struct Inner<B> {
+    connector: HttpsConnector<HttpConnector>,
+    /// Connections, by the runtime that they live in. They end with it, and one that lives elsewhere
+    /// has to be woken by another thread for every byte.
+    pools: ArcSwap<Vec<(Id, Pool<B>)>>,
     /// Why there are no roots, if there are none.
-    rootless: Option<Arc<io::Error>>,
+    rootless: Option<io::Error>,
+}
+
+type Pool<B> = legacy::Client<HttpsConnector<HttpConnector>, B>;
+
+/// Runtimes whose connections are kept apart. Beyond that the oldest are let go.
+const MAX_RUNTIMES: usize = 64;
+
+impl<B> Clone for Client<B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<B> fmt::Debug for Client<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("rootless", &self.inner.rootless).finish_non_exhaustive()
+    }
 }
 
 /// Why there is no client, or no response.
@@ -72,24 +100,38 @@ pub enum ClientError {
 /// There is nothing to check a certificate against.
 #[derive(Debug, thiserror::Error)]
 #[error("the root certificates of the system cannot be loaded")]
-struct NoRoots(#[source] Arc<io::Error>);
+struct NoRoots(#[source] io::Error);
 
 impl Client {
+    /// A client with the root certificates of the system, for bodies that are all there. See
+    /// [`of_bodies`](Client::of_bodies).
+    ///
+    /// # Errors
+    ///
+    /// If TLS cannot be set up. That there are no roots is told when they are needed.
+    pub fn new() -> Result<Self, ClientError> {
+        Self::of_bodies()
+    }
+}
+
+impl<B> Client<B>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+{
     /// A client with the root certificates of the system. Loading them takes some milliseconds:
     /// make one client, and clone it.
     ///
     /// # Errors
     ///
     /// If TLS cannot be set up. That there are no roots is told when they are needed.
-    pub fn new() -> Result<Self, ClientError> {
+    pub fn of_bodies() -> Result<Self, ClientError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
         let (builder, rootless) = match builder.clone().with_native_roots() {
             Ok(builder) => (builder, None),
-            Err(error) => {
-                (builder.with_root_certificates(RootCertStore::empty()), Some(Arc::new(error)))
-            }
+            Err(error) => (builder.with_root_certificates(RootCertStore::empty()), Some(error)),
         };
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
@@ -101,15 +143,49 @@ impl Client {
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build(connector);
-        Ok(Self { pool, rootless })
+        let inner = Inner { connector, pools: ArcSwap::default(), rootless };
+        Ok(Self { inner: Arc::new(inner) })
     }
 }
 
-impl Service<Request<Full<Bytes>>> for Client {
+impl<B> Inner<B>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+{
+    /// The connections of the runtime that this is called in.
+    fn pool(&self) -> Pool<B> {
+        let here = Handle::current().id();
+        let of_here = |pools: &Vec<(Id, Pool<B>)>| {
+            pools.iter().find(|(id, _)| *id == here).map(|(_, pool)| pool.clone())
+        };
+        if let Some(pool) = of_here(&self.pools.load()) {
+            return pool;
+        }
+        let pool: Pool<B> = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .build(self.connector.clone());
+        self.pools.rcu(|pools| {
+            let mut pools = Vec::clone(pools);
+            if of_here(&pools).is_none() {
+                if pools.len() >= MAX_RUNTIMES {
+                    pools.remove(0);
+                }
+                pools.push((here, pool.clone()));
+            }
+            pools
+        });
+        pool
+    }
+}
+
+impl<B> Service<Request<B>> for Client<B>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
     type Response = Response<Incoming>;
     type Error = ClientError;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, ClientError>> + Send>>;
@@ -118,16 +194,16 @@ impl Service<Request<Full<Bytes>>> for Client {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
-        if let Some(error) = &self.rootless
-            && request.uri().scheme() == Some(&Scheme::HTTPS)
-        {
-            let error = NotConnected(NoRoots(Arc::clone(error)).into());
-            return Box::pin(std::future::ready(Err(error.into())));
-        }
-        let response = self.pool.request(request);
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = self.inner.clone();
         Box::pin(async move {
-            response.await.map_err(|error| {
+            if let Some(error) = &inner.rootless
+                && request.uri().scheme() == Some(&Scheme::HTTPS)
+            {
+                let error = io::Error::new(error.kind(), error.to_string());
+                return Err(NotConnected(NoRoots(error).into()).into());
+            }
+            inner.pool().request(request).await.map_err(|error| {
                 if error.is_connect() {
                     ClientError::NotConnected(NotConnected(error.into()))
                 } else {
@@ -144,8 +220,11 @@ mod tests {
 
     #[tokio::test]
     async fn without_roots_tls_is_refused_with_the_reason() {
-        let reason = Arc::new(io::Error::other("no such file"));
-        let mut client = Client { rootless: Some(reason), ..Client::new().unwrap() };
+        let mut client = Client::new().unwrap();
+        let rootless = Some(io::Error::other("no such file"));
+        let connector = client.inner.connector.clone();
+        let inner = Inner { connector, pools: ArcSwap::default(), rootless };
+        client.inner = Arc::new(inner);
         let request = |url| Request::post(url).body(Full::new(Bytes::new())).unwrap();
         let error = client.call(request("https://127.0.0.1:1/")).await.unwrap_err();
         let ClientError::NotConnected(NotConnected(source)) = error else { panic!("{error}") };

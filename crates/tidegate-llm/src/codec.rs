@@ -14,6 +14,8 @@
 //! reasoning that Anthropic wants to see again between calls of tools.
 
 mod anthropic;
+mod asked;
+mod base;
 mod calls;
 pub mod classify;
 mod delay;
@@ -26,20 +28,27 @@ pub mod limits;
 mod lines;
 mod ollama;
 mod openai;
+mod path;
+mod responses;
 mod size;
 mod sse;
 mod stream;
 mod target;
+mod usage;
 
 pub use anthropic::DEFAULT_MAX_TOKENS;
+pub use asked::Asked;
+pub use base::Base;
 pub use error::{DecodeError, EncodeError, ErrorBody, TargetError};
+pub use family::{Family, key_field, root};
+pub use path::{Purpose, plain_path};
 pub use size::size_limit;
 pub use stream::{Decoder, MAX_EVENT};
 pub use target::{AZURE_API_VERSION, Target};
+pub use usage::usage;
 
 use crate::answer::{Event, Reply};
 use crate::dialect::Dialect;
-use family::Family;
 
 /// Reads an answer that came in one piece.
 ///

@@ -140,6 +140,11 @@ pub enum CallError {
         /// Why there is none.
         #[source]
         source: AcquireError,
+        /// What it would have to wait for, by the name of the dimension or `concurrency`, if that
+        /// is known.
+        limited_by: Option<&'static str>,
+        /// When there may be one, if that is known.
+        after: Option<Duration>,
     },
     /// A quota of a long time is used up, as the provider said to an earlier call. Nothing was sent.
     #[error("no call now, since {0}")]
@@ -192,9 +197,7 @@ impl CallError {
             Self::Provider(failure) | Self::Closed(failure) => failure.class,
             Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
             Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooBig,
-            Self::NoPermit { source, .. } => {
-                Class::RateLimited { after: source.retry_after(), dimension: None }
-            }
+            Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
             Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
             Self::Request { .. } => Class::BadRequest,
             Self::Unrescued { first, .. } => first.class(),

@@ -28,7 +28,7 @@ mod seen;
 mod service;
 mod waits;
 
-pub use account::{Account, AccountError, Charged, Concurrency};
+pub use account::{Account, AccountError, Charged, Concurrency, Standing};
 pub use books::Books;
 pub(crate) use books::limit_name;
 pub use builder::AccountBuilder;

@@ -38,7 +38,7 @@ pub enum Dialect {
     AzureOpenAi,
     /// Anthropic: `/v1/messages`.
     Anthropic,
-    /// Gemini: `/v1beta/models/{model}:generateContent` and `:streamGenerateContent`.
+    /// Gemini: `/v1beta/models/{model}:generateContent` and `:streamGenerateContent`, or `/v1/...`.
     Gemini,
     /// Groq: `/openai/v1/chat/completions`.
     Groq,

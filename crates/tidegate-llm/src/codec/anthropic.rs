@@ -229,6 +229,13 @@ impl Counts {
     }
 }
 
+/// Counts of a message in one piece.
+pub(super) fn used(usage: &Value) -> Usage {
+    let mut counts = Counts::default();
+    counts.update(usage);
+    counts.usage()
+}
+
 fn stop_reason(reason: &str) -> StopReason {
     match reason {
         "end_turn" | "stop_sequence" => StopReason::End,

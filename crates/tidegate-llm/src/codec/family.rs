@@ -12,12 +12,17 @@ use crate::call::Mode;
 use crate::chat::Chat;
 use crate::dialect::Dialect;
 
-/// APIs that look alike.
+/// APIs that look alike: a request of one dialect is a request of any other of its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+#[non_exhaustive]
+pub enum Family {
+    /// OpenAI, and all who speak its API.
     OpenAi,
+    /// Anthropic.
     Anthropic,
+    /// Gemini.
     Gemini,
+    /// Ollama.
     Ollama,
 }
 
@@ -29,7 +34,9 @@ pub(super) struct Route {
 }
 
 impl Family {
-    pub(super) const fn of(dialect: Dialect) -> Self {
+    /// The family of a dialect.
+    #[must_use]
+    pub const fn of(dialect: Dialect) -> Self {
         match dialect {
             Dialect::Anthropic => Self::Anthropic,
             Dialect::Gemini => Self::Gemini,
@@ -82,8 +89,17 @@ impl Family {
     }
 }
 
-/// The field that has the key, if there is one. It is marked as a secret.
-pub(super) fn key_field(
+/// What the paths of a dialect begin with, below a base URL that has no path: `/v1`.
+#[must_use]
+pub fn root(dialect: Dialect) -> &'static str {
+    Family::of(dialect).route(dialect, "", Mode::Whole).root
+}
+
+/// The header field that has the key, if there is one. It is marked as a secret.
+///
+/// # Errors
+/// If the key has characters that no header field can have.
+pub fn key_field(
     dialect: Dialect,
     key: Option<&str>,
 ) -> Result<Option<(HeaderName, HeaderValue)>, TargetError> {

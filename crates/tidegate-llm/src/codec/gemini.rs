@@ -187,7 +187,7 @@ fn stop_reason(reason: &str) -> StopReason {
 }
 
 /// Thoughts are counted apart from the answer, and what tools put into the prompt apart from it.
-fn used(usage: &Value) -> Usage {
+pub(super) fn used(usage: &Value) -> Usage {
     let thoughts = count(usage, "thoughtsTokenCount");
     Usage {
         input: count(usage, "promptTokenCount")

@@ -78,7 +78,9 @@ impl family::Reader for Reader {
         }
         let message = &line["message"];
         events.extend(text(message, "thinking").map(|words| Event::Reasoning(words.to_owned())));
-        events.extend(text(message, "content").map(|words| Event::Text(words.to_owned())));
+        // Completions of a prompt have their words elsewhere.
+        let words = text(message, "content").or_else(|| text(line, "response"));
+        events.extend(words.map(|words| Event::Text(words.to_owned())));
         for call in list(message, "tool_calls") {
             let function = &call["function"];
             let call = Whole {
@@ -119,7 +121,7 @@ fn stop_reason(reason: &str) -> StopReason {
 }
 
 /// Counts come with the last line only, and a count of zero may be left out.
-fn used(line: &Value) -> Option<Usage> {
+pub(super) fn used(line: &Value) -> Option<Usage> {
     let is_counted = ["prompt_eval_count", "eval_count"].iter().any(|name| line[*name].is_u64());
     is_counted.then(|| Usage {
         input: count(line, "prompt_eval_count"),

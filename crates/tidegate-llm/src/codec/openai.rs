@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::error::DecodeError;
 use super::family::{self, Progress, Route, State};
 use super::json::{count, is_error, list, set, text};
+use super::responses;
 use crate::answer::{Event, StopReason};
 use crate::call::Mode;
 use crate::chat::{Chat, Message, Tool, ToolCall};
@@ -103,6 +104,9 @@ pub(super) struct Reader {
 
 impl family::Reader for Reader {
     fn read(&mut self, chunk: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError> {
+        if responses::is_event(chunk) {
+            return responses::read(chunk, &mut self.state, events);
+        }
         self.take(chunk, "delta", events)
     }
 
@@ -131,6 +135,8 @@ impl Reader {
         }
         if let Some(choice) = choice {
             self.words(&choice[said], events);
+            // Completions of a prompt, which came before chats.
+            events.extend(text(choice, "text").map(|words| Event::Text(words.to_owned())));
             if let Some(reason) = text(choice, "finish_reason") {
                 self.state.stop = Some(stop_reason(reason));
                 self.state.progress = Progress::Complete;
@@ -187,7 +193,10 @@ fn stop_reason(reason: &str) -> StopReason {
     }
 }
 
-fn used(usage: &Value) -> Usage {
+pub(super) fn used(usage: &Value) -> Usage {
+    if usage["input_tokens"].is_u64() {
+        return responses::used(usage);
+    }
     let input = &usage["prompt_tokens_details"];
     Usage {
         input: count(usage, "prompt_tokens"),

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, USER_AGENT};
-use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::anthropic;
+use super::base::Base;
 use super::error::{EncodeError, TargetError};
 use super::family::{Family, Route, key_field};
 use super::json::merge;
@@ -53,14 +53,6 @@ struct Inner {
     fields: HeaderMap,
 }
 
-/// A base URL in its parts. The path has no slash at its end.
-#[derive(Clone)]
-struct Base {
-    scheme: Scheme,
-    authority: Authority,
-    path: String,
-}
-
 impl Target {
     /// A model at an address. A path of the base URL stays in front of the provider's own; a slash
     /// at its end makes no difference, and neither does the provider's own root, such as `/v1`.
@@ -90,7 +82,7 @@ impl Target {
         fields.extend(key_field(dialect, credential.reveal())?);
         let inner = Inner {
             dialect,
-            base: Base::parse(base_url)?,
+            base: base_url.parse()?,
             model: model.to_owned(),
             api_version: AZURE_API_VERSION.to_owned(),
             fields,
@@ -146,33 +138,8 @@ impl Target {
             Dialect::Azure => azure(model, api_version),
             dialect => Family::of(*dialect).route(*dialect, model, mode),
         };
-        let path = base.path.strip_suffix(root).unwrap_or(&base.path);
-        Uri::builder()
-            .scheme(base.scheme.clone())
-            .authority(base.authority.clone())
-            .path_and_query(format!("{path}{root}{rest}"))
-            .build()
-    }
-}
-
-impl Base {
-    fn parse(url: &str) -> Result<Self, TargetError> {
-        let parts = url.trim().parse::<Uri>().map_err(|_| TargetError::NoUrl)?.into_parts();
-        let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-            return Err(TargetError::NoHost);
-        };
-        if scheme != Scheme::HTTP && scheme != Scheme::HTTPS || authority.host().is_empty() {
-            return Err(TargetError::NoHost);
-        }
-        if authority.as_str().contains('@') {
-            return Err(TargetError::Credentials);
-        }
-        let path = match &parts.path_and_query {
-            Some(path) if path.query().is_some() => return Err(TargetError::Query),
-            Some(path) => path.path().trim_end_matches('/').to_owned(),
-            None => String::new(),
-        };
-        Ok(Self { scheme, authority, path })
+        let path = base.path().strip_suffix(root).unwrap_or(base.path());
+        base.with_path(&format!("{path}{root}{rest}"))
     }
 }
 
@@ -199,10 +166,9 @@ pub(super) fn escaped(text: &str) -> String {
 
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Base { scheme, authority, path } = &self.inner.base;
         f.debug_struct("Target")
             .field("dialect", &self.inner.dialect)
-            .field("base_url", &format_args!("{scheme}://{authority}{path}"))
+            .field("base_url", &format_args!("{}", self.inner.base))
             .field("model", &self.inner.model)
             .finish_non_exhaustive()
     }

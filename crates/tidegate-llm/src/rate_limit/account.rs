@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
 use tidegate::{CalendarError, LimitError, PolicyError};
 
@@ -91,6 +91,18 @@ pub struct Charged {
     pub charged: u64,
 }
 
+/// How one queue stands.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Standing {
+    /// Whose queue it is.
+    pub scope: Scope,
+    /// Who waits, what is under way, how much may be.
+    pub gauges: Gauges,
+    /// What was charged to its limits, those that were set and those that were told.
+    pub charged: Vec<Charged>,
+}
+
 /// What calls of an account have in common.
 #[derive(Debug)]
 pub(super) struct Settings {
@@ -140,11 +152,14 @@ pub struct Account {
     inner: Arc<Inner>,
 }
 
+/// Limits of endpoints.
+pub(super) type Endpoints = HashMap<Endpoint, (Constraint, Source)>;
+
 struct Inner {
     scope: Scope,
     settings: Arc<Settings>,
     constraint: ArcSwapOption<(Constraint, Source)>,
-    endpoints: HashMap<Endpoint, (Constraint, Source)>,
+    endpoints: ArcSwap<Endpoints>,
     concurrency: Concurrency,
     /// What the concurrency was changed to since; zero if it was not.
     changed: AtomicU64,
@@ -165,14 +180,14 @@ impl Account {
         scope: Scope,
         settings: Settings,
         constraint: Option<(Constraint, Source)>,
-        endpoints: HashMap<Endpoint, (Constraint, Source)>,
+        endpoints: Endpoints,
         concurrency: Concurrency,
     ) -> Result<Self, AccountError> {
         let inner = Inner {
             scope,
             settings: Arc::new(settings),
             constraint: ArcSwapOption::from(constraint.map(Arc::new)),
-            endpoints,
+            endpoints: ArcSwap::from_pointee(endpoints),
             concurrency,
             changed: AtomicU64::new(0),
             lanes: Mutex::default(),
@@ -220,6 +235,31 @@ impl Account {
         Ok(())
     }
 
+    /// Sets other limits for endpoints, in place of all that were set for any. An endpoint that is
+    /// no longer named shares the limits of the account; those who wait in its queue leave by it.
+    ///
+    /// # Errors
+    /// When the limits cannot be kept. Some endpoints may have theirs then.
+    pub fn set_endpoints(
+        &self,
+        endpoints: impl IntoIterator<Item = (Endpoint, Constraint)>,
+    ) -> Result<(), AccountError> {
+        let endpoints: Endpoints = endpoints
+            .into_iter()
+            .map(|(endpoint, constraint)| (endpoint, (constraint, Source::Override)))
+            .collect();
+        let mut lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|scope, _| scope.endpoint_of().is_none_or(|one| endpoints.contains_key(one)));
+        for (scope, lane) in lanes.iter() {
+            let own = scope.endpoint_of().and_then(|endpoint| endpoints.get(endpoint));
+            if let Some((constraint, source)) = own {
+                lane.configure(constraint, *source)?;
+            }
+        }
+        self.inner.endpoints.store(Arc::new(endpoints));
+        Ok(())
+    }
+
     /// Whether both are the same account.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -260,6 +300,13 @@ impl Account {
         quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
     }
 
+    /// How every queue of the account stands.
+    #[must_use]
+    pub fn standings(&self) -> Vec<Standing> {
+        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.values().map(|lane| lane.standing()).collect()
+    }
+
     /// Changes how many calls may be under way; those that are under way drain. Endpoints keep a
     /// concurrency of their own.
     pub fn set_concurrency(&self, limit: u64) {
@@ -271,7 +318,8 @@ impl Account {
 
     fn lane(&self, model: &str, endpoint: &Endpoint) -> Result<Arc<Lane>, AccountError> {
         let inner = &*self.inner;
-        let (own, all) = (inner.endpoints.get(endpoint), inner.constraint.load());
+        let (endpoints, all) = (inner.endpoints.load(), inner.constraint.load());
+        let own = endpoints.get(endpoint);
         let constraint = own.or(all.as_deref());
         let mut scope = inner.scope.clone();
         if own.is_some() {
@@ -308,7 +356,8 @@ impl Inner {
 
     /// Whether a scope is an endpoint whose limits say how many calls may be under way.
     fn has_own_concurrency(&self, scope: &Scope) -> bool {
-        let own = scope.endpoint_of().and_then(|endpoint| self.endpoints.get(endpoint));
+        let endpoints = self.endpoints.load();
+        let own = scope.endpoint_of().and_then(|endpoint| endpoints.get(endpoint));
         own.is_some_and(|(constraint, _)| constraint.concurrency().is_some())
     }
 

@@ -8,11 +8,14 @@ use std::task::{Context, Waker};
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{Bank, Claim};
 use tidegate::{
-    CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
-    Store,
+    CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore,
+    MemoryStoreBuilder, Policy, Schedule, Store,
 };
 
 use crate::name::short_hash;
+
+/// The memory of small books, in bytes: the least that a store is made with.
+const SMALL: usize = 1 << 20;
 
 /// An engine of either kind. A pacer on the store of this process decides at once; on a shared one
 /// it asks.
@@ -28,7 +31,18 @@ impl Books {
     /// Books of their own, in this process, on tokio's time.
     #[must_use]
     pub fn own() -> Self {
-        let store = MemoryStore::builder().clock(TokioClock::new()).build();
+        Self::in_store(MemoryStore::builder())
+    }
+
+    /// The same for one account of many, which has few limits: as little memory as a store can do
+    /// with.
+    #[must_use]
+    pub fn small() -> Self {
+        Self::in_store(MemoryStore::builder().max_memory(SMALL))
+    }
+
+    fn in_store(store: MemoryStoreBuilder) -> Self {
+        let store = store.clock(TokioClock::new()).build();
         Self::Local(store.map_or_else(|_| Engine::new(), |store| Engine::on(Arc::new(store))))
     }
 

@@ -1,12 +1,11 @@
 //! Accounts in the making.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 
-use super::account::{Account, AccountError, Concurrency, Settings};
+use super::account::{Account, AccountError, Concurrency, Endpoints, Settings};
 use super::books::Books;
 use super::charging::Charging;
 use super::pace::{Burst, MARGIN, Ramp};
@@ -27,7 +26,7 @@ pub struct AccountBuilder {
     dialect: Dialect,
     books: Option<Books>,
     constraint: Option<(Constraint, Source)>,
-    endpoints: HashMap<Endpoint, (Constraint, Source)>,
+    endpoints: Endpoints,
     concurrency: Option<Concurrency>,
     charging: Option<Charging>,
     margin: u32,
@@ -43,7 +42,7 @@ impl AccountBuilder {
             scope: Scope::new(provider, credential),
             books: None,
             constraint: None,
-            endpoints: HashMap::new(),
+            endpoints: Endpoints::new(),
             concurrency: None,
             charging: None,
             margin: MARGIN,

@@ -15,9 +15,9 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
-use tidegate::pacer::{AcquireError, Oversize, Pacer, Permit};
+use tidegate::pacer::{AcquireError, Gauges, Oversize, Pacer, Permit, WaitPart};
 
-use super::account::{AccountError, Settings};
+use super::account::{AccountError, Settings, Standing};
 use super::books::detach;
 use super::charging::Amounts;
 use super::meter::Meter;
@@ -90,6 +90,14 @@ impl Lane {
         &self.pacer
     }
 
+    pub(super) fn standing(&self) -> Standing {
+        let set = self.set.load();
+        let quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = quotas.values().flat_map(|quota| quota.charged());
+        let charged = set.meters.iter().filter_map(|meter| meter.charged()).chain(told).collect();
+        Standing { scope: self.scope.clone(), gauges: self.pacer.gauges(), charged }
+    }
+
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -118,7 +126,10 @@ impl Lane {
         };
         let meters = self.meters(&quota);
         let permit = self.acquire(&meters, estimate.expected, call.terms(), model).await;
-        let permit = permit.map_err(|source| self.no_permit(source))?;
+        let permit = match permit {
+            Ok(permit) => permit,
+            Err(source) => return Err(self.no_permit(source, &meters, estimate.expected).await),
+        };
         // While it waited, a long quota may have been used up.
         let over = match self.closed(&quota) {
             Some(failure) => Err(failure),
@@ -136,7 +147,7 @@ impl Lane {
         let lines: SmallVec<[Line; 4]> = meters
             .into_iter()
             .map(|meter| {
-                let cost = meter.cost(charging, estimate.expected);
+                let cost = meter.reserve(charging, estimate.expected);
                 Line { mark: meter.charge(cost), meter, cost }
             })
             .collect();
@@ -158,7 +169,10 @@ impl Lane {
                 failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
                 Err(CallError::Closed(Box::new(failure)))
             }
-            Err(error) => Err(CallError::NoPermit { provider, source: error.into() }),
+            Err(error) => {
+                let (source, limited_by, after) = (error.into(), None, None);
+                Err(CallError::NoPermit { provider, source, limited_by, after })
+            }
         }
     }
 
@@ -264,10 +278,15 @@ impl Lane {
         let now = self.now();
         let spans_models = self.scope.model_name().is_none();
         let set = self.set.load();
+        // What stands in for a limit that was set is everybody's, and waited for in turn.
+        let is_alone = self.has_one_model();
+        let is_everybodys = |meter: &Arc<Meter>| {
+            let mut set = set.meters.iter();
+            set.any(|set| Arc::ptr_eq(set, meter) || is_alone && set.counts() == meter.counts())
+        };
         let claims = meters.iter().map(|meter| {
-            let claim = meter.claim(meter.cost(self.settings.charging, expected), now);
-            let is_set = set.meters.iter().any(|set| Arc::ptr_eq(set, meter));
-            if spans_models && !is_set { claim.own() } else { claim }
+            let claim = meter.claim(meter.reserve(self.settings.charging, expected), now);
+            if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
         });
         let mut acquire =
             self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
@@ -291,8 +310,29 @@ impl Lane {
         Some(CallError::Closed(failure))
     }
 
-    fn no_permit(&self, source: AcquireError) -> CallError {
-        CallError::NoPermit { provider: self.scope.provider().clone(), source }
+    /// Says what a call would wait for, and how long: the pacer knows the time of its queue if it
+    /// refused at once, the limits know their own.
+    async fn no_permit(
+        &self,
+        source: AcquireError,
+        meters: &[Arc<Meter>],
+        expected: Amounts,
+    ) -> CallError {
+        let provider = self.scope.provider().clone();
+        let mut longest: Option<(&'static str, Duration)> = None;
+        for meter in meters {
+            let cost = meter.reserve(self.settings.charging, expected);
+            let delay = meter.delay(cost).await.unwrap_or_default();
+            if delay > longest.map_or(Duration::ZERO, |(_, longest)| longest) {
+                longest = Some((meter.counts().blamed(), delay));
+            }
+        }
+        let Gauges { in_flight, concurrency, .. } = self.pacer.gauges();
+        let is_full = concurrency.is_some_and(|most| in_flight >= most);
+        let limited_by = longest.map(|(name, _)| name);
+        let limited_by = limited_by.or_else(|| is_full.then_some(WaitPart::CONCURRENCY));
+        let after = source.retry_after().or(longest.map(|(_, delay)| delay));
+        CallError::NoPermit { provider, source, limited_by, after }
     }
 
     /// A limit that cannot be made is a fault of the configuration, and told as one.

@@ -13,7 +13,7 @@ use tidegate::{Change, Policy, Retry, StoreError, Time};
 use super::account::{AccountError, Charged};
 use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
-use super::pace::{Allowed, Pace};
+use super::pace::{Allowed, Pace, WIDE};
 use crate::plan::Daily;
 use crate::told::Dimension;
 
@@ -34,6 +34,15 @@ impl Counts {
             Self::Dimension(dimension) => dimension.name(),
             Self::Starts => "starts",
             Self::Gate => "gate",
+        }
+    }
+
+    /// What waits for it are said to be for.
+    pub(super) const fn blamed(self) -> &'static str {
+        match self {
+            Self::Dimension(dimension) => dimension.name(),
+            Self::Starts => "min_interval",
+            Self::Gate => "throttled",
         }
     }
 }
@@ -168,6 +177,41 @@ impl Meter {
             Counts::Dimension(dimension) => charging.cost(dimension, amounts),
             Counts::Starts | Counts::Gate => 1,
         }
+    }
+
+    /// What is reserved here for a call that goes out. No provider admits more in a minute than it
+    /// allows, so a call that allows itself more output than that is not charged for it, and others
+    /// do not wait for what it could never use. Its input is what it is.
+    pub(super) fn reserve(&self, charging: Charging, amounts: Amounts) -> u64 {
+        let cost = self.cost(charging, amounts);
+        let input = self.cost(charging, Amounts { output: 0, ..amounts });
+        match self.most() {
+            _ if !self.is_of_tokens() => cost,
+            Some(most) => cost.min(most.max(input)),
+            // Where nothing is known, nothing is held up, whatever a call allows itself.
+            None => cost.min(WIDE.0),
+        }
+    }
+
+    /// What a call keeps of its charge of which nobody knows whether it was admitted: at most what
+    /// the provider would have admitted.
+    pub(super) fn admitted(&self, cost: u64) -> u64 {
+        let most = self.most().filter(|_| self.is_of_tokens());
+        most.map_or(cost, |most| cost.min(most))
+    }
+
+    /// The most that is admitted in a minute, or at once if that is more.
+    fn most(&self) -> Option<u64> {
+        let allowed = self.allowed()?;
+        Some(allowed.in_span(Duration::from_secs(60)).max(allowed.amount))
+    }
+
+    /// How long a claim of so much has to wait, if nobody is before it.
+    pub(super) async fn delay(&self, cost: u64) -> Option<Duration> {
+        let limiter = self.bucket.limiter();
+        let cost = cost.min(limiter.policy().capacity());
+        let decision = limiter.peek(self.bucket.key()).cost(cost).await.ok()?;
+        decision.retry()?.after()
     }
 
     /// A claim, under the pace of this moment.

@@ -13,7 +13,7 @@ use tidegate::{Policy, PolicyError, Time};
 pub(super) const MARGIN: u32 = 15;
 
 /// A rate that is too low to matter; where nothing is known, calls are not held back.
-const WIDE: (u64, Duration) = (1_000_000, Duration::from_secs(1));
+pub(super) const WIDE: (u64, Duration) = (1_000_000, Duration::from_secs(1));
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
 const TIMERS: Duration = Duration::from_millis(2);
 /// No call costs more than this. A call that is larger than its limit goes when the bucket is full,

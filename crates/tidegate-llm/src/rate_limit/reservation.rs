@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::Time;
-use tidegate::pacer::{CallOutcome, Permit};
+use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 
 use super::books::detach;
 use super::charging::{Amounts, Charging};
@@ -14,6 +14,7 @@ use super::lane::Lane;
 use super::meter::{Counts, Mark, Meter};
 use super::pace::Pace;
 use super::quota::{Epoch, Known, Quota};
+use crate::answer::Event;
 use crate::class::Class;
 use crate::error::{CallError, Failure};
 use crate::telemetry::{Stage, Stay};
@@ -39,6 +40,7 @@ impl Line {
         let is_kept = match fate {
             Fate::Settle(amounts) => return self.meter.cost(charging, amounts),
             Fate::Keep => true,
+            Fate::Unknown => return self.meter.admitted(self.cost),
             Fate::CallOnly => !self.meter.is_of_tokens(),
             Fate::Nothing => false,
         };
@@ -90,6 +92,8 @@ struct Held {
 enum Fate {
     /// It stays.
     Keep,
+    /// It stays, as far as the provider can have charged it.
+    Unknown,
     /// It becomes this.
     Settle(Amounts),
     /// The call is charged as a call, but no tokens.
@@ -166,6 +170,16 @@ impl Reservation {
         held.lane.hear(&held.quota, told, &held.leave.lines, held.leave.left);
     }
 
+    /// A piece of the answer has come.
+    pub fn came(&mut self, event: &Event) {
+        match event {
+            Event::Text(text) | Event::Reasoning(text) => self.saw(text),
+            Event::ToolCall { part, .. } => self.saw(&part.arguments),
+            Event::Usage(usage) => self.uses(*usage),
+            Event::Stop(_) => {}
+        }
+    }
+
     /// Some of the output has come.
     pub fn saw(&mut self, text: &str) {
         let Some(held) = &mut self.held else { return };
@@ -219,7 +233,7 @@ impl Reservation {
         let fate = match error.class() {
             _ if !error.was_sent() => Fate::Nothing,
             // Where charges are never settled, failed calls keep theirs too.
-            Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Keep,
+            Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Unknown,
             _ => Fate::CallOnly,
         };
         let outcome = held.outcome(error.class());
@@ -235,12 +249,8 @@ impl Held {
     }
 
     fn name_of(&self, limit: &str) -> &'static str {
-        match self.line_of(limit).map(|line| line.meter.counts()) {
-            Some(Counts::Dimension(dimension)) => dimension.name(),
-            Some(Counts::Starts) => "min_interval",
-            Some(Counts::Gate) => "throttled",
-            None => tidegate::pacer::WaitPart::CONCURRENCY,
-        }
+        let line = self.line_of(limit);
+        line.map_or(WaitPart::CONCURRENCY, |line| line.meter.counts().blamed())
     }
 
     /// What the lane and the model learn from a failure.
@@ -346,10 +356,11 @@ impl Held {
 }
 
 impl Drop for Reservation {
-    /// The caller has gone: what has come is charged, or what was expected if nothing has.
+    /// The caller has gone: what has come is charged, or what was expected if nothing has, but
+    /// never more than the provider admits. Nobody locks others out by leaving.
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let fate = if held.seen.is_some() { held.used(None) } else { Fate::Keep };
+        let fate = if held.seen.is_some() { held.used(None) } else { Fate::Unknown };
         held.end(fate, CallOutcome::Ignored);
     }
 }

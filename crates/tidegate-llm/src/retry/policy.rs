@@ -76,6 +76,14 @@ impl Policy {
         self
     }
 
+    /// The same for a call that accepts no longer delay than this.
+    pub(super) fn within(self: &Arc<Self>, most: Option<Duration>) -> Arc<Self> {
+        match most.filter(|most| *most < self.max_server_delay) {
+            Some(most) => Arc::new(Self::clone(self).max_server_delay(most)),
+            None => self.clone(),
+        }
+    }
+
     /// How long a call may take with all its attempts and waits, if it does not say so itself. What
     /// is under way then is broken off. Default: no limit, as the schedule bounds the waits.
     #[must_use]

@@ -32,6 +32,12 @@ pub trait Retryable: fmt::Display {
         false
     }
 
+    /// Whether nothing was tried, since there was no leave to. An error of an attempt before it says
+    /// more, and is the one that is told. Default: no.
+    fn is_denial(&self) -> bool {
+        false
+    }
+
     /// Whether it is a rate limit of the provider, and called so in the log. Default: as the class
     /// says.
     fn is_rate_limit(&self) -> bool {
@@ -55,6 +61,10 @@ impl Retryable for CallError {
     /// Nothing is sent to a provider that is left alone.
     fn is_wait(&self) -> bool {
         matches!(self, Self::Open { .. })
+    }
+
+    fn is_denial(&self) -> bool {
+        matches!(self, Self::NoPermit { .. })
     }
 
     fn is_rate_limit(&self) -> bool {
@@ -175,6 +185,7 @@ where
     A: Future<Output = Result<T, E>>,
 {
     let mut tries = Tries::begin(policy, deadline);
+    let mut before = None;
     loop {
         let error = match call(tries.attempt()).await {
             Ok(value) => {
@@ -187,8 +198,17 @@ where
             Ok(delay) => {
                 sleep(delay).await;
                 policy.counters.slept(delay);
+                before = (!error.is_wait()).then_some(error).or(before);
             }
-            Err(reason) => return Err(GaveUp { attempts: tries.made(), reason, error }),
+            Err(reason) => {
+                let attempts = tries.made();
+                return Err(match before {
+                    Some(before) if error.is_denial() => {
+                        GaveUp { attempts: attempts.saturating_sub(1), reason, error: before }
+                    }
+                    _ => GaveUp { attempts, reason, error },
+                });
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument as _;
 
+use super::budget::Budget;
 use super::policy::Policy;
 use super::run::{Attempt, run_within};
 use super::stats::Stats;
@@ -46,6 +47,12 @@ impl RetryLayer {
         let retries = policy.schedule.attempts().saturating_sub(1);
         tracing::info!("{} client configured with max_retries={retries}", policy.provider);
         Self { policy: Arc::new(policy) }
+    }
+
+    /// The same for calls that have a budget of their own. What comes of them counts here as well.
+    #[must_use]
+    pub fn with_budget(&self, budget: &Budget) -> Self {
+        Self { policy: Arc::new(Policy::clone(&self.policy).budget(budget)) }
     }
 
     /// What came of the calls through all services of this layer.
@@ -100,7 +107,7 @@ where
         // The first attempt goes to the service that is ready. Later ones wait for readiness
         // themselves, after the sleep: nothing is held in the meantime.
         let mut first = Some(ready::take_ready(&mut self.inner));
-        let (inner, policy) = (self.inner.clone(), self.policy.clone());
+        let (inner, policy) = (self.inner.clone(), self.policy.within(request.terms().max_delay));
         Box::pin(async move {
             let deadline = request.terms().deadline.or(policy.deadline);
             let provider = policy.provider.clone();

@@ -17,7 +17,9 @@ pub(super) struct Gemini;
 
 impl Voice for Gemini {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
-        let (model, method) = path.strip_prefix("/v1beta/models/")?.split_once(':')?;
+        // Both versions have these methods, and official clients differ in which they name.
+        let path = path.strip_prefix("/v1beta").or_else(|| path.strip_prefix("/v1"))?;
+        let (model, method) = path.strip_prefix("/models/")?.split_once(':')?;
         let endpoint = match method {
             "generateContent" => Endpoint::Chat,
             "streamGenerateContent" => Endpoint::ChatStream,

@@ -105,6 +105,20 @@ async fn gemini_counts_in_usage_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gemini_has_two_versions() {
+    let (simulator, call) = asked(Dialect::Gemini);
+    for (path, status) in [
+        ("/v1beta/models/m:generateContent", 200),
+        ("/v1/models/m:generateContent", 200),
+        ("/v1/models/m:streamGenerateContent?alt=sse", 200),
+        ("/models/m:generateContent", 404),
+        ("/v1alpha/models/m:generateContent", 404),
+    ] {
+        assert_eq!(call.clone().path(path).send(&simulator).await.status, status, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn ollama_counts_evaluations() {
     let (simulator, call) = asked(Dialect::Ollama);
     let expected = json!({

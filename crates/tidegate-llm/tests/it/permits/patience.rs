@@ -141,6 +141,29 @@ async fn a_deadline_bounds_the_wait_without_a_retry() {
     assert!(start.elapsed() <= SECOND * 5);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_refusal_says_what_binds_and_for_how_long() {
+    let impatient = || {
+        let mut call = ask(1, 1);
+        call.terms.max_wait = Some(SECOND);
+        call
+    };
+    let known = |error: CallError| match error {
+        CallError::NoPermit { limited_by, after, .. } => (limited_by, after),
+        other => panic!("{other:?}"),
+    };
+    let account = requests("mistral", 1, 1).build().unwrap();
+    reserve(&account, &ask(1, 1)).await.complete(None);
+    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
+    assert_eq!(error.retry_after(), Some(MINUTE));
+    assert_eq!(known(error), (Some("requests"), Some(MINUTE)));
+    let builder = super::account("mistral").concurrency(Concurrency::Fixed(1));
+    let account = builder.build().unwrap();
+    let _held = reserve(&account, &ask(1, 1)).await;
+    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
+    assert_eq!(known(error), (Some("concurrency"), None), "nobody knows when a place is free");
+}
+
 /// Sixty at once to a provider that counts each second, and says nothing: after the first time they
 /// leave one by one.
 #[tokio::test(start_paused = true)]

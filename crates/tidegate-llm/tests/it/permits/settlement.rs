@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use tidegate_llm::plan::{RawConstraint, Source};
+use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{Broken, CallError, Class, Failure, Usage};
 
 use super::{Ask, SECOND, account, ask, constraint, reserve, tokens, wait};
@@ -102,6 +103,29 @@ async fn a_caller_that_goes_away_before_the_answer_pays_what_was_expected() {
     let account = tokens("mistral").await;
     drop(reserve(&account, &ask(20, 80)).await);
     assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be at it");
+}
+
+/// No provider admits more than its limit of a minute, so nobody else waits for more than that.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_allows_itself_too_much_is_charged_a_minute_at_most() {
+    type End = fn(Reservation);
+    let ends: [(&str, End); 4] = [
+        ("it fails", |call| drop(call.failed(failed(Class::Transient, 500)))),
+        ("it is cut", |call| drop(call.failed(broken(Broken::Cut)))),
+        ("nobody waits for it", drop),
+        ("it is answered", |call| call.complete(None)),
+    ];
+    for (what, end) in ends {
+        let account = tokens("openai").await;
+        end(reserve(&account, &ask(20, 1_000_000)).await);
+        assert_eq!(wait(&account, &of(100)).await, SECOND * 60, "{what}");
+    }
+    let account = tokens("openai").await;
+    drop(reserve(&account, &ask(50_000, 10)).await);
+    assert_eq!(wait(&account, &of(100)).await, SECOND * 60, "not for its input either");
+    let account = tokens("openai").await;
+    reserve(&account, &ask(12_000, 10)).await.complete(Some(used(12_000, 10)));
+    assert!(wait(&account, &of(100)).await >= SECOND * 120, "what was used is charged");
 }
 
 #[tokio::test(start_paused = true)]

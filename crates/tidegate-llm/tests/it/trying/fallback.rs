@@ -27,7 +27,8 @@ fn fails(error: fn() -> CallError) -> Script {
 }
 
 fn no_permit(source: AcquireError) -> CallError {
-    CallError::NoPermit { provider: "openai".into(), source }
+    let (limited_by, after) = (None, source.retry_after());
+    CallError::NoPermit { provider: "openai".into(), source, limited_by, after }
 }
 
 #[tokio::test]

@@ -51,13 +51,30 @@ async fn a_local_provider_is_tried_three_times_more() {
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.5, 1.5, 3.5]));
 }
 
+fn no_permit() -> CallError {
+    CallError::NoPermit {
+        provider: "openai".into(),
+        source: AcquireError::TooLong { projected: SECOND, max_wait: SECOND / 2 },
+        limited_by: None,
+        after: Some(SECOND),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_permit_tells_what_failed_before() {
+    let script = Script::new(|number, _| {
+        Err(if number == 0 { failed(Class::Transient) } else { no_permit() })
+    });
+    let (result, times) = attempts(&script, exact()).await;
+    let error = result.unwrap_err();
+    assert_eq!(times.len(), 2);
+    assert_eq!(error.class(), Class::Transient, "{error:?}");
+    assert!(error.failure().is_some(), "{error:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_no_time_can_heal_is_tried_once() {
     let quota = || failed(Class::LongQuota { after: Some(SECOND) });
-    let no_permit = || CallError::NoPermit {
-        provider: "openai".into(),
-        source: AcquireError::TooLong { projected: SECOND, max_wait: SECOND / 2 },
-    };
     let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
     let hopeless: [fn() -> CallError; 6] = [
         quota,
