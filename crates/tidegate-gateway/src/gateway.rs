@@ -1,0 +1,166 @@
+//! The gateway: what comes in is routed, and what is in force is changed.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, Response};
+use tidegate_llm::BoxError;
+use tidegate_llm::rate_limit::Books;
+
+use crate::address;
+use crate::body::Body;
+use crate::builder::GatewayBuilder;
+use crate::drain::Drain;
+use crate::error::GatewayError;
+use crate::identity::Names;
+use crate::live::{self, Ground, Live};
+use crate::refusal;
+use crate::room::Room;
+use crate::status::{self, Status};
+use crate::tab::Tab;
+use crate::upstream::Upstream;
+use crate::visit::Visit;
+use crate::witness::Witness;
+
+/// A reverse proxy to LLM providers. Cheap to clone; clones are the same gateway.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use bytes::Bytes;
+/// use http_body_util::Full;
+/// use tidegate::Engine;
+/// use tidegate_gateway::{Gateway, Upstream};
+/// use tidegate_llm::Dialect;
+///
+/// let upstream = Upstream::new("openai", Dialect::OpenAi, "https://api.openai.com")?;
+/// let gateway = Gateway::builder(&Engine::new()).upstream(upstream).build()?;
+/// assert!(gateway.serves("/openai/v1/models") && !gateway.serves("/v1/take"));
+///
+/// let request = http::Request::get("/nobody/v1/models").body(Full::new(Bytes::new()))?;
+/// let response = gateway.handle(request, [127, 0, 0, 1].into()).await;
+/// assert_eq!(response.status(), 404);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    live: ArcSwap<Live>,
+    /// Held while a configuration is changed.
+    changing: Mutex<()>,
+    ground: Ground,
+    witness: Arc<dyn Witness>,
+    drain: Drain,
+    room: Room,
+    names: Names,
+}
+
+impl Gateway {
+    /// A gateway in the making. Limits of configured keys are kept in the books: `&Engine`, or
+    /// `&Engine<dyn Store>` for a store that several processes share. Those of callers' keys are
+    /// kept in this process, since their number is up to callers and an engine forgets no limit.
+    pub fn builder(books: impl Into<Books>) -> GatewayBuilder {
+        GatewayBuilder::new(books.into())
+    }
+
+    pub(crate) fn open(
+        ground: Ground,
+        witness: Arc<dyn Witness>,
+        upstreams: Vec<Upstream>,
+    ) -> Result<Self, GatewayError> {
+        let names = Names::new().ok_or(GatewayError::Random)?;
+        let live = Live::default().follow(upstreams, &ground)?;
+        let inner = Inner {
+            live: ArcSwap::from_pointee(live),
+            changing: Mutex::new(()),
+            ground,
+            witness,
+            drain: Drain::default(),
+            room: Room::default(),
+            names,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Whether a gateway could serve these upstreams. Nothing is changed by asking.
+    ///
+    /// # Errors
+    /// If something is wrong with them.
+    pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
+        live::check(upstreams)
+    }
+
+    /// Serves these upstreams from now on, in place of all before. What was spent counts on, and
+    /// whoever waits goes by the new limits at once; retries, waits and fallbacks are those of the
+    /// next call. Calls to an upstream that is gone come to their end.
+    ///
+    /// A provider whose concurrency is set for the first time, or no longer, gets a new queue: calls
+    /// under way then do not count in it.
+    ///
+    /// # Errors
+    /// If something is wrong with them. Then everything stays as it was.
+    pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
+        let _changing = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.inner.live.load().follow(upstreams, &self.inner.ground)?;
+        self.inner.live.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Whether a path leads to a provider.
+    #[must_use]
+    pub fn serves(&self, path: &str) -> bool {
+        let name = address::split(path).map(|(name, _)| name);
+        name.is_some_and(|name| self.inner.live.load().route(name).is_some())
+    }
+
+    /// Answers a request. Dropping the future, or the body of the answer, gives back all that the
+    /// call held.
+    pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let uri = request.uri();
+        let target = uri.path_and_query().map_or("/", |target| target.as_str());
+        let Some((name, rest)) = address::split(target) else { return refusal::nobody() };
+        let live = self.inner.live.load();
+        let Some(route) = live.route(name).cloned() else { return refusal::nobody() };
+        drop(live);
+        let inner = &*self.inner;
+        let witness = inner.witness.clone();
+        let tab = Arc::new(Tab::open(inner.names.next(), route.desk.clone(), witness));
+        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        let visit = Visit { route, tab, drain: &inner.drain, room: &inner.room, peer };
+        visit.serve(request, rest).await
+    }
+
+    /// Begins the end: calls that are held are sent away, and so are new ones. Those that were sent
+    /// to a provider go on.
+    pub fn drain(&self) {
+        self.inner.drain.begin();
+    }
+
+    /// How all providers stand.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        let live = self.inner.live.load();
+        let mut all: Vec<Status> = live.routes().map(|route| status::of(&route.desk)).collect();
+        all.sort_by(|a, b| a.provider.cmp(&b.provider));
+        all
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let live = self.inner.live.load();
+        let names: Vec<_> = live.routes().map(|route| &route.upstream.name).collect();
+        f.debug_struct("Gateway").field("providers", &names).finish_non_exhaustive()
+    }
+}

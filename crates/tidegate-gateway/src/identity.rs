@@ -1,0 +1,51 @@
+//! Names of calls, for people who compare logs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderValue;
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Makes names that no other gateway makes, as far as chance goes.
+#[derive(Debug)]
+pub(crate) struct Names {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl Names {
+    /// `None` if the system has no random numbers.
+    pub(crate) fn new() -> Option<Self> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).ok()?;
+        Some(Self { seed: u64::from_le_bytes(seed), next: AtomicU64::new(0) })
+    }
+
+    /// Sixteen digits. Numbers in a row are spread, so that names do not tell how busy it is.
+    pub(crate) fn next(&self) -> HeaderValue {
+        let number = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(self.seed);
+        let mut rest = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        rest = (rest ^ (rest >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let digits: [u8; 16] = std::array::from_fn(|_| {
+            let digit = DIGITS[(rest & 15) as usize];
+            rest >>= 4;
+            digit
+        });
+        HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_names_are_alike() {
+        let names = Names::new().unwrap();
+        let made: HashSet<_> = (0..10_000).map(|_| names.next()).collect();
+        assert_eq!(made.len(), 10_000);
+        assert!(made.iter().all(|name| name.len() == 16));
+    }
+}

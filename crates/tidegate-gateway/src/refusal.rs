@@ -1,0 +1,232 @@
+//! What the gateway itself has to say, in the words of the provider.
+//!
+//! An SDK raises its own errors by status, and by the names in the body; both are as the provider
+//! has them. Messages say that it is Tidegate that speaks, and never what was asked.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+use tidegate_llm::Dialect;
+use tidegate_llm::codec::Family;
+
+use crate::body::Body;
+
+const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The wait would be too long.
+    RateLimit,
+    /// A quota of a long time is used up.
+    Quota,
+    /// The gateway is about to end.
+    Draining,
+    /// The body is too large.
+    TooLarge,
+    /// The body was too long in coming.
+    TooSlow,
+    /// The request is wrong.
+    Invalid,
+    /// The provider cannot be reached.
+    Unreachable,
+    /// The provider does not answer.
+    Silent,
+    /// The gateway has no room.
+    Busy,
+    /// Another protocol is asked for.
+    Upgrade,
+    /// The gateway cannot decide.
+    Internal,
+}
+
+/// A refusal.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) reason: Reason,
+    pub(crate) message: String,
+    pub(crate) after: Option<Duration>,
+}
+
+impl Reason {
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::RateLimit | Self::Quota => StatusCode::TOO_MANY_REQUESTS,
+            Self::Draining | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::Invalid => StatusCode::BAD_REQUEST,
+            Self::Unreachable => StatusCode::BAD_GATEWAY,
+            Self::Silent => StatusCode::GATEWAY_TIMEOUT,
+            Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Type and code, as OpenAI has them.
+    const fn openai(self) -> (&'static str, &'static str) {
+        match self {
+            Self::RateLimit => ("requests", "rate_limit_exceeded"),
+            Self::Quota => ("insufficient_quota", "insufficient_quota"),
+            Self::TooLarge => ("invalid_request_error", "request_too_large"),
+            Self::TooSlow => ("invalid_request_error", "request_timeout"),
+            Self::Invalid => ("invalid_request_error", "invalid_request"),
+            Self::Draining => ("server_error", "gateway_draining"),
+            Self::Busy => ("server_error", "gateway_busy"),
+            Self::Upgrade => ("invalid_request_error", "upgrade_not_supported"),
+            Self::Unreachable => ("server_error", "provider_unreachable"),
+            Self::Silent => ("server_error", "provider_timeout"),
+            Self::Internal => ("server_error", "internal_error"),
+        }
+    }
+
+    const fn anthropic(self) -> &'static str {
+        match self {
+            Self::RateLimit | Self::Quota => "rate_limit_error",
+            Self::TooLarge => "request_too_large",
+            Self::TooSlow | Self::Invalid | Self::Upgrade => "invalid_request_error",
+            Self::Busy => "overloaded_error",
+            Self::Silent => "timeout_error",
+            Self::Draining | Self::Unreachable | Self::Internal => "api_error",
+        }
+    }
+
+    const fn google(self) -> &'static str {
+        match self {
+            Self::RateLimit | Self::Quota => "RESOURCE_EXHAUSTED",
+            Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
+            Self::Draining | Self::Unreachable | Self::Busy => "UNAVAILABLE",
+            Self::Upgrade => "UNIMPLEMENTED",
+            Self::TooSlow | Self::Silent => "DEADLINE_EXCEEDED",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+impl Refusal {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), after: None }
+    }
+
+    pub(crate) const fn after(mut self, after: Option<Duration>) -> Self {
+        self.after = after;
+        self
+    }
+
+    /// The response in the words of a dialect.
+    pub(crate) fn response(&self, dialect: Dialect) -> Response<Body> {
+        let body = self.body(dialect).to_string();
+        let mut response = Response::new(Body::whole(Bytes::from(body)));
+        *response.status_mut() = self.reason.status();
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(after) = self.after {
+            come_back(fields, after);
+        }
+        response
+    }
+
+    fn body(&self, dialect: Dialect) -> Value {
+        let (reason, message) = (self.reason, &self.message);
+        match Family::of(dialect) {
+            Family::Anthropic => {
+                json!({ "type": "error", "error": { "type": reason.anthropic(), "message": message } })
+            }
+            Family::Gemini => {
+                let mut error = json!({
+                    "code": reason.status().as_u16(),
+                    "status": reason.google(),
+                    "message": message,
+                });
+                if let Some(after) = self.after {
+                    let delay =
+                        format!("{:.3}s", Duration::from_millis(millis(after)).as_secs_f64());
+                    error["details"] = json!([{
+                        "@type": "type.googleapis.com/google.rpc.RetryInfo",
+                        "retryDelay": delay,
+                    }]);
+                }
+                json!({ "error": error })
+            }
+            Family::Ollama => json!({ "error": message }),
+            _ => {
+                let (kind, code) = reason.openai();
+                json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
+            }
+        }
+    }
+}
+
+/// Says when to come back, rounded up, in both fields that clients look at.
+pub(crate) fn come_back(fields: &mut HeaderMap, after: Duration) {
+    let millis = millis(after);
+    fields.insert(RETRY_AFTER_MS, millis.into());
+    fields.insert(RETRY_AFTER, millis.div_ceil(1_000).into());
+}
+
+/// Says so where the provider said nothing, or less.
+pub(crate) fn come_back_later(fields: &mut HeaderMap, after: Duration) {
+    let number = |name: &HeaderName| fields.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+    let told = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
+    let is_less = told.is_none_or(|told| told < after.as_secs_f64() * 1_000.0);
+    if is_less {
+        come_back(fields, after);
+    }
+}
+
+/// Says so again where the provider said so; nothing where that is over.
+pub(crate) fn come_back_as_told(fields: &mut HeaderMap, after: Option<Duration>) {
+    let was_told = fields.contains_key(RETRY_AFTER_MS) || fields.contains_key(RETRY_AFTER);
+    fields.remove(RETRY_AFTER_MS);
+    fields.remove(RETRY_AFTER);
+    if let (true, Some(after)) = (was_told, after) {
+        come_back(fields, after);
+    }
+}
+
+/// Says that the same again does not help: it is wrong, or the gateway has tried often enough for both.
+pub(crate) fn no_retry(fields: &mut HeaderMap) {
+    fields.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+}
+
+/// Milliseconds, rounded up.
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// What somebody gets who asks for a provider that there is not.
+pub(crate) fn nobody() -> Response<Body> {
+    const PROBLEM: &[u8] = br#"{"type":"about:blank","title":"Not Found","status":404,"detail":"no provider of this name is configured"}"#;
+    let mut response = Response::new(Body::whole(Bytes::from_static(PROBLEM)));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    let kind = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_to_come_back_is_rounded_up_and_never_shortened() {
+        let mut fields = HeaderMap::new();
+        come_back(&mut fields, Duration::from_micros(1_000_001));
+        assert_eq!(
+            (&fields[RETRY_AFTER_MS], &fields[RETRY_AFTER]),
+            (&HeaderValue::from(1_001), &HeaderValue::from(2))
+        );
+        come_back_later(&mut fields, Duration::from_millis(900));
+        assert_eq!(fields[RETRY_AFTER_MS], "1001");
+        come_back_later(&mut fields, Duration::from_secs(7));
+        assert_eq!(fields[RETRY_AFTER], "7");
+        let mut dated = HeaderMap::new();
+        dated.insert(RETRY_AFTER, HeaderValue::from_static("30"));
+        come_back_later(&mut dated, Duration::from_secs(7));
+        assert_eq!(dated[RETRY_AFTER], "30");
+    }
+}

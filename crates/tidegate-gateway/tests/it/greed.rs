@@ -1,0 +1,194 @@
+//! Callers who ask for more than there is, or in odd ways: others do not pay for it.
+
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use tidegate_gateway::{Gateway, Upstream};
+use tidegate_llm::Dialect;
+use tidegate_llm::plan::{Constraint, RawConstraint};
+use tidegate_sim::Delay;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::stage::{
+    FAMILIES, MODEL, PEER, SECOND, Want, account, ask, chat, chat_as, gateway, is_idle, per_minute,
+    scripted, settle, simulator, upstream,
+};
+use crate::wire::Script;
+
+/// A chat with some more members.
+fn with(members: &Value) -> Request<Full<Bytes>> {
+    let mut body =
+        json!({ "model": MODEL, "messages": [{ "role": "user", "content": "A river?" }] });
+    body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    chat("openai", Want::Whole).map(|_| Full::new(Bytes::from(body.to_string())))
+}
+
+fn patient(mut request: Request<Full<Bytes>>, millis: u32) -> Request<Full<Bytes>> {
+    request.headers_mut().insert("x-tidegate-max-wait-ms", HeaderValue::from(millis));
+    request
+}
+
+fn tokens(tokens_per_minute: i64) -> Constraint {
+    let tokens_per_minute = Some(tokens_per_minute);
+    Constraint::try_new(&RawConstraint { tokens_per_minute, ..RawConstraint::default() }).unwrap()
+}
+
+fn openai() -> Upstream {
+    upstream("openai", Dialect::OpenAi)
+}
+
+fn says(status: u16) -> Script {
+    Script::new(move |_, _| {
+        Response::builder().status(status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
+    })
+}
+
+/// How long a modest call takes.
+async fn modest(gateway: &Gateway) -> Duration {
+    let start = Instant::now();
+    let answer = ask(gateway, patient(chat("openai", Want::Whole), 1_000_000)).await;
+    assert_eq!(answer.number("x-tidegate-attempts"), 1, "{}: it was sent", answer.status);
+    start.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_allows_itself_a_million_tokens_holds_others_up_for_a_minute_at_most() {
+    let greedy = || with(&json!({ "max_tokens": 1_000_000 }));
+    let failing = scripted(&says(500), [openai().limits(tokens(90_000)).max_retries(0)]);
+    assert_eq!(ask(&failing, greedy()).await.status, 500);
+    assert!(modest(&failing).await <= SECOND * 62);
+    let simulator = simulator(account(FAMILIES[0].2).first_token(Delay::fixed(SECOND * 2)));
+    let gateway = gateway(&simulator, openai().limits(tokens(90_000)));
+    let gone = timeout(SECOND, gateway.handle(greedy(), PEER)).await;
+    assert!(gone.is_err(), "it was sent, and its caller has gone");
+    assert!(modest(&gateway).await <= SECOND * 65);
+    assert!(is_idle(&gateway));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_number_is_too_large_to_be_decided_about() {
+    for limits in [None, Some(tokens(90_000))] {
+        let upstream = match limits {
+            Some(limits) => openai().limits(limits),
+            None => openai(),
+        };
+        let gateway = scripted(&says(200), [upstream]);
+        for members in [
+            json!({ "max_tokens": 2_500_000 }),
+            json!({ "max_tokens": 100, "n": 1_000_000_000 }),
+            json!({ "max_completion_tokens": u64::MAX, "n": u64::MAX }),
+        ] {
+            assert_eq!(ask(&gateway, with(&members)).await.status, 200, "{members}");
+            sleep(SECOND * 120).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_never_fits_is_too_large_and_no_fault_of_ours() {
+    let script = says(200);
+    let gateway = scripted(&script, [openai().limits(tokens(90_000))]);
+    let prompt = format!(r#"{{"model":"m","prompt":[7{}]}}"#, ",7".repeat(11_000_000));
+    let mut request = chat("openai", Want::Whole).map(|_| Full::new(Bytes::from(prompt)));
+    *request.uri_mut() = "/openai/v1/completions".parse().unwrap();
+    let refused = ask(&gateway, request).await;
+    assert_eq!(refused.status, 413);
+    assert_eq!(refused.json()["error"]["code"], "request_too_large");
+    assert!(script.got().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_permit_leaves_the_providers_own_error() {
+    let gateway = scripted(&says(500), [openai().limits(per_minute(1))]);
+    let failed = ask(&gateway, patient(chat("openai", Want::Whole), 5_000)).await;
+    assert_eq!((failed.status.as_u16(), &failed.body[..]), (500, &b"{}"[..]));
+    assert_eq!(failed.number("x-tidegate-attempts"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_names_the_limit_that_binds_and_its_time() {
+    let raw = RawConstraint {
+        requests_per_minute: Some(6_000),
+        tokens_per_minute: Some(600),
+        ..RawConstraint::default()
+    };
+    let limits = Constraint::try_new(&raw).unwrap();
+    let gateway = scripted(&says(200), [openai().limits(limits)]);
+    // Somebody waits for a request, and that is not what the next one is refused for.
+    ask(&gateway, with(&json!({ "max_tokens": 1 }))).await;
+    ask(&gateway, with(&json!({ "max_tokens": 590 }))).await;
+    let refused = ask(&gateway, patient(chat("openai", Want::Whole), 100)).await;
+    assert_eq!((refused.status.as_u16(), refused.field("x-tidegate-limited-by")), (429, "tokens"));
+    let millis = refused.number("retry-after-ms");
+    assert!((40_000..=65_000).contains(&millis), "{millis}");
+    assert!(refused.json()["error"]["message"].as_str().unwrap().contains("limited by tokens"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_house_is_named_as_one() {
+    let simulator = simulator(account(FAMILIES[0].2).first_token(Delay::fixed(SECOND * 30)));
+    let places = NonZeroU32::new(1).unwrap();
+    let gateway = gateway(&simulator, openai().concurrency(places));
+    let first = gateway.clone();
+    let first = tokio::spawn(async move { ask(&first, chat("openai", Want::Whole)).await });
+    settle().await;
+    let refused = ask(&gateway, patient(chat("openai", Want::Whole), 100)).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.field("x-tidegate-limited-by"), "concurrency");
+    assert_eq!(first.await.unwrap().status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_path_that_is_written_oddly_is_limited_and_passed_on_as_it_is() {
+    for path in [
+        "/v1/chat/completion%73",
+        "/v1/chat%2Fcompletions",
+        "/v1//chat/completions",
+        "/v1/chat/completions/",
+        "/v1/chat/completions;x=1",
+    ] {
+        let script = says(200);
+        let gateway = scripted(&script, [openai().limits(per_minute(1))]);
+        let request = || {
+            let mut request = patient(chat("openai", Want::Whole), 0);
+            *request.uri_mut() = format!("/openai{path}").parse().unwrap();
+            request
+        };
+        assert_eq!(ask(&gateway, request()).await.status, 200, "{path}");
+        assert_eq!(ask(&gateway, request()).await.status, 429, "{path}");
+        assert_eq!(script.got()[0].uri.path(), path);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_always_fails_takes_no_retries_from_others() {
+    let seen = Mutex::new(HashSet::new());
+    let script = Script::new(move |_, got| {
+        let key = got.fields["authorization"].clone();
+        // Others fail once.
+        let is_fine = key != "Bearer sk-bad" && !seen.lock().unwrap().insert(key);
+        let status = if is_fine { 200 } else { 500 };
+        Response::builder().status(status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
+    });
+    let gateway = scripted(&script, [openai().max_retries(1)]);
+    let keys = (0..200).map(|_| "sk-bad".to_owned()).chain((0..10).map(|key| format!("sk-{key}")));
+    let mut calls = JoinSet::new();
+    for key in keys {
+        let gateway = gateway.clone();
+        calls.spawn(async move {
+            let answer = ask(&gateway, chat_as("openai", Want::Whole, &key)).await;
+            (key, answer.status.as_u16(), answer.number("x-tidegate-attempts"))
+        });
+    }
+    let calls = calls.join_all().await;
+    let (bad, good): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(key, ..)| key == "sk-bad");
+    assert!(bad.iter().any(|(_, _, attempts)| *attempts == 1), "its own are spent");
+    assert!(good.iter().all(|(_, status, attempts)| (*status, *attempts) == (200, 2)), "{good:?}");
+}

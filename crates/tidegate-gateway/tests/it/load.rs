@@ -1,0 +1,194 @@
+//! Agents that ask for more than a provider allows, in virtual time.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use serde_json::json;
+use tidegate_gateway::{Gateway, Upstream};
+use tidegate_llm::Dialect;
+use tidegate_llm::plan::{Constraint, RawConstraint};
+use tidegate_llm::rate_limit::Books;
+use tidegate_sim::{Account, Delay, Fault, Faults, Limits, Output, Simulator};
+use tokio::time::Instant;
+
+use crate::stage::{LABEL, MILLI, MODEL, SECOND, ask, is_idle};
+use crate::wire;
+
+fn limits(requests: i64, tokens: i64, places: Option<i64>) -> Constraint {
+    let raw = RawConstraint {
+        requests_per_minute: Some(requests),
+        tokens_per_minute: Some(tokens),
+        max_concurrent_requests: places,
+        ..RawConstraint::default()
+    };
+    Constraint::try_new(&raw).unwrap()
+}
+
+fn gateway(simulator: &Simulator, upstream: Upstream, seed: u64) -> Gateway {
+    let http = wire::http(simulator).jittering(seed);
+    Gateway::builder(Books::own()).http(http).upstream(upstream).build().unwrap()
+}
+
+/// A chat of so many words, as a tenant, with a key.
+fn chat(words: usize, most: u64, stream: bool, tenant: &str, key: &str) -> Request<Full<Bytes>> {
+    let text = "tide ".repeat(words);
+    let body = json!({
+        "model": MODEL, "max_tokens": most, "stream": stream,
+        "messages": [{ "role": "user", "content": text }],
+    });
+    Request::post("/openai/v1/chat/completions")
+        .header("authorization", format!("Bearer {key}"))
+        .header("x-tidegate-tenant", tenant)
+        .header("x-tidegate-max-wait-ms", "600000")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .unwrap()
+}
+
+/// Forty clients of twenty-five requests, all at once, of eight tenants.
+#[tokio::test(start_paused = true)]
+async fn a_burst_of_forty_clients_uses_the_quota_and_sees_no_error() {
+    for seed in 0..4_u64 {
+        let phase = MILLI * u32::try_from(seed * 237 % 1_000).unwrap();
+        let quota = Limits::new()
+            .requests_per_minute(600)
+            .tokens_per_minute(90_000)
+            .concurrency(8)
+            .slice(SECOND)
+            .phase(phase);
+        let account = Account::new(tidegate_sim::Dialect::OpenAi, LABEL, "sk-1")
+            .model(MODEL, quota)
+            .output(Output::between(10..=60))
+            .first_token(Delay::between(MILLI * 200..=MILLI * 800));
+        let simulator = Simulator::builder().account(account).seed(seed).build().unwrap();
+        let upstream = Upstream::new("openai", Dialect::OpenAi, "http://sim.test").unwrap();
+        let gateway = gateway(&simulator, upstream.limits(limits(600, 90_000, Some(8))), seed);
+        let start = Instant::now();
+        let clients: Vec<_> = (0..40)
+            .map(|client| {
+                let gateway = gateway.clone();
+                tokio::spawn(async move {
+                    let mut ends = Vec::new();
+                    for number in 0..25 {
+                        let request =
+                            chat(20, 60, number % 2 == 0, &format!("t-{}", client % 8), "sk-1");
+                        let answer = ask(&gateway, request).await;
+                        assert_eq!(answer.status, 200, "{:?}", answer.body);
+                        ends.push(start.elapsed());
+                    }
+                    ends
+                })
+            })
+            .collect();
+        // Eight tenants of five clients, each from its first answer to its last but one: who is
+        // last of all is a matter of chance.
+        let (mut last, mut cycles) = (Duration::ZERO, [Duration::ZERO; 8]);
+        for (client, ends) in clients.into_iter().enumerate() {
+            let ends = ends.await.unwrap();
+            last = last.max(ends[24]);
+            cycles[client % 8] += ends[23] - ends[0];
+        }
+        let (least, most) = (*cycles.iter().min().unwrap(), *cycles.iter().max().unwrap());
+        let ledger = simulator.ledger();
+        let about = format!(
+            "seed {seed}: {least:?} to {most:?}, {last:?}, {} of {}",
+            ledger.throttled(),
+            ledger.seen()
+        );
+        assert!(ledger.throttled() * 200 <= ledger.seen(), "{about}");
+        // A thousand requests at ten a second.
+        assert!(last <= SECOND * 105, "{about}");
+        assert!(least.as_secs_f64() >= most.as_secs_f64() * 0.95, "{about}");
+        let usage = simulator.usage(LABEL, MODEL, SECOND * 10..SECOND * 90).unwrap();
+        assert!(usage.ratio() >= 0.97, "{about}: {usage:?}");
+        assert!(is_idle(&gateway), "{about}");
+    }
+}
+
+/// What came of some minutes of agents.
+struct Minutes {
+    simulator: Simulator,
+    errors: u64,
+    /// Waits of the modest tenants.
+    waits: Vec<Duration>,
+}
+
+impl Minutes {
+    fn p99(&self) -> Duration {
+        self.waits[self.waits.len() * 99 / 100]
+    }
+}
+
+/// Two hundred agents on two keys: twenty tenants of five agents for each, one of which may have
+/// many more.
+async fn agents(greedy: usize, span: Duration) -> Minutes {
+    let account = |label: &str, key: &str| {
+        let quota = Limits::new().requests_per_minute(4_000).tokens_per_minute(2_000_000);
+        Account::new(tidegate_sim::Dialect::OpenAi, label, key)
+            .model(MODEL, quota)
+            .output(Output::between(20..=200))
+            // Half of all calls take 1.2 s at most, and one in a hundred 6 s.
+            .faults(Faults::new().by_chance(1, 60, Fault::SlowStart(MILLI * 4_800)))
+            .first_token(Delay::between(MILLI * 300..=MILLI * 800))
+            .per_token(Delay::between(MILLI..=MILLI * 12))
+    };
+    let builder =
+        Simulator::builder().account(account("one", "sk-1")).account(account("two", "sk-2"));
+    let simulator = builder.seed(5).build().unwrap();
+    let upstream = Upstream::new("openai", Dialect::OpenAi, "http://sim.test")
+        .unwrap()
+        .limits(limits(4_000, 2_000_000, None))
+        .concurrency(NonZeroU32::new(400).unwrap());
+    let gateway = gateway(&simulator, upstream, 5);
+    let waits: Arc<Mutex<(u64, Vec<Duration>)>> = Arc::default();
+    let start = Instant::now();
+    let mut all = Vec::new();
+    for key in ["sk-1", "sk-2"] {
+        for tenant in 0..20_usize {
+            let is_greedy = tenant == 0 && greedy > 0;
+            for agent in 0..if is_greedy { greedy } else { 5 } {
+                let (gateway, waits) = (gateway.clone(), waits.clone());
+                all.push(tokio::spawn(async move {
+                    let mut number = agent;
+                    while start.elapsed() < span {
+                        number += 1;
+                        let request = chat(500, 400, number % 2 == 0, &format!("t-{tenant}"), key);
+                        let answer = ask(&gateway, request).await;
+                        let mut waits = waits.lock().unwrap();
+                        waits.0 += u64::from(answer.status != 200);
+                        if tenant > 0 && start.elapsed() > SECOND * 30 {
+                            let wait = answer.number("x-tidegate-wait-ms");
+                            waits.1.push(Duration::from_millis(wait));
+                        }
+                    }
+                }));
+            }
+        }
+    }
+    for one in all {
+        one.await.unwrap();
+    }
+    let (errors, mut waits) = std::mem::take(&mut *waits.lock().unwrap());
+    waits.sort();
+    assert!(is_idle(&gateway));
+    Minutes { simulator, errors, waits }
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_hundred_agents_use_two_keys_and_none_can_crowd_out_another() {
+    let span = SECOND * 90;
+    let equal = agents(0, span).await;
+    let crowded = agents(60, span).await;
+    for (name, minutes) in [("equal", &equal), ("crowded", &crowded)] {
+        assert_eq!(minutes.errors, 0, "{name}");
+        for label in ["one", "two"] {
+            let usage = minutes.simulator.usage(label, MODEL, SECOND * 30..span).unwrap();
+            assert!(usage.ratio() >= 0.95, "{name} {label}: {usage:?}");
+        }
+    }
+    let (alone, beside) = (equal.p99(), crowded.p99());
+    assert!(beside.as_secs_f64() <= alone.as_secs_f64() * 1.2, "{alone:?} and {beside:?}");
+}

@@ -1,0 +1,19 @@
+//! The gateway, against the simulator of providers and against scripts.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod accounts;
+mod changing;
+mod greed;
+mod keys;
+mod leaving;
+mod load;
+mod log;
+mod passing;
+mod refusals;
+mod sizes;
+mod sockets;
+mod stage;
+mod streams;
+mod trying;
+mod wire;
+mod witnesses;

@@ -1,0 +1,175 @@
+//! What most tests need: simulators, gateways in front of them, and callers.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+use tidegate_gateway::{Body, BodyError, Gateway, GatewayBuilder, Upstream};
+use tidegate_llm::plan::{Constraint, RawConstraint};
+use tidegate_llm::rate_limit::Books;
+use tidegate_llm::{Credential, Dialect};
+use tidegate_sim::{self as sim, Limits, Output, Simulator};
+
+use crate::wire::{self, Script};
+
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const MILLI: Duration = Duration::from_millis(1);
+pub(crate) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+pub(crate) const KEY: &str = "sk-caller";
+pub(crate) const LABEL: &str = "main";
+pub(crate) const MODEL: &str = "model-1";
+
+/// The four families, as we and as the simulator call them.
+pub(crate) const FAMILIES: [(&str, Dialect, sim::Dialect); 4] = [
+    ("openai", Dialect::OpenAi, sim::Dialect::OpenAi),
+    ("anthropic", Dialect::Anthropic, sim::Dialect::Anthropic),
+    ("gemini", Dialect::Gemini, sim::Dialect::Gemini),
+    ("ollama", Dialect::Ollama, sim::Dialect::Ollama),
+];
+
+/// An account of ten tokens an answer, without limits.
+pub(crate) fn account(dialect: sim::Dialect) -> sim::Account {
+    sim::Account::new(dialect, LABEL, KEY)
+        .model(MODEL, Limits::new().concurrency(1_000))
+        .output(Output::fixed(10))
+}
+
+pub(crate) fn simulator(account: sim::Account) -> Simulator {
+    Simulator::builder().account(account).build().unwrap()
+}
+
+/// An upstream by the name of its dialect.
+pub(crate) fn upstream(name: &str, dialect: Dialect) -> Upstream {
+    Upstream::new(name, dialect, "http://provider.test")
+        .unwrap()
+        .concurrency(NonZeroU32::new(64).unwrap())
+}
+
+/// So many requests a minute.
+pub(crate) fn per_minute(requests: i64) -> Constraint {
+    let requests_per_minute = Some(requests);
+    Constraint::try_new(&RawConstraint { requests_per_minute, ..RawConstraint::default() }).unwrap()
+}
+
+pub(crate) fn gateway(simulator: &Simulator, upstream: Upstream) -> Gateway {
+    let builder = Gateway::builder(Books::own()).http(wire::http(simulator));
+    builder.upstream(upstream).build().unwrap()
+}
+
+pub(crate) fn scripted(script: &Script, upstreams: impl IntoIterator<Item = Upstream>) -> Gateway {
+    let builder = Gateway::builder(Books::own()).http(script.clone());
+    let builder = upstreams.into_iter().fold(builder, GatewayBuilder::upstream);
+    builder.build().unwrap()
+}
+
+pub(crate) fn secret(text: &str) -> Credential {
+    Credential::new(text)
+}
+
+/// How an answer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Whole,
+    Stream,
+}
+
+/// A chat in the words of a dialect, with a caller's key.
+pub(crate) fn chat(name: &str, want: Want) -> Request<Full<Bytes>> {
+    chat_as(name, want, KEY)
+}
+
+pub(crate) fn chat_as(name: &str, want: Want, key: &str) -> Request<Full<Bytes>> {
+    let streams = want == Want::Stream;
+    let words = [json!({ "role": "user", "content": "A river?" })];
+    let (path, field, body) = match name {
+        "anthropic" => (
+            "/v1/messages".to_owned(),
+            "x-api-key",
+            json!({ "model": MODEL, "max_tokens": 20, "stream": streams, "messages": words }),
+        ),
+        "gemini" => (
+            match want {
+                Want::Whole => format!("/v1beta/models/{MODEL}:generateContent"),
+                Want::Stream => format!("/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"),
+            },
+            "x-goog-api-key",
+            json!({ "contents": [{ "role": "user", "parts": [{ "text": "A river?" }] }] }),
+        ),
+        "ollama" => (
+            "/api/chat".to_owned(),
+            "x-no-key",
+            json!({ "model": MODEL, "stream": streams, "messages": words }),
+        ),
+        _ => ("/v1/chat/completions".to_owned(), "authorization", chat_body(name, want)),
+    };
+    let key = if field == "authorization" { format!("Bearer {key}") } else { key.to_owned() };
+    Request::post(format!("/{name}{path}"))
+        .header(field, key)
+        .header("content-type", "application/json")
+        .header("anthropic-version", "2023-06-01")
+        .body(Full::new(Bytes::from(body.to_string())))
+        .unwrap()
+}
+
+/// A chat of OpenAI's API. Mistral tells its counts unasked, and refuses to be asked.
+fn chat_body(name: &str, want: Want) -> Value {
+    // As long as prompts are, where it is tokens that are looked at.
+    let text = if name == "mistral" { "A river? ".repeat(100) } else { "A river?".to_owned() };
+    let words = [json!({ "role": "user", "content": text })];
+    let mut body = json!({ "model": MODEL, "messages": words, "max_tokens": 20 });
+    if want == Want::Stream {
+        body["stream"] = json!(true);
+        if name != "mistral" {
+            body["stream_options"] = json!({ "include_usage": true });
+        }
+    }
+    body
+}
+
+/// An answer that was read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) fields: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    /// A field as text; empty if there is none.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn number(&self, name: &str) -> u64 {
+        self.field(name).parse().unwrap_or_else(|_| panic!("{name} in {:?}", self.fields))
+    }
+}
+
+/// Asks, and reads the answer to its end.
+pub(crate) async fn ask(gateway: &Gateway, request: Request<Full<Bytes>>) -> Answer {
+    read(gateway.handle(request, PEER).await).await.unwrap()
+}
+
+pub(crate) async fn read(response: Response<Body>) -> Result<Answer, BodyError> {
+    let (head, body) = response.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Answer { status: head.status, fields: head.headers, body })
+}
+
+/// Whether nothing is held and nothing is under way, at any provider.
+pub(crate) fn is_idle(gateway: &Gateway) -> bool {
+    gateway.status().iter().all(|one| one.queued == 0 && one.in_flight == 0)
+}
+
+/// Lets everything happen that is to happen now.
+pub(crate) async fn settle() {
+    tokio::time::sleep(MILLI).await;
+}

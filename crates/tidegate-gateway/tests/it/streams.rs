@@ -1,0 +1,196 @@
+//! Answers in pieces: when they pass, what they cost, and what a cut one costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use tidegate_gateway::{BodyError, Gateway, Outbound};
+use tidegate_llm::rate_limit::Books;
+use tidegate_llm::{BoxError, Dimension};
+use tidegate_sim::{Delay, Fault, Limits, Output};
+use tokio::time::{Instant, timeout};
+use tower::service_fn;
+
+use crate::stage::{
+    FAMILIES, KEY, LABEL, MILLI, MODEL, PEER, SECOND, Want, account, ask, chat, gateway, is_idle,
+    read, settle, simulator, upstream,
+};
+use crate::wire::Drip;
+
+#[tokio::test(start_paused = true)]
+async fn pieces_pass_as_they_come() {
+    for (name, dialect, sim) in FAMILIES {
+        let slow = account(sim).first_token(Delay::fixed(SECOND)).per_token(Delay::fixed(SECOND));
+        let gateway = gateway(&simulator(slow), upstream(name, dialect));
+        let start = Instant::now();
+        let mut response = gateway.handle(chat(name, Want::Stream), PEER).await;
+        let mut times = Vec::new();
+        while let Some(frame) = response.body_mut().frame().await {
+            frame.unwrap();
+            times.push(start.elapsed());
+        }
+        let last = times.last().unwrap();
+        assert!(times.iter().filter(|time| **time < *last - SECOND * 3).count() >= 3, "{times:?}");
+        assert!(is_idle(&gateway), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_as_the_first_thing_of_a_stream_is_tried_again() {
+    // The others say something before, and then it is too late.
+    for (name, dialect, sim) in FAMILIES.into_iter().skip(2) {
+        let simulator = simulator(account(sim));
+        let gateway = gateway(&simulator, upstream(name, dialect));
+        simulator.inject(LABEL, Fault::StreamError { after: 0 }, 1).unwrap();
+        let answer = ask(&gateway, chat(name, Want::Stream)).await;
+        assert_eq!(answer.status, 200, "{name}");
+        assert_eq!(answer.number("x-tidegate-attempts"), 2, "{name}: {:?}", answer.body);
+        assert!(!answer.body.windows(5).any(|word| word == b"error"), "{name}");
+        assert!(is_idle(&gateway), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_fails_in_the_middle_is_passed_on_as_it_is_and_settled() {
+    for (name, dialect, sim) in FAMILIES {
+        for fault in [Fault::StreamError { after: 3 }, Fault::Cut { after: 3 }] {
+            let simulator = simulator(account(sim));
+            let gateway = gateway(&simulator, upstream(name, dialect));
+            simulator.inject(LABEL, fault, 1).unwrap();
+            let response = gateway.handle(chat(name, Want::Stream), PEER).await;
+            let read = read(response).await;
+            match fault {
+                Fault::Cut { .. } => assert!(matches!(read, Err(BodyError::Cut(_))), "{name}"),
+                _ => assert!(read.unwrap().body.windows(5).any(|word| word == b"error"), "{name}"),
+            }
+            assert_eq!(simulator.ledger().seen(), 1, "what has begun is not begun again");
+            assert!(is_idle(&gateway), "{name}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_falls_silent_is_given_up_after_ten_minutes() {
+    let (name, dialect, sim) = FAMILIES[0];
+    let slow = account(sim).per_token(Delay::fixed(SECOND * 1_000)).output(Output::fixed(3));
+    let gateway = gateway(&simulator(slow), upstream(name, dialect));
+    let start = Instant::now();
+    let response = gateway.handle(chat(name, Want::Stream), PEER).await;
+    assert!(matches!(read(response).await, Err(BodyError::Silent)));
+    assert!((SECOND * 600..SECOND * 602).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert!(is_idle(&gateway));
+}
+
+/// Numbers that are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
+    let mut dice = Dice(7);
+    // One that settles what was used.
+    let slow = tidegate_sim::Account::new(tidegate_sim::Dialect::Mistral, LABEL, KEY)
+        .model(MODEL, Limits::new().tokens_per_minute(10_000_000))
+        .first_token(Delay::between(MILLI * 50..=MILLI * 300))
+        .per_token(Delay::between(MILLI * 5..=MILLI * 60))
+        .output(Output::between(5..=20));
+    let simulator = simulator(slow);
+    let gateway = gateway(&simulator, upstream("mistral", tidegate_llm::Dialect::Mistral));
+    // How this model counts is learned from calls that come to their ends.
+    for _ in 0..20 {
+        ask(&gateway, chat("mistral", Want::Stream)).await;
+    }
+    let mut streams = Vec::new();
+    for _ in 0..1_000 {
+        let patience = MILLI * u32::try_from(dice.below(15_000)).unwrap();
+        let gateway = gateway.clone();
+        streams.push(tokio::spawn(async move {
+            let asked = async {
+                let answer = read(gateway.handle(chat("mistral", Want::Stream), PEER).await).await;
+                assert_eq!(answer.unwrap().status, 200);
+            };
+            timeout(patience, asked).await.is_ok()
+        }));
+    }
+    let mut complete = 0;
+    for stream in streams {
+        complete += usize::from(stream.await.unwrap());
+    }
+    assert!((200..800).contains(&complete), "{complete}");
+    tokio::time::sleep(SECOND * 10).await;
+    let status = gateway.status().remove(0);
+    assert_eq!((status.queued, status.in_flight), (0, 0));
+    let here = status.quotas.iter().find(|quota| quota.dimension == Dimension::Tokens).unwrap();
+    let there: u64 = simulator.ledger().entries().iter().map(|one| one.charged.total()).sum();
+    let off = here.charged.abs_diff(there) as f64 / there as f64;
+    assert!(off < 0.01, "{} here, {there} there, {complete} complete", here.charged);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_piece_that_is_late_is_no_failure() {
+    let (name, dialect, sim) = FAMILIES[1];
+    let simulator = simulator(account(sim).first_token(Delay::fixed(Duration::from_secs(590))));
+    let gateway = gateway(&simulator, upstream(name, dialect));
+    let answer = ask(&gateway, chat(name, Want::Stream)).await;
+    assert_eq!((answer.status.as_u16(), answer.number("x-tidegate-attempts")), (200, 1));
+    settle().await;
+    assert!(is_idle(&gateway));
+}
+
+const FAILING: [&str; 2] = ["data: {\"error\":{\"mess", "age\":\"overloaded\",\"code\":503}}\n\n"];
+const FINE: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
+
+/// A gateway to a provider that answers in these pieces: first with some, then with others.
+fn dripping(
+    first: &'static [(Duration, &'static str)],
+    then: &'static [(Duration, &'static str)],
+) -> Gateway {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let http = service_fn(move |_: Request<Outbound>| {
+        let number = asked.fetch_add(1, Ordering::Relaxed);
+        let body = Drip::new(if number == 0 { first } else { then });
+        let response = Response::builder().header("content-type", "text/event-stream").body(body);
+        std::future::ready(Ok::<_, BoxError>(response.unwrap()))
+    });
+    let (name, dialect, _) = FAMILIES[0];
+    Gateway::builder(Books::own()).http(http).upstream(upstream(name, dialect)).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_in_parts_or_behind_a_comment_is_seen_before_the_first_byte() {
+    const SPLIT: &[(Duration, &str)] = &[(MILLI, FAILING[0]), (MILLI, FAILING[1])];
+    const BEHIND: &[(Duration, &str)] =
+        &[(MILLI, ": keep-alive\n\n"), (MILLI, FAILING[0]), (MILLI, FAILING[1])];
+    for first in [SPLIT, BEHIND] {
+        let gateway = dripping(first, &[(MILLI, FINE)]);
+        let answer = ask(&gateway, chat("openai", Want::Stream)).await;
+        assert_eq!(&answer.body[..], FINE.as_bytes());
+        assert_eq!(answer.number("x-tidegate-attempts"), 2);
+        assert!(is_idle(&gateway));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_comment_is_held_for_a_second_and_not_longer() {
+    const WAITING: &[(Duration, &str)] = &[
+        (MILLI, ": keep-alive\n\n"),
+        (Duration::from_millis(600), ": keep-alive\n\n"),
+        (Duration::from_secs(60), FINE),
+    ];
+    let gateway = dripping(WAITING, &[]);
+    let start = Instant::now();
+    let mut response = gateway.handle(chat("openai", Want::Stream), PEER).await;
+    let first = response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(&first[..], b": keep-alive\n\n: keep-alive\n\n");
+    assert!((SECOND..SECOND + MILLI * 10).contains(&start.elapsed()), "{:?}", start.elapsed());
+    assert_eq!(&read(response).await.unwrap().body[..], FINE.as_bytes());
+    assert!(is_idle(&gateway));
+}
