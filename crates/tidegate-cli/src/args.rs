@@ -10,6 +10,9 @@ Examples:
   tidegate serve --config tidegate.toml   with your own limits
   tidegate serve --http 127.0.0.1:0       on a free port, which is printed
   tidegate check tidegate.toml            look for mistakes in a file
+  tidegate config show                    every setting, and where it comes from
+  OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 your-agent
+                                          calls that wait instead of seeing a 429
 
 A file looks like this:
   [limits.client]
@@ -25,7 +28,9 @@ Examples:
   curl -d '{\"key\":\"alice\",\"limit\":\"client\"}' -H 'content-type: application/json' \\
     http://127.0.0.1:8080/v1/take
 
-Flags win over the environment, which wins over the file, which wins over the defaults. The file
+Flags win over the database, which wins over the environment, the file and the defaults. The
+database has limits, admission and providers only; it is changed while the server runs, by
+`tidegate config set` or the admin door. SIGHUP reads the file again. The file
 is the one given, else ./tidegate.toml, else tidegate/tidegate.toml in $XDG_CONFIG_HOME or /etc.
 Every key of the file has a name in the environment: [store] max_memory is TIDEGATE_STORE_MAX_MEMORY.
 TIDEGATE_LOG says what is logged: error, warn, info (default), debug, trace.";
@@ -48,31 +53,116 @@ pub(crate) enum Command {
         /// The file
         file: PathBuf,
     },
+    /// Show the settings in force and change those of the database
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Config {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+    /// Make a token for the admin door, and the hash that goes into the file
+    Key,
+    /// Look after the database of settings
+    Db {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        action: DbAction,
+    },
+}
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  tidegate config show limits
+  tidegate config set limits.client.rate 10/s
+  tidegate config set limits.team.capacity 20 limits.team.rate 10/s
+  tidegate config set providers.openai.max_concurrent_requests 4
+  tidegate config unset limits.client.rate
+
+A running server takes over what is set here within a second.";
+
+/// Where the configuration is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Place {
+    /// Read this configuration file
+    #[arg(long, value_name = "FILE", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Keep settings in this database: sqlite:PATH or postgres://... [default: sqlite: in the state
+    /// directory]
+    #[arg(long, value_name = "URL|none", global = true)]
+    pub(crate) database: Option<String>,
+    /// Keep files in this directory [default: tidegate in $XDG_STATE_HOME]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Show every setting in force, and where it comes from
+    Show {
+        /// Only this key, or what is in this section, such as limits.client
+        #[arg(default_value = "")]
+        part: String,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set keys in the database, all of them or none
+    Set {
+        /// Keys, such as limits.client.rate, each with its value, as it would stand in an
+        /// environment variable
+        #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
+        pairs: Vec<String>,
+    },
+    /// Take keys back out of the database
+    Unset {
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+    },
+    /// Show who changed what in the database, the latest first
+    History {
+        /// At most so many changes
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// Print the JSON Schema of the configuration file
+    Schema,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum DbAction {
+    /// Bring the database to the format of this version
+    Migrate,
 }
 
 /// What `serve` takes. Hidden flags belong to parts that later versions have: scripts may pass
 /// them already, and are told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// Read this configuration file
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     /// Open the HTTP door here; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Keep buckets in this store [default: memory:]
-    #[arg(long, value_name = "URL")]
-    pub(crate) store: Option<String>,
-    #[arg(long, value_name = "ADDR", hide = true)]
+    /// Open the admin door here [default: 127.0.0.1:6070]
+    #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<String>,
-    #[arg(long, value_name = "ADDR", hide = true)]
+    /// Open the gRPC door here [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
     #[arg(long, value_name = "ADDR", hide = true)]
     pub(crate) resp: Option<String>,
-    #[arg(long, value_name = "URL|none", hide = true)]
-    pub(crate) database: Option<String>,
-    #[arg(long, value_name = "DIR", hide = true)]
-    pub(crate) state_dir: Option<PathBuf>,
+    /// Keep buckets in this store [default: memory:]
+    #[arg(long, value_name = "URL")]
+    pub(crate) store: Option<String>,
+    /// Bring a PostgreSQL database to the format of this version at start
+    #[arg(long)]
+    pub(crate) auto_migrate: bool,
+    /// Open the admin and gRPC doors beyond loopback without any token
+    #[arg(long)]
+    pub(crate) allow_unauthenticated: bool,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use tidegate_config::ConfigError;
-use tidegate_server::StartError;
+use tidegate_server::{DatabaseError, MintError, StartError};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +13,16 @@ pub(crate) enum Failure {
     Config(#[from] ConfigError),
     #[error("TIDEGATE_LOG: {0}")]
     Log(#[from] tracing_subscriber::filter::ParseError),
+    #[error("there is no database: --database says none")]
+    NoDatabase,
+    #[error("keys and values come in pairs, and {0:?} has no value")]
+    NoValue(String),
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    #[error("no token could be made: {0}")]
+    Token(#[from] MintError),
+    #[error("the settings cannot be shown: {0}")]
+    Json(serde_json::Error),
     #[error(transparent)]
     Start(#[from] StartError),
     #[error("the program cannot run here: {0}")]
@@ -24,8 +34,12 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Config(_) | Self::Log(_) => ExitCode::from(2),
-            Self::Start(_) | Self::Runtime(_) | Self::Output(_) => ExitCode::FAILURE,
+            Self::Config(_)
+            | Self::Start(StartError::Config(_) | StartError::Limit { .. })
+            | Self::Log(_)
+            | Self::NoDatabase
+            | Self::NoValue(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
         }
     }
 }

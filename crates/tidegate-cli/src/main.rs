@@ -5,8 +5,13 @@
 
 mod args;
 mod check;
+mod config;
+mod db;
 mod failure;
+mod key;
+mod place;
 mod serve;
+mod terminal;
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -15,10 +20,17 @@ use clap::Parser as _;
 
 use crate::args::{Args, Command};
 
+/// Taking memory and giving it back is a good part of what a small request costs.
+#[global_allocator]
+static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Serve(args) => serve::serve(args),
         Command::Check { file } => check::check(file),
+        Command::Config { place, action } => config::config(place, action),
+        Command::Key => key::key(),
+        Command::Db { place, action } => db::db(place, action),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,4 +40,10 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Waits for one thing that a command does.
+fn block_on<T>(work: impl Future<Output = T>) -> Result<T, failure::Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    Ok(runtime.map_err(failure::Failure::Runtime)?.block_on(work))
 }

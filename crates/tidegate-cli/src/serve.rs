@@ -1,29 +1,29 @@
 //! `tidegate serve`: from flags to open doors, and to their orderly end.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
-use tidegate_config::{Key, Loader, Plan, Source, process_environment};
-use tidegate_server::{Drained, Server};
+use tidegate_config::{Key, Layers, Plan, Source, process_environment};
+use tidegate_server::{Drained, Running, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
+use crate::terminal::{print, tell};
 
 /// Serves until the program is told to stop.
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
-    let environment = process_environment();
-    log(&environment)?;
-    let hints = unused_flags(&args);
-    let plan = load(args, environment)?;
-    for hint in hints.iter().chain(&closed_doors(&plan)).chain(&strangers(&plan)) {
+    log()?;
+    let layers = load(args)?;
+    let plan = layers.plan()?;
+    for hint in closed_doors(&plan).iter().chain(&strangers(&plan)) {
         tell(hint);
     }
     for variable in &plan.unknown_variables {
         tell(&variable.to_string());
     }
-    let server = Server::new(&plan)?;
+    let server = Server::new(layers)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -34,38 +34,41 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     done
 }
 
-fn load(args: ServeArgs, environment: Vec<(String, String)>) -> Result<Plan, Failure> {
-    let mut loader = Loader::default().environment(environment);
-    if let Some(file) = args.config {
-        loader = loader.file(file);
-    }
+fn load(args: ServeArgs) -> Result<Layers, Failure> {
+    let mut loader = args.place.loader();
     let flags = [
         (Key::ListenHttp, args.http),
         (Key::ListenAdmin, args.admin),
         (Key::ListenGrpc, args.grpc),
         (Key::ListenResp, args.resp),
         (Key::StoreUrl, args.store),
+        (Key::DatabaseAutoMigrate, args.auto_migrate.then(|| "true".to_owned())),
+        (Key::AdminAllowUnauthenticated, args.allow_unauthenticated.then(|| "true".to_owned())),
     ];
     for (key, value) in flags {
         if let Some(value) = value {
             loader = loader.flag(key, value);
         }
     }
-    Ok(loader.load()?)
+    Ok(loader.layers()?)
 }
 
 async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
     // From here on a signal is a wish to stop, even while the doors are opening.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(Failure::Runtime)?;
     if let Some(keys) = server.max_keys() {
         let memory = plan.store.max_memory.value;
         tell(&format!("the in-process store has room for {keys} keys in {memory}"));
     }
     let running = server.open().await?;
-    announce(running.http())?;
+    announce(&running)?;
     tell(&format!("try: {}", curl(running.http(), plan)));
-    told_to_stop(&mut terminate, &mut interrupt).await;
+    tokio::select! {
+        () = told_to_stop(&mut terminate, &mut interrupt) => {}
+        () = read_again(&running, &mut hangup) => {}
+    }
     tell("stopping: requests under way are answered first; a second signal stops at once");
     tokio::select! {
         drained = running.shutdown() => {
@@ -85,10 +88,17 @@ async fn told_to_stop(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
+/// Reads the file again with every SIGHUP. What is wrong with it is in the log.
+async fn read_again(running: &Running, hangup: &mut Signal) {
+    while hangup.recv().await.is_some() {
+        running.reload().await;
+    }
+}
+
 /// One line for each open door, for the program that started this one.
-fn announce(http: SocketAddr) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "http://{http}").and_then(|()| out.flush()).map_err(Failure::Output)
+fn announce(running: &Running) -> Result<(), Failure> {
+    let (http, admin, grpc) = (running.http(), running.admin(), running.grpc());
+    print(&format!("http://{http}\nadmin http://{admin}\ngrpc://{grpc}"))
 }
 
 /// A request that works with this plan.
@@ -103,34 +113,16 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
     )
 }
 
-/// Flags of parts that this version does not have at all.
-fn unused_flags(args: &ServeArgs) -> Vec<String> {
-    let mut hints = Vec::new();
-    if args.database.as_ref().is_some_and(|database| database != "none") {
-        hints.push("--database: this version has no database and keeps nothing on disk".to_owned());
-    }
-    if args.state_dir.is_some() {
-        hints.push("--state-dir: this version keeps nothing on disk".to_owned());
-    }
-    hints
-}
-
 /// Doors that somebody asked for and that this version does not have.
 fn closed_doors(plan: &Plan) -> Vec<String> {
-    let listen = &plan.listen;
-    let doors = [
-        ("admin", Key::ListenAdmin, listen.admin.source),
-        ("gRPC", Key::ListenGrpc, listen.grpc.source),
-        ("RESP", Key::ListenResp, listen.resp.source),
-    ];
+    let doors = [("RESP", Key::ListenResp, plan.listen.resp.source)];
     let asked = doors.into_iter().filter(|(_, _, source)| *source != Source::Default);
     asked
         .map(|(door, key, source)| {
-            let (section, name) = key.in_file();
             let place = match source {
                 Source::Flag => key.flag().to_owned(),
                 Source::Environment => key.variable().to_owned(),
-                _ => format!("{section}.{name}"),
+                _ => key.path().to_owned(),
             };
             format!("{place}: this version does not open the {door} door")
         })
@@ -149,7 +141,8 @@ fn strangers(plan: &Plan) -> Option<String> {
     })
 }
 
-fn log(environment: &[(String, String)]) -> Result<(), Failure> {
+fn log() -> Result<(), Failure> {
+    let environment = process_environment();
     let wish = environment.iter().find(|(name, _)| name == "TIDEGATE_LOG");
     let wish = wish.map_or("info", |(_, wish)| wish);
     let filter = EnvFilter::builder().parse(wish)?;
@@ -160,9 +153,4 @@ fn log(environment: &[(String, String)]) -> Result<(), Failure> {
         .with_writer(io::stderr)
         .init();
     Ok(())
-}
-
-/// Tells a person something. Nobody may be there to read it.
-fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -9,12 +9,44 @@ use tidegate::admission::{AllowList, Mode, Rules};
 
 use crate::fault::Rule;
 use crate::fields::Fields;
+use crate::keys::KnownKey;
 use crate::limits::Limits;
-use crate::setting::{Setting, Source};
+use crate::setting::Setting;
+use crate::shape::{COUNT, Shape};
 use crate::value::{Node, Value};
 
-pub(crate) const ADMISSION_KEYS: &[&str] =
-    &["enabled", "backpressure_threshold", "jitter_percent", "mode", "allow_organizations"];
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "admission.enabled",
+        Shape::Switch,
+        |value| switch(value).map(drop),
+        "Whether anybody is rejected at all.",
+    ),
+    KnownKey::new(
+        "admission.backpressure_threshold",
+        COUNT,
+        |value| threshold(value).map(drop),
+        "Above how many pending requests everybody is rejected.",
+    ),
+    KnownKey::new(
+        "admission.jitter_percent",
+        Shape::Whole(0, 100),
+        |value| percent(value).map(drop),
+        "By up to how many per cent hints are lengthened at random.",
+    ),
+    KnownKey::new(
+        "admission.mode",
+        Shape::Words(MODES),
+        |value| mode(value).map(drop),
+        "Whether rejections count, or are only told.",
+    ),
+    KnownKey::new(
+        "admission.allow_organizations",
+        Shape::Texts,
+        |value| texts(value).map(drop),
+        "Organizations that are never rejected.",
+    ),
+];
 
 /// The limits that are tiers.
 const TIERS: [&str; 2] = ["client", "organization"];
@@ -50,25 +82,15 @@ impl Default for AdmissionPlan {
 }
 
 impl AdmissionPlan {
-    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
-        self.enabled.replace(fields.read("enabled", switch), source);
-        let threshold = fields.read("backpressure_threshold", threshold);
-        self.backpressure_threshold.replace(threshold, source);
-        self.jitter_percent.replace(fields.read("jitter_percent", percent), source);
-        self.mode.replace(fields.read("mode", mode), source);
-        self.allow_organizations.replace(fields.read("allow_organizations", names), source);
-    }
-
-    /// Whether anybody has said anything about it.
-    pub(crate) fn is_set(&self) -> bool {
-        let sources = [
-            self.enabled.source,
-            self.backpressure_threshold.source,
-            self.jitter_percent.source,
-            self.mode.source,
-            self.allow_organizations.source,
-        ];
-        sources.iter().any(|source| *source != Source::Default)
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut admission = Self::default();
+        admission.enabled.replace(fields.setting("enabled", switch));
+        let threshold = fields.setting("backpressure_threshold", threshold);
+        admission.backpressure_threshold.replace(threshold);
+        admission.jitter_percent.replace(fields.setting("jitter_percent", percent));
+        admission.mode.replace(fields.setting("mode", mode));
+        admission.allow_organizations.replace(fields.setting("allow_organizations", texts));
+        admission
     }
 
     /// The limits that have the name of a tier and are no token buckets. With a word about
@@ -133,6 +155,7 @@ fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
     }
 }
 
-fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
+/// A list of texts of the user's choice.
+pub(crate) fn texts(value: &Value<'_>) -> Result<Vec<String>, Rule> {
     Ok(value.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
 }

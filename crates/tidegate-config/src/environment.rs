@@ -1,52 +1,76 @@
-//! The environment as a layer of settings.
+//! The environment: the one place of the program that reads it.
 //!
-//! Names that are almost ours are pointed out and no more: other programs may well set variables
-//! with our prefix, as Kubernetes does for a service called `tidegate`.
+//! All of it is handed over, since only the file says which variables hold keys of providers. So
+//! `Debug` shows names and no values.
 
 use std::fmt;
+use std::ops::Deref;
 
-use crate::fault::nearest;
-use crate::setting::Key;
+/// Variables of an environment, in the order in which they were found.
+///
+/// ```
+/// let variables = [("OPENAI_API_KEY".to_owned(), "sk-secret".to_owned())];
+/// let environment: tidegate_config::Environment = variables.into_iter().collect();
+/// assert_eq!(environment.get("OPENAI_API_KEY"), Some("sk-secret"));
+/// assert_eq!(format!("{environment:?}"), r#"["OPENAI_API_KEY"]"#);
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(Vec<(String, String)>);
 
-/// A variable that looks like one of ours and is none.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownVariable {
-    /// Its name.
-    pub name: String,
-    /// The one that was probably meant.
-    pub nearest: &'static str,
-}
+impl Environment {
+    /// The value of a variable.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
 
-impl fmt::Display for UnknownVariable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is set and not read; did you mean {}?", self.name, self.nearest)
+    /// The variable that was found in this place.
+    pub(crate) fn get_at(&self, at: usize) -> Option<&(String, String)> {
+        self.0.get(at)
     }
 }
 
-/// The variables of this process that a [`Loader`](crate::Loader) wants to see.
-///
-/// This is the one place of the program that reads the environment.
-#[must_use]
-pub fn process_environment() -> Vec<(String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| name.starts_with("TIDEGATE_") || name == "XDG_CONFIG_HOME")
-        // A value that is no text is not passed over in silence: the rules refuse what is left.
-        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
-        .collect()
+impl Deref for Environment {
+    type Target = [(String, String)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
-/// The variables that look like ours and are none.
-pub(crate) fn near_misses(environment: &[(String, String)]) -> Vec<UnknownVariable> {
-    let ours = || Key::ALL.into_iter().map(Key::variable);
-    let unknown = environment.iter().map(|(name, _)| name).filter(|name| {
-        let named =
-            ["TIDEGATE_LISTEN_", "TIDEGATE_STORE_", "TIDEGATE_ADMISSION_", "TIDEGATE_MODULES_"];
-        named.iter().any(|prefix| name.starts_with(prefix)) && ours().all(|known| known != *name)
-    });
-    unknown
-        .filter_map(|name| {
-            Some(UnknownVariable { name: name.clone(), nearest: nearest(name, ours())? })
-        })
+impl FromIterator<(String, String)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+impl Extend<(String, String)> for Environment {
+    fn extend<I: IntoIterator<Item = (String, String)>>(&mut self, variables: I) {
+        self.0.extend(variables);
+    }
+}
+
+impl IntoIterator for Environment {
+    type Item = (String, String);
+    type IntoIter = std::vec::IntoIter<(String, String)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// The variables of this process.
+#[must_use]
+pub fn process_environment() -> Environment {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        // A value that is no text is not passed over in silence: the rules refuse what is left.
+        .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect()
 }

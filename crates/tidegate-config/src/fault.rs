@@ -1,15 +1,16 @@
 //! What is wrong, where, and which rule it breaks. Never the first mistake only.
 
-use std::borrow::Cow;
+use std::borrow::Borrow;
 use std::fmt;
-use std::io;
-use std::ops::Range;
-use std::path::PathBuf;
 
 use tidegate::{DecimalError, LimitError, PolicyError, ScheduleError};
 
+use crate::duration::DurationError;
 use crate::fields::Path;
+use crate::place::Place;
+use crate::postgres_url::PostgresUrlError;
 use crate::redis_url::RedisUrlError;
+use crate::secret::without_credentials;
 use crate::size::{ByteSize, SizeError};
 use crate::value::{Node, Value};
 
@@ -133,6 +134,90 @@ pub enum Rule {
     /// Not a strict window.
     #[error("must be a whole number and a window, such as \"60/min\" or \"5/10s\"")]
     Strict,
+    /// A setting that does not come from the database, and why not.
+    #[error("never comes from the database: {0}")]
+    NotOperational(&'static str),
+    /// A variable that two settings answer to.
+    #[error("may be {}: say it in a file", .0.join(" or "))]
+    Ambiguous(Vec<String>),
+    /// Not the path of a key.
+    #[error("is not the path of a key, such as limits.client.rate")]
+    NotAPath,
+    /// Not JSON.
+    #[error("is not JSON: {0}")]
+    Json(String),
+    /// More than is taken at once.
+    #[error("{0} are the most at once")]
+    TooManyKeys(usize),
+    /// Longer than anything that is meant.
+    #[error("must have at most {0} characters")]
+    TooLong(usize),
+    /// Not a length of time.
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    /// Not a directory.
+    #[error("must be the path of a directory")]
+    Directory,
+    /// Not a database.
+    #[error(
+        "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or an \
+         address such as postgres://user:password@host/database"
+    )]
+    DatabaseUrl,
+    /// Not the address of a PostgreSQL server.
+    #[error(transparent)]
+    PostgresUrl(#[from] PostgresUrlError),
+    /// Not the hash of a token.
+    #[error(
+        "must be hashes of tokens, each \"sha256:\" and 64 hexadecimal digits: `tidegate key` \
+         makes a token and prints its hash, and the token itself belongs in no file"
+    )]
+    TokenHash,
+    /// Not a name for a provider or an endpoint.
+    #[error(
+        "is not a name: a lower-case letter, then lower-case letters, digits, _ or -, at most 64"
+    )]
+    Name,
+    /// A name that the HTTP door needs for itself.
+    #[error("is a path of the HTTP door itself, so no provider can have this name")]
+    ReservedName,
+    /// Not the address of a provider.
+    #[error(
+        "must be http:// or https://, a host, perhaps a port and a path; no user, no query: a key \
+         stands in the variable that api_key_env names"
+    )]
+    BaseUrl,
+    /// A provider whose address nobody knows.
+    #[error("is required: where a provider of this dialect is depends on who asks")]
+    NoBaseUrl,
+    /// Not the name of a variable.
+    #[error(
+        "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself \
+         belongs in no file"
+    )]
+    VariableName,
+    /// A provider that is not configured.
+    #[error("{name:?} is not a configured provider; {}", suggestion(nearest.as_deref(), known))]
+    NoSuchProvider {
+        /// What was named.
+        name: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+        /// All of them.
+        known: Vec<String>,
+    },
+    /// A provider that falls back to itself.
+    #[error("must name other providers than this one")]
+    OwnFallback,
+    /// A provider that no call can be sent to.
+    #[error("must not name {0:?}, which is a mock: it is in programs only, and has no door here")]
+    MockFallback(String),
+    /// More than a chain of fallbacks takes.
+    #[error("must name at most {0} providers")]
+    TooManyFallbacks(usize),
+    /// Not a number that can be multiplied with.
+    #[error("must be a number")]
+    NotNumber,
     /// A rule of a module that calls to providers go through.
     #[error(transparent)]
     Module(#[from] tidegate_llm::plan::Rule),
@@ -172,7 +257,7 @@ pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> O
         .map(|(_, known)| known)
 }
 
-fn suggestion(nearest: Option<&str>, known: &[&str]) -> String {
+fn suggestion(nearest: Option<&str>, known: &[impl Borrow<str>]) -> String {
     match nearest {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("known are {}", known.join(", ")),
@@ -188,8 +273,8 @@ pub struct Fault {
     pub value: Option<String>,
     /// The rule it breaks.
     pub rule: Rule,
-    /// Its bytes in the text, if known.
-    pub span: Option<Range<usize>>,
+    /// Where it was made.
+    pub place: Place,
 }
 
 impl Fault {
@@ -203,108 +288,49 @@ impl Fault {
             _ => path.may_hide(""),
         };
         let shown = (!hidden).then(|| value.to_string());
-        Self { key: path.to_string(), value: shown, rule, span: value.span.clone() }
+        Self { key: path.to_string(), value: shown, rule, place: value.place }
+    }
+}
+
+impl Fault {
+    /// The mistake of a value at a path of names.
+    pub(crate) fn at_names(names: &[impl AsRef<str>], value: &Value<'_>, rule: Rule) -> Self {
+        below(Path::Root, names, |path| Self::at(path, value, rule))
+    }
+
+    /// The rule as it may be shown: some repeat what they refuse.
+    pub(crate) fn told_rule(&self) -> String {
+        let told = self.rule.to_string();
+        match &self.rule {
+            // These show how an address is written, and repeat nothing.
+            Rule::RedisUrl(_) | Rule::PostgresUrl(_) => told,
+            _ => without_credentials(&told).into_owned(),
+        }
+    }
+
+    /// A mistake at a path of names, whatever its value is.
+    pub(crate) fn of_names(names: &[impl AsRef<str>], rule: Rule, place: Place) -> Self {
+        let key = below(Path::Root, names, |path| path.to_string());
+        Self { key, value: None, rule, place }
+    }
+}
+
+/// Goes down a path of names and makes something at its end.
+fn below<T>(path: Path<'_>, names: &[impl AsRef<str>], make: impl FnOnce(Path<'_>) -> T) -> T {
+    match names {
+        [] => make(path),
+        [first, rest @ ..] => below(Path::Key(&path, first.as_ref()), rest, make),
     }
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.key)?;
-        if let Some(value) = &self.value {
-            write!(f, " = {value}")?;
+        match (self.key.as_str(), &self.value) {
+            ("", None) => {}
+            ("", Some(value)) => write!(f, "{value}: ")?,
+            (key, None) => write!(f, "{key}: ")?,
+            (key, Some(value)) => write!(f, "{key} = {value}: ")?,
         }
-        if !self.key.is_empty() {
-            f.write_str(": ")?;
-        }
-        match &self.rule {
-            Rule::RedisUrl(rule) => rule.fmt(f),
-            // Some rules repeat what they refuse.
-            rule => f.write_str(&without_credentials(&rule.to_string())),
-        }
+        f.write_str(&self.told_rule())
     }
-}
-
-/// Whether a text may hold a password: an address with a user, wherever it was put.
-pub(crate) fn is_secret(text: &str) -> bool {
-    credentials(text).is_some()
-}
-
-/// The bytes between the scheme of an address and its host. A password may hold anything that an
-/// address can, so the last sign that can end it does.
-fn credentials(text: &str) -> Option<Range<usize>> {
-    let start = text.find("://")? + "://".len();
-    let end = text.rfind('@').filter(|end| *end >= start)?;
-    Some(start..end)
-}
-
-fn without_credentials(text: &str) -> Cow<'_, str> {
-    match credentials(text) {
-        Some(range) => format!("{}...{}", &text[..range.start], &text[range.end..]).into(),
-        None => text.into(),
-    }
-}
-
-/// Where a mistake was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Origin {
-    /// In a file.
-    File {
-        /// Which one.
-        file: PathBuf,
-        /// Line and column, counted from one.
-        position: Option<(usize, usize)>,
-    },
-    /// In this variable of the environment.
-    Environment(&'static str),
-    /// In this flag of the command line.
-    Flag(&'static str),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File { file, position: Some((line, column)) } => {
-                write!(f, "{}:{line}:{column}", file.display())
-            }
-            Self::File { file, position: None } => file.display().fmt(f),
-            Self::Environment(name) | Self::Flag(name) => f.write_str(name),
-        }
-    }
-}
-
-/// A mistake and where it was made.
-#[derive(Debug)]
-pub struct Located {
-    /// Where.
-    pub origin: Origin,
-    /// What.
-    pub fault: Fault,
-}
-
-impl fmt::Display for Located {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.origin, self.fault)
-    }
-}
-
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A file that cannot be read.
-    #[error("{}: {source}", file.display())]
-    Read {
-        /// Which one.
-        file: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Everything that is wrong with what was read.
-    #[error("{}", lines(.0))]
-    Invalid(Vec<Located>),
-}
-
-fn lines(faults: &[Located]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::ops::Range;
 
-use crate::fault::{Fault, Rule, is_secret};
+use crate::fault::{Fault, Rule};
+use crate::place::Place;
+use crate::secret::is_secret;
+use crate::setting::Setting;
 use crate::value::{Entry, Node, Value};
 
 /// Where in the tree of keys a value stands, such as `limits.client.rate` or `charges[1].cost`.
@@ -21,14 +23,20 @@ pub enum Path<'p> {
 }
 
 impl Path<'_> {
-    /// Whether a text that stands here may hold a password. The section of the store is where its
-    /// address is put, and so is any of its keys by mistake; there only plain words are shown.
+    /// Whether a text that stands here may hold a password. The sections of store and database are
+    /// where addresses are put, and so is any of their keys by mistake; there only plain words are
+    /// shown. Where a hash or the name of a variable belongs, people put the secret itself.
     pub(crate) fn may_hide(&self, text: &str) -> bool {
         match *self {
-            Self::Key(Path::Root, "store") => true,
-            Self::Key(Path::Key(Path::Root, "store"), key) => {
+            Self::Key(Path::Root, "store" | "database" | "admin")
+            | Self::Key(Path::Key(Path::Key(Path::Root, "providers"), _), "api_key_env") => true,
+            Self::Key(Path::Key(Path::Root, "store" | "database"), key) => {
                 key == "url" || text.contains([':', '/', '@'])
             }
+            Self::Key(Path::Key(Path::Root, "admin"), key) => {
+                key != "allow_unauthenticated" || is_secret(text)
+            }
+            Self::Index(list, _) => list.may_hide(text),
             _ => is_secret(text),
         }
     }
@@ -73,7 +81,7 @@ const MAX_TOLD: usize = 20;
 pub struct Fields<'t, 'f> {
     entries: &'t [Entry<'t>],
     /// Where a missing key is reported: at the head of the table.
-    head: &'t Option<Range<usize>>,
+    head: Place,
     path: Path<'f>,
     faults: &'f mut Vec<Fault>,
 }
@@ -93,7 +101,7 @@ impl<'t, 'f> Fields<'t, 'f> {
                 key: Path::Key(&path, &entry.key).to_string(),
                 value: None,
                 rule: Rule::unknown(&entry.key, known),
-                span: entry.span.clone(),
+                place: entry.place,
             });
         }
         Some(fields)
@@ -108,7 +116,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         for entry in repeated(entries).into_iter().take(MAX_TOLD) {
             faults.push(Fault::at(Path::Key(&path, &entry.key), &entry.value, Rule::Twice));
         }
-        Some(Self { entries, head: &value.span, path, faults })
+        Some(Self { entries, head: value.place, path, faults })
     }
 
     /// The value of a key.
@@ -129,9 +137,9 @@ impl<'t, 'f> Fields<'t, 'f> {
         self.path
     }
 
-    /// Where its head stands in the text, if known.
+    /// Where its head stands.
     #[must_use]
-    pub fn head(&self) -> &'t Option<Range<usize>> {
+    pub fn head(&self) -> Place {
         self.head
     }
 
@@ -156,6 +164,16 @@ impl<'t, 'f> Fields<'t, 'f> {
         }
     }
 
+    /// As [`read`](Self::read), with who gave the value.
+    pub(crate) fn setting<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
+    ) -> Option<Setting<T>> {
+        let source = self.get(key)?.place.source;
+        self.read(key, parse).map(|value| Setting { value, source })
+    }
+
     /// As [`read`](Self::read), and reports a missing key.
     pub fn require<T>(
         &mut self,
@@ -174,7 +192,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         let path = Path::Key(&self.path, key);
         self.faults.push(match entry {
             Some(entry) => Fault::at(path, &entry.value, rule),
-            None => Fault { key: path.to_string(), value: None, rule, span: self.head.clone() },
+            None => Fault { key: path.to_string(), value: None, rule, place: self.head },
         });
     }
 }

@@ -1,11 +1,12 @@
 //! The configuration file: where it is looked for, and places in its text.
 
+use std::fmt;
 use std::fs;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::fault::{ConfigError, Fault, Located, Origin};
+use crate::environment::Environment;
+use crate::error::{ConfigError, Origin};
 
 const NAME: &str = "tidegate.toml";
 
@@ -19,7 +20,7 @@ const NAME: &str = "tidegate.toml";
 pub const DEFAULT_FILE: &str = include_str!("../default.toml");
 
 /// A file that has been read.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
@@ -45,26 +46,43 @@ impl File {
         Ok(None)
     }
 
-    /// Says where in this file a mistake stands.
-    pub(crate) fn locate(&self, fault: Fault) -> Located {
-        let position = fault.span.as_ref().map(|span| line_and_column(&self.text, span));
-        Located { origin: Origin::File { file: self.path.clone(), position }, fault }
+    /// The place of a byte of this file.
+    pub(crate) fn origin(&self, at: Option<usize>) -> Origin {
+        let position = at.map(|at| line_and_column(&self.text, at));
+        Origin::File { file: self.path.clone(), position }
+    }
+}
+
+impl fmt::Debug for File {
+    /// Without its text, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 /// Where a file is looked for when none is named.
-pub(crate) fn candidates(working: &Path, environment: &[(String, String)]) -> Vec<PathBuf> {
+pub(crate) fn candidates(working: &Path, environment: &Environment) -> Vec<PathBuf> {
     let mut candidates = vec![working.join(NAME)];
-    let home = environment.iter().find(|(name, _)| name == "XDG_CONFIG_HOME");
-    if let Some((_, home)) = home.filter(|(_, home)| Path::new(home).is_absolute()) {
-        candidates.push(Path::new(home).join("tidegate").join(NAME));
-    }
+    let home = environment.get("XDG_CONFIG_HOME").map(Path::new);
+    candidates.extend(
+        home.filter(|home| home.is_absolute()).map(|home| home.join("tidegate").join(NAME)),
+    );
     candidates.push(Path::new("/etc/tidegate").join(NAME));
     candidates
 }
 
-fn line_and_column(text: &str, span: &Range<usize>) -> (usize, usize) {
-    let before = text.get(..span.start).unwrap_or(text);
+/// Where this program keeps its files unless somebody says otherwise.
+pub(crate) fn state_directory(environment: &Environment) -> PathBuf {
+    let absolute = |name| environment.get(name).map(Path::new).filter(|path| path.is_absolute());
+    match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
+        (Some(state), _) => state.join("tidegate"),
+        (None, Some(home)) => home.join(".local").join("state").join("tidegate"),
+        (None, None) => PathBuf::from("/var/lib/tidegate"),
+    }
+}
+
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
     let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
     let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
     (line, column)

@@ -6,18 +6,91 @@ use tidegate::{Limit, Policy};
 
 use crate::fault::Rule;
 use crate::fields::{Fields, Path};
-use crate::policy::{Calendar, POLICY_KEYS, PolicyPlan, read_policy_fields};
+use crate::keys::{self, KnownKey};
+use crate::policy::{self, Calendar, PERIODS, PolicyPlan, read_policy_fields};
 use crate::setting::Source;
-use crate::store::on_failure;
+use crate::shape::Shape;
+use crate::store::{FAILURES, on_failure};
 use crate::value::Value;
 
-/// The limits by name. A file that has any replaces the ones that are there by default.
+const WHOLE: Shape = Shape::Whole(1, u64::MAX);
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "limits.*.capacity",
+        WHOLE,
+        |value| policy::check("capacity", value),
+        "Tokens that a bucket can hold; one second's worth if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.rate",
+        Shape::Text,
+        |value| policy::check("rate", value),
+        "How fast a bucket fills, such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s.",
+    ),
+    KnownKey::new(
+        "limits.*.tokens_per_second",
+        Shape::Number,
+        |value| policy::check("tokens_per_second", value),
+        "The same as rate, in tokens of a second.",
+    ),
+    KnownKey::new(
+        "limits.*.max_debt",
+        Shape::Whole(0, u64::MAX),
+        |value| policy::check("max_debt", value),
+        "How far below zero a bucket may go when a call turns out to cost more.",
+    ),
+    KnownKey::new(
+        "limits.*.quota",
+        WHOLE,
+        |value| policy::check("quota", value),
+        "Tokens of a calendar window, which come back all at once.",
+    ),
+    KnownKey::new(
+        "limits.*.every",
+        Shape::Words(PERIODS),
+        |value| policy::check("every", value),
+        "How long the windows of a quota are.",
+    ),
+    KnownKey::new(
+        "limits.*.zone",
+        Shape::Text,
+        |value| policy::check("zone", value),
+        "The time zone in which the windows of a quota begin; UTC if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.allowance",
+        WHOLE,
+        |value| policy::check("allowance", value),
+        "Tokens that never come back by themselves.",
+    ),
+    KnownKey::new(
+        "limits.*.strict",
+        Shape::Text,
+        |value| policy::check("strict", value),
+        "Tokens in any window of this length, such as 60/min.",
+    ),
+    KnownKey::new(
+        "limits.*.burst",
+        WHOLE,
+        |value| policy::check("burst", value),
+        "How many tokens of a strict window may be spent at once; 1 if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.on_failure",
+        Shape::Words(FAILURES),
+        |value| on_failure(value).map(drop),
+        "What is decided about this limit when the store does not answer; the store's rule if unset.",
+    ),
+];
+
+/// The limits by name. A layer that has any replaces the ones that are there by default.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
     /// The limits.
     pub by_name: BTreeMap<String, LimitPlan>,
-    /// Who gave them.
+    /// The highest layer that speaks of them.
     pub source: Source,
 }
 
@@ -46,16 +119,16 @@ impl Default for Limits {
 }
 
 impl Limits {
-    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let path = fields.path();
-        self.by_name.clear();
-        self.source = source;
+        let mut limits = Self { by_name: BTreeMap::new(), source: fields.head().source };
         for entry in fields.entries() {
             let path = Path::Key(&path, &entry.key);
             if let Some(plan) = limit(&entry.key, &entry.value, path, fields) {
-                self.by_name.insert(entry.key.to_string(), plan);
+                limits.by_name.insert(entry.key.to_string(), plan);
             }
         }
+        limits
     }
 }
 
@@ -65,7 +138,7 @@ fn limit<'t>(
     path: Path<'t>,
     limits: &mut Fields<'_, '_>,
 ) -> Option<LimitPlan> {
-    let known: Vec<_> = POLICY_KEYS.iter().copied().chain(["on_failure"]).collect();
+    let known = keys::below("limits.*");
     let mut fields = Fields::open(value, path, &known, limits.faults())?;
     let on_failure = fields.read("on_failure", on_failure);
     let policy = read_policy_fields(&mut fields);
@@ -86,5 +159,17 @@ fn limit<'t>(
             limits.refuse(name, Rule::Limit(error));
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::keys;
+    use crate::policy::POLICY_KEYS;
+
+    #[test]
+    fn the_table_has_all_keys_of_policies() {
+        let known = keys::below("limits.*");
+        assert_eq!(known.split_last(), Some((&"on_failure", POLICY_KEYS)));
     }
 }

@@ -5,10 +5,33 @@ use std::str::FromStr;
 
 use crate::fault::Rule;
 use crate::fields::Fields;
-use crate::setting::{Setting, Source};
+use crate::keys::KnownKey;
+use crate::setting::Setting;
+use crate::shape::Shape;
 use crate::value::Value;
 
-pub(crate) const LISTEN_KEYS: &[&str] = &["http", "admin", "grpc", "resp", "allowed_hosts"];
+const WHY_FIXED: &str = "an open door stays where it is until the program starts again";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    door(
+        "listen.http",
+        "Where the HTTP door opens, which programs ask and call providers through.",
+    ),
+    door("listen.admin", "Where the admin door opens, with metrics and settings."),
+    door("listen.grpc", "Where the gRPC door opens."),
+    door("listen.resp", "Where the RESP door opens."),
+    KnownKey::new(
+        "listen.allowed_hosts",
+        Shape::Texts,
+        |value| hosts(value).map(drop),
+        "Values of the Host header that are served besides loopback and the door's own address.",
+    )
+    .fixed(WHY_FIXED),
+];
+
+const fn door(path: &'static str, about: &'static str) -> KnownKey {
+    KnownKey::new(path, Shape::Text, |value| address(value).map(drop), about).fixed(WHY_FIXED)
+}
 
 /// The doors. Loopback unless somebody says otherwise.
 #[derive(Clone, Debug)]
@@ -49,12 +72,14 @@ impl Default for Listen {
 }
 
 impl Listen {
-    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
-        self.http.replace(fields.read("http", address), source);
-        self.admin.replace(fields.read("admin", address), source);
-        self.grpc.replace(fields.read("grpc", address), source);
-        self.resp.replace(fields.read("resp", address), source);
-        self.allowed_hosts.replace(fields.read("allowed_hosts", hosts), source);
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut listen = Self::default();
+        listen.http.replace(fields.setting("http", address));
+        listen.admin.replace(fields.setting("admin", address));
+        listen.grpc.replace(fields.setting("grpc", address));
+        listen.resp.replace(fields.setting("resp", address));
+        listen.allowed_hosts.replace(fields.setting("allowed_hosts", hosts));
+        listen
     }
 }
 

@@ -9,12 +9,31 @@ use tidegate_llm::settings::RateLimitSettings;
 use crate::admission::switch;
 use crate::fault::Rule;
 use crate::fields::{Fields, Path};
-use crate::setting::{Setting, Source};
-use crate::value::{Number, Value};
+use crate::keys::{self, KnownKey};
+use crate::setting::Setting;
+use crate::shape::{COUNT, Shape};
+use crate::value::Value;
 
-pub(crate) const MODULE_KEYS: &[&str] = &["rate_limit"];
-
-const RATE_LIMIT_KEYS: &[&str] = &["enabled", "requests_per_minute", "burst_capacity"];
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "modules.rate_limit.enabled",
+        Shape::Switch,
+        |value| switch(value).map(drop),
+        "Whether calls of the library stack are paced.",
+    ),
+    KnownKey::new(
+        "modules.rate_limit.requests_per_minute",
+        COUNT,
+        |value| rate(value).map(drop),
+        "How many calls of the library stack go in a minute.",
+    ),
+    KnownKey::new(
+        "modules.rate_limit.burst_capacity",
+        Shape::Whole(1, 10_000_000),
+        |value| capacity(value).map(drop),
+        "How many calls of the library stack may leave at once; those of a minute if unset.",
+    ),
+];
 
 /// The modules.
 #[derive(Clone, Debug, Default)]
@@ -25,12 +44,16 @@ pub struct Modules {
 }
 
 impl Modules {
-    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let path = fields.path();
-        let Some(section) = fields.get("rate_limit") else { return };
+        let Some(section) = fields.get("rate_limit") else { return Self::default() };
         let path = Path::Key(&path, "rate_limit");
-        if let Some(mut fields) = Fields::open(section, path, RATE_LIMIT_KEYS, fields.faults()) {
-            self.rate_limit.layer(&mut fields, source);
+        let known = keys::below("modules.rate_limit");
+        let fields = Fields::open(section, path, &known, fields.faults());
+        Self {
+            rate_limit: fields
+                .map(|mut fields| RateLimitPlan::read(&mut fields))
+                .unwrap_or_default(),
         }
     }
 }
@@ -66,19 +89,14 @@ impl From<RateLimitSettings> for RateLimitPlan {
 }
 
 impl RateLimitPlan {
-    fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
-        if source == Source::File {
-            // The section of a file stands in the place of the default one, as a whole. Variables
-            // replace what they name and nothing else.
-            *self = RateLimitSettings::UNSAID.into();
-        }
-        self.enabled.replace(fields.read("enabled", switch), source);
-        let rate =
-            fields.read("requests_per_minute", |value| whole(value, RateLimitSettings::rate));
-        self.requests_per_minute.replace(rate, source);
-        let burst =
-            fields.read("burst_capacity", |value| whole(value, RateLimitSettings::capacity));
-        self.burst_capacity.replace(burst.map(Some), source);
+    fn read(fields: &mut Fields<'_, '_>) -> Self {
+        // The section of the default file has a burst. Where it is gone, a file has the section.
+        let mut plan = Self::from(RateLimitSettings::UNSAID);
+        plan.enabled.replace(fields.setting("enabled", switch));
+        plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
+        let burst = fields.setting("burst_capacity", capacity);
+        plan.burst_capacity.replace(burst.map(|burst| burst.map(Some)));
+        plan
     }
 
     /// The settings, without their sources.
@@ -92,17 +110,12 @@ impl RateLimitPlan {
     }
 }
 
-/// A whole number that keeps a rule of the module.
-fn whole(
-    value: &Value<'_>,
-    check: fn(i64) -> Result<NonZeroU32, tidegate_llm::plan::Rule>,
-) -> Result<NonZeroU32, Rule> {
-    let signed = value.as_number().and_then(Number::signed);
-    let whole = match (signed, value.to_whole(1)) {
-        (Some(whole), _) => whole,
-        // Above 63 bits, and so above what any rule allows.
-        (None, Ok(_) | Err(Rule::TooBig)) => i64::MAX,
-        (None, Err(rule)) => return Err(rule),
-    };
-    Ok(check(whole)?)
+/// More than zero of a minute.
+pub(crate) fn rate(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    Ok(RateLimitSettings::rate(value.to_signed(1)?)?)
+}
+
+/// So many at once.
+pub(crate) fn capacity(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    Ok(RateLimitSettings::capacity(value.to_signed(1)?)?)
 }

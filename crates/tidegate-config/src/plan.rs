@@ -1,205 +1,177 @@
-//! The plan, and the layers it is made of: flags over environment over file over defaults.
+//! The plan: all sections, read from the merged layers.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use crate::admission::{ADMISSION_KEYS, AdmissionPlan};
-use crate::environment::{UnknownVariable, near_misses};
-use crate::fault::{ConfigError, Fault, Located, Origin, Rule};
+use crate::admin::AdminPlan;
+use crate::admission::AdmissionPlan;
+use crate::circumstances::Circumstances;
+use crate::database::{self, DatabasePlan};
+use crate::environment::Environment;
+use crate::fault::{Fault, Rule};
 use crate::fields::{Fields, Path};
-use crate::file::{self, File};
+use crate::file::state_directory;
+use crate::keys::{self, KnownKey};
 use crate::limits::Limits;
-use crate::listen::{LISTEN_KEYS, Listen};
-use crate::modules::{MODULE_KEYS, Modules};
-use crate::setting::{Key, Source};
-use crate::store::{STORE_KEYS, StorePlan};
-use crate::toml_value;
-use crate::value::{Entry, Node, Number, Value};
+use crate::listen::Listen;
+use crate::modules::Modules;
+use crate::providers::{self, ProviderPlan};
+use crate::setting::{Setting, Source};
+use crate::shape::Shape;
+use crate::store::StorePlan;
+use crate::value::Value;
+use crate::variables::UnknownVariable;
+use crate::warning::Warning;
+
+pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
+    "state_dir",
+    Shape::Text,
+    |value| directory(value).map(drop),
+    "Where files of this program are; the user's directory for state if unset.",
+)
+.fixed(database::WHY_FIXED)];
 
 /// Everything the program needs to know, valid.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan {
+    /// Where files of this program are. Default: `$XDG_STATE_HOME/tidegate`, else
+    /// `$HOME/.local/state/tidegate`, else `/var/lib/tidegate`.
+    pub state_dir: Setting<PathBuf>,
     /// The doors.
     pub listen: Listen,
     /// The store.
     pub store: StorePlan,
+    /// Where changed settings are kept.
+    pub database: DatabasePlan,
+    /// Who may look at settings and change them.
+    pub admin: AdminPlan,
     /// The limits that requests may name.
     pub limits: Limits,
     /// Admission in three tiers.
     pub admission: AdmissionPlan,
+    /// The LLM providers that the gateway forwards to.
+    pub providers: BTreeMap<String, ProviderPlan>,
     /// What calls to LLM providers go through.
     pub modules: Modules,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
     /// Variables of the environment that look like a setting and are none.
     pub unknown_variables: Vec<UnknownVariable>,
+    /// What should be known and is not wrong.
+    pub warnings: Vec<Warning>,
 }
 
-/// Collects the layers and makes a [`Plan`] of them.
-///
-/// ```
-/// use tidegate_config::{Key, Loader, Source};
-/// let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("in-line", "")?;
-/// assert_eq!(plan.listen.http.source, Source::Flag);
-/// assert_eq!(plan.listen.grpc.source, Source::Default);
-/// # Ok::<(), tidegate_config::ConfigError>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use = "a plan is made by `load`"]
-pub struct Loader {
-    file: Option<PathBuf>,
-    working: PathBuf,
-    environment: Vec<(String, String)>,
-    flags: Vec<(Key, String)>,
-}
-
-impl Loader {
-    /// Reads this file, which must be there, instead of looking for one.
-    pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.file = Some(path.into());
-        self
-    }
-
-    /// Looks for `tidegate.toml` here first. Default: the working directory of the process.
-    pub fn working_directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.working = path.into();
-        self
-    }
-
-    /// Adds variables of the environment. Names that are not ours are passed over.
-    pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
-        self.environment.extend(variables);
-        self
-    }
-
-    /// Adds a flag of the command line.
-    pub fn flag(mut self, key: Key, value: impl Into<String>) -> Self {
-        self.flags.push((key, value.into()));
-        self
-    }
-
-    /// The plan, from the file that was named or else the first one found.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or with everything that is wrong in any layer.
-    pub fn load(self) -> Result<Plan, ConfigError> {
-        let file = match &self.file {
-            Some(path) => Some(File::read(path)?),
-            None => File::first(&file::candidates(&self.working, &self.environment))?,
-        };
-        self.resolve(file.as_ref())
-    }
-
-    /// The plan, from a text in place of a file; `name` stands for the file in errors.
-    ///
-    /// # Errors
-    /// With everything that is wrong in any layer.
-    pub fn text(self, name: impl AsRef<FilePath>, text: &str) -> Result<Plan, ConfigError> {
-        let file = File { path: name.as_ref().to_owned(), text: text.to_owned() };
-        self.resolve(Some(&file))
-    }
-
-    fn resolve(self, file: Option<&File>) -> Result<Plan, ConfigError> {
-        let mut plan = Plan {
-            file: file.map(|file| file.path.clone()),
-            unknown_variables: near_misses(&self.environment),
-            ..Plan::default()
-        };
-        let mut located = Vec::new();
-        if let Some(file) = file {
-            let mut faults = Vec::new();
-            let table = toml_value::parse(&file.text, &mut faults);
-            plan.layer(&table, Source::File, &mut faults);
-            faults.sort_by_key(|fault| fault.span.as_ref().map(|span| span.start));
-            located.extend(faults.into_iter().map(|fault| file.locate(fault)));
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            state_dir: Setting::default(state_directory(&Environment::default())),
+            listen: Listen::default(),
+            store: StorePlan::default(),
+            database: DatabasePlan::default(),
+            admin: AdminPlan::default(),
+            limits: Limits::default(),
+            admission: AdmissionPlan::default(),
+            providers: providers::shipped(),
+            modules: Modules::default(),
+            file: None,
+            unknown_variables: Vec::new(),
+            warnings: Vec::new(),
         }
-        for key in Key::ALL {
-            let variable = self.environment.iter().find(|(name, _)| name == key.variable());
-            if let Some((_, text)) = variable {
-                let origin = Origin::Environment(key.variable());
-                located.extend(plan.single(key, text, Source::Environment, &origin));
-            }
-        }
-        for (key, text) in &self.flags {
-            let origin = Origin::Flag(key.flag());
-            located.extend(plan.single(*key, text, Source::Flag, &origin));
-        }
-        if located.is_empty() && plan.admission.is_set() {
-            // The section and the limits may come from different places.
-            located.extend(plan.refused_tiers(file));
-        }
-        if located.is_empty() { Ok(plan) } else { Err(ConfigError::Invalid(located)) }
     }
 }
 
 impl Plan {
-    /// Lays the sections of a table over what is there.
-    fn layer(&mut self, table: &Value<'_>, source: Source, faults: &mut Vec<Fault>) {
-        const SECTIONS: &[&str] = &["listen", "store", "limits", "admission", "modules"];
+    /// Reads the merged layers. Mistakes are collected, and what they hit keeps its default.
+    pub(crate) fn read(
+        tree: &Value<'_>,
+        with: &mut Circumstances<'_>,
+        faults: &mut Vec<Fault>,
+    ) -> Self {
+        let state_dir = Setting::default(state_directory(with.environment));
+        let mut plan = Self { state_dir, ..Self::default() };
         let root = Path::Root;
-        let Some(top) = Fields::open(table, root, SECTIONS, faults) else { return };
-        let section = |key| top.get(key).map(|section| (section, Path::Key(&root, key)));
-        let [listen, store, limits, admission, modules] =
-            ["listen", "store", "limits", "admission", "modules"].map(section);
-        if let Some(mut fields) =
-            listen.and_then(|(section, path)| Fields::open(section, path, LISTEN_KEYS, faults))
-        {
-            self.listen.layer(&mut fields, source);
-        }
-        if let Some(mut fields) =
-            store.and_then(|(section, path)| Fields::open(section, path, STORE_KEYS, faults))
-        {
-            self.store.layer(&mut fields, source);
-        }
-        if let Some(mut fields) =
-            limits.and_then(|(section, path)| Fields::any(section, path, faults))
-        {
-            self.limits.layer(&mut fields, source);
-            if admission.is_some() {
-                for tier in self.admission.unusable_tiers(&self.limits) {
-                    fields.refuse(tier, Rule::NotATier);
+        let Some(mut top) = Fields::open(tree, root, &keys::below(""), faults) else { return plan };
+        plan.state_dir.replace(top.setting("state_dir", directory));
+        for entry in top.entries() {
+            let (key, faults) = (&*entry.key, top.faults());
+            let path = Path::Key(&root, key);
+            // Names of limits and providers are the user's choice.
+            let fields = match key {
+                "limits" | "providers" => Fields::any(&entry.value, path, faults),
+                "listen" | "store" | "database" | "admin" | "admission" | "modules" => {
+                    Fields::open(&entry.value, path, &keys::below(key), faults)
                 }
+                _ => None,
+            };
+            let Some(mut fields) = fields else { continue };
+            match key {
+                "listen" => plan.listen = Listen::read(&mut fields),
+                "store" => plan.store = StorePlan::read(&mut fields),
+                "database" => plan.database = DatabasePlan::read(&mut fields),
+                "admin" => plan.admin = AdminPlan::read(&mut fields),
+                "limits" => plan.limits = Limits::read(&mut fields),
+                "admission" => plan.admission = AdmissionPlan::read(&mut fields),
+                "providers" => plan.providers = providers::read(&mut fields, with),
+                "modules" => plan.modules = Modules::read(&mut fields),
+                _ => {}
             }
         }
-        if let Some(mut fields) = admission
-            .and_then(|(section, path)| Fields::open(section, path, ADMISSION_KEYS, faults))
-        {
-            self.admission.layer(&mut fields, source);
-        }
-        if let Some(mut fields) =
-            modules.and_then(|(section, path)| Fields::open(section, path, MODULE_KEYS, faults))
-        {
-            self.modules.layer(&mut fields, source);
-        }
+        plan.refuse_tiers(&mut top);
+        plan
     }
 
-    /// The limits that cannot be the tiers that they would be. Limits come from a file; those that
-    /// are there by default are what tiers take.
-    fn refused_tiers(&self, file: Option<&File>) -> Vec<Located> {
-        let Some(file) = file else { return Vec::new() };
-        let refused = |tier| {
-            let key = format!("limits.{tier}");
-            file.locate(Fault { key, value: None, rule: Rule::NotATier, span: None })
-        };
-        self.admission.unusable_tiers(&self.limits).map(refused).collect()
+    /// Tells of limits that cannot be the tiers that somebody speaks of.
+    fn refuse_tiers(&self, top: &mut Fields<'_, '_>) {
+        let (limits, admission) = (top.get("limits"), top.get("admission"));
+        let spoken_of = admission.is_some_and(|it| it.place.source != Source::Default);
+        let Some(limits) = limits.filter(|_| spoken_of) else { return };
+        let root = Path::Root;
+        let path = Path::Key(&root, "limits");
+        // What is wrong with the table itself has been told.
+        let mut told = Vec::new();
+        let Some(mut fields) = Fields::any(limits, path, &mut told) else { return };
+        fields.faults().clear();
+        for tier in self.admission.unusable_tiers(&self.limits) {
+            fields.refuse(tier, Rule::NotATier);
+        }
+        top.faults().append(&mut told);
     }
 
-    /// Lays one setting over what is there, as a table that holds nothing else.
-    fn single(&mut self, key: Key, text: &str, source: Source, origin: &Origin) -> Vec<Located> {
-        // The environment and the command line have no numbers of their own.
-        let value = match text.parse() {
-            Ok(whole) => Node::Number(Number::Whole(whole)).into(),
-            Err(_) => Value::text(text),
-        };
-        let (section, name) = key.in_file();
-        let table = section.rsplit('.').fold(nested(name, value), |table, key| nested(key, table));
-        let mut faults = Vec::new();
-        self.layer(&table, source, &mut faults);
-        let located = |fault| Located { origin: origin.clone(), fault };
-        faults.into_iter().map(located).collect()
+    /// The settings that differ and that a running program cannot take over: doors, stores and
+    /// databases stay what they are until it starts again.
+    #[must_use]
+    pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
+        let (listen, store, database) = (&self.listen, &self.store, &self.database);
+        let differs = [
+            ("state_dir", self.state_dir.value != other.state_dir.value),
+            ("listen.http", listen.http.value != other.listen.http.value),
+            ("listen.admin", listen.admin.value != other.listen.admin.value),
+            ("listen.grpc", listen.grpc.value != other.listen.grpc.value),
+            ("listen.resp", listen.resp.value != other.listen.resp.value),
+            (
+                "listen.allowed_hosts",
+                listen.allowed_hosts.value != other.listen.allowed_hosts.value,
+            ),
+            ("store.url", store.url.value != other.store.url.value),
+            ("store.max_memory", store.max_memory.value != other.store.max_memory.value),
+            ("store.overflow", store.overflow.value != other.store.overflow.value),
+            ("store.on_failure", store.on_failure.value != other.store.on_failure.value),
+            (
+                "store.expected_nodes",
+                store.expected_nodes.value != other.store.expected_nodes.value,
+            ),
+            ("database.url", database.url.value != other.database.url.value),
+            (
+                "database.auto_migrate",
+                database.auto_migrate.value != other.database.auto_migrate.value,
+            ),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
 }
 
-fn nested<'a>(key: &'a str, value: Value<'a>) -> Value<'a> {
-    Node::Table(vec![Entry { key: key.into(), span: None, value }]).into()
+fn directory(value: &Value<'_>) -> Result<PathBuf, Rule> {
+    let text = value.to_text().ok().filter(|text| !text.is_empty());
+    text.map(PathBuf::from).ok_or(Rule::Directory)
 }

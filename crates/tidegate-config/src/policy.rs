@@ -25,11 +25,11 @@ pub const POLICY_KEYS: &[&str] = &[
     "burst",
 ];
 
-const PERIODS: &[&str] = &["day", "week", "month", "year"];
+pub(crate) const PERIODS: &[&str] = &["day", "week", "month", "year"];
 
 /// The kinds of policy and the keys that belong to each.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Bucket,
     Calendar,
     Allowance,
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    fn of(key: &str) -> Option<(Self, &'static str)> {
+    pub(crate) fn of(key: &str) -> Option<(Self, &'static str)> {
         Self::ALL.into_iter().find_map(|kind| {
             kind.keys().iter().find(|&&known| known == key).map(|&known| (kind, known))
         })
@@ -123,10 +123,10 @@ pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPl
 fn kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
     let mut keys = fields.entries().iter().filter_map(|entry| Kind::of(&entry.key));
     let Some((first, other)) = keys.next() else {
-        let (path, span) = (fields.path().to_string(), fields.head().clone());
+        let (path, place) = (fields.path().to_string(), fields.head());
         // With unknown keys only, the mistake has been told already.
         if fields.entries().is_empty() {
-            fields.faults().push(Fault { key: path, value: None, rule: Rule::Kindless, span });
+            fields.faults().push(Fault { key: path, value: None, rule: Rule::Kindless, place });
         }
         return None;
     };
@@ -194,6 +194,22 @@ fn tokens_per_second(value: &Value<'_>) -> Result<Rate, Rule> {
     rate.map_err(|error| PolicyError::from(error).into())
 }
 
+/// Refuses a value that no policy can have under this key.
+pub(crate) fn check(key: &str, value: &Value<'_>) -> Result<(), Rule> {
+    match key {
+        "rate" => rate(value).map(drop),
+        "tokens_per_second" => tokens_per_second(value).map(drop),
+        "capacity" => capacity(value).map(drop),
+        "max_debt" => value.to_whole(0).map(drop),
+        "quota" => count(value, Policy::quota).map(drop),
+        "allowance" => count(value, Policy::allowance).map(drop),
+        "every" => period(value).map(drop),
+        "zone" => canonical_zone(value.to_text()?).map(drop),
+        "strict" => window(value.to_text().ok()).map(drop),
+        _ => value.to_whole(1).map(drop),
+    }
+}
+
 fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
     let policy = counted(fields, "quota", Policy::quota);
     let every = fields.require("every", period);
@@ -223,11 +239,18 @@ fn counted(
     key: &str,
     policy: fn(u64) -> Result<Policy, PolicyError>,
 ) -> Option<Policy> {
-    fields.require(key, |value| match value.as_number() {
+    fields.require(key, |value| count(value, policy))
+}
+
+fn count(
+    value: &Value<'_>,
+    policy: fn(u64) -> Result<Policy, PolicyError>,
+) -> Result<Policy, Rule> {
+    match value.as_number() {
         // Zero and less get the text of the policy, which names the rule best.
         Some(number) if number.is_negative() => policy(0).map_err(Rule::from),
         _ => policy(value.to_whole(0)?).map_err(Rule::from),
-    })
+    }
 }
 
 fn strict(fields: &mut Fields<'_, '_>) -> Option<Policy> {

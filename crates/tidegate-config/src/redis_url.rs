@@ -3,8 +3,9 @@
 //! It may hold a user and a password. Neither `Debug`, nor `Display`, nor any error shows them.
 
 use std::fmt;
-use std::net::Ipv6Addr;
 use std::str::FromStr;
+
+use crate::authority::{self, BadServer, number, unescaped};
 
 /// The port unless one is given.
 const DEFAULT_PORT: u16 = 6379;
@@ -137,51 +138,12 @@ fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
     if password.is_empty() { Err(RedisUrlError::NoPassword) } else { Ok(()) }
 }
 
-/// The bytes that a text with escapes stands for.
-fn unescaped(text: &str) -> Option<Vec<u8>> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next()?.as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        // Parsing alone would allow a sign.
-        let hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        bytes.push(hex.then(|| u8::from_str_radix(digits, 16).ok())??);
-        bytes.extend(rest.bytes());
-    }
-    Some(bytes)
-}
-
 fn host_and_port(server: &str) -> Result<(&str, u16), RedisUrlError> {
-    // The colons of an address in brackets are its own.
-    let end = server.find(']').map_or(0, |bracket| bracket + 1);
-    let (host, port) = match server[end..].rfind(':') {
-        Some(colon) => (&server[..end + colon], Some(&server[end + colon + 1..])),
-        None => (server, None),
-    };
-    if !is_host(host) {
-        return Err(RedisUrlError::Malformed);
+    match authority::host_and_port(server) {
+        Ok((host, port)) => Ok((host, port.unwrap_or(DEFAULT_PORT))),
+        Err(BadServer::Host) => Err(RedisUrlError::Malformed),
+        Err(BadServer::Port) => Err(RedisUrlError::Port),
     }
-    let port = match port {
-        None => DEFAULT_PORT,
-        Some(port) => number(port).filter(|port| *port > 0).ok_or(RedisUrlError::Port)?,
-    };
-    Ok((host, port))
-}
-
-fn is_host(host: &str) -> bool {
-    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => {
-            let may_be = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-            !host.is_empty() && host.bytes().all(may_be)
-        }
-    }
-}
-
-/// A number of digits only: parsing alone would allow a sign.
-fn number<N: FromStr>(text: &str) -> Option<N> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    if digits { text.parse().ok() } else { None }
 }
 
 impl fmt::Display for RedisUrl {

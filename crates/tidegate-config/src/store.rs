@@ -1,18 +1,58 @@
 //! `[store]`: where buckets live and what happens when they cannot.
 
+use std::fmt;
 use std::num::NonZeroU32;
 
 use tidegate::{FailureRule, Overflow};
 
 use crate::fault::Rule;
 use crate::fields::Fields;
+use crate::keys::KnownKey;
 use crate::redis_url::RedisUrl;
-use crate::setting::{Setting, Source};
+use crate::setting::Setting;
+use crate::shape::{COUNT, Shape};
 use crate::size::{ByteSize, SizeError};
 use crate::value::{Node, Value};
 
-pub(crate) const STORE_KEYS: &[&str] =
-    &["url", "max_memory", "overflow", "on_failure", "expected_nodes"];
+const WHY_FIXED: &str = "what was counted lives in the store, and a running program cannot move it";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "store.url",
+        Shape::Text,
+        |value| url(value).map(drop),
+        "Where buckets live: \"memory:\", or the address of a Redis or Valkey server.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.max_memory",
+        Shape::Size,
+        |value| memory(value).map(drop),
+        "How much memory the table of this process may take.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.overflow",
+        Shape::Words(OVERFLOWS),
+        |value| overflow(value).map(drop),
+        "What happens to new keys when the table is full of keys in debt.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.on_failure",
+        Shape::Words(FAILURES),
+        |value| on_failure(value).map(drop),
+        "What is decided when the store does not answer.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.expected_nodes",
+        COUNT,
+        |value| value.to_count().map(drop),
+        "Among how many nodes a limit is divided before they have met in the store.",
+    )
+    .fixed(WHY_FIXED),
+];
 
 /// The store.
 #[derive(Clone, Debug)]
@@ -42,10 +82,20 @@ pub enum StoreUrl {
     Redis(RedisUrl),
 }
 
+impl fmt::Display for StoreUrl {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Redis(url) => url.fmt(f),
+        }
+    }
+}
+
 /// Below this the in-process store refuses to start.
 const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
 const OVERFLOWS: &[&str] = &["shared", "deny"];
-const FAILURES: &[&str] = &["open", "closed", "local"];
+pub(crate) const FAILURES: &[&str] = &["open", "closed", "local"];
 
 impl Default for StorePlan {
     fn default() -> Self {
@@ -60,16 +110,18 @@ impl Default for StorePlan {
 }
 
 impl StorePlan {
-    pub(crate) fn layer(&mut self, fields: &mut Fields<'_, '_>, source: Source) {
-        self.url.replace(fields.read("url", url), source);
-        self.max_memory.replace(fields.read("max_memory", memory), source);
-        self.overflow.replace(fields.read("overflow", overflow), source);
-        self.on_failure.replace(fields.read("on_failure", on_failure), source);
-        self.expected_nodes.replace(fields.read("expected_nodes", nodes), source);
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut store = Self::default();
+        store.url.replace(fields.setting("url", url));
+        store.max_memory.replace(fields.setting("max_memory", memory));
+        store.overflow.replace(fields.setting("overflow", overflow));
+        store.on_failure.replace(fields.setting("on_failure", on_failure));
+        store.expected_nodes.replace(fields.setting("expected_nodes", Value::to_count));
+        store
     }
 }
 
-fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
+pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
     const LATER: [&str; 2] = ["redis+cluster", "redis+sentinel"];
     let text = value.to_text().map_err(|_| Rule::StoreUrl)?;
     match text.split_once(':') {
@@ -107,10 +159,4 @@ pub(crate) fn on_failure(value: &Value<'_>) -> Result<FailureRule, Rule> {
         Ok("local") => Ok(FailureRule::Local),
         _ => Err(Rule::NotOneOf(FAILURES)),
     }
-}
-
-fn nodes(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    let nodes = value.to_whole(1)?;
-    let nodes = u32::try_from(nodes).ok().and_then(NonZeroU32::new);
-    nodes.ok_or(Rule::NotWhole { least: 1 })
 }

@@ -9,37 +9,40 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use crate::fault::{Fault, Rule};
+use crate::place::Place;
+use crate::setting::Source;
 use crate::value::{Entry, Node, Number, Value};
 
 /// The top table of a TOML text, as far as it can be read; what cannot be goes into `faults`.
-pub(crate) fn parse<'i>(text: &'i str, faults: &mut Vec<Fault>) -> Value<'i> {
+pub(crate) fn parse<'i>(text: &'i str, source: Source, faults: &mut Vec<Fault>) -> Value<'i> {
     let (table, errors) = DeTable::parse_recoverable(text);
+    let place = |at| Place { source, at };
     faults.extend(errors.into_iter().map(|error| Fault {
         key: String::new(),
         value: None,
-        span: error.span(),
+        place: place(error.span().map(|span| span.start)),
         rule: Rule::Syntax(error.message().to_owned()),
     }));
-    let span = Some(table.span());
-    Value { node: Node::Table(entries(table.into_inner())), span }
+    let at = table.span().start;
+    Value { node: Node::Table(entries(table.into_inner(), source)), place: place(Some(at)) }
 }
 
-fn entries(table: DeTable<'_>) -> Vec<Entry<'_>> {
+fn entries(table: DeTable<'_>, source: Source) -> Vec<Entry<'_>> {
     let mut entries: Vec<_> = table
         .into_iter()
         .map(|(key, item)| Entry {
-            span: Some(key.span()),
+            place: Place { source, at: Some(key.span().start) },
             key: key.into_inner(),
-            value: value(item),
+            value: value(item, source),
         })
         .collect();
     // The parser sorts by name; errors are told in the order of the text.
-    entries.sort_by_key(|entry| entry.span.as_ref().map(|span| span.start));
+    entries.sort_by_key(|entry| entry.place);
     entries
 }
 
-fn value(item: Spanned<DeValue<'_>>) -> Value<'_> {
-    let span = Some(item.span());
+fn value(item: Spanned<DeValue<'_>>, source: Source) -> Value<'_> {
+    let place = Place { source, at: Some(item.span().start) };
     let node = match item.into_inner() {
         DeValue::String(text) => Node::Text(text),
         DeValue::Integer(integer) => Node::Number(whole(&integer)),
@@ -48,10 +51,12 @@ fn value(item: Spanned<DeValue<'_>>) -> Value<'_> {
         }
         DeValue::Boolean(bool) => Node::Bool(bool),
         DeValue::Datetime(date) => Node::Text(Cow::Owned(date.to_string())),
-        DeValue::Array(items) => Node::List(items.into_iter().map(value).collect()),
-        DeValue::Table(table) => Node::Table(entries(table)),
+        DeValue::Array(items) => {
+            Node::List(items.into_iter().map(|item| value(item, source)).collect())
+        }
+        DeValue::Table(table) => Node::Table(entries(table, source)),
     };
-    Value { node, span }
+    Value { node, place }
 }
 
 fn whole(integer: &DeInteger<'_>) -> Number {

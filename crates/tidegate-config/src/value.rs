@@ -5,20 +5,21 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
+use std::num::NonZeroU32;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidegate::{Decimal, DecimalError};
 
 use crate::fault::Rule;
+use crate::place::Place;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
 pub struct Value<'a> {
     /// The value itself.
     pub node: Node<'a>,
-    /// Its bytes in the text it was read from, if known.
-    pub span: Option<Range<usize>>,
+    /// Where it was read.
+    pub place: Place,
 }
 
 /// What a value is.
@@ -43,8 +44,8 @@ pub enum Node<'a> {
 pub struct Entry<'a> {
     /// The key.
     pub key: Cow<'a, str>,
-    /// The bytes of the key in the text, if known.
-    pub span: Option<Range<usize>>,
+    /// Where the key was read.
+    pub place: Place,
     /// Its value.
     pub value: Value<'a>,
 }
@@ -191,6 +192,28 @@ impl<'a> Value<'a> {
         whole.ok_or(Rule::NotBetween { least, most })
     }
 
+    /// A whole number that fits 64 bits with a sign. Above that it is the largest, which no rule
+    /// allows.
+    ///
+    /// # Errors
+    /// When it is no whole number.
+    pub fn to_signed(&self, least: u64) -> Result<i64, Rule> {
+        match (self.as_number().and_then(Number::signed), self.to_whole(least)) {
+            (Some(whole), _) => Ok(whole),
+            (None, Ok(_) | Err(Rule::TooBig)) => Ok(i64::MAX),
+            (None, Err(rule)) => Err(rule),
+        }
+    }
+
+    /// A whole number of at least one that fits 32 bits.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_count(&self) -> Result<NonZeroU32, Rule> {
+        let count = u32::try_from(self.to_whole(1)?).ok().and_then(NonZeroU32::new);
+        count.ok_or(Rule::NotBetween { least: 1, most: u32::MAX.into() })
+    }
+
     /// The texts of a list, or of one text with commas, which is what an environment can hold.
     ///
     /// # Errors
@@ -207,7 +230,7 @@ impl<'a> Value<'a> {
 
 impl<'a> From<Node<'a>> for Value<'a> {
     fn from(node: Node<'a>) -> Self {
-        Self { node, span: None }
+        Self { node, place: Place::default() }
     }
 }
 
@@ -291,7 +314,8 @@ impl<'de> Visitor<'de> for AnyValue {
         // Keys are read as values too: that is what borrows those without escapes.
         while let Some(key) = entries.next_key::<Value<'de>>()? {
             let Node::Text(key) = key.node else { return Err(A::Error::custom("a key of text")) };
-            table.push(Entry { key, span: None, value: entries.next_value()? });
+            let place = Place::default();
+            table.push(Entry { key, place, value: entries.next_value()? });
         }
         Ok(Node::Table(table))
     }

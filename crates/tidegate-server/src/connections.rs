@@ -3,10 +3,12 @@
 use std::pin::pin;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
 use crate::drain::Stop;
 use crate::listen::Acceptor;
+use crate::workers::{self, Workers};
 
 /// Serves each connection by a task of its own, at most `most` at once; others wait in the
 /// listener's queue. Once told to stop it closes the listener and waits for what is under way.
@@ -15,8 +17,9 @@ use crate::listen::Acceptor;
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     most: usize,
+    workers: &Workers,
     stop: Stop,
-    connection: impl Fn(TcpStream) -> F,
+    connection: impl Fn(TcpStream) -> F + Clone + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -28,7 +31,10 @@ pub(crate) async fn serve<F>(
             biased;
             () = &mut stop => break,
             Some(ended) = crowd.tasks.join_next() => crowd.left(ended),
-            stream = acceptor.accept(), if crowd.has_room() => crowd.joined(connection(stream)),
+            stream = acceptor.accept(), if crowd.has_room() => {
+                let connection = connection.clone();
+                crowd.joined(workers.next(), workers::moved(stream, connection));
+            }
         }
     }
     drop(acceptor);
@@ -51,8 +57,8 @@ impl Crowd {
         self.tasks.len() < self.most
     }
 
-    fn joined(&mut self, connection: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(connection);
+    fn joined(&mut self, worker: &Handle, connection: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn_on(connection, worker);
         if !self.has_room() && !self.full {
             self.full = true;
             tracing::warn!(most = self.most, "a door is full, further connections have to wait");

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long requests under way may take once the server is told to stop.
-pub const GRACE: Duration = Duration::from_secs(10);
+/// How long requests under way may take once the server is told to stop. Answers of providers that
+/// come in pieces take their time; whoever runs containers kills after 30 seconds.
+pub const GRACE: Duration = Duration::from_secs(25);
 
 /// How stopping went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,11 @@ pub enum Drained {
 pub(crate) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
+    /// Whether it is time to stop.
+    pub(crate) fn is_told(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
     /// Ready once it is time to stop.
     pub(crate) async fn told(mut self) {
         // An error means that the sender is gone, which is as good as being told.

@@ -1,24 +1,44 @@
-//! A server: the engine, the limits it serves, and the doors that open on them.
+//! A server: the engine, the configuration it follows, and the doors that open on them.
+
+mod store;
+mod watch;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate::admission::{Admission, AdmissionError, Tier};
+use tidegate::admission::AdmissionError;
 use tidegate::guard::{GuardError, GuardStats, Guarded, StoreState};
-use tidegate::{Engine, MemoryError, MemoryStore, Store};
-use tidegate_config::{Plan, StorePlan, StoreUrl};
-use tidegate_redis::{OpenError, RedisStore};
+use tidegate::{Engine, MemoryError, Store};
+use tidegate_config::{ConfigError, Layers, Overrides, Plan, StoreUrl};
+use tidegate_gateway::{Gateway, GatewayError};
+use tidegate_redis::OpenError;
+use tokio::net::TcpListener;
 
-use crate::door::http::{Bounds, Guard, HttpDoor, Troubles};
+use crate::database::{Database, DatabaseError, Stored};
+use crate::door::admin::{AdminDoor, By};
+use crate::door::bounds::Bounds;
+use crate::door::grpc;
+use crate::door::guard::Guard;
+use crate::door::http::{HttpDoor, Troubles};
 use crate::drain::{Drain, Drained, GRACE};
+use crate::health::{self, Health};
 use crate::listen;
+use crate::live::{self, Live, Parts, PartsError};
+use crate::metrics::Metrics;
 use crate::served::Served;
+use crate::tokens::{OpenToAll, check_door};
+use crate::workers::Workers;
+use store::Opened;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The store cannot be opened.
     #[error("the in-process store cannot be opened: {0}")]
     Store(#[from] MemoryError),
@@ -33,7 +53,27 @@ pub enum StartError {
     UnknownStore,
     /// The tiers of admission cannot be made.
     #[error("admission cannot be set up: {0}")]
-    Admission(#[from] AdmissionError),
+    Admission(AdmissionError),
+    /// The gateway cannot be made.
+    #[error("the gateway cannot be set up: {0}")]
+    Gateway(GatewayError),
+    /// The database has an address that cannot be used.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// A limit cannot become what it is to be while a server runs.
+    #[error("limits.{limit}: {why}")]
+    Limit {
+        /// Which one.
+        limit: String,
+        /// Why not.
+        why: String,
+    },
+    /// The threads that serve connections cannot be started.
+    #[error("no threads to serve connections: {0}")]
+    Workers(io::Error),
+    /// A door that changes the configuration would be open to everybody.
+    #[error(transparent)]
+    OpenToAll(#[from] OpenToAll),
     /// An address cannot be listened on.
     #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
     Bind {
@@ -46,12 +86,36 @@ pub enum StartError {
     },
 }
 
+impl From<PartsError> for StartError {
+    fn from(error: PartsError) -> Self {
+        match error {
+            PartsError::Admission(error) => Self::Admission(error),
+            PartsError::Gateway(error) => Self::Gateway(error),
+        }
+    }
+}
+
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; another program listens there, choose another port",
         io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
         _ => "",
     }
+}
+
+/// Whether a server that runs with some layers could go on with others. It is asked before a change
+/// is written to a database that servers follow.
+///
+/// # Errors
+/// When the others cannot be used, or not without a new start.
+pub fn check_change(before: &Layers, after: &Layers) -> Result<(), StartError> {
+    let plan = after.plan()?;
+    Parts::check(&plan)?;
+    // Layers that are of no use by themselves are nothing that a server runs with.
+    let Ok(before) = before.plan() else { return Ok(()) };
+    let metrics = Metrics::default();
+    let served = Served::new(&before.limits, &metrics).revised(&plan.limits, &metrics);
+    served.map(drop).map_err(|(limit, why)| StartError::Limit { limit, why: why.to_string() })
 }
 
 /// A server that has not opened its doors yet.
@@ -61,8 +125,11 @@ fn advice(error: &io::Error) -> &'static str {
 /// use tidegate_server::{Drained, Server};
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # runtime.block_on(async {
-/// let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("none", "")?;
-/// let running = Server::new(&plan)?.open().await?;
+/// let loader = [Key::ListenHttp, Key::ListenAdmin, Key::ListenGrpc]
+///     .into_iter()
+///     .fold(Loader::default(), |loader, door| loader.flag(door, "127.0.0.1:0"))
+///     .flag(Key::DatabaseUrl, "none");
+/// let running = Server::new(loader.text_layers("none", ""))?.open().await?;
 /// assert_ne!(running.http().port(), 0);
 /// assert_eq!(running.shutdown().await, Drained::Complete);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -72,144 +139,193 @@ fn advice(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 #[must_use = "a server serves once its doors are open"]
 pub struct Server {
+    layers: Layers,
     plan: Plan,
     /// Open already, or else opened with the doors.
     store: Option<Opened>,
-    max_keys: Option<usize>,
-}
-
-/// A store that is open.
-#[derive(Debug)]
-enum Opened {
-    /// One that always answers.
-    Sure(Arc<dyn Store>),
-    /// One that may fail, and so is behind a guard.
-    Guarded(Guarded<dyn Store>),
 }
 
 impl Server {
-    /// A server on the store that the plan names. The in-process one is open from now on, any
-    /// other once the doors are.
+    /// A server on the store that the configuration names. The in-process one is open from now on,
+    /// any other once the doors are.
     ///
     /// # Errors
-    /// When the in-process store cannot be opened.
-    pub fn new(plan: &Plan) -> Result<Self, StartError> {
-        if plan.store.url.value != StoreUrl::Memory {
-            return Ok(Self { plan: plan.clone(), store: None, max_keys: None });
-        }
-        let store = open_memory(&plan.store)?;
-        let max_keys = Some(store.stats().max_keys);
-        Ok(Self { max_keys, ..Self::with_store(plan, Arc::new(store)) })
+    /// When the configuration cannot be used, or the in-process store cannot be opened.
+    pub fn new(layers: Layers) -> Result<Self, StartError> {
+        let plan = layers.plan()?;
+        let store = match plan.store.url.value {
+            StoreUrl::Memory => Some(store::open_memory(&plan.store)?),
+            _ => None,
+        };
+        Ok(Self { layers, plan, store })
     }
 
-    /// A server on a store that is open already, whatever the plan says of it.
-    pub fn with_store(plan: &Plan, store: Arc<dyn Store>) -> Self {
-        Self { plan: plan.clone(), store: Some(Opened::Sure(store)), max_keys: None }
+    /// A server on a store that is open already, whatever the configuration says of it.
+    ///
+    /// # Errors
+    /// When the configuration cannot be used.
+    pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let plan = layers.plan()?;
+        Ok(Self { layers, plan, store: Some(Opened::Sure(store)) })
     }
 
     /// A server on a store that is open already and may fail: behind a guard, with the failure
-    /// rules of the plan.
+    /// rules of the configuration.
     ///
     /// # Errors
-    /// When the guard has no memory to decide in.
-    pub fn with_shared_store(plan: &Plan, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let store = Some(guarded(&plan.store, store)?);
-        Ok(Self { plan: plan.clone(), store, max_keys: None })
+    /// When the configuration cannot be used, or the guard has no memory to decide in.
+    pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let plan = layers.plan()?;
+        let store = Some(store::guarded(&plan.store, store)?);
+        Ok(Self { layers, plan, store })
     }
 
     /// How many keys the memory of the store is enough for, if that is known.
     #[must_use]
     pub fn max_keys(&self) -> Option<usize> {
-        self.max_keys
+        self.store.as_ref().and_then(Opened::max_keys)
     }
 
     /// Opens the doors.
     ///
     /// # Errors
-    /// When the store cannot be opened or an address cannot be listened on. No door is open then.
-    pub async fn open(self) -> Result<Running, StartError> {
-        let opened = match self.store {
+    /// When the store cannot be opened, an address cannot be listened on, or a door would be open to
+    /// everybody by mistake. No door is open then. A database that is away is no reason not to
+    /// start: the environment, the file and the defaults hold until it is back.
+    pub async fn open(mut self) -> Result<Running, StartError> {
+        let listen = &self.plan.listen;
+        for (door, address) in live::doors(listen.admin.value, listen.grpc.value) {
+            check_door(door, address, &self.plan.admin)?;
+        }
+        let database = Database::of(&self.plan)?;
+        let stored = match &database {
+            Some(database) => self.read(database).await,
+            None => Stored::default(),
+        };
+        for warning in &self.plan.warnings {
+            tracing::warn!("{warning}");
+        }
+        let opened = match self.store.take() {
             Some(opened) => opened,
-            None => open_store(&self.plan.store).await?,
+            None => store::open(&self.plan.store).await?,
         };
-        let (store, guarded): (Arc<dyn Store>, _) = match opened {
-            Opened::Sure(store) => (store, None),
-            Opened::Guarded(guarded) => (Arc::new(guarded.clone()), Some(guarded)),
-        };
-        let address = self.plan.listen.http.value;
-        let (listener, http) = listen::bind(address).await.map_err(|source| StartError::Bind {
-            door: "http",
-            address,
-            source,
-        })?;
-        let guard = Guard::new(http, self.plan.listen.allowed_hosts.value.clone());
-        let served = Arc::new(Served::new(&self.plan.limits));
-        let (engine, bounds, troubles) =
-            (Engine::on(store), Bounds::default(), Troubles::default());
-        let admission = admission(&engine, &self.plan)?;
-        let door = HttpDoor { engine, served, admission, guard, bounds, troubles };
-        let mut drain = Drain::new();
-        let stop = drain.signal();
-        drain.watch(door.serve(listener, stop));
-        tracing::info!(%http, "the http door is open");
-        Ok(Running { http, drain, guarded })
+        let doors = Doors::bind(&self.plan).await?;
+        let workers = Workers::start().map_err(StartError::Workers)?;
+        let (engine, guarded) = opened.engine();
+        let parts = Parts::new(&self.plan, &engine, opened.books(), database)?;
+        parts.metrics.ask_store(opened.figures());
+        let live = Arc::new(Live::new(self.layers, self.plan, stored, parts));
+        Ok(doors.open(live, workers, engine, guarded))
     }
-}
 
-/// The admission of a plan, with the failure rules of the limits that are its tiers.
-fn admission(
-    engine: &Engine<dyn Store>,
-    plan: &Plan,
-) -> Result<Admission<dyn Store>, AdmissionError> {
-    let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
-    for tier in [Tier::Client, Tier::Organization] {
-        let limit = plan.limits.by_name.get(tier.as_str());
-        let rule = limit.and_then(|limit| limit.limit.failure_rule());
-        if let (Some(limiter), Some(rule)) = (admission.limiter(tier), rule) {
-            limiter.set_failure_rule(rule);
-        }
-    }
-    for tier in plan.admission.unusable_tiers(&plan.limits) {
-        tracing::warn!(limit = tier, "no tier of admission: it takes a token bucket");
-    }
-    if !plan.admission.enabled.value {
-        admission.disable();
-    }
-    Ok(admission)
-}
-
-/// Opens the store that a plan names. One that can fail is put behind a guard.
-async fn open_store(plan: &StorePlan) -> Result<Opened, StartError> {
-    match &plan.url.value {
-        StoreUrl::Memory => Ok(Opened::Sure(Arc::new(open_memory(plan)?))),
-        StoreUrl::Redis(url) => {
-            let store = RedisStore::builder(url.with_credentials()).open()?;
-            // A server that is away is no reason not to start: the failure rules decide until it
-            // is back. The store itself says why it cannot connect.
-            if store.connected().await.is_ok() {
-                tracing::info!(%url, "the shared store answers");
+    /// Takes over what the database holds, if it is of use; what that is.
+    async fn read(&mut self, database: &Database) -> Stored {
+        if self.plan.database.auto_migrate.value {
+            match database.migrate().await {
+                Ok(migrated) => tracing::debug!(format = migrated.to, "the database is ready"),
+                Err(error) => tracing::error!(%error, "the database cannot be brought up to date"),
             }
-            guarded(plan, Arc::new(store))
         }
-        _ => Err(StartError::UnknownStore),
+        let stored = match database.read().await {
+            Ok(stored) => stored,
+            Err(error) => {
+                let what = "the database cannot be read: environment, file and defaults hold";
+                tracing::error!(%error, "{what}");
+                return Stored::default();
+            }
+        };
+        let overrides = Overrides::from_iter(stored.settings.clone());
+        let layers = self.layers.with_overrides(overrides);
+        let usable = layers.plan().map_err(StartError::from).and_then(|plan| {
+            Parts::check(&plan)?;
+            Ok(plan)
+        });
+        match usable {
+            Ok(plan) => (self.layers, self.plan) = (layers, plan),
+            Err(error) => {
+                for line in error.to_string().lines() {
+                    tracing::error!("not used: {line}");
+                }
+                tracing::error!("the database is passed over: environment, file and defaults hold");
+            }
+        }
+        stored
     }
 }
 
-fn open_memory(plan: &StorePlan) -> Result<MemoryStore, StartError> {
-    let builder = MemoryStore::builder()
-        .max_memory(plan.max_memory.value.bytes())
-        .overflow(plan.overflow.value);
-    Ok(builder.build()?)
+/// Listeners that nobody accepts from yet.
+struct Doors {
+    http: (TcpListener, SocketAddr),
+    admin: (TcpListener, SocketAddr),
+    grpc: (TcpListener, SocketAddr),
 }
 
-/// A guard around a store, with the failure rules of a plan.
-fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Opened, StartError> {
-    let guard = Guarded::builder(store)
-        .default_rule(plan.on_failure.value)
-        .expected_nodes(plan.expected_nodes.value)
-        .max_memory(plan.max_memory.value.bytes())
-        .overflow(plan.overflow.value);
-    Ok(Opened::Guarded(guard.build()?))
+impl Doors {
+    async fn bind(plan: &Plan) -> Result<Self, StartError> {
+        let bind = async |door, address| {
+            let bound = listen::bind(address).await;
+            bound.map_err(|source| StartError::Bind { door, address, source })
+        };
+        Ok(Self {
+            http: bind("http", plan.listen.http.value).await?,
+            admin: bind("admin", plan.listen.admin.value).await?,
+            grpc: bind("grpc", plan.listen.grpc.value).await?,
+        })
+    }
+
+    /// Opens them, and watches what the configuration comes from.
+    fn open(
+        self,
+        live: Arc<Live>,
+        workers: Workers,
+        engine: Engine<dyn Store>,
+        guarded: Option<Guarded<dyn Store>>,
+    ) -> Running {
+        let Self { http, admin, grpc } = self;
+        let (mut drain, mut last) = (Drain::new(), Drain::new());
+        let stop = drain.signal();
+        let parts = live.parts().clone();
+        let hosts = live.current().plan.listen.allowed_hosts.value.clone();
+        let bounds = Bounds::default();
+        let health = {
+            let (live, guarded) = (live.clone(), guarded.clone());
+            Health::new(drain.signal(), move || {
+                let current = live.current();
+                guarded
+                    .as_ref()
+                    .map_or(0, |store| health::undecided(store, current.served.limits()))
+            })
+        };
+        let door = HttpDoor {
+            engine,
+            live: live.clone(),
+            admission: parts.admission,
+            gateway: parts.gateway.clone(),
+            metrics: parts.metrics.door("http"),
+            inline: parts.metrics.door("http").inline(),
+            guard: Guard::new(http.1, hosts.clone()),
+            bounds,
+            troubles: Troubles::default(),
+        };
+        drain.watch(door.serve(http.0, workers, stop.clone()));
+        let door = AdminDoor {
+            control: live.clone(),
+            tokens: parts.tokens,
+            metrics: parts.metrics,
+            events: parts.events,
+            health,
+            guard: Guard::new(admin.1, hosts),
+            bounds,
+        };
+        last.watch(door.serve(admin.0, last.signal()));
+        drain.watch(grpc::serve(live.clone(), grpc.0, stop.clone()));
+        drain.watch(watch::sources(live.clone(), guarded.clone(), stop));
+        for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
+            tracing::info!(%address, "the {door} door is open");
+        }
+        let gateway = parts.gateway;
+        Running { http: http.1, admin: admin.1, grpc: grpc.1, drain, last, guarded, live, gateway }
+    }
 }
 
 /// A server whose doors are open.
@@ -217,15 +333,33 @@ fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Opened, StartError
 #[must_use = "dropping a running server stops it without waiting"]
 pub struct Running {
     http: SocketAddr,
+    admin: SocketAddr,
+    grpc: SocketAddr,
     drain: Drain,
+    /// The admin door, which tells how the others are being closed.
+    last: Drain,
     guarded: Option<Guarded<dyn Store>>,
+    live: Arc<Live>,
+    gateway: Gateway,
 }
 
 impl Running {
     /// Where the HTTP door is open.
     #[must_use]
-    pub fn http(&self) -> SocketAddr {
+    pub const fn http(&self) -> SocketAddr {
         self.http
+    }
+
+    /// Where the admin door is open.
+    #[must_use]
+    pub const fn admin(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// Where the gRPC door is open.
+    #[must_use]
+    pub const fn grpc(&self) -> SocketAddr {
+        self.grpc
     }
 
     /// Whether the store is asked at present; `None` if it is one that cannot fail.
@@ -240,9 +374,20 @@ impl Running {
         self.guarded.as_ref().map(Guarded::stats)
     }
 
-    /// Stops accepting, answers what is under way, and gives up after [`GRACE`].
+    /// Reads the configuration file again. If anything is wrong with it the configuration of before
+    /// stays, and the log says what.
+    pub async fn reload(&self) {
+        // What came of it is told where all changes are.
+        let _ = self.live.reread(&By { door: "signal", who: None }).await;
+    }
+
+    /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives
+    /// up after [`GRACE`].
     pub async fn shutdown(self) -> Drained {
+        self.gateway.drain();
         let drained = self.drain.drain(GRACE).await;
+        // Whoever asks the admin door now is not waited for.
+        self.last.drain(Duration::from_secs(1)).await;
         tracing::info!(?drained, "the doors are closed");
         drained
     }

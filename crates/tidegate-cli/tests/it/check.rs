@@ -39,7 +39,10 @@ fn wrong_use_is_exit_code_two() {
     let ended = run(here.path(), &["serve", "--http", "8080", "--store", "redis+cluster://h"]);
     assert_eq!(ended.code, Some(2));
     let lines: Vec<_> = ended.stderr.lines().collect();
-    assert!(lines[0].starts_with("--http: listen.http = 8080: must be an address"), "{ended:?}");
+    assert!(
+        lines[0].starts_with("--http: listen.http = \"8080\": must be an address"),
+        "{ended:?}"
+    );
     assert!(lines[1].starts_with("--store: store.url: this version has no redis+cluster store"));
 }
 
@@ -53,5 +56,5 @@ fn help_and_version_help() {
     assert!(ended.stdout.contains("tidegate serve --config tidegate.toml"), "{}", ended.stdout);
     let ended = run(here.path(), &["serve", "--help"]);
     assert!(ended.stdout.contains("--http <ADDR>") && ended.stdout.contains("curl"));
-    assert!(!ended.stdout.contains("--grpc"), "doors that do not open are not advertised");
+    assert!(!ended.stdout.contains("--resp"), "doors that do not open are not advertised");
 }

@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
+mod config;
+mod doors;
+mod nodes;
 mod program;
+mod reload;
+mod sdk;
 mod serve;
 mod shared;

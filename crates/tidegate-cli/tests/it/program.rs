@@ -4,6 +4,10 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
+use serde_json::Value;
+use tidegate_testkit::launch::wait_until;
+use ureq::http;
+
 /// How a run ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
@@ -19,12 +23,26 @@ pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Command {
     alone(command, directory)
 }
 
-/// The program in a directory, as above, with at most this many open files.
-pub(crate) fn tidegate_with_files(files: usize, directory: &Path, args: &[&str]) -> Command {
+/// `serve` with these flags, and with doors on free ports and files below the directory unless the
+/// flags say where they are.
+pub(crate) fn serve(directory: &Path, flags: &[&str]) -> Command {
+    tidegate(directory, &serve_args(flags))
+}
+
+/// `serve` as above, with at most this many open files.
+pub(crate) fn serve_with_files(files: usize, directory: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(args);
+    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(serve_args(flags));
     alone(command, directory)
+}
+
+fn serve_args<'a>(flags: &[&'a str]) -> Vec<&'a str> {
+    const FREE: &str = "127.0.0.1:0";
+    let own = [("--http", FREE), ("--admin", FREE), ("--grpc", FREE), ("--state-dir", "state")];
+    let missing = own.into_iter().filter(|(flag, _)| !flags.contains(flag));
+    let missing = missing.flat_map(|(flag, value)| [flag, value]);
+    ["serve"].into_iter().chain(missing).chain(flags.iter().copied()).collect()
 }
 
 fn alone(mut command: Command, directory: &Path) -> Command {
@@ -35,7 +53,12 @@ fn alone(mut command: Command, directory: &Path) -> Command {
 
 /// Runs the program to its end.
 pub(crate) fn run(directory: &Path, args: &[&str]) -> Ended {
-    let output = tidegate(directory, args).output().unwrap();
+    end(&mut tidegate(directory, args))
+}
+
+/// Runs a command to its end.
+pub(crate) fn end(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
     Ended {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -50,18 +73,37 @@ pub(crate) struct Serving {
     stderr: BufReader<ChildStderr>,
     /// What has been read of standard error.
     told: String,
+    /// Where the HTTP door is.
     pub(crate) url: String,
+    /// Where the admin door is.
+    pub(crate) admin: String,
+    /// Sent to the admin door with every request.
+    pub(crate) token: Option<String>,
+    agent: ureq::Agent,
 }
 
 impl Serving {
-    /// Starts it and waits for its first line, which is the address.
+    /// Starts it and waits for its lines, one for each door.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        Self { child, stdout, stderr, told: String::new(), url: line.trim_end().to_owned() }
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut doors = ["", "admin ", "grpc://"].map(|prefix| {
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            let Some(address) = line.trim_end().strip_prefix(prefix).filter(|it| !it.is_empty())
+            else {
+                let _ = child.kill();
+                let mut told = String::new();
+                stderr.read_to_string(&mut told).unwrap();
+                panic!("{line:?} is not where a door is: {told}");
+            };
+            address.to_owned()
+        });
+        let [url, admin, _] = &mut doors;
+        let (url, admin) = (std::mem::take(url), std::mem::take(admin));
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        Self { child, stdout, stderr, told: String::new(), url, admin, token: None, agent }
     }
 
     /// Waits for a line of standard error that contains this text.
@@ -75,22 +117,66 @@ impl Serving {
 
     /// Posts JSON and returns status and body.
     pub(crate) fn post(&self, path: &str, body: &str) -> (u16, String) {
-        let agent: ureq::Agent =
-            ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let request = agent.post(format!("{}{path}", self.url));
-        let mut reply = request.header("content-type", "application/json").send(body).unwrap();
-        (reply.status().as_u16(), reply.body_mut().read_to_string().unwrap())
+        let request = self.agent.post(format!("{}{path}", self.url));
+        answer(request.header("content-type", "application/json").send(body))
     }
 
-    /// Sends a signal and waits for the end; standard output without the first line.
-    pub(crate) fn stop(mut self, signal: &str) -> Ended {
+    /// Asks the admin door.
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
+        let request = self.agent.get(format!("{}{path}", self.admin));
+        answer(request.header("authorization", self.authorization()).call())
+    }
+
+    /// Changes settings through the admin door.
+    pub(crate) fn patch(&self, body: &Value) -> (u16, String) {
+        let request = self.agent.patch(format!("{}/admin/config", self.admin));
+        let request = request.header("authorization", self.authorization());
+        answer(request.header("content-type", "application/json").send(body.to_string()))
+    }
+
+    /// The settings of the admin door below a key.
+    pub(crate) fn settings(&self, key: &str) -> Vec<Value> {
+        let (status, body) = self.ask(&format!("/admin/config?key={key}"));
+        assert_eq!(status, 200, "{body}");
+        let shown: Value = serde_json::from_str(&body).unwrap();
+        shown["settings"].as_array().unwrap().clone()
+    }
+
+    /// The value of a setting, and its source.
+    pub(crate) fn setting(&self, key: &str) -> (Value, String) {
+        let settings = self.settings(key);
+        let [one] = settings.as_slice() else { panic!("{key}: {settings:?}") };
+        (one["value"].clone(), one["source"].as_str().unwrap().to_owned())
+    }
+
+    /// Waits until a setting has a value.
+    pub(crate) fn wait_until_it_has(&self, key: &str, value: &Value) {
+        wait_until(&format!("{key} = {value}"), || (self.setting(key).0 == *value).then_some(()));
+    }
+
+    fn authorization(&self) -> String {
+        format!("Bearer {}", self.token.as_deref().unwrap_or("nobody"))
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    }
+
+    /// Sends a signal and waits for the end; standard output without the lines of the doors.
+    pub(crate) fn stop(mut self, signal: &str) -> Ended {
+        self.signal(signal);
         let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.told));
         self.stdout.read_to_string(&mut stdout).unwrap();
         self.stderr.read_to_string(&mut stderr).unwrap();
         Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
     }
+}
+
+fn answer(reply: Result<http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
+    let mut reply = reply.unwrap();
+    (reply.status().as_u16(), reply.body_mut().read_to_string().unwrap())
 }
 
 impl Drop for Serving {

@@ -5,14 +5,13 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt as _;
 
-use crate::program::{Serving, run, tidegate, tidegate_with_files};
+use crate::program::{Serving, end, serve, serve_with_files};
 
 #[test]
 fn it_starts_at_once_answers_and_stops_when_told() {
     let here = tempfile::tempdir().unwrap();
     for signal in ["TERM", "INT"] {
-        let serving =
-            Serving::start(&mut tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]));
+        let serving = Serving::start(&mut serve(here.path(), &[]));
         assert!(serving.url.starts_with("http://127.0.0.1:"), "{}", serving.url);
         assert!(!serving.url.ends_with(":0"));
         let (status, body) = serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#);
@@ -41,12 +40,12 @@ fn flags_win_over_the_environment_over_the_file() {
     let here = tempfile::tempdir().unwrap();
     let text = "[listen]\nhttp = \"nowhere\"\n";
     fs::write(here.path().join("tidegate.toml"), text).unwrap();
-    let ended = run(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let ended = end(&mut serve(here.path(), &[]));
     assert_eq!(ended.code, Some(2), "a wrong file is not hidden by a flag: {ended:?}");
     let text = "[listen]\nhttp = \"192.0.2.1:1\"\n[store]\nmax_memory = \"8MiB\"\n\
                 [limits.api]\ncapacity = 7\nrate = \"1/s\"\n";
     fs::write(here.path().join("tidegate.toml"), text).unwrap();
-    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let mut command = serve(here.path(), &[]);
     command.env("TIDEGATE_LISTEN_HTTP", "192.0.2.1:2").env("TIDEGATE_STORE_MAX_MEMORY", "4MiB");
     let serving = Serving::start(&mut command);
     let (status, body) = serving.post("/v1/peek", r#"{"key":"alice","limit":"api","cost":0}"#);
@@ -62,7 +61,7 @@ fn an_address_in_use_is_a_failure_that_says_so() {
     let here = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let ended = run(here.path(), &["serve", "--http", &address]);
+    let ended = end(&mut serve(here.path(), &["--http", &address]));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
     let expected = format!("the http door cannot open on {address}: ");
     assert!(ended.stderr.contains(&expected), "{ended:?}");
@@ -70,44 +69,20 @@ fn an_address_in_use_is_a_failure_that_says_so() {
 }
 
 #[test]
-fn flags_of_parts_that_are_not_there_yet_are_accepted_and_told() {
+fn a_door_that_is_not_there_yet_is_accepted_and_told() {
     let here = tempfile::tempdir().unwrap();
-    let args = [
-        "serve",
-        "--http",
-        "127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--grpc",
-        "127.0.0.1:0",
-        "--resp",
-        "127.0.0.1:0",
-        "--database",
-        "sqlite:x",
-        "--state-dir",
-        "state",
-        "--store",
-        "memory:",
-    ];
-    let serving = Serving::start(&mut tidegate(here.path(), &args));
+    let serving = Serving::start(&mut serve(here.path(), &["--resp", "127.0.0.1:0"]));
     let ended = serving.stop("TERM");
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), ""));
-    for line in [
-        "--admin: this version does not open the admin door\n",
-        "--grpc: this version does not open the gRPC door\n",
-        "--resp: this version does not open the RESP door\n",
-        "--database: this version has no database and keeps nothing on disk\n",
-        "--state-dir: this version keeps nothing on disk\n",
-    ] {
-        assert!(ended.stderr.contains(line), "{line} in {ended:?}");
-    }
-    assert!(!here.path().join("state").exists());
+    let line = "--resp: this version does not open the RESP door\n";
+    assert!(ended.stderr.contains(line), "{ended:?}");
+    assert!(!here.path().join("state").exists(), "nothing is kept before something is changed");
 }
 
 #[test]
 fn the_log_says_what_it_is_told_to_and_never_a_key() {
     let here = tempfile::tempdir().unwrap();
-    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let mut command = serve(here.path(), &[]);
     let serving = Serving::start(command.env("TIDEGATE_LOG", "trace"));
     let secret = "alice@example.org";
     for body in [
@@ -120,7 +95,7 @@ fn the_log_says_what_it_is_told_to_and_never_a_key() {
     let ended = serving.stop("TERM");
     assert!(ended.stderr.contains("the http door is open"), "{ended:?}");
     assert!(!ended.stderr.contains(secret), "{ended:?}");
-    let mut command = tidegate(here.path(), &["serve"]);
+    let mut command = serve(here.path(), &[]);
     let output = command.env("TIDEGATE_LOG", "client=loud=no").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
@@ -129,8 +104,7 @@ fn the_log_says_what_it_is_told_to_and_never_a_key() {
 #[test]
 fn it_survives_running_out_of_open_files() {
     let here = tempfile::tempdir().unwrap();
-    let args = ["serve", "--http", "127.0.0.1:0"];
-    let mut serving = Serving::start(&mut tidegate_with_files(32, here.path(), &args));
+    let mut serving = Serving::start(&mut serve_with_files(32, here.path(), &[]));
     let address = serving.url.trim_start_matches("http://").to_owned();
     let crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(&address).unwrap()).collect();
     serving.wait_for("connections cannot be accepted for now");
@@ -146,7 +120,7 @@ fn it_survives_running_out_of_open_files() {
 #[test]
 fn a_memory_that_no_machine_has_is_a_configuration_error() {
     let here = tempfile::tempdir().unwrap();
-    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let mut command = serve(here.path(), &[]);
     let output = command.env("TIDEGATE_STORE_MAX_MEMORY", "99999999GiB").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = String::from_utf8(output.stderr).unwrap();
@@ -163,7 +137,7 @@ fn a_door_for_others_needs_to_know_its_names() {
         ("0.0.0.0:0", "tidegate.internal", false),
         ("127.0.0.1:0", "", false),
     ] {
-        let mut command = tidegate(here.path(), &["serve", "--http", address]);
+        let mut command = serve(here.path(), &["--http", address]);
         let serving = Serving::start(command.env("TIDEGATE_LISTEN_ALLOWED_HOSTS", hosts));
         let ended = serving.stop("TERM");
         assert_eq!(ended.stderr.contains(hint), told, "{ended:?}");
@@ -174,7 +148,7 @@ fn a_door_for_others_needs_to_know_its_names() {
 fn a_setting_that_is_no_text_is_not_passed_over() {
     let here = tempfile::tempdir().unwrap();
     let broken = OsStr::from_bytes(b"64MiB\xff");
-    let mut command = tidegate(here.path(), &["serve", "--http", "127.0.0.1:0"]);
+    let mut command = serve(here.path(), &[]);
     let output = command.env("TIDEGATE_STORE_MAX_MEMORY", broken).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

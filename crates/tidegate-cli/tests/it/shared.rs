@@ -2,7 +2,7 @@
 
 use tidegate_testkit::launch::{Flavor, RedisServer};
 
-use crate::program::{Serving, tidegate};
+use crate::program::{Serving, serve};
 
 const TAKE: &str = r#"{"key":"alice","policy":{"capacity":3,"rate":"1/day"}}"#;
 
@@ -10,9 +10,9 @@ const TAKE: &str = r#"{"key":"alice","policy":{"capacity":3,"rate":"1/day"}}"#;
 fn programs_on_one_server_share_their_limits() {
     let here = tempfile::tempdir().unwrap();
     let server = RedisServer::builder(Flavor::Redis).password("hunter2").start();
-    let args = ["serve", "--http", "127.0.0.1:0", "--store", &server.url()];
-    let one = Serving::start(&mut tidegate(here.path(), &args));
-    let other = Serving::start(&mut tidegate(here.path(), &args));
+    let args = ["--store", &server.url()];
+    let one = Serving::start(&mut serve(here.path(), &args));
+    let other = Serving::start(&mut serve(here.path(), &args));
     assert_eq!(
         [&one, &other, &one, &other].map(|at| at.post("/v1/take", TAKE).0),
         [200, 200, 200, 429]
@@ -33,12 +33,11 @@ fn programs_on_one_server_share_their_limits() {
 fn it_speaks_tls() {
     let here = tempfile::tempdir().unwrap();
     let server = RedisServer::builder(Flavor::Valkey).tls().start();
-    let args = ["serve", "--http", "127.0.0.1:0", "--store", &server.url()];
-    let trusting =
-        Serving::start(tidegate(here.path(), &args).env("SSL_CERT_FILE", server.ca_file()));
+    let args = ["--store", &server.url()];
+    let trusting = Serving::start(serve(here.path(), &args).env("SSL_CERT_FILE", server.ca_file()));
     let (status, body) = trusting.post("/v1/take", TAKE);
     assert_eq!((status, body.contains("degraded")), (200, false), "{body}");
-    let careful = Serving::start(&mut tidegate(here.path(), &args));
+    let careful = Serving::start(&mut serve(here.path(), &args));
     let (status, body) = careful.post("/v1/take", TAKE);
     assert_eq!((status, body.contains(r#""degraded":"local""#)), (200, true), "{body}");
     assert!(careful.stop("TERM").stderr.contains("certificate"));

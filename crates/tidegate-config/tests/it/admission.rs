@@ -99,7 +99,10 @@ every = "day"
     let variables = [("TIDEGATE_ADMISSION_MODE".to_owned(), "shadow".to_owned())];
     let alone = "[limits.client]\nallowance = 3\n";
     let loaded = Loader::default().environment(variables).text("tidegate.toml", alone);
-    assert_eq!(loaded.unwrap_err().to_string(), format!("tidegate.toml: limits.client: {tier}"));
+    assert_eq!(
+        loaded.unwrap_err().to_string(),
+        format!("tidegate.toml:1:1: limits.client: {tier}")
+    );
     let plan = plan(alone).unwrap();
     assert_eq!(plan.admission.rules(&plan.limits).client_policy(), None, "no section, no tier");
 }

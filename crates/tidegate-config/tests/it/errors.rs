@@ -1,6 +1,6 @@
 //! Errors teach: place, key, value and rule, all of them at once.
 
-use tidegate_config::{Key, Loader};
+use tidegate_config::{Key, Loader, known_keys};
 
 use crate::complaints;
 
@@ -82,8 +82,8 @@ fn sections_that_this_version_does_not_know_are_refused() {
     );
     assert_eq!(
         complaints("[envoy]\nconfig_dir = \"x\"\n"),
-        ["tidegate.toml:1:2: envoy: is not a known key; known are listen, store, limits, \
-             admission, modules"]
+        ["tidegate.toml:1:2: envoy: is not a known key; known are state_dir, listen, \
+             store, database, admin, limits, admission, providers, modules"]
     );
     assert_eq!(
         complaints("listen = 5\n"),
@@ -119,7 +119,7 @@ fn the_environment_and_flags_are_named_as_the_place() {
         error.to_string().lines().collect::<Vec<_>>(),
         [
             "tidegate.toml:2:18: store.expected_nodes = \"x\": must be a whole number >= 1",
-            "TIDEGATE_LISTEN_HTTP: listen.http = 8080: must be an address and a port, such as \
+            "TIDEGATE_LISTEN_HTTP: listen.http = \"8080\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
             "TIDEGATE_LISTEN_ALLOWED_HOSTS: listen.allowed_hosts = \"a b\": must be a host name \
              or address, with or without a port, such as tidegate.internal",
@@ -205,16 +205,27 @@ fn passwords_are_not_shown_wherever_they_were_put() {
 #[test]
 fn passwords_are_not_shown_from_other_places_either() {
     let address = "redis://gate:hunter2@cache.internal:6379/x";
-    // Any text is the name of an organization.
-    let free_text = Key::AdmissionAllowOrganizations;
-    for key in Key::ALL.into_iter().filter(|key| *key != free_text) {
+    // Any text is the name of an organization, of a tier, of a model or of a directory.
+    let free =
+        ["state_dir", "admission.allow_organizations", "providers.*.tier", "providers.*.models"];
+    for key in known_keys().filter(|key| !free.contains(&key.path())) {
+        let variable = key.variable().replace('*', "OPENAI");
+        let told = Loader::default()
+            .environment([(variable.clone(), address.to_owned())])
+            .text("tidegate.toml", "")
+            .unwrap_err()
+            .to_string();
+        assert!(told.starts_with(&variable), "{told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+    for key in Key::ALL.into_iter().filter(|key| *key != Key::StateDir) {
         let told = Loader::default()
             .environment([(key.variable().to_owned(), address.to_owned())])
             .flag(key, address)
             .text("tidegate.toml", "")
             .unwrap_err()
             .to_string();
-        assert_eq!(told.lines().count(), 2, "{told}");
+        assert_eq!(told.lines().count(), 2, "a hidden mistake is told too: {told}");
         assert!(!told.contains("hunter2"), "{told}");
     }
     let told = Loader::default().flag(Key::StoreUrl, "4711").text("tidegate.toml", "").unwrap_err();

@@ -5,11 +5,7 @@ use std::fs;
 use tidegate::FailureRule;
 use tidegate_config::{ByteSize, ConfigError, Key, Loader, Plan, Source, StoreUrl};
 
-use crate::plan;
-
-fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-}
+use crate::{plan, variables};
 
 fn limit_names(plan: &Plan) -> Vec<&str> {
     plan.limits.by_name.keys().map(String::as_str).collect()

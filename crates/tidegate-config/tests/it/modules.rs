@@ -1,6 +1,6 @@
 //! The section `[modules.rate_limit]`, and the default file that has it.
 
-use tidegate_config::{DEFAULT_FILE, Key, Loader, Plan, Source};
+use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, known_keys};
 
 use crate::{complaints, plan};
 
@@ -24,8 +24,8 @@ fn an_empty_file_gives_what_the_default_file_says() {
 
 #[test]
 fn the_default_file_has_every_key() {
-    for key in Key::ALL {
-        let (section, name) = key.in_file();
+    for key in known_keys().filter(|key| !key.path().contains('*') && key.path() != "state_dir") {
+        let (section, name) = key.path().rsplit_once('.').unwrap();
         let section = DEFAULT_FILE.split("\n[").find(|text| text.starts_with(section)).unwrap();
         assert!(section.lines().any(|line| line.starts_with(&format!("{name} = "))), "{key:?}");
     }

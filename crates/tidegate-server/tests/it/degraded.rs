@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidegate::clock::ManualClock;
 use tidegate::guard::StoreState;
 use tidegate::{Answers, MemoryStore, Operation, Probe, Store, StoreError, Submission};
-use tidegate_config::{Key, Loader, Plan};
 use tidegate_server::Server;
 
-use crate::Gate;
+use crate::{Gate, layers};
 
 const LIMITS: &str = r#"
 [store]
@@ -68,13 +67,9 @@ impl Store for Fragile {
     }
 }
 
-fn plan(text: &str) -> Plan {
-    Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("test", text).unwrap()
-}
-
 fn gate() -> (Gate, Arc<Fragile>) {
     let store = Arc::new(Fragile::default());
-    let server = Server::with_shared_store(&plan(LIMITS), store.clone()).unwrap();
+    let server = Server::with_shared_store(layers(LIMITS), store.clone()).unwrap();
     (Gate::serving(server, ManualClock::new()), store)
 }
 
@@ -154,9 +149,9 @@ fn what_the_store_cannot_do_is_a_problem_of_its_own() {
 
 #[test]
 fn a_server_starts_without_its_store_and_keeps_the_password() {
-    let plan =
-        plan("[store]\nurl = \"redis://:secret@127.0.0.1:1\"\n[limits.api]\nrate = \"1/s\"\n");
-    let server = Server::new(&plan).unwrap();
+    let layers =
+        layers("[store]\nurl = \"redis://:secret@127.0.0.1:1\"\n[limits.api]\nrate = \"1/s\"\n");
+    let server = Server::new(layers).unwrap();
     assert_eq!(server.max_keys(), None);
     assert!(!format!("{server:?}").contains("secret"));
     let gate = Gate::serving(server, ManualClock::new());

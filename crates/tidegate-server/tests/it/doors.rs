@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use tidegate_config::{Key, Loader};
 use tidegate_server::{Drained, Server, StartError};
 
-use crate::Gate;
-use crate::wire::Reply;
+use crate::wire::{Reply, begun};
+use crate::{Gate, layers};
 
 #[test]
 fn health_is_a_get() {
@@ -21,8 +21,9 @@ fn health_is_a_get() {
 fn an_address_in_use_is_told_with_the_door_and_the_address() {
     let gate = Gate::open();
     let address = gate.address().to_string();
-    let plan = Loader::default().flag(Key::ListenHttp, &address).text("test", "").unwrap();
-    let error = gate.runtime.block_on(Server::new(&plan).unwrap().open()).unwrap_err();
+    let layers = Loader::default().flag(Key::DatabaseUrl, "none").flag(Key::ListenHttp, &address);
+    let server = Server::new(layers.text_layers("test", "")).unwrap();
+    let error = gate.runtime.block_on(server.open()).unwrap_err();
     assert!(matches!(error, StartError::Bind { .. }));
     let text = error.to_string();
     assert!(text.starts_with(&format!("the http door cannot open on {address}: ")), "{text}");
@@ -33,8 +34,7 @@ fn an_address_in_use_is_told_with_the_door_and_the_address() {
 fn the_memory_of_the_plan_decides_how_many_keys_fit() {
     let keys = |memory: &str| {
         let text = format!("[store]\nmax_memory = \"{memory}\"\n");
-        let plan = Loader::default().text("test", &text).unwrap();
-        Server::new(&plan).unwrap().max_keys().unwrap()
+        Server::new(layers(&text)).unwrap().max_keys().unwrap()
     };
     assert!(keys("64MiB") > 1_000_000);
     assert!(keys("8MiB") < keys("64MiB"));
@@ -46,18 +46,8 @@ fn requests_under_way_are_answered_before_the_end() {
     let mut gate = Gate::open();
     let address = gate.address();
     let idle = TcpStream::connect(address).unwrap();
-    let mut busy = TcpStream::connect(address).unwrap();
     let body = r#"{"key":"alice","limit":"client"}"#;
-    let head = format!(
-        "POST /v1/take HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
-         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    busy.write_all(head.as_bytes()).unwrap();
-    // The server asks for the body once it has begun to work on the request.
-    let mut go_on = [0; 25];
-    busy.read_exact(&mut go_on).unwrap();
-    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut busy = begun(address, "/v1/take", body);
     let running = gate.running.take().unwrap();
     let shutdown = gate.runtime.spawn(running.shutdown());
     // New connections are refused as soon as the listener is gone.

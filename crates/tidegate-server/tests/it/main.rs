@@ -3,22 +3,27 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod admission;
+mod database;
 mod decisions;
 mod degraded;
 mod doors;
 mod errors;
+mod gateway;
 mod guards;
 mod lists;
+mod live;
 mod reservations;
+mod rpc;
 mod shared;
 mod wire;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
 use tidegate::{MemoryStore, WallTime};
-use tidegate_config::{Key, Loader};
+use tidegate_config::{Key, Layers, Loader};
 use tidegate_server::{Running, Server};
 use tokio::runtime::Runtime;
 use wire::Reply;
@@ -39,10 +44,33 @@ every = "day"
 allowance = 2
 "#;
 
+/// A configuration whose doors are on free ports, without anything on disk.
+fn layers(text: &str) -> Layers {
+    layers_on(Loader::default(), text)
+}
+
+/// The same over what a loader knows already.
+fn layers_on(loader: Loader, text: &str) -> Layers {
+    doors_on(loader).flag(Key::DatabaseUrl, "none").text_layers("test", text)
+}
+
+/// A loader that opens its doors on free ports.
+fn doors_on(loader: Loader) -> Loader {
+    let doors = [Key::ListenHttp, Key::ListenAdmin, Key::ListenGrpc].into_iter();
+    doors.fold(loader, |loader, door| loader.flag(door, "127.0.0.1:0"))
+}
+
+fn one_worker() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
 /// A server with its doors open.
 struct Gate {
     clock: ManualClock,
     agent: ureq::Agent,
+    http: SocketAddr,
+    admin: SocketAddr,
     running: Option<Running>,
     runtime: Runtime,
 }
@@ -62,23 +90,19 @@ impl Gate {
         // An hour before midnight, UTC.
         clock.set_wall(WallTime::from_secs(20_000 * 86_400 - 3_600));
         let store = MemoryStore::builder().max_memory(bytes).clock(clock.clone()).build().unwrap();
-        let plan = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0").text("test", text);
-        Self::serving(Server::with_store(&plan.unwrap(), Arc::new(store)), clock)
+        Self::serving(Server::with_store(layers(text), Arc::new(store)).unwrap(), clock)
     }
 
     fn serving(server: Server, clock: ManualClock) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = one_worker();
         let running = runtime.block_on(server.open()).unwrap();
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        Self { clock, agent, running: Some(running), runtime }
+        let (http, admin) = (running.http(), running.admin());
+        Self { clock, agent, http, admin, running: Some(running), runtime }
     }
 
-    fn address(&self) -> std::net::SocketAddr {
-        self.running.as_ref().unwrap().http()
+    fn address(&self) -> SocketAddr {
+        self.http
     }
 
     /// Posts JSON to a path.
@@ -106,7 +130,34 @@ impl Gate {
         assert_eq!((reply.status, reply.body.as_str()), (status, answer), "{path} {body}");
     }
 
+    fn admin(&self) -> String {
+        format!("http://{}", self.admin)
+    }
+
+    /// Asks the admin door.
+    fn ask(&self, path: &str) -> Reply {
+        Reply::of(self.agent.get(format!("{}{path}", self.admin())).call().unwrap())
+    }
+
+    /// Changes settings through the admin door.
+    fn patch(&self, body: &serde_json::Value) -> Reply {
+        patch(&self.agent, &self.admin(), "*", body)
+    }
+
+    /// The value of a setting, as the admin door tells it.
+    fn setting(&self, key: &str) -> serde_json::Value {
+        let settings = self.ask(&format!("/admin/config?key={key}")).member("settings");
+        settings[0]["value"].clone()
+    }
+
     fn advance(&self, millis: u64) {
         self.clock.advance(Duration::from_millis(millis));
     }
+}
+
+/// Changes settings if their revision matches.
+fn patch(agent: &ureq::Agent, admin: &str, tag: &str, body: &serde_json::Value) -> Reply {
+    let request = agent.patch(format!("{admin}/admin/config")).header("if-match", tag);
+    let request = request.header("content-type", "application/json");
+    Reply::of(request.send(body.to_string()).unwrap())
 }

@@ -12,7 +12,7 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn of(mut response: ureq::http::Response<ureq::Body>) -> Self {
+    pub(crate) fn of(mut response: http::Response<ureq::Body>) -> Self {
         let headers = response.headers().iter();
         let headers =
             headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
@@ -70,4 +70,20 @@ impl Reply {
     pub(crate) fn text(&self, name: &str) -> String {
         self.member(name).as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
+}
+
+/// A request that the server has begun to work on, and that still lacks its body.
+pub(crate) fn begun(address: SocketAddr, path: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         expect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // The server asks for the body once it has begun to work on the request.
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
 }

@@ -12,9 +12,12 @@ use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
 use tidegate::{FailureRule, Outcome, Store};
 use tidegate_config::{Rule, Value};
 
-use super::answer::{self, json, millis};
-use super::problem::Problem;
+use super::answer::{self, millis};
 use super::request::{self, key_text, read};
+use crate::door::body::json;
+use crate::door::problem::Problem;
+use crate::metrics::Verdict as Decided;
+use crate::served::Served;
 
 /// How long a number of pending requests is good for if the caller does not say.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -69,9 +72,15 @@ struct Pending {
 /// `POST /v1/admit`.
 pub(super) async fn admit(
     admission: &Admission<dyn Store>,
+    served: &Served,
     body: &Value<'_>,
     denials_are_ok: bool,
 ) -> Result<Response, Problem> {
+    let count = |tier: Tier, verdict| {
+        if let Some(served) = served.get(tier.as_str()) {
+            served.metrics.decided(verdict);
+        }
+    };
     let caller = read(body, &["organization", "client", "connection", "cost"], |top| {
         let organization = top.read("organization", key_text);
         let client = top.read("client", key_text);
@@ -89,8 +98,12 @@ pub(super) async fn admit(
         Some(caller)
     })?;
     Ok(match admission.admit(caller).await? {
-        Verdict::Admitted(pass) => json(StatusCode::OK, &admitted(&pass)),
+        Verdict::Admitted(pass) => {
+            pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
+            json(StatusCode::OK, &admitted(&pass))
+        }
         Verdict::Rejected(rejection) => {
+            count(rejection.tier, Decided::Denied);
             let retry = rejection.retry.after();
             answer::denial(&rejected(&rejection), retry, denials_are_ok)
         }

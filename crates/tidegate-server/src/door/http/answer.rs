@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,6 +10,8 @@ use serde::Serialize;
 use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement};
 
 use super::request::List;
+use crate::door::body::json;
+use crate::door::problem::whole_seconds;
 
 /// What an answer to an allowed request tells besides the state.
 #[derive(Clone, Copy)]
@@ -166,22 +168,6 @@ pub(crate) fn reset(reset: bool) -> Response {
     json(StatusCode::OK, &Reset { reset })
 }
 
-/// Says that the door answers.
-pub(crate) fn healthy() -> Response {
-    #[derive(Serialize)]
-    struct Health {
-        status: &'static str,
-    }
-    json(StatusCode::OK, &Health { status: "ok" })
-}
-
-pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    // Bodies of numbers and texts are always serialized.
-    let body = serde_json::to_vec(body).unwrap_or_default();
-    let content_type = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
-}
-
 fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
     let states = || {
         list.items.iter().zip(outcomes).map(|(item, outcome)| State {
@@ -210,9 +196,4 @@ fn encoded(receipt: &Receipt) -> String {
 
 pub(crate) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// For the header `retry-after`: rounded up, and never at once.
-pub(crate) fn whole_seconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
 }

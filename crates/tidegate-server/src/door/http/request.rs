@@ -13,7 +13,8 @@ use tidegate::{
 };
 use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
 
-use super::problem::Problem;
+use crate::door::problem::Problem;
+use crate::metrics::LimitMetrics;
 use crate::served::Served;
 
 /// How many limits an error lists.
@@ -61,12 +62,16 @@ impl From<RequestRule> for Rule {
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'s> {
     pub(crate) served: &'s Served,
+    /// Where decisions on policies that stand in requests are counted.
+    pub(crate) inline: &'s LimitMetrics,
     pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
 }
 
 /// One bucket of a request, and the amount that goes with it.
 pub(crate) struct Item<'v, N> {
     pub(crate) limit: Cow<'v, Limit>,
+    /// Where decisions on it are counted.
+    pub(crate) metrics: &'v LimitMetrics,
     key: &'v str,
     group: Option<&'v str>,
     windows: Option<Windows>,
@@ -81,6 +86,13 @@ impl<N> Item<'_, N> {
         }
         Target { limit: &self.limit, key, windows: self.windows }
     }
+}
+
+/// A limit that a request names, or brings.
+struct Found<'v> {
+    limit: Cow<'v, Limit>,
+    calendar: Option<Cow<'v, Calendar>>,
+    metrics: &'v LimitMetrics,
 }
 
 /// The buckets of a request: one, or a list of its own name.
@@ -212,22 +224,20 @@ impl<'v> Reader<'v> {
         let key = fields.require("key", key_text);
         let group = fields.read("group", key_text);
         let amount = amount(fields);
-        let (limit, calendar) = self.limit(fields)?;
+        let Found { limit, calendar, metrics } = self.limit(fields)?;
         let windows = calendar.as_deref().map(|calendar| calendar.windows((self.wall)()));
-        Some(Item { limit, key: key?, group, windows, amount: amount? })
+        Some(Item { limit, metrics, key: key?, group, windows, amount: amount? })
     }
 
-    fn limit(
-        self,
-        fields: &mut Fields<'v, '_>,
-    ) -> Option<(Cow<'v, Limit>, Option<Cow<'v, Calendar>>)> {
+    fn limit(self, fields: &mut Fields<'v, '_>) -> Option<Found<'v>> {
         match (fields.get("limit"), fields.get("policy")) {
             (Some(_), Some(_)) => fields.refuse("limit", RequestRule::LimitAndPolicy.into()),
             (None, None) => fields.refuse("limit", RequestRule::NoLimit.into()),
             (Some(_), None) => {
                 let served = fields.read("limit", |value| self.named(value.to_text()?))?;
                 let calendar = served.calendar.as_ref().map(Cow::Borrowed);
-                return Some((Cow::Borrowed(&served.limit), calendar));
+                let (limit, metrics) = (Cow::Borrowed(&served.limit), &served.metrics);
+                return Some(Found { limit, calendar, metrics });
             }
             (None, Some(policy)) => {
                 let path = fields.path();
@@ -237,7 +247,8 @@ impl<'v> Reader<'v> {
                     Some(calendar) => Limit::inline_on(calendar.name(), plan.policy),
                     None => Limit::inline(plan.policy),
                 };
-                return Some((Cow::Owned(limit), plan.calendar.map(Cow::Owned)));
+                let (limit, calendar) = (Cow::Owned(limit), plan.calendar.map(Cow::Owned));
+                return Some(Found { limit, calendar, metrics: self.inline });
             }
         }
         None

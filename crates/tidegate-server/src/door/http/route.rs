@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request, State};
-use axum::http::StatusCode;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
 use tidegate::{Charge, Correction};
+use tokio::time::Instant;
 
 use super::HttpDoor;
 use super::admission;
 use super::answer::{self, Extra};
-use super::bounds::MAX_BODY;
-use super::guard::require_json;
-use super::problem::Problem;
 use super::request::{self, List, Reader};
+use super::tally;
+use crate::door::body;
+use crate::door::bounds::MAX_BODY;
+use crate::door::guard::{Declared, require_json};
+use crate::door::problem::Problem;
+use crate::health;
 
 /// The verbs of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +45,7 @@ pub(crate) fn router(door: Arc<HttpDoor>) -> Router {
         .route("/v1/reset", verb(Verb::Reset))
         .route("/v1/admit", verb(Verb::Admit))
         .route("/v1/pending", verb(Verb::SetPending).get(pending))
-        .route("/healthz", get(async || answer::healthy()))
+        .route("/healthz", get(async || health::alive()))
         .fallback(async || Problem::NotFound)
         .method_not_allowed_fallback(async || Problem::Method)
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -65,7 +66,10 @@ fn verb(verb: Verb) -> MethodRouter<Arc<HttpDoor>> {
         _ => MethodFilter::POST,
     };
     on(method, move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
-        door.carry_out(verb, request).await.unwrap_or_else(|problem| door.refuse(problem))
+        let begun = Instant::now();
+        let answer = door.carry_out(verb, request).await;
+        door.metrics.took(begun.elapsed());
+        answer.unwrap_or_else(|problem| door.refuse(problem))
     })
 }
 
@@ -82,18 +86,19 @@ impl HttpDoor {
     }
 
     async fn carry_out(&self, verb: Verb, request: Request) -> Result<Response, Problem> {
-        require_json(request.headers())?;
+        require_json(request.headers(), Declared::Json)?;
         let denials_are_ok = request::denials_are_ok(request.uri().query())?;
-        let body = tokio::time::timeout(self.bounds.body, Bytes::from_request(request, &()));
-        let body = body.await.map_err(|_| Problem::SlowBody)?.map_err(|error| refused(&error))?;
+        let body = body::whole(request, self.bounds.body).await?;
         let body = request::parse(&body)?;
         let wall = || self.engine.wall_time();
-        let reader = Reader { served: &self.served, wall: &wall };
+        // One configuration for all of the request, whatever changes meanwhile.
+        let current = self.live.current();
+        let reader = Reader { served: &current.served, inline: &self.inline, wall: &wall };
         let engine = &self.engine;
         match verb {
             Verb::Take => {
                 let asked = reader.take(&body)?;
-                let decision = engine.take(&charges(&asked.list)).await?;
+                let decision = tally::of(engine.take(&charges(&asked.list)).await, &asked.list)?;
                 let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
                 Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
             }
@@ -104,7 +109,8 @@ impl HttpDoor {
             }
             Verb::Reserve => {
                 let asked = reader.reserve(&body)?;
-                let decision = engine.reserve(&charges(&asked.list), asked.max_wait).await?;
+                let decision = engine.reserve(&charges(&asked.list), asked.max_wait).await;
+                let decision = tally::of(decision, &asked.list)?;
                 let extra = Extra::WaitAndReceipt;
                 Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
             }
@@ -122,7 +128,10 @@ impl HttpDoor {
                 let asked = reader.reset(&body)?;
                 Ok(answer::reset(engine.reset(asked.target()).await?))
             }
-            Verb::Admit => admission::admit(&self.admission, &body, denials_are_ok).await,
+            Verb::Admit => {
+                let served = &current.served;
+                admission::admit(&self.admission, served, &body, denials_are_ok).await
+            }
             Verb::SetPending => admission::set_pending(&self.admission, &body),
         }
     }
@@ -135,13 +144,4 @@ fn charges<'l>(list: &'l List<'_, u64>) -> Vec<Charge<'l>> {
 fn corrections<'l>(list: &'l List<'_, i64>) -> Vec<Correction<'l>> {
     let items = list.items.iter();
     items.map(|item| Correction { target: item.target(), delta: item.amount }).collect()
-}
-
-/// A body that was not read to its end: too large, or the caller went away.
-fn refused(error: &BytesRejection) -> Problem {
-    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        Problem::TooLarge
-    } else {
-        Problem::Incomplete
-    }
 }

@@ -6,16 +6,18 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::admission::{Admission, Rules};
 use tidegate::{Engine, MemoryStore, Store};
-use tidegate_config::Plan;
+use tidegate_config::Loader;
+use tidegate_llm::rate_limit::Books;
 use tokio::runtime::Runtime;
 
-use super::bounds::MAX_HEAD;
 use super::{Bounds, Guard, HttpDoor, Troubles};
+use crate::database::Stored;
+use crate::door::bounds::MAX_HEAD;
 use crate::drain::{Drain, Drained};
 use crate::listen;
-use crate::served::Served;
+use crate::live::{Live, Parts};
+use crate::workers::Workers;
 
 const SHORT: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(3_600);
@@ -35,23 +37,29 @@ impl Door {
     fn open(bounds: Bounds) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-        let plan = Plan::default();
+        let layers = Loader::default().text_layers("test", "");
+        let plan = layers.plan().unwrap();
         let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().build().unwrap());
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(listen::bind(any)).unwrap();
         let engine = Engine::on(store);
-        let admission = Admission::new(&engine, Rules::default()).unwrap();
+        let parts = Parts::new(&plan, &engine, Books::own(), None).unwrap();
+        let live = Arc::new(Live::new(layers, plan, Stored::default(), parts));
+        let parts = live.parts().clone();
         let door = HttpDoor {
             engine,
-            admission,
-            served: Arc::new(Served::new(&plan.limits)),
+            live,
+            admission: parts.admission,
+            gateway: parts.gateway,
+            metrics: parts.metrics.door("http"),
+            inline: parts.metrics.door("http").inline(),
             guard: Guard::new(address, Vec::new()),
             bounds,
             troubles: Troubles::default(),
         };
         let mut drain = Drain::new();
         let stop = drain.signal();
-        runtime.block_on(async { drain.watch(door.serve(listener, stop)) });
+        runtime.block_on(async { drain.watch(door.serve(listener, Workers::here(), stop)) });
         Self { address, drain, runtime }
     }
 

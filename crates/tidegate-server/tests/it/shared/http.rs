@@ -2,11 +2,10 @@
 
 use tidegate::clock::ManualClock;
 use tidegate::guard::StoreState;
-use tidegate_config::{Key, Loader};
 use tidegate_server::Server;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 
-use crate::Gate;
+use crate::{Gate, layers};
 
 const LIMITS: &str = r#"
 [limits.client]
@@ -22,9 +21,8 @@ on_failure = "open"
 "#;
 
 fn gate(server: &RedisServer) -> Gate {
-    let loader = Loader::default().flag(Key::ListenHttp, "127.0.0.1:0");
-    let plan = loader.flag(Key::StoreUrl, server.url()).text("test", LIMITS).unwrap();
-    Gate::serving(Server::new(&plan).unwrap(), ManualClock::new())
+    let text = format!("[store]\nurl = {:?}\n{LIMITS}", server.url());
+    Gate::serving(Server::new(layers(&text)).unwrap(), ManualClock::new())
 }
 
 /// Two programs, one budget; receipts go from one to the other.

@@ -1,12 +1,17 @@
 //! One connection: its requests one after the other, until it ends, keeps the door waiting for too
 //! long, or the door is told to stop.
 
+use std::convert::Infallible;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use axum::Router;
+use axum::body::{Body, Bytes};
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -26,17 +31,23 @@ enum End {
 }
 
 /// Serves a connection to its end. When told to stop, a request that has begun is answered first.
-pub(crate) async fn serve(stream: TcpStream, router: Router, bounds: Bounds, stop: Stop) {
+/// Whoever answers is told the address that it came from.
+pub(crate) async fn serve<F>(
+    stream: TcpStream,
+    answer: impl Fn(Request<Incoming>, IpAddr) -> F,
+    bounds: Bounds,
+    stop: Stop,
+) where
+    F: Future<Output = Response<Body>>,
+{
+    // A connection that has lost its other end already has nobody to be fair to.
+    let peer = stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let patience = Arc::new(Patience::new(bounds));
     let stream = TokioIo::new(ToldStream::new(stream, patience.clone()));
-    let service = service_fn(|request: hyper::Request<Incoming>| {
+    let service = service_fn(|request| {
         patience.asked();
-        let (answer, patience) = (router.clone().call(request), patience.clone());
-        async move {
-            let answer = answer.await;
-            patience.answered();
-            answer
-        }
+        let (answer, patience) = (answer(request, peer), patience.clone());
+        async move { Ok::<_, Infallible>(answer.await.map(|body| ToldBody { body, patience })) }
     });
     let mut http = http1::Builder::new();
     // Heads are bounded by our own patience, which tells them from idle connections.
@@ -61,5 +72,45 @@ pub(crate) async fn serve(stream: TcpStream, router: Router, bounds: Bounds, sto
         End::Closed(Ok(())) => {}
         End::Closed(Err(error)) => tracing::debug!(%error, "a connection failed"),
         End::OutOfPatience => tracing::debug!("a connection kept us waiting and is cut"),
+    }
+}
+
+/// What a router answers.
+pub(crate) async fn answered(mut router: Router, request: Request<Incoming>) -> Response<Body> {
+    let Ok(response) = router.call(request).await;
+    response
+}
+
+/// A body that tells when it has ended, or is given up. Until then nothing is awaited of the
+/// caller: an answer may be a stream that lasts for hours.
+#[derive(Debug)]
+struct ToldBody {
+    body: Body,
+    patience: Arc<Patience>,
+}
+
+impl Drop for ToldBody {
+    fn drop(&mut self) {
+        self.patience.answered();
+    }
+}
+
+impl http_body::Body for ToldBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

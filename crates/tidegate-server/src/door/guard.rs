@@ -55,8 +55,26 @@ impl Guard {
     }
 }
 
-/// Refuses a body that is not declared to be plain JSON.
-pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+/// What a body may be declared to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// `application/json`.
+    Json,
+    /// That, or `application/merge-patch+json` (RFC 7396).
+    MergePatch,
+}
+
+impl Declared {
+    fn takes(self, media: &str) -> bool {
+        let patch = "application/merge-patch+json";
+        media.eq_ignore_ascii_case("application/json")
+            || (self == Self::MergePatch && media.eq_ignore_ascii_case(patch))
+    }
+}
+
+/// Refuses a body that is not declared to be plain JSON of the kind that is taken. A page of
+/// another origin cannot declare any of them without being asked first.
+pub(crate) fn require_json(headers: &HeaderMap, taken: Declared) -> Result<(), Problem> {
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
         return Err(Problem::NotJsonType);
@@ -68,7 +86,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     };
     let declared = declared.to_str().map_err(|_| Problem::NotJsonType)?;
     let mut parts = declared.split(';').map(str::trim);
-    let json = parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/json"));
+    let json = parts.next().is_some_and(|media| taken.takes(media));
     let utf8 = parts.filter(|part| !part.is_empty()).all(|parameter| {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         !name.eq_ignore_ascii_case("charset")

@@ -11,7 +11,6 @@ use tidegate::StoreError;
 use tidegate::guard::NotAsked;
 use tidegate_config::Fault;
 
-use super::answer::whole_seconds;
 use super::bounds::MAX_BODY;
 
 /// Why a request is not answered with a decision. Nothing was spent.
@@ -50,8 +49,8 @@ pub(crate) enum Problem {
 /// A field and the rule that it breaks.
 #[derive(Debug, Serialize)]
 pub(crate) struct FieldError {
-    field: String,
-    rule: String,
+    pub(crate) field: String,
+    pub(crate) rule: String,
 }
 
 impl From<Fault> for FieldError {
@@ -78,7 +77,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-fn told(errors: &[FieldError]) -> String {
+pub(crate) fn told(errors: &[FieldError]) -> String {
     let told: Vec<_> = errors
         .iter()
         .map(|FieldError { field, rule }| match field.as_str() {
@@ -88,6 +87,9 @@ fn told(errors: &[FieldError]) -> String {
         .collect();
     told.join("; ")
 }
+
+/// The status, the type and the title of a problem, which are the same whenever it occurs.
+pub(crate) type Kind = (StatusCode, &'static str, &'static str);
 
 /// The document itself.
 #[derive(Serialize)]
@@ -100,8 +102,23 @@ struct Document<'a> {
     errors: &'a [FieldError],
 }
 
+/// The answer that tells of a problem.
+pub(crate) fn document(kind: Kind, detail: String, errors: &[FieldError]) -> Response {
+    let (status, r#type, title) = kind;
+    let document = Document { r#type, title, status: status.as_u16(), detail, errors };
+    // A document of texts and a number is always serialized.
+    let body = serde_json::to_vec(&document).unwrap_or_default();
+    let content_type = HeaderValue::from_static("application/problem+json");
+    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+}
+
+/// For the header `retry-after`: rounded up, and never at once.
+pub(crate) fn whole_seconds(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
+}
+
 impl Problem {
-    fn kind(&self) -> (StatusCode, &'static str, &'static str) {
+    fn kind(&self) -> Kind {
         match self {
             Self::Invalid(_) => invalid(),
             Self::Store(error) if error.is_callers_fault() => invalid(),
@@ -169,23 +186,17 @@ impl Problem {
     }
 }
 
-const fn invalid() -> (StatusCode, &'static str, &'static str) {
+const fn invalid() -> Kind {
     (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (status, r#type, title) = self.kind();
         let errors: &[FieldError] = match &self {
             Self::Invalid(errors) => errors,
             _ => &[],
         };
-        let detail = self.to_string();
-        let document = Document { r#type, title, status: status.as_u16(), detail, errors };
-        // A document of texts and a number is always serialized.
-        let body = serde_json::to_vec(&document).unwrap_or_default();
-        let content_type = HeaderValue::from_static("application/problem+json");
-        let mut response = (status, [(header::CONTENT_TYPE, content_type)], body).into_response();
+        let mut response = document(self.kind(), self.to_string(), errors);
         if let Self::SlowBody = self {
             // The rest of the body may still come, and must not be taken for a request.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -1,0 +1,107 @@
+//! `tidegate config`: the settings in force, and those of the database.
+//!
+//! It reads and writes the database itself, so that it works without a server; one that runs takes
+//! a change over by itself.
+
+use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
+use tidegate_server::{Change, Database, Note, check_change};
+
+use crate::args::{ConfigAction, Place};
+use crate::failure::Failure;
+use crate::terminal::{print, tell};
+
+/// Does what was asked for.
+pub(crate) fn config(place: Place, action: ConfigAction) -> Result<(), Failure> {
+    match action {
+        ConfigAction::Schema => print(schema().trim_end()),
+        ConfigAction::Show { part, json } => show(place, &part, json),
+        ConfigAction::Set { pairs } => change(place, &set(&pairs)?),
+        ConfigAction::Unset { keys } => {
+            let patch = keys.iter().fold(Patch::default(), |patch, key| patch.unset(key));
+            change(place, &patch)
+        }
+        ConfigAction::History { limit } => history(place, limit),
+    }
+}
+
+/// One change that sets every key to the value after it.
+fn set(pairs: &[String]) -> Result<Patch, Failure> {
+    pairs.chunks(2).try_fold(Patch::default(), |patch, pair| match pair {
+        [key, value] => Ok(patch.set(key, value)),
+        _ => Err(Failure::NoValue(pair.concat())),
+    })
+}
+
+fn show(place: Place, part: &str, json: bool) -> Result<(), Failure> {
+    let layers = place.layers()?;
+    let layers = match Database::of(&layers.plan()?)? {
+        None => layers,
+        Some(database) => match crate::block_on(database.read())? {
+            Ok(stored) => layers.with_overrides(Overrides::from_iter(stored.settings)),
+            Err(error) => {
+                tell(&format!("without the database: {error}"));
+                layers
+            }
+        },
+    };
+    for warning in &layers.plan()?.warnings {
+        tell(&warning.to_string());
+    }
+    let shown: Vec<_> = layers.effective().into_iter().filter(|one| one.is_in(part)).collect();
+    if json {
+        return print(&serde_json::to_string_pretty(&shown).map_err(Failure::Json)?);
+    }
+    print(&table(&shown))
+}
+
+/// A line for each setting, in columns.
+fn table(settings: &[Effective]) -> String {
+    let key = settings.iter().map(|one| one.key.len()).max().unwrap_or(0);
+    let value = settings.iter().map(|one| one.value.len()).max().unwrap_or(0).min(40);
+    let line = |one: &Effective| {
+        let shadowed: Vec<_> =
+            one.shadowed.iter().map(|(source, value)| format!("{source} {value}")).collect();
+        let over = if shadowed.is_empty() { String::new() } else { " over ".to_owned() };
+        let shadowed = shadowed.join(", ");
+        format!("{:key$}  {:value$}  {}{over}{shadowed}", one.key, one.value, one.source)
+    };
+    settings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn change(place: Place, patch: &Patch) -> Result<(), Failure> {
+    patch.check()?;
+    let layers = place.layers()?;
+    let database = Database::of(&layers.plan()?)?.ok_or(Failure::NoDatabase)?;
+    let revision = crate::block_on(write(&database, &layers, patch))??;
+    print(&format!("revision {revision}"))
+}
+
+/// Writes a change that makes sense together with everything else.
+async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u64, Failure> {
+    let stored = database.read().await?;
+    let before = Overrides::from_iter(stored.settings.clone());
+    let after = layers.with_overrides(patch.apply(&before));
+    check_change(&layers.with_overrides(before.clone()), &after)?;
+    let changes = patch.difference(&before).into_iter();
+    let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
+    if changes.is_empty() {
+        return Ok(stored.revision);
+    }
+    let note = Note { door: "cli", who: None };
+    // Somebody else may have written in between; what was checked then is not what would hold.
+    let stored = database.write(&changes, &note, Some(stored.revision)).await?;
+    Ok(stored.revision)
+}
+
+fn history(place: Place, limit: usize) -> Result<(), Failure> {
+    let plan = place.layers()?.plan()?;
+    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    let history = crate::block_on(database.history(limit))??;
+    let lines = history.iter().map(|one| {
+        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+        let who = one.who.as_deref().unwrap_or("-");
+        let (old, new) = (value(&one.old), value(&one.new));
+        format!("{}  {}  {who}  {}  {old} -> {new}", one.revision, one.door, one.key)
+    });
+    print(&lines.collect::<Vec<_>>().join("\n"))
+}

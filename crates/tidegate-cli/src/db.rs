@@ -1,0 +1,28 @@
+//! `tidegate db`: looking after the database of settings.
+
+use tidegate_server::Database;
+
+use crate::args::{DbAction, Place};
+use crate::failure::Failure;
+use crate::terminal::{print, tell};
+
+/// Does what was asked for, and says what was done.
+pub(crate) fn db(place: Place, action: DbAction) -> Result<(), Failure> {
+    let plan = place.layers()?.plan()?;
+    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    match action {
+        DbAction::Migrate => migrate(&database),
+    }
+}
+
+fn migrate(database: &Database) -> Result<(), Failure> {
+    let migrated = crate::block_on(database.migrate())??;
+    if let Some(backup) = &migrated.backup {
+        tell(&format!("a copy of before is in {}", backup.display()));
+    }
+    match migrated.from {
+        Some(from) if from == migrated.to => print(&format!("format {from} already")),
+        Some(from) => print(&format!("from format {from} to {}", migrated.to)),
+        None => print(&format!("made in format {}", migrated.to)),
+    }
+}

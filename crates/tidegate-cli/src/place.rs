@@ -1,0 +1,28 @@
+//! Where the configuration is: the layers that flags, environment and file make.
+
+use tidegate_config::{Key, Layers, Loader, process_environment};
+
+use crate::args::Place;
+use crate::failure::Failure;
+
+impl Place {
+    /// A loader that knows the environment and these flags.
+    pub(crate) fn loader(self) -> Loader {
+        let mut loader = Loader::default().environment(process_environment());
+        if let Some(file) = self.config {
+            loader = loader.file(file);
+        }
+        if let Some(url) = self.database {
+            loader = loader.flag(Key::DatabaseUrl, url);
+        }
+        if let Some(folder) = self.state_dir {
+            loader = loader.flag(Key::StateDir, folder.display().to_string());
+        }
+        loader
+    }
+
+    /// The layers, without what a database has.
+    pub(crate) fn layers(self) -> Result<Layers, Failure> {
+        Ok(self.loader().layers()?)
+    }
+}

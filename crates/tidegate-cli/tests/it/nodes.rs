@@ -1,0 +1,112 @@
+//! Several programs, one PostgreSQL: a change goes to all, and an outage stops nobody.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_testkit::launch::{PostgresServer, wait_until};
+
+use crate::program::{Serving, run, serve};
+
+const CAPACITY: &str = "limits.client.capacity";
+
+fn change(capacity: u32) -> Value {
+    json!({"limits": {"client": {"capacity": capacity}}})
+}
+
+fn takes(serving: &Serving) -> u16 {
+    serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#).0
+}
+
+/// A migrated database.
+fn database() -> (PostgresServer, String) {
+    let here = tempfile::tempdir().unwrap();
+    let server = PostgresServer::start();
+    let url = server.fresh_database();
+    for (told, times) in [("made in format 1\n", 1), ("format 1 already\n", 2)] {
+        let ended = run(here.path(), &["db", "migrate", "--database", &url]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), told), "{times}: {ended:?}");
+    }
+    (server, url)
+}
+
+#[test]
+fn tables_that_nobody_made_are_asked_for() {
+    let here = tempfile::tempdir().unwrap();
+    let server = PostgresServer::start();
+    let url = server.fresh_database();
+    let set = ["config", "set", CAPACITY, "7", "--database", &url];
+    let ended = run(here.path(), &set);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+    assert!(ended.stderr.contains("tidegate db migrate"), "{ended:?}");
+    let args = ["--database", &url, "--auto-migrate"];
+    let serving = Serving::start(&mut serve(here.path(), &args));
+    let ended = run(here.path(), &set);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "revision 1\n"), "{ended:?}");
+    serving.wait_until_it_has(CAPACITY, &json!(7));
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "how long it took is told to a person")]
+fn a_change_at_one_node_holds_at_the_other() {
+    let here = tempfile::tempdir().unwrap();
+    let (_server, url) = database();
+    let [one, other] =
+        [(); 2].map(|()| Serving::start(&mut serve(here.path(), &["--database", &url])));
+    for (from, to, capacity) in [(&one, &other, 31), (&other, &one, 32), (&one, &other, 33)] {
+        let (status, body) = from.patch(&change(capacity));
+        assert_eq!(status, 200, "{body}");
+        let began = tokio::time::Instant::now();
+        to.wait_until_it_has(CAPACITY, &json!(capacity));
+        let took = began.elapsed();
+        println!("the other node had the change after {took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+    let body = r#"{"key":"bob","limit":"client","cost":0}"#;
+    assert!([&one, &other].iter().all(|it| it.post("/v1/peek", body).1.contains(":33,")));
+    let ended = other.stop("TERM");
+    assert!(ended.stderr.contains("door=\"database\""), "{ended:?}");
+    let password = url.split(['@', ':']).nth(2).unwrap();
+    assert!(!ended.stderr.contains(password), "{ended:?}");
+}
+
+/// R365: what was known holds, and what cannot be kept is not done.
+#[test]
+fn without_the_database_all_go_on_and_nothing_is_changed() {
+    let here = tempfile::tempdir().unwrap();
+    let (server, url) = database();
+    let [one, other] =
+        [(); 2].map(|()| Serving::start(&mut serve(here.path(), &["--database", &url])));
+    assert_eq!(one.patch(&change(30)).0, 200);
+    other.wait_until_it_has(CAPACITY, &json!(30));
+    server.kill();
+    for node in [&one, &other] {
+        assert_eq!(takes(node), 200);
+        let (status, body) = node.patch(&change(5));
+        assert_eq!(status, 503, "{body}");
+        assert!(body.contains("urn:tidegate:problem:database"), "{body}");
+        assert_eq!(node.setting(CAPACITY), (30.into(), "database".to_owned()));
+        assert_eq!((node.ask("/readyz").0, takes(node)), (200, 200));
+    }
+    server.start_again();
+    let changed = || (one.patch(&change(6)).0 == 200).then_some(());
+    wait_until("the database to be back", changed);
+    other.wait_until_it_has(CAPACITY, &json!(6));
+}
+
+/// R365: environment and file hold until the database is there.
+#[test]
+fn a_server_starts_without_its_database_and_takes_it_over_later() {
+    let here = tempfile::tempdir().unwrap();
+    let (server, url) = database();
+    let set = ["config", "set", CAPACITY, "7", "--database", &url];
+    assert_eq!(run(here.path(), &set).code, Some(0));
+    server.kill();
+    let mut command = serve(here.path(), &["--database", &url]);
+    let mut serving = Serving::start(command.env("TIDEGATE_LIMITS_CLIENT_CAPACITY", "9"));
+    assert_eq!(serving.setting(CAPACITY), (9.into(), "environment".to_owned()));
+    assert_eq!(takes(&serving), 200);
+    serving.wait_for("the database cannot be read: environment, file and defaults hold");
+    server.start_again();
+    serving.wait_until_it_has(CAPACITY, &json!(7));
+    assert_eq!(serving.setting(CAPACITY).1, "database");
+}

@@ -1,0 +1,240 @@
+//! The layers that a running program keeps, so that one of them can change: flags over database
+//! over environment over file over defaults.
+//!
+//! They are merged as trees, value by value, and read once. So a value is in force wherever it came
+//! from, and each one knows where that was.
+
+use std::collections::HashMap;
+use std::path::{Path as FilePath, PathBuf};
+
+use crate::circumstances::Circumstances;
+use crate::dotted;
+use crate::environment::Environment;
+use crate::error::{ConfigError, Located, Origin};
+use crate::fault::{Fault, Rule};
+use crate::file::{self, DEFAULT_FILE, File};
+use crate::flags::Flags;
+use crate::keys;
+use crate::merge::{Merged, Shadow};
+use crate::overrides::Overrides;
+use crate::patch;
+use crate::place::Place;
+use crate::plan::Plan;
+use crate::setting::Source;
+use crate::shown::shown;
+use crate::toml_value;
+use crate::tree::{grown, leaves};
+use crate::value::{Node, Value};
+use crate::variables::{Names, Said, UnknownVariable};
+use crate::warning::Warning;
+
+/// Everything that was said, by whom.
+///
+/// ```
+/// use tidegate_config::{Loader, Overrides, Patch, Source};
+/// let layers = Loader::default().text_layers("in-line", "[limits.api]\nrate = \"50/s\"\n");
+/// let patch = Patch::default().set("limits.api.rate", "10/s");
+/// let changed = layers.with_overrides(patch.apply(layers.overrides()));
+/// assert_eq!(changed.plan()?.warnings.len(), 1, "the file is shadowed");
+/// let rate = changed.effective().into_iter().find(|it| it.key == "limits.api.rate").unwrap();
+/// assert_eq!((rate.value.as_str(), rate.source), ("\"10/s\"", Source::Database));
+/// # Ok::<(), tidegate_config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Layers {
+    pub(crate) lookup: Lookup,
+    pub(crate) file: Option<File>,
+    pub(crate) environment: Environment,
+    pub(crate) overrides: Overrides,
+    pub(crate) flags: Flags,
+}
+
+/// Where the file comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Lookup {
+    /// It was named, and must be there.
+    Named(PathBuf),
+    /// It is looked for, in this directory first.
+    Search(PathBuf),
+    /// It is a text.
+    Text,
+}
+
+/// The merged layers, and what was found on the way.
+pub(crate) struct Merging<'l> {
+    pub(crate) merged: Merged<'l>,
+    pub(crate) faults: Vec<Fault>,
+    warnings: Vec<Warning>,
+    unknown: Vec<UnknownVariable>,
+}
+
+impl Layers {
+    /// The plan of all layers.
+    ///
+    /// # Errors
+    /// With everything that is wrong in any layer.
+    pub fn plan(&self) -> Result<Plan, ConfigError> {
+        let Merging { merged, mut faults, warnings, unknown } = self.merging();
+        let mut with = Circumstances::of(&self.environment);
+        let plan = Plan::read(&merged.tree, &mut with, &mut faults);
+        faults.extend(merged.shadows.iter().filter_map(|shadow| mistake(shadow, &with)));
+        if !faults.is_empty() {
+            return Err(ConfigError::Invalid(self.located(faults)));
+        }
+        let shadowed = by_database(&merged);
+        Ok(Plan {
+            file: self.file().map(ToOwned::to_owned),
+            unknown_variables: unknown,
+            warnings: warnings.into_iter().chain(with.warnings).chain(shadowed).collect(),
+            ..plan
+        })
+    }
+
+    /// The same layers with the file read again, from where it was or is looked for.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn reread(&self) -> Result<Self, ConfigError> {
+        let file = match self.lookup {
+            Lookup::Text => self.file.clone(),
+            _ => self.lookup.read(&self.environment)?,
+        };
+        Ok(Self { file, ..self.clone() })
+    }
+
+    /// The same layers with another one of the database.
+    #[must_use]
+    pub fn with_overrides(&self, overrides: Overrides) -> Self {
+        Self { overrides, ..self.clone() }
+    }
+
+    /// What the database says.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
+    /// Whether the file says what that of the other layers says.
+    #[must_use]
+    pub fn has_same_file(&self, other: &Self) -> bool {
+        self.file == other.file
+    }
+
+    /// The file that was read, if any.
+    #[must_use]
+    pub fn file(&self) -> Option<&FilePath> {
+        self.file.as_ref().map(|file| file.path.as_path())
+    }
+
+    /// Lays the layers over each other.
+    pub(crate) fn merging(&self) -> Merging<'_> {
+        let mut faults = Vec::new();
+        let defaults = toml_value::parse(DEFAULT_FILE, Source::Default, &mut faults);
+        let file = self.file.as_ref();
+        let file = file.map(|file| toml_value::parse(&file.text, Source::File, &mut faults));
+        let database = grown(self.overrides.leaves(&mut faults));
+        let mut names = Names::default();
+        [Some(&defaults), file.as_ref(), Some(&database)]
+            .into_iter()
+            .flatten()
+            .for_each(|layer| names.of_layer(layer));
+        let said = Said::by(&self.environment, names);
+        faults.extend(said.faults);
+        let mut merged = Merged::new(defaults);
+        let environment = grown(said.leaves);
+        let flags = grown(self.flags.leaves());
+        for layer in [file, Some(environment), Some(database), Some(flags)].into_iter().flatten() {
+            merged.lay(layer);
+        }
+        Merging { merged, faults, warnings: said.warnings, unknown: said.unknown }
+    }
+
+    /// Where something was said.
+    pub(crate) fn origin(&self, place: Place) -> Origin {
+        let variable = || place.at.and_then(|at| self.environment.get_at(at));
+        match place.source {
+            Source::Default => Origin::Default,
+            Source::File => match &self.file {
+                Some(file) => file.origin(place.at),
+                None => Origin::Default,
+            },
+            Source::Environment => {
+                Origin::Environment(variable().map_or(String::new(), |(name, _)| name.clone()))
+            }
+            Source::Database => Origin::Database,
+            Source::Flag => Origin::Flag(place.at.map_or("", |at| self.flags.name_at(at))),
+        }
+    }
+
+    /// Layer by layer; in the file in the order of its text, else in that of the keys.
+    fn located(&self, mut faults: Vec<Fault>) -> Vec<Located> {
+        faults.sort_by_key(|fault| {
+            let in_text = fault.place.source == Source::File;
+            (fault.place.source, fault.place.at.filter(|_| in_text))
+        });
+        let located = |fault: Fault| Located { origin: self.origin(fault.place), fault };
+        faults.into_iter().map(located).collect()
+    }
+}
+
+impl Lookup {
+    /// The file, as far as there is one to be read.
+    pub(crate) fn read(&self, environment: &Environment) -> Result<Option<File>, ConfigError> {
+        match self {
+            Self::Named(path) => File::read(path).map(Some),
+            Self::Search(working) => File::first(&file::candidates(working, environment)),
+            Self::Text => Ok(None),
+        }
+    }
+}
+
+/// What is wrong with a value that another one hides: it counts as soon as that one is gone.
+fn mistake(shadow: &Shadow<'_>, with: &Circumstances<'_>) -> Option<Fault> {
+    let (value, names) = (&shadow.value, &shadow.names);
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if value.place.source == Source::Default {
+        return None;
+    }
+    let rule = match (keys::find(&names), &value.node) {
+        (Some(known), _) => {
+            let bounded = ["max_concurrent_requests", "max_retries"];
+            let bounded = names.last().is_some_and(|name| bounded.contains(name));
+            let lenient = bounded && with.is_lenient(value.place);
+            known.check(value).err().filter(|_| !lenient)?
+        }
+        (None, Node::Table(_)) => return None,
+        (None, _) if is_section(&names) => Rule::NotTable,
+        (None, _) => patch::unknown(&names),
+    };
+    Some(Fault::at_names(&names, value, rule))
+}
+
+/// Whether keys stand below this path.
+fn is_section(names: &[&str]) -> bool {
+    keys::known_keys().any(|key| {
+        let mut parts = key.path().split('.');
+        names.iter().all(|name| parts.next().is_some_and(|part| part == "*" || part == *name))
+    })
+}
+
+/// A warning for each value that somebody wrote and the database hides.
+fn by_database(merged: &Merged<'_>) -> Vec<Warning> {
+    let winners: HashMap<Vec<&str>, &Value<'_>> = leaves(&merged.tree).into_iter().collect();
+    let hidden = merged
+        .shadows
+        .iter()
+        .filter(|shadow| [Source::File, Source::Environment].contains(&shadow.value.place.source));
+    let warning = |shadow: &Shadow<'_>| {
+        let by: Vec<&str> = shadow.by.iter().map(String::as_str).collect();
+        let winner = winners.get(&by).filter(|it| it.place.source == Source::Database)?;
+        let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
+        Some(Warning::Shadowed {
+            value: shown(&names, &shadow.value).to_string(),
+            key: dotted::path(&names),
+            source: shadow.value.place.source,
+            by_value: shown(&by, winner).to_string(),
+            by: dotted::path(&by),
+        })
+    };
+    hidden.filter_map(warning).collect()
+}

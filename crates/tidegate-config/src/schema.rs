@@ -1,0 +1,80 @@
+//! The JSON Schema of the configuration file, made of the table of keys.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json, json};
+
+use crate::file::DEFAULT_FILE;
+use crate::keys::{KnownKey, known_keys};
+use crate::setting::Source;
+use crate::toml_value;
+use crate::tree::leaves;
+
+/// The schema of the file, in JSON Schema of draft 2020-12, for editors and checkers. Rules that a
+/// schema cannot say, such as that a policy is of one kind, are told by `tidegate check`.
+///
+/// ```
+/// assert!(tidegate_config::schema().contains("\"backpressure_threshold\""));
+/// ```
+#[must_use]
+pub fn schema() -> String {
+    let mut faults = Vec::new();
+    let file = toml_value::parse(DEFAULT_FILE, Source::Default, &mut faults);
+    let defaults = leaves(&file);
+    let defaults = defaults.iter().map(|(names, value)| (names.join("."), value.json())).collect();
+    let mut top = Level::default();
+    for key in known_keys() {
+        top.add(key.path().split('.'), key, &defaults);
+    }
+    let mut schema = top.schema();
+    schema.insert("$schema".into(), "https://json-schema.org/draft/2020-12/schema".into());
+    schema.insert("title".into(), "tidegate.toml".into());
+    let mut text = format!("{:#}", Json::Object(schema));
+    text.push('\n');
+    text
+}
+
+/// One table of the file.
+#[derive(Default)]
+struct Level {
+    leaves: BTreeMap<&'static str, Json>,
+    tables: BTreeMap<&'static str, Self>,
+}
+
+impl Level {
+    fn add(
+        &mut self,
+        mut parts: impl Iterator<Item = &'static str> + Clone,
+        key: &KnownKey,
+        defaults: &BTreeMap<String, Json>,
+    ) {
+        let Some(part) = parts.next() else { return };
+        if parts.clone().next().is_some() {
+            return self.tables.entry(part).or_default().add(parts, key, defaults);
+        }
+        let mut leaf = key.shape().schema();
+        leaf["description"] = key.about().into();
+        let default = key.default().and_then(|json| serde_json::from_str(json).ok());
+        if let Some(default) = defaults.get(key.path()).cloned().or(default) {
+            leaf["default"] = default;
+        }
+        self.leaves.insert(part, leaf);
+    }
+
+    fn schema(mut self) -> Map<String, Json> {
+        let of_any_name = self.tables.remove("*");
+        let mut properties: Map<String, Json> =
+            self.leaves.into_iter().map(|(key, leaf)| (key.to_owned(), leaf)).collect();
+        for (key, table) in self.tables {
+            properties.insert(key.to_owned(), Json::Object(table.schema()));
+        }
+        let others = of_any_name.map_or(json!(false), |table| Json::Object(table.schema()));
+        let mut schema = Map::new();
+        schema.insert("additionalProperties".into(), others);
+        if !properties.is_empty() {
+            schema.insert("properties".into(), Json::Object(properties));
+        }
+        schema.insert("type".into(), "object".into());
+        schema
+    }
+}

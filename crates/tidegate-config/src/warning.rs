@@ -1,0 +1,83 @@
+//! What is not wrong enough to stop for, and should be known all the same.
+
+use std::fmt;
+
+use crate::setting::Source;
+
+/// A warning, to be logged by whoever uses the plan. Its `Display` is one line without secrets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// A concurrency that could not be used as it was found.
+    Concurrency {
+        /// Whose, such as `openai` or `openai embeddings`.
+        provider: String,
+        /// What was done about it.
+        warning: tidegate_llm::settings::Warning,
+    },
+    /// A cap of concurrencies that cannot be used.
+    Cap(tidegate_llm::settings::Warning),
+    /// Retries that could not be used as they were found.
+    Retries {
+        /// Whose.
+        provider: String,
+        /// The most there can be.
+        most: u32,
+        /// What is used.
+        used: u32,
+    },
+    /// A key to a provider is to be in a variable that is not set.
+    NoKey {
+        /// Whose.
+        provider: String,
+        /// The variable.
+        variable: String,
+    },
+    /// Two variables mean the same setting.
+    TwoVariables {
+        /// The one that counts.
+        used: String,
+        /// The other.
+        unused: String,
+    },
+    /// The database hides what somebody wrote elsewhere.
+    Shadowed {
+        /// The setting that is hidden.
+        key: String,
+        /// Its value, as JSON without secrets.
+        value: String,
+        /// Who wrote it.
+        source: Source,
+        /// The setting of the database that hides it.
+        by: String,
+        /// The value of that.
+        by_value: String,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Concurrency { provider, warning } => write!(f, "{provider}: {warning}"),
+            Self::Cap(warning) => write!(f, "MAX_CONCURRENT_THREADS: {warning}"),
+            Self::Retries { provider, most, used } => {
+                write!(f, "{provider}: max retries must be from 0 to {most}. Using {used}.")
+            }
+            Self::NoKey { provider, variable } => write!(
+                f,
+                "{provider}: {variable} is not set; calls go out with the caller's own key"
+            ),
+            Self::TwoVariables { used, unused } => {
+                write!(f, "{unused} is not used: {used} says the same and wins")
+            }
+            Self::Shadowed { key, value, source, by, by_value } => {
+                let other = if by == key { String::new() } else { format!("{by} = ") };
+                write!(
+                    f,
+                    "{key}: {value} of the {source} is shadowed by {other}{by_value} of the \
+                     database; tidegate config unset {by}"
+                )
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Changes at run time: what a patch may say, what it gives, and what is shown of it.
+
+use std::fs;
+
+use tidegate_config::{
+    Effective, Key, LONGEST_KEY, Loader, MOST_CHANGES, MOST_SETTINGS, Overrides, Patch, diff,
+    known_keys,
+};
+
+use crate::plan;
+
+fn refused(patch: &Patch) -> Vec<String> {
+    let error = patch.check().unwrap_err().to_string();
+    error.lines().map(ToOwned::to_owned).collect()
+}
+
+#[test]
+fn a_merge_patch_sets_and_unsets() {
+    let before: Overrides = [
+        ("limits.client.rate", "\"5/s\""),
+        ("limits.client.max_debt", "7"),
+        ("limits.client-x.rate", "\"6/s\""),
+        ("admission.mode", "\"shadow\""),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .collect();
+    let body = br#"{ "limits": { "client": { "rate": "9/s", "max_debt": null }, "a.b": { "allowance": 5 } },
+        "admission": null, "providers": {} }"#;
+    let patch = Patch::from_json(body).unwrap();
+    patch.check().unwrap();
+    let after = patch.apply(&before);
+    assert_eq!(
+        after.iter().collect::<Vec<_>>(),
+        [
+            ("limits.\"a.b\".allowance", "5"),
+            ("limits.client-x.rate", "\"6/s\""),
+            ("limits.client.rate", "\"9/s\""),
+        ]
+    );
+    let written: Vec<_> = patch.difference(&before);
+    let written: Vec<_> = written.iter().map(|(key, it)| (key.as_str(), it.as_deref())).collect();
+    assert_eq!(
+        written,
+        [
+            ("admission.mode", None),
+            ("limits.client.max_debt", None),
+            ("limits.\"a.b\".allowance", Some("5")),
+            ("limits.client.rate", Some("\"9/s\"")),
+        ]
+    );
+    let changes: Vec<_> = patch.changes().map(|(key, _)| key).collect();
+    assert_eq!(
+        changes,
+        ["admission", "limits.\"a.b\".allowance", "limits.client.max_debt", "limits.client.rate"]
+    );
+}
+
+#[test]
+fn a_body_that_is_no_merge_patch_is_refused() {
+    for (body, told) in [
+        (&b"[]"[..], "must be a table of keys and values"),
+        (b"5", "must be a table of keys and values"),
+        (b"{", "is not JSON"),
+        (
+            br#"{"limits":{"a":{"rate":"1/s","rate":"2/s"}}}"#,
+            "limits.a.rate = \"2/s\": is given twice",
+        ),
+    ] {
+        let error = Patch::from_json(body).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+    let many: Vec<_> =
+        (0..=MOST_CHANGES).map(|n| format!("\"l{n}\":{{\"allowance\":1}}")).collect();
+    let many = format!("{{\"limits\":{{{}}}}}", many.join(","));
+    let error = Patch::from_json(many.as_bytes()).unwrap_err().to_string();
+    assert_eq!(error, "change: 4096 are the most at once");
+}
+
+#[test]
+fn doors_stores_databases_and_tokens_never_come_from_a_database() {
+    let text = |key: &str| key.replace('*', "openai");
+    let mut fixed = Vec::new();
+    for key in known_keys() {
+        let path = text(key.path());
+        let stored = [(path.clone(), "\"x\"".to_owned())];
+        let layers = Loader::default().text_layers("none", "");
+        let told = layers.with_overrides(stored.into_iter().collect()).plan();
+        let told = told.err().map_or(String::new(), |error| error.to_string());
+        let never = format!("database: {path}: never comes from the database: ");
+        assert_eq!(told.contains(&never), !key.is_operational(), "{told}");
+        if !key.is_operational() {
+            let patch = Patch::default().set(&path, "x");
+            assert!(refused(&patch)[0].starts_with(&format!("change: {path}: never comes")));
+            fixed.push(path);
+        }
+    }
+    for section in ["listen.", "store.", "database.", "admin.", "state_dir"] {
+        assert!(fixed.iter().any(|path| path.starts_with(section)), "{section}");
+    }
+    for key in ["base_url", "api_key_env", "dialect"] {
+        assert!(fixed.contains(&format!("providers.openai.{key}")), "{key}");
+    }
+    assert!(fixed.iter().all(|path| !path.starts_with("limits.")));
+}
+
+#[test]
+fn everything_that_is_wrong_with_a_change_is_told_by_key() {
+    let patch = Patch::default()
+        .set("providers.openai.max_concurrent_requests", "101")
+        .set("providers.openai.max_retries", "-1")
+        .set("limits.client.rate", "fast")
+        .set("limits.client.rtae", "5/s")
+        .set("limit.client.rate", "5/s")
+        .set("limits", "5")
+        .set("a..b", "5")
+        .set("providers.openai.models", &format!("[\"{}\"]", "x".repeat(20_000)))
+        .unset("limits.gone.rate");
+    assert_eq!(
+        refused(&patch),
+        [
+            "change: \"a..b\": is not the path of a key, such as limits.client.rate",
+            "change: limit.client.rate = \"5/s\": is not a known key; did you mean `limits`?",
+            "change: limits = \"5\": is not the path of a key, such as limits.client.rate",
+            "change: limits.client.rate = \"fast\": a rate is written as a number and a unit, such \
+             as 50/s, 7/min, 1.5/s, 10000/day or 5/10s",
+            "change: limits.client.rtae = \"5/s\": is not a known key; did you mean `rate`?",
+            "change: providers.openai.max_concurrent_requests = 101: must be a whole number between \
+             1 and 100",
+            "change: providers.openai.max_retries = -1: must be a whole number between 0 and 20",
+            "change: providers.openai.models: must have at most 16384 characters",
+        ]
+    );
+}
+
+#[test]
+fn what_a_database_holds_by_mistake_is_told_with_the_rest() {
+    let stored = [
+        ("limits.client.rate", "\"fast\""),
+        ("limits.client.rtae", "5"),
+        ("not a path.", "5"),
+        ("admission.mode", "{"),
+    ];
+    let stored = stored.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let layers = Loader::default().text_layers("tidegate.toml", "[store]\noverflow = 5\n");
+    let error = layers.with_overrides(stored.into_iter().collect()).plan().unwrap_err().to_string();
+    let lines: Vec<_> = error.lines().collect();
+    assert_eq!(lines.len(), 5, "{error}");
+    assert!(lines[0].starts_with("tidegate.toml:2:12: store.overflow = 5"), "{error}");
+    assert!(lines[1..].iter().all(|line| line.starts_with("database: ")), "{error}");
+}
+
+#[test]
+fn a_mistake_that_a_higher_layer_hides_is_told_all_the_same() {
+    let text = "[limits.client]\nrate = \"fast\"\ncapacity = 5\n[admission]\nmode = \"dark\"\n";
+    let layers = Loader::default().text_layers("tidegate.toml", text);
+    let patch = Patch::default().set("limits.client.rate", "5/s").set("admission.mode", "shadow");
+    let error = layers.with_overrides(patch.apply(layers.overrides())).plan().unwrap_err();
+    let lines: Vec<_> = error.faults().iter().map(ToString::to_string).collect();
+    assert!(lines[0].starts_with("tidegate.toml:2:8: limits.client.rate = \"fast\""), "{error}");
+    assert!(lines[1].starts_with("tidegate.toml:5:8: admission.mode = \"dark\""), "{error}");
+}
+
+#[test]
+fn a_file_is_read_again_from_where_it_was() {
+    let here = tempfile::tempdir().unwrap();
+    let path = here.path().join("tidegate.toml");
+    let layers = Loader::default().working_directory(here.path()).layers().unwrap();
+    assert_eq!(layers.file(), None);
+    fs::write(&path, "[limits.api]\nrate = \"5/s\"\n").unwrap();
+    let layers = layers.reread().unwrap();
+    assert_eq!(layers.file(), Some(path.as_path()));
+    assert!(layers.plan().unwrap().limits.by_name.contains_key("api"));
+    fs::write(&path, "[limits.api]\nrate = fast\n").unwrap();
+    assert!(layers.reread().unwrap().plan().is_err());
+    assert!(layers.plan().is_ok(), "the old ones stay what they were");
+    let named = Loader::default().file(&path).layers().unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(named.reread().is_err(), "one that was named must be there");
+    assert_eq!(layers.reread().unwrap().file(), None);
+}
+
+fn shown<'e>(effective: &'e [Effective], key: &str) -> &'e str {
+    effective.iter().find(|it| it.key == key).map_or("", |it| it.value.as_str())
+}
+
+#[test]
+fn secrets_are_not_shown_with_the_settings() {
+    let hash = format!("sha256:ab12{}", "dead".repeat(15));
+    let text = format!(
+        "[store]\nurl = \"redis://gate:hunter2@cache/3\"\n[database]\nurl = \
+         \"postgres://gate:hunter2@db/limits?sslmode=require\"\n[admin]\nwrite_tokens = [\"{hash}\"]\n"
+    );
+    let loader = Loader::default().flag(Key::StoreUrl, "redis://gate:hunter2@cache/3");
+    let layers = loader.text_layers("tidegate.toml", &text);
+    let effective = layers.effective();
+    assert_eq!(shown(&effective, "store.url"), "\"redis://cache:6379/3\"");
+    assert_eq!(shown(&effective, "database.url"), "\"postgres://db:5432/limits\"");
+    assert_eq!(shown(&effective, "admin.write_tokens"), "[\"sha256:ab12…\"]");
+    let all =
+        format!("{}{:?}{layers:?}", serde_json::to_string(&effective).unwrap(), layers.plan());
+    assert!(!all.contains("hunter2") && !all.contains("dead"), "{all}");
+    let broken = Loader::default().text_layers("x", "[store]\nurl = \"redis://hunter2@cache\"\n");
+    assert_eq!(shown(&broken.effective(), "store.url"), "\"...\"");
+    let token = plan("[admin]\nread_tokens = [\"hunter2\"]\n").unwrap_err().to_string();
+    assert!(token.contains("tidegate key") && !token.contains("hunter2"), "{token}");
+}
+
+#[test]
+fn settings_are_shown_in_the_order_of_the_file_with_their_places() {
+    let layers = Loader::default().text_layers(
+        "tidegate.toml",
+        "[limits.b]\nrate = \"1/s\"\n[limits.a]\nallowance = 5\non_failure = \"open\"\n",
+    );
+    let effective = layers.effective();
+    let keys: Vec<_> = effective.iter().map(|it| it.key.as_str()).collect();
+    assert!(keys.starts_with(&["state_dir", "listen.http", "listen.admin"]), "{keys:?}");
+    let limits: Vec<_> = keys.iter().filter(|key| key.starts_with("limits.")).copied().collect();
+    assert_eq!(limits, ["limits.a.allowance", "limits.a.on_failure", "limits.b.rate"]);
+    let json = serde_json::to_value(effective.iter().find(|it| it.key == "limits.b.rate")).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({ "key": "limits.b.rate", "value": "1/s", "source": "file", "place": "tidegate.toml:2:8" })
+    );
+}
+
+#[test]
+fn what_changed_is_told_by_key_and_what_needs_a_restart_is_named() {
+    let before = Loader::default()
+        .text_layers("x", "[limits.a]\nrate = \"1/s\"\n[limits.b]\nallowance = 1\n");
+    let after = Loader::default().text_layers("x", "[limits.a]\nrate = \"2/s\"\n[limits.c]\nallowance = 1\n[listen]\nhttp = \"127.0.0.1:1\"\n[store]\nurl = \"redis://h\"\n[admin]\nallow_unauthenticated = true\n");
+    let changed = diff(&before.effective(), &after.effective());
+    let changed: Vec<_> =
+        changed.iter().map(|it| (it.key.as_str(), it.old.as_deref(), it.new.as_deref())).collect();
+    assert_eq!(
+        changed,
+        [
+            ("listen.http", Some("\"127.0.0.1:8080\""), Some("\"127.0.0.1:1\"")),
+            ("store.url", Some("\"memory:\""), Some("\"redis://h:6379/0\"")),
+            ("admin.allow_unauthenticated", Some("false"), Some("true")),
+            ("limits.a.rate", Some("\"1/s\""), Some("\"2/s\"")),
+            ("limits.c.allowance", None, Some("1")),
+            ("limits.b.allowance", Some("1"), None),
+        ]
+    );
+    let (before, after) = (before.plan().unwrap(), after.plan().unwrap());
+    assert_eq!(before.needs_restart(&after), ["listen.http", "store.url"]);
+    assert!(before.needs_restart(&before).is_empty());
+}
+
+/// What is taken as a change is taken by the database as well: both count characters.
+#[test]
+fn a_change_is_bounded_as_the_database_that_keeps_it() {
+    let named = |length: usize| {
+        let name = "\u{fc}".repeat(length - "limits..rate".len());
+        Patch::default().set(&format!("limits.{name}.rate"), "1/s")
+    };
+    assert!(named(LONGEST_KEY).check().is_ok());
+    assert_eq!(refused(&named(LONGEST_KEY + 1)).len(), 1);
+    let all = (0..MOST_CHANGES).fold(Patch::default(), |patch, number| {
+        patch.set(&format!("limits.l{number}.rate"), "1/s")
+    });
+    assert!(all.check().is_ok());
+    assert!(all.clone().unset("limits.one_more").check().is_err());
+    // A section may be unset whole, however much is in it.
+    let stored = all.apply(&Overrides::new());
+    assert_eq!(stored.iter().count(), MOST_SETTINGS);
+    assert_eq!(Patch::default().unset("limits").difference(&stored).len(), MOST_CHANGES);
+}
+
+#[test]
+fn a_mistake_is_told_with_its_key_or_beside_it() {
+    let told = |body: &[u8]| {
+        let error = Patch::from_json(body).and_then(|patch| patch.check()).unwrap_err();
+        (error.to_string(), error.faults()[0].without_key())
+    };
+    let (whole, beside) = told(b"null");
+    assert_eq!(whole, "change: null: must be a table of keys and values");
+    assert_eq!(beside, "must be a table of keys and values (change: null)");
+    let (whole, beside) = told(br#"{"admission":{"enabled":7}}"#);
+    assert_eq!(whole, "change: admission.enabled = 7: must be true or false");
+    assert_eq!(beside, "must be true or false (change: 7)");
+}
+
+#[test]
+fn a_section_is_not_a_prefix_of_letters() {
+    let text = "[limits.client]\nrate = \"1/s\"\n[limits.clients]\nrate = \"1/s\"\n";
+    let effective = Loader::default().text_layers("tidegate.toml", text).effective();
+    let count = |part: &str| effective.iter().filter(|one| one.is_in(part)).count();
+    assert_eq!((count("limits.client"), count("limits.client.")), (1, 1));
+    assert_eq!((count("limits.client.rate"), count("limits.clie")), (1, 0));
+    assert_eq!((count("limits"), count("client")), (2, 0));
+    assert_eq!(count(""), effective.len());
+}
+
+/// Texts of anybody's choice end up in logs, and some of them are keys in the wrong place.
+#[test]
+fn a_text_is_told_short_and_a_key_not_at_all() {
+    let layers = Loader::default().text_layers("tidegate.toml", "");
+    let (key, long) = ("sk-proj-hunter2hunter2hunter2", "m".repeat(1_000));
+    let patch = Patch::default()
+        .set("providers.openai.tier", key)
+        .set("providers.openai.models", &format!("[\"gpt-4o\",\"{key}\",\"{long}\"]"));
+    let after = layers.with_overrides(patch.apply(&Overrides::new()));
+    let changed = diff(&layers.effective(), &after.effective());
+    let new: Vec<_> = changed.iter().map(|it| (it.key.as_str(), it.new.as_deref())).collect();
+    let models = format!("[\"gpt-4o\",\"...\",\"{}…\"]", "m".repeat(64));
+    assert!(new.contains(&("providers.openai.tier", Some("\"...\""))), "{new:?}");
+    assert!(new.contains(&("providers.openai.models", Some(&models))), "{new:?}");
+    let shown = format!("{:?}", after.effective());
+    assert!(!shown.contains("hunter2"), "{shown}");
+}

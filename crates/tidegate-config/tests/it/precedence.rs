@@ -1,0 +1,223 @@
+//! Each layer wins over those below it, in turn, whatever is set.
+
+use std::num::NonZeroU32;
+
+use tidegate_config::{Effective, Layers, Loader, Overrides, Patch, Source};
+
+use crate::{told, variables};
+
+/// One layer at a time: the file, the environment, the database, each with a value of its own.
+fn layered(key: &str, file: &str, variable: (&str, &str), stored: &str) -> [Layers; 4] {
+    let none = Loader::default().text_layers("tidegate.toml", "");
+    let file = || Loader::default().text_layers("tidegate.toml", file);
+    let environment = |text: &str| {
+        let loader = Loader::default().environment(variables(&[variable]));
+        loader.text_layers("tidegate.toml", text)
+    };
+    let text = file();
+    let text = text.effective().iter().map(|it| it.key.clone()).collect::<Vec<_>>();
+    assert!(text.iter().any(|known| known == key), "{key} is shown");
+    let database = Patch::default().set(key, stored).apply(&Overrides::new());
+    [none, file(), environment(FILES), environment(FILES).with_overrides(database)]
+}
+
+/// A file that has all three of the keys below.
+const FILES: &str = r#"
+[limits.client]
+rate = "40/s"
+capacity = 80
+[admission]
+backpressure_threshold = 40
+[providers.openai]
+max_concurrent_requests = 40
+"#;
+
+fn of<'e>(effective: &'e [Effective], key: &str) -> &'e Effective {
+    effective.iter().find(|it| it.key == key).unwrap()
+}
+
+#[test]
+fn each_layer_wins_over_those_below_it() {
+    for (key, variable, stored, expected) in [
+        (
+            "limits.client.rate",
+            ("TIDEGATE_LIMITS_CLIENT_RATE", "30/s"),
+            "20/s",
+            ["\"50/s\"", "\"40/s\"", "\"30/s\"", "\"20/s\""],
+        ),
+        (
+            "admission.backpressure_threshold",
+            ("TIDEGATE_ADMISSION_BACKPRESSURE_THRESHOLD", "30"),
+            "20",
+            ["100", "40", "30", "20"],
+        ),
+        (
+            "providers.openai.max_concurrent_requests",
+            ("TIDEGATE_PROVIDERS_OPENAI_MAX_CONCURRENT_REQUESTS", "30"),
+            "20",
+            ["8", "40", "30", "20"],
+        ),
+    ] {
+        let sources = [Source::Default, Source::File, Source::Environment, Source::Database];
+        let layers = layered(key, FILES, variable, stored);
+        for ((layers, source), value) in layers.iter().zip(sources).zip(expected) {
+            layers.plan().unwrap();
+            let effective = layers.effective();
+            let found = of(&effective, key);
+            assert_eq!((found.value.as_str(), found.source), (value, source), "{key}");
+        }
+        // What is hidden is shown, the lowest first.
+        let top = layers[3].effective();
+        let shadowed: Vec<_> = of(&top, key).shadowed.iter().map(|(source, _)| *source).collect();
+        assert!(shadowed.ends_with(&[Source::File, Source::Environment]), "{shadowed:?}");
+    }
+}
+
+#[test]
+fn the_plan_has_what_the_highest_layer_says() {
+    let layers = layered(
+        "providers.openai.max_concurrent_requests",
+        FILES,
+        ("OPENAI_MAX_CONCURRENT", "30"),
+        "20",
+    );
+    let numbers = layers.each_ref().map(|layers| {
+        let concurrency =
+            layers.plan().unwrap().providers["openai"].max_concurrent_requests.clone();
+        (concurrency.value.get(), concurrency.source)
+    });
+    assert_eq!(
+        numbers,
+        [
+            (8, Source::Default),
+            (40, Source::File),
+            (30, Source::Environment),
+            (20, Source::Database)
+        ]
+    );
+}
+
+/// R364: whoever decided by the mode of development got other limits on a laptop than in service.
+#[test]
+fn the_mode_of_development_is_not_looked_at() {
+    let stored = Patch::default().set("providers.openai.max_retries", "3").apply(&Overrides::new());
+    for mode in ["true", "false", "1", ""] {
+        let environment = variables(&[("DEVELOPMENT_MODE", mode), ("OPENAI_MAX_RETRIES", "5")]);
+        let layers = Loader::default().environment(environment).text_layers("none", "");
+        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 5);
+        let layers = layers.with_overrides(stored.clone());
+        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
+    }
+}
+
+#[test]
+fn a_variable_or_a_file_that_the_database_hides_is_warned_of() {
+    let layers = Loader::default()
+        .environment(variables(&[("TIDEGATE_ADMISSION_MODE", "shadow")]))
+        .text_layers(
+            "tidegate.toml",
+            "[limits.client]\nrate = \"50/s\"\n[admission]\nmode = \"enforce\"\n",
+        );
+    assert!(told(&layers).is_empty(), "the environment may hide a file");
+    let patch = Patch::default().set("limits.client.rate", "10/s").set("admission.mode", "enforce");
+    let layers = layers.with_overrides(patch.apply(layers.overrides()));
+    assert_eq!(
+        told(&layers),
+        [
+            "admission.mode: \"enforce\" of the file is shadowed by \"enforce\" of the database; \
+             tidegate config unset admission.mode",
+            "admission.mode: \"shadow\" of the environment is shadowed by \"enforce\" of the \
+             database; tidegate config unset admission.mode",
+            "limits.client.rate: \"50/s\" of the file is shadowed by \"10/s\" of the database; \
+             tidegate config unset limits.client.rate",
+        ]
+    );
+    let unset = Patch::default().unset("limits").unset("admission.mode");
+    let layers = layers.with_overrides(unset.apply(layers.overrides()));
+    assert!(layers.overrides().is_empty() && told(&layers).is_empty());
+}
+
+#[test]
+fn a_rate_of_another_name_takes_the_place_of_the_lower_one() {
+    let layers = Loader::default()
+        .text_layers("tidegate.toml", "[limits.client]\nrate = \"50/s\"\ncapacity = 7\n");
+    let patch = Patch::default().set("limits.client.tokens_per_second", "2.5");
+    let layers = layers.with_overrides(patch.apply(layers.overrides()));
+    let plan = layers.plan().unwrap();
+    let policy = plan.limits.by_name["client"].limit.policy().fingerprint();
+    assert_eq!(policy, "bucket 7 1/400000000ns 7 3600000000000");
+    assert_eq!(plan.limits.source, Source::Database);
+    let effective = layers.effective();
+    assert!(effective.iter().all(|it| it.key != "limits.client.rate"));
+    let rate = of(&effective, "limits.client.tokens_per_second");
+    assert_eq!(rate.shadowed, [(Source::File, r#"{"rate":"50/s"}"#.to_owned())]);
+    assert_eq!(
+        told(&layers),
+        ["limits.client.rate: \"50/s\" of the file is shadowed by \
+          limits.client.tokens_per_second = 2.5 of the database; tidegate config unset \
+          limits.client.tokens_per_second"]
+    );
+}
+
+#[test]
+fn a_policy_of_another_kind_takes_the_place_of_the_lower_one() {
+    let text = "[limits.client]\nrate = \"50/s\"\ncapacity = 7\non_failure = \"closed\"\n";
+    let layers = Loader::default().text_layers("tidegate.toml", text);
+    let quota = Patch::default().set("limits.client.quota", "10");
+    let half = layers.with_overrides(quota.apply(layers.overrides()));
+    assert_eq!(
+        half.plan().unwrap_err().to_string(),
+        "database: limits.client.every: is required",
+        "whoever changed the kind is told what it lacks"
+    );
+    let whole = quota.set("limits.client.every", "day");
+    let layers = layers.with_overrides(whole.apply(layers.overrides()));
+    let plan = layers.plan().unwrap();
+    let client = &plan.limits.by_name["client"];
+    assert_eq!(client.limit.policy().fingerprint(), "quota 10 10");
+    assert_eq!(client.limit.failure_rule(), Some(tidegate::FailureRule::Closed), "it stays");
+    // A rate that is set afterwards takes the place of the quota in the database itself.
+    let back = Patch::default().set("limits.client.rate", "5/s").apply(layers.overrides());
+    assert_eq!(back.iter().collect::<Vec<_>>(), [("limits.client.rate", "\"5/s\"")]);
+    layers.with_overrides(back).plan().unwrap();
+}
+
+#[test]
+fn a_total_of_tokens_takes_the_place_of_its_parts() {
+    let text = "[providers.openai]\ntokens_per_minute = 90_000\n";
+    let layers = Loader::default().text_layers("tidegate.toml", text);
+    let patch = Patch::default().set("providers.openai.output_tokens_per_minute", "4000");
+    let plan = layers.with_overrides(patch.apply(layers.overrides())).plan().unwrap();
+    let constraint = plan.providers["openai"].constraint().unwrap();
+    assert_eq!(constraint.tokens_per_minute(), None);
+    assert_eq!(constraint.output_tokens_per_minute(), NonZeroU32::new(4_000));
+}
+
+#[test]
+fn default_limits_are_gone_as_soon_as_a_file_names_one_and_stay_otherwise() {
+    let named =
+        |layers: &Layers| layers.plan().unwrap().limits.by_name.keys().cloned().collect::<Vec<_>>();
+    let none = Loader::default().text_layers("none", "");
+    assert_eq!(named(&none), ["client", "organization"]);
+    let stored = Patch::default().set("limits.api.rate", "5/s").apply(none.overrides());
+    assert_eq!(named(&none.with_overrides(stored.clone())), ["api", "client", "organization"]);
+    let file = Loader::default().text_layers("file", "[limits.own]\nrate = \"5/s\"\n");
+    assert_eq!(named(&file), ["own"]);
+    assert_eq!(named(&file.with_overrides(stored)), ["api", "own"]);
+    let environment = variables(&[("TIDEGATE_LIMITS_API_ALLOWANCE", "5")]);
+    let layers = Loader::default().environment(environment).text_layers("none", "");
+    assert_eq!(named(&layers), ["api", "client", "organization"]);
+}
+
+#[test]
+fn a_null_of_the_database_is_nothing() {
+    let stored = [
+        ("providers.ollama.max_concurrent_requests".to_owned(), "null".to_owned()),
+        ("limits.client.rate".to_owned(), "null".to_owned()),
+    ];
+    let layers =
+        Loader::default().text_layers("none", "").with_overrides(stored.into_iter().collect());
+    let plan = layers.plan().unwrap();
+    assert_eq!(plan.providers["ollama"].max_concurrent_requests.value, NonZeroU32::MIN);
+    assert_eq!(plan.limits.by_name.len(), 2);
+}

@@ -1,0 +1,350 @@
+//! Providers: their keys, their variables, and what becomes of numbers that cannot be used.
+
+use std::time::Duration;
+
+use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
+use tidegate_llm::Dialect;
+use tidegate_llm::plan::TierTable;
+
+use crate::{complaints, plan, told, variables};
+
+#[test]
+fn four_providers_have_a_door_without_any_file() {
+    let plan = plan("").unwrap();
+    let shown: Vec<_> = plan
+        .providers
+        .iter()
+        .map(|(name, it)| {
+            (
+                name.as_str(),
+                it.base_url.value.as_str(),
+                it.max_concurrent_requests.value.get(),
+                it.max_retries.value,
+            )
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("anthropic", "https://api.anthropic.com", 4, 8),
+            ("gemini", "https://generativelanguage.googleapis.com", 1, 8),
+            ("ollama", "http://127.0.0.1:11434", 1, 3),
+            ("openai", "https://api.openai.com", 8, 8),
+        ]
+    );
+    assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
+    assert!(plan.providers.values().all(|it| it.constraint().is_none()), "all is learned");
+    assert_eq!(format!("{:?}", plan.providers), format!("{:?}", Plan::default().providers));
+}
+
+#[test]
+fn all_keys_of_a_provider_are_read() {
+    let text = r#"
+[providers.house]
+base_url = "https://llm.internal/openai/"
+api_key_env = "HOUSE_KEY"
+dialect = "openai"
+requests_per_minute = 600
+tokens_per_minute = 90_000
+requests_per_day = 10_000
+requests_per_day_zone = "America/Los_Angeles"
+min_interval_ms = 5
+max_concurrent_requests = 120
+max_retries = 0
+retry_base = "250ms"
+max_wait = "2m"
+fallback = ["openai"]
+models = ["small", "large"]
+[providers.house.endpoints.embeddings]
+max_concurrent_requests = 16
+requests_per_minute = 6000
+"#;
+    let loader = || Loader::default().environment(variables(&[("HOUSE_KEY", "sk-hunter2")]));
+    let plan = loader().text("tidegate.toml", text).unwrap();
+    let house = &plan.providers["house"];
+    assert_eq!(house.base_url.value, "https://llm.internal/openai");
+    assert_eq!(house.dialect(), Dialect::OpenAi);
+    assert_eq!(house.credential().unwrap().reveal(), Some("sk-hunter2"));
+    assert!(!format!("{plan:?} {:?}", loader()).contains("hunter2"));
+    assert_eq!(house.max_concurrent_requests.value.get(), 120, "above the cap, as written");
+    assert_eq!(house.max_retries.value, 0);
+    assert_eq!(house.retry_base.value, Duration::from_millis(250));
+    assert_eq!(house.max_wait.value, Duration::from_secs(120));
+    assert_eq!(house.fallback.value, ["openai"]);
+    let constraint = house.constraint().unwrap();
+    assert_eq!(constraint.burst(), 10, "one second's worth");
+    assert_eq!(constraint.requests_per_day().unwrap().zone(), "America/Los_Angeles");
+    assert_eq!(constraint.concurrency(), None, "that is told apart");
+    let embeddings = house.endpoints["embeddings"].constraint().unwrap();
+    assert_eq!(embeddings.concurrency().unwrap().get(), 16);
+    assert_eq!(plan.warnings, []);
+}
+
+#[test]
+fn mistakes_are_told_at_once_with_their_places() {
+    let text = r#"
+[providers.v1]
+base_url = "https://a"
+[providers.House]
+base_url = "https://user:hunter2@a"
+[providers.vllm]
+max_retry = 3
+[providers.openai]
+api_key_env = "sk-hunter2"
+dialect = "open-ai"
+max_concurrent_requests = 0
+max_retries = 21
+retry_base = "1"
+max_wait = 50
+burst_factor = 0.5
+tokens_per_minute = 5
+input_tokens_per_minute = 5
+fallback = ["antropic"]
+[providers.anthropic]
+fallback = ["anthropic"]
+requests_per_minute = 0
+[providers.anthropic.endpoints.Chat]
+requests = 5
+"#;
+    let lines = complaints(text);
+    let expected = [
+        "tidegate.toml:2:1: providers.v1: is a path of the HTTP door itself",
+        "tidegate.toml:4:1: providers.House: is not a name: a lower-case letter",
+        "tidegate.toml:5:12: providers.House.base_url: must be http:// or https://, a host",
+        "tidegate.toml:6:1: providers.vllm.base_url: is required: where a provider",
+        "tidegate.toml:7:1: providers.vllm.max_retry: is not a known key; did you mean `max_retries`?",
+        "tidegate.toml:9:15: providers.openai.api_key_env: must be the name of an environment",
+        "tidegate.toml:10:11: providers.openai.dialect = \"open-ai\": must be one of openai, azure",
+        "tidegate.toml:11:27: providers.openai.max_concurrent_requests = 0: must be a whole number >= 1",
+        "tidegate.toml:12:15: providers.openai.max_retries = 21: must be a whole number between 0 and 20",
+        "tidegate.toml:13:14: providers.openai.retry_base = \"1\": must be a whole number and a unit",
+        "tidegate.toml:14:12: providers.openai.max_wait = 50: must be a whole number and a unit",
+        "tidegate.toml:15:16: providers.openai.burst_factor = 0.5: must be a number from 1.0",
+        "tidegate.toml:16:21: providers.openai.tokens_per_minute = 5: is the total",
+        "tidegate.toml:18:12: providers.openai.fallback = [...]: \"antropic\" is not a configured \
+         provider; did you mean `anthropic`?",
+        "tidegate.toml:20:12: providers.anthropic.fallback = [...]: must name other providers",
+        "tidegate.toml:21:23: providers.anthropic.requests_per_minute = 0: must be > 0",
+        "tidegate.toml:22:1: providers.anthropic.endpoints.Chat: is not a name",
+        "tidegate.toml:23:1: providers.anthropic.endpoints.Chat.requests: is not a known key",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.starts_with(expected), "{line}\n{expected}");
+        assert!(!line.contains("hunter2"));
+    }
+}
+
+#[test]
+fn a_key_that_is_not_in_the_environment_is_warned_of() {
+    let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
+    let with = |pairs: &[(&str, &str)]| {
+        Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", text)
+    };
+    assert!(told(&with(&[("OPENAI_API_KEY", "sk")])).is_empty());
+    let warning = "openai: OPENAI_API_KEY is not set; calls go out with the caller's own key";
+    assert_eq!(told(&with(&[])), [warning]);
+    assert_eq!(told(&with(&[("OPENAI_API_KEY", " ")])), [warning]);
+}
+
+/// R356-R358: the names that other programs know.
+#[test]
+fn variables_without_our_prefix_are_read_for_every_provider() {
+    let environment = variables(&[
+        ("OPENAI_MAX_CONCURRENT", "16"),
+        ("ANTHROPIC_MAX_RETRIES", "2"),
+        ("MY_HOUSE_MAX_CONCURRENT", "60"),
+        ("MAX_CONCURRENT_THREADS", "64"),
+        ("GROQ_MAX_CONCURRENT", "5"),
+    ]);
+    let text = "[providers.my-house]\nbase_url = \"http://localhost\"\n";
+    let loader = Loader::default().environment(environment);
+    let plan = loader.text("tidegate.toml", text).unwrap();
+    let openai = &plan.providers["openai"];
+    assert_eq!(openai.max_concurrent_requests.value.get(), 16);
+    assert_eq!(openai.max_concurrent_requests.source, Source::Environment);
+    assert_eq!(plan.providers["anthropic"].max_retries.value, 2);
+    assert_eq!(plan.providers["my-house"].max_concurrent_requests.value.get(), 60);
+    assert!(!plan.providers.contains_key("groq"), "a stranger's variable makes no door");
+    assert_eq!(plan.warnings, []);
+}
+
+/// R359, R360, R363: bounds hold for the value in force, wherever it comes from.
+#[test]
+fn numbers_that_cannot_be_used_are_replaced_with_one_warning_each() {
+    let safe = "concurrency limit not configured. Defaulting to 1 for safety.";
+    let capped =
+        |limit| format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
+    for (value, used, warning) in [
+        ("0", 1, Some(safe.to_owned())),
+        ("-3", 1, Some(safe.to_owned())),
+        ("abc", 1, Some(safe.to_owned())),
+        ("100", 32, Some(capped(100))),
+        ("1000", 32, Some(capped(1000))),
+        ("32", 32, None),
+        ("2", 2, None),
+    ] {
+        let warning: Vec<_> = warning.map(|it| format!("openai: {it}")).into_iter().collect();
+        let environment = variables(&[("OPENAI_MAX_CONCURRENT", value)]);
+        let by_variable = Loader::default().environment(environment).text_layers("none", "");
+        let stored = Patch::default().set("providers.openai.max_concurrent_requests", value);
+        let by_database = Loader::default().text_layers("none", "");
+        let by_database = by_database.with_overrides(stored.apply(&Overrides::new()));
+        for layers in [by_variable, by_database] {
+            let plan = layers.plan().unwrap();
+            assert_eq!(plan.providers["openai"].max_concurrent_requests.value.get(), used);
+            assert_eq!(told(&layers), warning);
+            let effective = layers.effective();
+            let key = "providers.openai.max_concurrent_requests";
+            let shown = effective.iter().find(|it| it.key == key).unwrap();
+            assert_eq!(shown.value, used.to_string());
+            assert_eq!(shown.configured.is_some(), !warning.is_empty(), "{shown:?}");
+        }
+    }
+}
+
+#[test]
+fn the_mock_is_exempt_and_the_cap_can_be_moved() {
+    let mock = "[providers.mock]\nbase_url = \"http://localhost\"\n";
+    let with = |pairs: &[(&str, &str)]| {
+        Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", mock)
+    };
+    let concurrency = |layers: &tidegate_config::Layers, name: &str| {
+        layers.plan().unwrap().providers[name].max_concurrent_requests.value.get()
+    };
+    assert_eq!(concurrency(&with(&[]), "mock"), 100);
+    let wide = with(&[
+        ("MOCK_MAX_CONCURRENT", "200"),
+        ("OPENAI_MAX_CONCURRENT", "70"),
+        ("MAX_CONCURRENT_THREADS", "64"),
+    ]);
+    assert_eq!((concurrency(&wide, "mock"), concurrency(&wide, "openai")), (200, 64));
+    let broken = with(&[("MAX_CONCURRENT_THREADS", "many"), ("OPENAI_MAX_CONCURRENT", "70")]);
+    assert_eq!(concurrency(&broken, "openai"), 32);
+    assert_eq!(
+        told(&broken),
+        [
+            "MAX_CONCURRENT_THREADS: maximum of concurrency limits is not a number >= 1. Using 32.",
+            "openai: concurrency limit (70) exceeds maximum (32). Capping at 32.",
+        ]
+    );
+    let house = "[providers.house]\nbase_url = \"http://localhost\"\n";
+    let house = Loader::default().text_layers("tidegate.toml", house);
+    assert_eq!(
+        told(&house),
+        ["house: concurrency limit not configured. Defaulting to 1 for safety."],
+        "neither a value nor a default"
+    );
+}
+
+#[test]
+fn retries_that_cannot_be_used_are_the_default_with_a_warning() {
+    for (value, used, warned) in
+        [("0", 0, false), ("20", 20, false), ("21", 8, true), ("-1", 8, true), ("x", 8, true)]
+    {
+        let environment = variables(&[("OPENAI_MAX_RETRIES", value)]);
+        let layers = Loader::default().environment(environment).text_layers("none", "");
+        assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, used);
+        let expected = "openai: max retries must be from 0 to 20. Using 8.".to_owned();
+        assert_eq!(told(&layers), Vec::from_iter(warned.then_some(expected)));
+    }
+}
+
+#[test]
+fn our_own_variable_wins_over_the_one_without_our_prefix() {
+    let environment =
+        variables(&[("OPENAI_MAX_RETRIES", "5"), ("TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES", "3")]);
+    let layers = Loader::default().environment(environment).text_layers("none", "");
+    assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
+    assert_eq!(
+        told(&layers),
+        [
+            "OPENAI_MAX_RETRIES is not used: TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES says the same and \
+          wins"
+        ]
+    );
+    let zero = variables(&[("TIDEGATE_PROVIDERS_OPENAI_MAX_CONCURRENT_REQUESTS", "0")]);
+    let error = Loader::default().environment(zero).text("none", "").unwrap_err().to_string();
+    assert!(error.ends_with("= 0: must be a whole number >= 1"), "written for us: {error}");
+}
+
+/// R374.
+#[test]
+fn a_tier_is_found_in_a_table_and_what_was_written_wins() {
+    let table: TierTable = serde_json::from_str(
+        r#"{ "tiers": [ { "provider": "openai", "tier": "tier_2", "constraint":
+            { "requests_per_minute": 5000, "tokens_per_minute": 450000 } } ] }"#,
+    )
+    .unwrap();
+    let of = |text: &str| {
+        let plan = plan(&format!("[providers.openai]\n{text}\n")).unwrap();
+        let found = plan.providers["openai"].constraint_of_tier(&table)?;
+        let numbers = [
+            found.requests_per_minute(),
+            found.tokens_per_minute(),
+            found.output_tokens_per_minute(),
+        ];
+        Some(numbers.map(|number| number.map_or(0, std::num::NonZeroU32::get)))
+    };
+    assert_eq!(of(""), None);
+    assert_eq!(of("tier = \"tier_2\""), Some([5_000, 450_000, 0]));
+    assert_eq!(of("tier = \"tier_2\"\nrequests_per_minute = 60"), Some([60, 450_000, 0]));
+    assert_eq!(of("tier = \"tier_2\"\noutput_tokens_per_minute = 9"), Some([5_000, 0, 9]));
+}
+
+#[test]
+fn names_of_providers_and_limits_in_variables() {
+    let text =
+        "[providers.my-house]\nbase_url = \"http://localhost\"\n[limits.\"a.b\"]\nrate = \"1/s\"\n";
+    let environment = variables(&[
+        ("TIDEGATE_PROVIDERS_MY_HOUSE_INPUT_TOKENS_PER_MINUTE", "7"),
+        ("TIDEGATE_PROVIDERS_MY_HOUSE_ENDPOINTS_CHAT_REQUESTS_PER_MINUTE", "8"),
+        ("TIDEGATE_PROVIDERS_GROQ_MAX_WAIT", "5s"),
+        ("TIDEGATE_LIMITS_A_B_RATE", "2/s"),
+        ("TIDEGATE_LIMITS_NEW_ONE_ALLOWANCE", "3"),
+        ("TIDEGATE_LIMITS_A_B_RATES", "3/s"),
+    ]);
+    let plan = Loader::default().environment(environment).text("tidegate.toml", text).unwrap();
+    let house = &plan.providers["my-house"];
+    assert_eq!(house.limits.input_tokens_per_minute.value.unwrap().get(), 7);
+    assert_eq!(house.endpoints["chat"].requests_per_minute.value.unwrap().get(), 8);
+    assert_eq!(plan.providers["groq"].base_url.value, "https://api.groq.com");
+    let limits: Vec<_> = plan.limits.by_name.keys().collect();
+    assert_eq!(limits, ["a.b", "new_one"]);
+    let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        hints,
+        ["TIDEGATE_LIMITS_A_B_RATES is set and not read; did you mean TIDEGATE_LIMITS_A_B_RATE?"]
+    );
+    // Two that answer to one name: nobody guesses.
+    let both = "[limits.a-b]\nrate = \"1/s\"\n[limits.a_b]\nrate = \"1/s\"\n";
+    let environment = variables(&[("TIDEGATE_LIMITS_A_B_RATE", "2/s")]);
+    let error = Loader::default().environment(environment).text("tidegate.toml", both).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "TIDEGATE_LIMITS_A_B_RATE: may be limits.a-b.rate or limits.a_b.rate: say it in a file"
+    );
+}
+
+/// The gateway has no door for a mock, and its chains have an end.
+#[test]
+fn a_fallback_names_providers_that_calls_can_be_sent_to_and_not_too_many() {
+    let named = "[providers.openai]\nfallback = [\"house\"]\n[providers.house]\n\
+                 base_url = \"http://localhost\"\n";
+    assert!(plan(named).is_ok());
+    let mock = |line: &str| line.contains("must not name") && line.contains("which is a mock");
+    let complaint = complaints(&format!("{named}dialect = \"mock\"\n"));
+    assert!(complaint.len() == 1 && mock(&complaint[0]), "{complaint:?}");
+    let by_name = named.replace("house", "mock");
+    let complaint = complaints(&by_name);
+    assert!(complaint.len() == 1 && mock(&complaint[0]), "{complaint:?}");
+    let chain = |length: usize| {
+        let list = vec!["\"anthropic\""; length].join(", ");
+        plan(&format!("[providers.openai]\nfallback = [{list}]\n"))
+    };
+    assert!(chain(10).is_ok());
+    let error = chain(11).unwrap_err().to_string();
+    assert!(error.ends_with("must name at most 10 providers"), "{error}");
+    let change = format!("[{}]", ["\"anthropic\""; 11].join(","));
+    assert!(Patch::default().set("providers.openai.fallback", &change).check().is_err());
+}

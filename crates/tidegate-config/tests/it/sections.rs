@@ -1,0 +1,99 @@
+//! State, database, tokens; and the schema that says what a file may hold.
+
+use tidegate_config::{DatabaseUrl, Key, Loader, Plan, Source, schema};
+
+use crate::{complaints, plan, variables};
+
+fn state_dir(pairs: &[(&str, &str)]) -> String {
+    let plan = Loader::default().environment(variables(pairs)).text("none", "").unwrap();
+    plan.state_dir.value.display().to_string()
+}
+
+#[test]
+fn state_is_kept_where_the_user_keeps_state() {
+    assert_eq!(state_dir(&[]), "/var/lib/tidegate");
+    assert_eq!(state_dir(&[("HOME", "/users/u")]), "/users/u/.local/state/tidegate");
+    let both = [("HOME", "/users/u"), ("XDG_STATE_HOME", "/state")];
+    assert_eq!(state_dir(&both), "/state/tidegate");
+    let relative = [("HOME", "/users/u"), ("XDG_STATE_HOME", "state")];
+    assert_eq!(state_dir(&relative), "/users/u/.local/state/tidegate");
+    assert_eq!(state_dir(&[("HOME", "/users/u"), ("TIDEGATE_STATE_DIR", "/s")]), "/s");
+    let flag = Loader::default().flag(Key::StateDir, "/f").text("x", "state_dir = \"/t\"\n");
+    let flag = flag.unwrap().state_dir;
+    assert_eq!((flag.value.display().to_string(), flag.source), ("/f".to_owned(), Source::Flag));
+}
+
+#[test]
+fn a_database_is_named_and_its_password_kept() {
+    let loaded = plan("").unwrap();
+    assert_eq!(loaded.database.url.value, DatabaseUrl::Sqlite(None));
+    assert!(!loaded.database.auto_migrate.value);
+    let flags = Loader::default()
+        .flag(Key::DatabaseUrl, "postgres://u:hunter2@db/x")
+        .flag(Key::DatabaseAutoMigrate, "true")
+        .flag(Key::AdminAllowUnauthenticated, "true");
+    let loaded = flags.text("x", "[database]\nurl = \"none\"\n").unwrap();
+    let DatabaseUrl::Postgres(url) = &loaded.database.url.value else { panic!("{loaded:?}") };
+    assert_eq!(url.with_credentials(), "postgres://u:hunter2@db/x");
+    assert!(loaded.database.auto_migrate.value && loaded.admin.allow_unauthenticated.value);
+    assert!(!format!("{loaded:?}").contains("hunter2"));
+    let told = complaints("[database]\nurl = \"postgres://u:hunter2@db:x\"\nauto_migrate = 1\n");
+    assert_eq!(
+        told,
+        [
+            "tidegate.toml:2:7: database.url: must have a port from 1 to 65535, or none, which is \
+             5432",
+            "tidegate.toml:3:16: database.auto_migrate = 1: must be true or false",
+        ]
+    );
+}
+
+#[test]
+fn tokens_are_hashes_also_in_the_environment() {
+    let hash = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let both = format!("{}, {}", hash("a"), hash("B"));
+    let environment = variables(&[("TIDEGATE_ADMIN_READ_TOKENS", &both)]);
+    let plan = Loader::default().environment(environment).text("x", "").unwrap();
+    let tokens = &plan.admin.read_tokens.value;
+    assert_eq!((tokens[0].bytes(), tokens[1].bytes()), (&[0xaa; 32], &[0xbb; 32]));
+    for wrong in ["sha256:abc".to_owned(), "a".repeat(64), hash("g"), hash("a") + "a"] {
+        let told = complaints(&format!("[admin]\nwrite_tokens = [\"{wrong}\"]\n"));
+        assert!(told[0].starts_with("tidegate.toml:2:16: admin.write_tokens: must be hashes"));
+    }
+}
+
+#[test]
+fn the_default_plan_is_what_an_empty_file_gives() {
+    let mut empty = plan("").unwrap();
+    empty.file = None;
+    assert_eq!(format!("{empty:?}"), format!("{:?}", Plan::default()));
+}
+
+/// Renew it with `cargo run -p tidegate-cli -- config schema > crates/tidegate-config/tidegate.schema.json`.
+#[test]
+fn the_committed_schema_is_the_one_that_the_keys_give() {
+    let committed = include_str!("../../tidegate.schema.json");
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert!(
+        read(committed) == read(&schema()),
+        "the keys have changed: write the output of `tidegate config schema` to \
+         crates/tidegate-config/tidegate.schema.json"
+    );
+}
+
+#[test]
+fn the_schema_speaks_of_every_key() {
+    let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    assert_eq!(schema["additionalProperties"], false);
+    for key in tidegate_config::known_keys() {
+        let mut at = &schema;
+        for part in key.path().split('.') {
+            at = if part == "*" { &at["additionalProperties"] } else { &at["properties"][part] };
+        }
+        assert_eq!(at["description"], key.about(), "{}", key.path());
+    }
+    let mode = &schema["properties"]["admission"]["properties"]["mode"];
+    assert_eq!(mode["enum"], serde_json::json!(["enforce", "shadow"]));
+    assert_eq!(mode["default"], "enforce");
+}

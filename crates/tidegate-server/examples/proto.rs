@@ -1,0 +1,11 @@
+//! Writes the code of the gRPC service from its definition: `cargo run -p tidegate-server --example proto`.
+
+#[path = "proto/generate.rs"]
+mod generate;
+
+use generate::{committed, generate};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let [server, client] = committed();
+    generate(&server, &client)
+}

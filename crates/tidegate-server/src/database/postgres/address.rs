@@ -1,0 +1,138 @@
+//! Where a PostgreSQL database is, for the driver.
+//!
+//! What an address may be is said by [`PostgresUrl`]. Here it is decided how far a connection is
+//! encrypted if the address does not say: not at all to this very machine, and if the server can to
+//! all others. Certificates are always checked, names included, whatever the mode.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr as _;
+
+use tidegate_config::{PostgresTls, PostgresUrl, PostgresUrlError};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode};
+
+use super::super::DatabaseError;
+
+/// A URL that was understood. It does not show its password.
+#[derive(Debug)]
+pub(super) struct Address {
+    config: Config,
+    trusted: Option<PathBuf>,
+}
+
+impl Address {
+    pub(super) fn parse(url: &str) -> Result<Self, DatabaseError> {
+        let url: PostgresUrl = url.parse()?;
+        // What the driver says of a URL may repeat parts of it, so it is not passed on.
+        let mut config = Config::from_str(url.with_credentials())
+            .map_err(|_| DatabaseError::Address(PostgresUrlError::Malformed))?;
+        config.ssl_mode(match url.tls() {
+            Some(PostgresTls::Off) => SslMode::Disable,
+            Some(PostgresTls::Preferred) => SslMode::Prefer,
+            Some(PostgresTls::Required) => SslMode::Require,
+            None => default_mode(&config),
+        });
+        if config.get_application_name().is_none() {
+            config.application_name("tidegate");
+        }
+        Ok(Self { config, trusted: url.trusted().map(Into::into) })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The file of certificates to trust, if it is not those of the system.
+    pub(super) fn trusted(&self) -> Option<&PathBuf> {
+        self.trusted.as_ref()
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.config.get_ssl_mode() != SslMode::Disable
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.config.get_hosts().first() {
+            Some(Host::Tcp(host)) => f.write_str(host)?,
+            #[cfg(unix)]
+            Some(Host::Unix(path)) => write!(f, "{}", path.display())?,
+            None => {}
+        }
+        write!(f, ":{}", self.config.get_ports().first().unwrap_or(&5432))
+    }
+}
+
+/// On this machine nobody listens in between, and the certificate of a packaged server is made up.
+fn default_mode(config: &Config) -> SslMode {
+    let is_local = |host: &Host| match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    };
+    let here = config.get_hosts().iter().all(is_local)
+        && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
+    if here { SslMode::Disable } else { SslMode::Prefer }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(url: &str) -> SslMode {
+        Address::parse(url).unwrap().config.get_ssl_mode()
+    }
+
+    #[test]
+    fn a_connection_is_encrypted_unless_it_stays_on_the_machine() {
+        assert_eq!(mode("postgres://db.example.org/tidegate"), SslMode::Prefer);
+        assert_eq!(mode("postgresql://user@127.0.0.1:5433/tidegate"), SslMode::Disable);
+        assert_eq!(mode("postgres://localhost/tidegate?sslmode=prefer"), SslMode::Prefer);
+        assert_eq!(mode("postgres://localhost,db.example.org/tidegate"), SslMode::Prefer);
+        assert_eq!(mode("postgres:///tidegate?host=/run/postgresql"), SslMode::Disable);
+        assert_eq!(mode("postgres://h/t?sslmode=verify-full"), SslMode::Require);
+        assert_eq!(mode("postgres://h/t?sslmode=disable"), SslMode::Disable);
+    }
+
+    #[test]
+    fn a_password_may_have_a_question_mark_in_it() {
+        let address = Address::parse("postgres://user:a?b=c@h/t?sslmode=require").unwrap();
+        assert_eq!(address.config.get_password(), Some(b"a?b=c".as_slice()));
+        assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
+    }
+
+    #[test]
+    fn certificates_to_trust_can_be_named() {
+        let trusted = |url: &str| Address::parse(url).unwrap().trusted;
+        let url = "postgres://h/t?sslrootcert=/etc/my%20ca.pem&connect_timeout=3";
+        assert_eq!(trusted(url), Some(PathBuf::from("/etc/my ca.pem")));
+        assert_eq!(trusted("postgres://h/t?sslrootcert=system"), None);
+    }
+
+    #[test]
+    fn what_is_no_address_is_not_repeated() {
+        for url in [
+            "mysql://user:s3cret@host/name",
+            "host=localhost password=s3cret",
+            "postgres://user:s3cret@host/name?sslmode=s3cret",
+            "postgres://user:s3cret@host:s3cret/name",
+            "postgres://user:s3cret@host/name?sslrootcert=%zz",
+            "postgres://user:s3cret@host/name?nonsense",
+        ] {
+            let error = Address::parse(url).unwrap_err();
+            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn passwords_do_not_show() {
+        let address = Address::parse("postgres://user:s3cret@db.example.org/name").unwrap();
+        assert_eq!(address.to_string(), "db.example.org:5432");
+        assert!(!format!("{address:?}").contains("s3cret"));
+    }
+}

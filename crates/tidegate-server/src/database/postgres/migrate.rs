@@ -1,0 +1,91 @@
+//! Makes the tables, or brings them to the current format: all steps or none.
+
+use tokio_postgres::{Client, Transaction};
+
+use super::super::DatabaseError;
+use super::super::error::Damage;
+use super::super::record::Migrated;
+use super::super::schema::{Schema, Standing};
+use super::line::ask;
+use super::tables;
+
+/// Nodes that start at once take turns by this lock, whose number is ours alone: "tidegate" in
+/// ASCII.
+const LOCK: i64 = 0x7469_6465_6761_7465;
+
+pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated, DatabaseError> {
+    let transaction = ask(client.transaction()).await?;
+    ask(transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])).await?;
+    let from = format(&transaction).await?;
+    let to = schema.format();
+    let Standing::Behind(steps) = schema.standing(from)? else {
+        return Ok(Migrated { from, to, backup: None });
+    };
+    for step in steps {
+        ask(transaction.batch_execute(step.postgres)).await?;
+    }
+    let format = i32::try_from(to).map_err(|_| Damage::Number)?;
+    ask(transaction.execute("UPDATE tidegate_meta SET format = $1", &[&format])).await?;
+    ask(transaction.commit()).await?;
+    tracing::info!(from, to, "the database was migrated");
+    Ok(Migrated { from, to, backup: None })
+}
+
+/// The format of the tables; `None` if there are none.
+async fn format(transaction: &Transaction<'_>) -> Result<Option<u32>, DatabaseError> {
+    // A query for a table that is not there would end the transaction.
+    let find = "SELECT to_regclass('tidegate_meta') IS NOT NULL";
+    let found = ask(transaction.query_one(find, &[])).await?;
+    if found.try_get(0).map_err(super::meaning)? {
+        tables::head(transaction, "").await.map(|(format, _)| Some(format))
+    } else {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::launch::PostgresServer;
+
+    use super::super::super::AutoMigrate;
+    use super::super::super::record::{Change, Note};
+    use super::super::super::schema::Step;
+    use super::super::Postgres;
+    use super::*;
+
+    const FIRST: &str = include_str!("../schema/postgres-1.sql");
+    const ONE: Schema = Schema(&[Step { sqlite: "", postgres: FIRST }]);
+    const TWO: Schema = Schema(&[
+        Step { sqlite: "", postgres: FIRST },
+        Step {
+            sqlite: "",
+            postgres: "ALTER TABLE tidegate_setting ADD COLUMN note text; \
+                       UPDATE tidegate_setting SET value = '7' WHERE key = 'a'",
+        },
+    ]);
+    const BROKEN: Schema = Schema(&[
+        Step { sqlite: "", postgres: FIRST },
+        Step { sqlite: "", postgres: "DELETE FROM tidegate_setting; SELECT no_such_column" },
+    ]);
+
+    #[tokio::test]
+    async fn older_tables_are_migrated_when_somebody_says_so_and_whole() {
+        let server = PostgresServer::start();
+        let open = |auto, schema| Postgres::new(&server.url(), auto, schema).unwrap();
+        let old = open(AutoMigrate::Yes, ONE);
+        let note = Note { door: "cli", who: None };
+        old.write(&[Change::set("a", "1")], &note, None).await.unwrap();
+
+        let refused = open(AutoMigrate::No, TWO).read().await;
+        let asks = matches!(refused, Err(DatabaseError::OldFormat { found: 1, needs: 2 }));
+        assert!(asks, "{refused:?}");
+        assert!(open(AutoMigrate::No, BROKEN).migrate().await.is_err());
+        assert_eq!(old.read().await.unwrap().settings["a"], "1", "nothing has changed");
+
+        let migrated = open(AutoMigrate::No, TWO).migrate().await.unwrap();
+        assert_eq!(migrated, Migrated { from: Some(1), to: 2, backup: None });
+        assert_eq!(open(AutoMigrate::Yes, TWO).read().await.unwrap().settings["a"], "7");
+        let late = old.read().await;
+        assert!(matches!(late, Err(DatabaseError::NewFormat { found: 2, known: 1 })), "{late:?}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The format of what is stored: its number, and the steps that lead to it.
+//!
+//! A step takes a database from one format to the next, in one transaction. Steps that were
+//! published never change: what is wrong in one is put right by the next.
+
+use super::DatabaseError;
+
+/// One step, in the words of both databases.
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) sqlite: &'static str,
+    pub(super) postgres: &'static str,
+}
+
+/// The steps from nothing to the format that is read and written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Schema(pub(super) &'static [Step]);
+
+/// How a database stands to the format that is needed.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Current,
+    /// These steps are missing.
+    Behind(&'static [Step]),
+}
+
+/// The rules of the tables by the names that the databases know them by.
+const RULES: [(&str, &str); 4] = [
+    ("tidegate_key_length", "a key has 1 to 256 characters"),
+    ("tidegate_value_length", "a value has 1 to 16384 characters"),
+    ("tidegate_max_concurrent_requests", "it must be a whole number from 1 to 100"),
+    ("tidegate_max_retries", "it must be a whole number from 0 to 20"),
+];
+
+impl Schema {
+    /// What this version reads and writes.
+    pub(super) const CURRENT: Self = Self(&[Step {
+        sqlite: include_str!("schema/sqlite-1.sql"),
+        postgres: include_str!("schema/postgres-1.sql"),
+    }]);
+
+    /// The number of the format, which is the number of steps to it.
+    pub(super) fn format(self) -> u32 {
+        u32::try_from(self.0.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What is to be done with a database of the format that was found; `None` is an empty one.
+    pub(super) fn standing(self, found: Option<u32>) -> Result<Standing, DatabaseError> {
+        let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
+        match self.0.get(done..) {
+            None => {
+                Err(DatabaseError::NewFormat { found: found.unwrap_or(0), known: self.format() })
+            }
+            Some([]) => Ok(Standing::Current),
+            Some(missing) => Ok(Standing::Behind(missing)),
+        }
+    }
+
+    /// Refuses every format but the one that is read and written.
+    pub(super) fn require(self, found: Option<u32>) -> Result<(), DatabaseError> {
+        match (self.standing(found)?, found) {
+            (Standing::Current, _) => Ok(()),
+            (Standing::Behind(_), None) => Err(DatabaseError::NotMigrated),
+            (Standing::Behind(_), Some(found)) => {
+                Err(DatabaseError::OldFormat { found, needs: self.format() })
+            }
+        }
+    }
+}
+
+/// What the rule of this name, or a message with its name in it, asks for.
+pub(super) fn rule(named: &str) -> &'static str {
+    let found = RULES.iter().find(|(name, _)| named.ends_with(name));
+    found.map_or("the database does not take it", |(_, rule)| rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::{LONGEST_KEY, LONGEST_VALUE};
+
+    use super::*;
+
+    const TWO: Schema =
+        Schema(&[Step { sqlite: "1", postgres: "" }, Step { sqlite: "2", postgres: "" }]);
+
+    #[test]
+    fn the_missing_steps_are_those_after_the_format_that_was_found() {
+        let missing = |found| match TWO.standing(found) {
+            Ok(Standing::Current) => "current".to_owned(),
+            Ok(Standing::Behind(steps)) => steps.iter().map(|step| step.sqlite).collect(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(missing(None), "12");
+        assert_eq!(missing(Some(1)), "2");
+        assert_eq!(missing(Some(2)), "current");
+        assert!(missing(Some(3)).contains("format 3"), "{}", missing(Some(3)));
+        assert!(missing(Some(u32::MAX)).contains("newer"), "{}", missing(Some(u32::MAX)));
+    }
+
+    #[test]
+    fn only_the_current_format_will_do() {
+        assert!(TWO.require(Some(2)).is_ok());
+        assert!(matches!(TWO.require(None), Err(DatabaseError::NotMigrated)));
+        let old = TWO.require(Some(1));
+        assert!(matches!(old, Err(DatabaseError::OldFormat { found: 1, needs: 2 })), "{old:?}");
+    }
+
+    /// A change that is found good elsewhere must not be refused here for its length.
+    #[test]
+    fn the_tables_take_what_a_change_may_have() {
+        let [Step { sqlite, postgres }] = Schema::CURRENT.0 else { panic!("look at the new step") };
+        for (column, most) in [("key", LONGEST_KEY), ("value", LONGEST_VALUE)] {
+            let check = format!("CHECK (length({column}) BETWEEN 1 AND {most})");
+            assert!(sqlite.contains(&check) && postgres.contains(&check), "{check}");
+            let told = rule(&format!("tidegate_{column}_length"));
+            assert!(told.ends_with(&format!("1 to {most} characters")), "{told}");
+        }
+    }
+
+    #[test]
+    fn rules_are_found_by_what_databases_call_them() {
+        assert_eq!(rule("tidegate_max_retries"), "it must be a whole number from 0 to 20");
+        assert!(rule("CHECK constraint failed: tidegate_key_length").contains("256"));
+        assert_eq!(rule("another"), "the database does not take it");
+    }
+}

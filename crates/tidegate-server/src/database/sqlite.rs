@@ -1,0 +1,107 @@
+//! Settings in a file of SQLite.
+//!
+//! Everything that touches the disk runs on a thread where it may block, one thing at a time. The
+//! file belongs to whoever has it: other processes may read and write it meanwhile, replace it or
+//! remove it.
+
+mod file;
+mod migrate;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+
+use self::file::File;
+use super::record::{Audit, Change, Migrated, Note, Stored};
+use super::{DatabaseError, Schema};
+
+/// A database in a file. Making one does not touch the disk.
+#[derive(Debug)]
+pub(super) struct Sqlite {
+    path: PathBuf,
+    file: Arc<Mutex<File>>,
+}
+
+impl Sqlite {
+    pub(super) fn new(path: PathBuf, schema: Schema) -> Self {
+        let file = File::new(path.clone(), schema);
+        Self { path, file: Arc::new(Mutex::new(file)) }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) async fn read(&self) -> Result<Stored, DatabaseError> {
+        self.run(|file| match file.for_reading()? {
+            Some((connection, schema)) => tables::read(connection, schema),
+            None => Ok(Stored::default()),
+        })
+        .await
+    }
+
+    /// The settings, unless they are still at this revision.
+    pub(super) async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
+        self.run(move |file| match file.for_reading()? {
+            Some((connection, schema)) => tables::newer(connection, schema, since),
+            None => Ok((since != 0).then(Stored::default)),
+        })
+        .await
+    }
+
+    pub(super) async fn write(
+        &self,
+        changes: &[Change],
+        note: &Note,
+        expected: Option<u64>,
+    ) -> Result<Stored, DatabaseError> {
+        let (changes, note) = (changes.to_vec(), note.clone());
+        self.run(move |file| {
+            let (connection, schema) = file.for_writing()?;
+            tables::write(connection, schema, &changes, &note, expected)
+        })
+        .await
+    }
+
+    pub(super) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+        self.run(move |file| match file.for_reading()? {
+            Some((connection, schema)) => tables::history(connection, schema, most),
+            None => Ok(Vec::new()),
+        })
+        .await
+    }
+
+    pub(super) async fn migrate(&self) -> Result<Migrated, DatabaseError> {
+        self.run(File::migrate).await
+    }
+
+    /// Runs to its end even if nobody waits for it any more, so nothing is left halfway.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut File) -> Result<T, DatabaseError> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let mut file = Arc::clone(&self.file).lock_owned().await;
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&mut file);
+            file.settle(done.as_ref().err());
+            done
+        });
+        done.await.map_err(DatabaseError::unavailable)?
+    }
+}
+
+/// What an error of SQLite means for the one who asked.
+fn meaning(error: rusqlite::Error) -> DatabaseError {
+    use rusqlite::ErrorCode;
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => DatabaseError::ReadOnly,
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            DatabaseError::Damaged(error.into())
+        }
+        Some(_) => DatabaseError::unavailable(error),
+        // Not SQLite itself but the driver: a column of another type, a row that is not there.
+        None => DatabaseError::Damaged(error.into()),
+    }
+}

@@ -1,0 +1,275 @@
+//! The file of an SQLite database: made when it is first written, opened as far as it can be.
+//!
+//! A file that can be written is opened in WAL mode with every commit on the disk before it is
+//! told. One that cannot be is read as it is. The connection is kept, and given up when another
+//! file has come in the place of the one that was opened.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::super::record::Migrated;
+use super::super::{DatabaseError, Schema};
+use super::migrate::{self, Backup};
+use super::{meaning, tables};
+
+/// How long another process may be at the file before we give up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The file, and the connection to it while there is one.
+#[derive(Debug)]
+pub(super) struct File {
+    path: PathBuf,
+    schema: Schema,
+    open: Option<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    connection: Connection,
+    identity: Identity,
+    access: Access,
+}
+
+/// What may be done with an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Full,
+    Read,
+    /// Read on the promise that nobody else writes, which holds for a moment at most.
+    Once,
+}
+
+/// The file itself, whatever its name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl File {
+    pub(super) fn new(path: PathBuf, schema: Schema) -> Self {
+        Self { path, schema, open: None }
+    }
+
+    /// The connection for reading, migrated; `None` if there is no file, or nothing in it.
+    pub(super) fn for_reading(
+        &mut self,
+    ) -> Result<Option<(&mut Connection, Schema)>, DatabaseError> {
+        let schema = self.schema;
+        let Some(identity) = self.identity()? else {
+            self.open = None;
+            return Ok(None);
+        };
+        let open = self.opened(identity)?;
+        let found = tables::format(&open.connection)?;
+        if found.is_none() {
+            return Ok(None);
+        }
+        if open.access == Access::Full && schema.require(found).is_err() {
+            self.migrate_open()?;
+        }
+        Ok(self.open.as_mut().map(|open| (&mut open.connection, schema)))
+    }
+
+    /// The connection for writing, to a file that is made if there is none.
+    pub(super) fn for_writing(&mut self) -> Result<(&mut Connection, Schema), DatabaseError> {
+        let schema = self.schema;
+        self.make()?;
+        let open = self.writable()?;
+        if schema.require(tables::format(&open.connection)?).is_err() {
+            self.migrate_open()?;
+        }
+        Ok((&mut self.writable()?.connection, schema))
+    }
+
+    /// Brings the file to the current format, or makes one of that format.
+    pub(super) fn migrate(&mut self) -> Result<Migrated, DatabaseError> {
+        self.make()?;
+        self.writable()?;
+        self.migrate_open()
+    }
+
+    /// To be called after every use: what is no good for the next one is closed.
+    pub(super) fn settle(&mut self, error: Option<&DatabaseError>) {
+        let broken =
+            matches!(error, Some(DatabaseError::Unavailable(_) | DatabaseError::Damaged(_)));
+        self.open.take_if(|open| broken || open.access != Access::Full);
+    }
+
+    fn migrate_open(&mut self) -> Result<Migrated, DatabaseError> {
+        let backup = Backup::beside(&self.path);
+        let Some(open) = self.open.as_mut() else { return Err(DatabaseError::ReadOnly) };
+        migrate::run(&mut open.connection, self.schema, &backup)
+    }
+
+    fn writable(&mut self) -> Result<&mut Open, DatabaseError> {
+        let gone = || DatabaseError::unavailable(io::Error::from(ErrorKind::NotFound));
+        let identity = self.identity()?.ok_or_else(gone)?;
+        match self.opened(identity)? {
+            open if open.access == Access::Full => Ok(open),
+            _ => Err(DatabaseError::ReadOnly),
+        }
+    }
+
+    fn opened(&mut self, identity: Identity) -> Result<&mut Open, DatabaseError> {
+        self.open.take_if(|open| open.identity != identity);
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => {
+                let (connection, access) = connect(&self.path)?;
+                Open { connection, identity, access }
+            }
+        };
+        Ok(self.open.insert(open))
+    }
+
+    fn identity(&self) -> Result<Option<Identity>, DatabaseError> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) => Ok(Some(Identity::of(&metadata))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DatabaseError::unavailable(error)),
+        }
+    }
+
+    /// Makes the file and the folders above it, for nobody else's eyes, unless it is there.
+    fn make(&self) -> Result<(), DatabaseError> {
+        if self.identity()?.is_some() {
+            return Ok(());
+        }
+        let made = match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => make_folders(folder),
+            _ => Ok(()),
+        };
+        match made.and_then(|()| private_file().create_new(true).open(&self.path)) {
+            Ok(_) => Ok(()),
+            // Somebody was faster.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) if is_read_only(&error) => Err(DatabaseError::ReadOnly),
+            Err(error) => Err(DatabaseError::unavailable(error)),
+        }
+    }
+}
+
+/// Opens a file that is there, as far as it can be.
+fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match Connection::open_with_flags(path, flags).and_then(greeted) {
+        Ok(connection) => connection,
+        Err(error) if cannot_share(&error) => return Ok((alone(path)?, Access::Once)),
+        Err(error) => return Err(meaning(error)),
+    };
+    if connection.is_readonly("main").map_err(meaning)? {
+        return Ok((connection, Access::Read));
+    }
+    let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()));
+    match mode {
+        Ok(()) => {}
+        // Whoever is at the file decides about its journal, and any journal keeps what is written.
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
+        // The file can be written and the folder cannot, so there is no place for a journal.
+        Err(error) if cannot_share(&error) => return Ok((connection, Access::Read)),
+        Err(error) => return Err(meaning(error)),
+    }
+    connection.pragma_update(None, "synchronous", "full").map_err(meaning)?;
+    Ok((connection, Access::Full))
+}
+
+/// Sets what holds for every connection, and looks whether the file can be read at all.
+fn greeted(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.busy_timeout(PATIENCE)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// Whether there is no place for the files beside a database by which its readers agree.
+fn cannot_share(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
+}
+
+/// Opens a file on a disk where nobody can write, so that readers need not agree.
+fn alone(path: &Path) -> Result<Connection, DatabaseError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    if fs::metadata(log).is_ok_and(|log| log.len() > 0) {
+        // This way of reading looks past the log, and the last changes stand there.
+        return Err(DatabaseError::unavailable(io::Error::other(
+            "its last changes are in the -wal file beside it, and need a folder that can be written",
+        )));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX
+        | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(uri(path), flags).and_then(greeted).map_err(meaning)
+}
+
+/// The address of a file that does not change, as SQLite writes it.
+fn uri(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let mut uri = "file:".to_owned();
+    for byte in path.as_os_str().as_encoded_bytes() {
+        if plain(*byte) {
+            uri.push(char::from(*byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri.push_str("?immutable=1");
+    uri
+}
+
+/// Whether the system forbids to write.
+pub(super) fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+#[cfg(unix)]
+pub(super) fn private_file() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+#[cfg(not(unix))]
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true);
+    options
+}
+
+#[cfg(unix)]
+fn make_folders(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn make_folders(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).create(folder)
+}
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(metadata: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    /// Where files have no number, one that is open cannot be replaced either.
+    #[cfg(not(unix))]
+    fn of(_metadata: &fs::Metadata) -> Self {
+        Self(0, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_nothing_special_in_it() {
+        assert_eq!(uri(Path::new("/a b/c?d#e%.db")), "file:/a%20b/c%3Fd%23e%25.db?immutable=1");
+    }
+}

@@ -1,0 +1,148 @@
+//! The tables of a file: read, written and told of, each in one transaction.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+
+use super::super::DatabaseError;
+use super::super::error::Damage;
+use super::super::record::{self, Audit, Change, MOST_KEPT, Note, Stored};
+use super::super::schema::{self, Schema};
+use super::meaning;
+
+/// The format of a file; `None` if there is nothing in it yet.
+pub(super) fn format(connection: &Connection) -> Result<Option<u32>, DatabaseError> {
+    let tables = "SELECT count(*), count(*) FILTER (WHERE name = 'tidegate_meta') \
+                  FROM sqlite_schema WHERE type = 'table'";
+    let counts = connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    match counts.map_err(meaning)? {
+        (0_i64, _) => Ok(None),
+        (_, 0_i64) => Err(DatabaseError::Foreign),
+        _ => Ok(Some(head(connection)?.0)),
+    }
+}
+
+pub(super) fn read(connection: &mut Connection, schema: Schema) -> Result<Stored, DatabaseError> {
+    let transaction = connection.transaction().map_err(meaning)?;
+    stored(&transaction, schema)
+}
+
+/// The settings, unless they are still at this revision.
+pub(super) fn newer(
+    connection: &mut Connection,
+    schema: Schema,
+    since: u64,
+) -> Result<Option<Stored>, DatabaseError> {
+    let transaction = connection.transaction().map_err(meaning)?;
+    let (format, revision) = head(&transaction)?;
+    schema.require(Some(format))?;
+    if revision == since { Ok(None) } else { stored(&transaction, schema).map(Some) }
+}
+
+pub(super) fn write(
+    connection: &mut Connection,
+    schema: Schema,
+    changes: &[Change],
+    note: &Note,
+    expected: Option<u64>,
+) -> Result<Stored, DatabaseError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
+    let transaction = transaction.map_err(meaning)?;
+    let mut stored = stored(&transaction, schema)?;
+    stored.expect(expected)?;
+    if changes.is_empty() {
+        return Ok(stored);
+    }
+    let replaced = stored.apply(changes)?;
+    let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
+    let who = note.name();
+    for replaced in replaced {
+        let Change { key, value } = replaced.change;
+        set(&transaction, key, value.as_deref(), revision)?;
+        let remember = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
+                        VALUES (?1, CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER), \
+                        ?2, ?3, ?4, ?5, ?6)";
+        let row = params![revision, note.door, who, key, replaced.old, value];
+        transaction.execute(remember, row).map_err(meaning)?;
+    }
+    let update = "UPDATE tidegate_meta SET revision = ?1";
+    transaction.execute(update, [revision]).map_err(meaning)?;
+    let forget = "DELETE FROM tidegate_change \
+                  WHERE id <= (SELECT max(id) FROM tidegate_change) - ?1";
+    transaction.execute(forget, [MOST_KEPT]).map_err(meaning)?;
+    transaction.commit().map_err(meaning)?;
+    Ok(stored)
+}
+
+/// The newest changes of the past, the newest first.
+pub(super) fn history(
+    connection: &mut Connection,
+    schema: Schema,
+    most: usize,
+) -> Result<Vec<Audit>, DatabaseError> {
+    let transaction = connection.transaction().map_err(meaning)?;
+    schema.require(Some(head(&transaction)?.0))?;
+    let select = "SELECT revision, at_ms, door, who, key, was, became FROM tidegate_change \
+                  ORDER BY id DESC LIMIT ?1";
+    let mut statement = transaction.prepare(select).map_err(meaning)?;
+    let rows = statement.query_map([record::told(most)], audit).map_err(meaning)?;
+    rows.collect::<Result<_, _>>().map_err(meaning)
+}
+
+fn audit(row: &Row<'_>) -> rusqlite::Result<Audit> {
+    Ok(Audit {
+        revision: number(row, 0)?,
+        at_ms: number(row, 1)?,
+        door: row.get(2)?,
+        who: row.get(3)?,
+        key: row.get(4)?,
+        old: row.get(5)?,
+        new: row.get(6)?,
+    })
+}
+
+fn stored(transaction: &Transaction<'_>, schema: Schema) -> Result<Stored, DatabaseError> {
+    let (format, revision) = head(transaction)?;
+    schema.require(Some(format))?;
+    let select = "SELECT key, value FROM tidegate_setting";
+    let mut statement = transaction.prepare(select).map_err(meaning)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(meaning)?;
+    let settings = rows.collect::<Result<_, _>>().map_err(meaning)?;
+    Ok(Stored { revision, settings })
+}
+
+/// The format and the revision, which stand at the same place in every format.
+fn head(connection: &Connection) -> Result<(u32, u64), DatabaseError> {
+    let select = "SELECT format, revision FROM tidegate_meta";
+    let head = connection.query_row(select, [], |row| Ok((row.get(0)?, number(row, 1)?)));
+    Ok(head.optional().map_err(meaning)?.ok_or(Damage::NoMeta)?)
+}
+
+fn set(
+    transaction: &Transaction<'_>,
+    key: &str,
+    value: Option<&str>,
+    revision: i64,
+) -> Result<(), DatabaseError> {
+    let done = match value {
+        Some(value) => {
+            let set = "INSERT INTO tidegate_setting (key, value, revision) VALUES (?1, ?2, ?3) \
+                       ON CONFLICT (key) DO UPDATE \
+                       SET value = excluded.value, revision = excluded.revision";
+            transaction.execute(set, params![key, value, revision])
+        }
+        None => transaction.execute("DELETE FROM tidegate_setting WHERE key = ?1", [key]),
+    };
+    match done {
+        Ok(_) => Ok(()),
+        Err(rusqlite::Error::SqliteFailure(error, message))
+            if error.code == rusqlite::ErrorCode::ConstraintViolation =>
+        {
+            Err(DatabaseError::refused(key, schema::rule(&message.unwrap_or_default())))
+        }
+        Err(error) => Err(meaning(error)),
+    }
+}
+
+fn number(row: &Row<'_>, index: usize) -> rusqlite::Result<u64> {
+    let number: i64 = row.get(index)?;
+    u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(index, number))
+}

@@ -1,0 +1,325 @@
+//! What happens in the server, for those who watch: a ring of the latest events, each with an id.
+//!
+//! There is one way to read, for newcomers and for those who come back: from an id onwards. Whoever
+//! publishes never waits: the ring forgets its oldest event, and a reader that was too slow for it
+//! is told so. No event carries a key, a prompt or a token.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::watch;
+
+/// How many events are kept.
+pub(crate) const KEPT: usize = 1_024;
+
+/// How many bytes of events are kept, so that large changes do not add up.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Event {
+    /// The configuration was changed.
+    Config {
+        revision: u64,
+        changes: Vec<Change>,
+        /// Through which door: `admin`, `rpc`, `file`.
+        door: &'static str,
+        /// The start of the hash of the token that did it.
+        who: Option<String>,
+    },
+    /// A provider throttled a call, and what shares its key is closed for a while.
+    Throttled { provider: String, pause_ms: u64 },
+    /// A store went away, or is back.
+    Store { store: &'static str, state: &'static str },
+    /// Something that people should look at.
+    Warning { message: String },
+}
+
+/// One value that is another one now.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Change {
+    pub(crate) key: String,
+    pub(crate) old: Option<serde_json::Value>,
+    pub(crate) new: Option<serde_json::Value>,
+}
+
+impl Event {
+    /// The name by which watchers subscribe to it.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Config { .. } => "config",
+            Self::Throttled { .. } => "throttled",
+            Self::Store { .. } => "store",
+            Self::Warning { .. } => "warning",
+        }
+    }
+}
+
+/// Where in the sequence of events a reader stands. Ids of another run of the program are told
+/// apart by the run, a random number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Id {
+    run: u32,
+    number: u64,
+}
+
+impl Id {
+    /// Reads what [`Display`](fmt::Display) wrote.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (run, number) = text.split_once('-')?;
+        Some(Self { run: u32::from_str_radix(run, 16).ok()?, number: number.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}-{}", self.run, self.number)
+    }
+}
+
+/// An event as it is told: written once, however many watch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) id: Id,
+    pub(crate) name: &'static str,
+    /// JSON, in one line.
+    pub(crate) data: String,
+}
+
+/// Events of the server. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Events(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    run: u32,
+    ring: Mutex<Ring>,
+    /// The number of the latest event.
+    latest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    events: VecDeque<Arc<Told>>,
+    bytes: usize,
+    /// The number of the latest event; the first one is 1.
+    latest: u64,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        // Without randomness two runs may be taken for one, and a watcher that comes back misses
+        // events of the second. That is no reason not to start.
+        let run = getrandom::u32().unwrap_or_default();
+        let (ring, latest) = (Mutex::default(), watch::Sender::new(0));
+        Self(Arc::new(Inner { run, ring, latest }))
+    }
+}
+
+impl Events {
+    /// Tells everybody who watches. It waits for nobody.
+    pub(crate) fn publish(&self, event: &Event) {
+        // Texts and numbers are always serialized, and their line breaks are escaped.
+        let data = serde_json::to_string(event).unwrap_or_default();
+        let mut ring = self.ring();
+        ring.latest += 1;
+        let number = ring.latest;
+        ring.push(Told { id: Id { run: self.0.run, number }, name: event.name(), data });
+        // Under the lock, so that nobody hears of an older event last.
+        self.0.latest.send_replace(number);
+    }
+
+    /// Watches from now on, or from after the event that was seen last.
+    pub(crate) fn watch(&self, seen: Option<Id>) -> Watcher {
+        let latest = self.0.latest.subscribe();
+        let now = self.ring().latest;
+        let (seen, missed) = match seen {
+            Some(id) if id.run == self.0.run && id.number <= now => (id.number, false),
+            // Of another run, or made up: what is kept is news, and there may have been more.
+            Some(_) => (0, true),
+            None => (now, false),
+        };
+        Watcher { events: self.clone(), latest, seen, missed }
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.0.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ring {
+    fn push(&mut self, told: Told) {
+        self.bytes += told.data.len();
+        self.events.push_back(Arc::new(told));
+        while self.events.len() > KEPT || (self.bytes > KEPT_BYTES && self.events.len() > 1) {
+            let Some(oldest) = self.events.pop_front() else { break };
+            self.bytes -= oldest.data.len();
+        }
+    }
+
+    /// The event after the one with this number, if it is still or already there.
+    fn after(&self, number: u64) -> Next {
+        if number >= self.latest {
+            return Next::NotYet;
+        }
+        let kept = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
+        let first = self.latest - kept + 1;
+        let Some(position) = (number + 1).checked_sub(first) else { return Next::Gone { first } };
+        let event = usize::try_from(position).ok().and_then(|position| self.events.get(position));
+        event.map_or(Next::NotYet, |told| Next::Told(told.clone()))
+    }
+}
+
+enum Next {
+    Told(Arc<Told>),
+    NotYet,
+    /// It has been forgotten; this is the first that is kept.
+    Gone {
+        first: u64,
+    },
+}
+
+/// What a watcher is told.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// An event.
+    Told(Arc<Told>),
+    /// Events were forgotten before this watcher had read them.
+    Missed,
+}
+
+/// Reads events in their order.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    events: Events,
+    latest: watch::Receiver<u64>,
+    /// The number of the event that was read last.
+    seen: u64,
+    missed: bool,
+}
+
+impl Watcher {
+    /// The next event, as soon as there is one. Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Seen {
+        loop {
+            if std::mem::take(&mut self.missed) {
+                return Seen::Missed;
+            }
+            let next = self.events.ring().after(self.seen);
+            match next {
+                Next::Told(told) => {
+                    self.seen = told.id.number;
+                    return Seen::Told(told);
+                }
+                Next::Gone { first } => {
+                    self.seen = first - 1;
+                    return Seen::Missed;
+                }
+                Next::NotYet => {
+                    let seen = self.seen;
+                    // The watcher holds the events, so the sender is there.
+                    let _ = self.latest.wait_for(|latest| *latest > seen).await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    /// What is there to be read at once.
+    fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn warning(number: usize) -> Event {
+        Event::Warning { message: format!("number {number}") }
+    }
+
+    fn number(seen: Option<Seen>) -> u64 {
+        match seen {
+            Some(Seen::Told(told)) => told.id.number,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_newcomer_hears_of_what_comes_and_one_who_returns_of_what_was() {
+        let events = Events::default();
+        events.publish(&warning(1));
+        let mut newcomer = events.watch(None);
+        assert_eq!(ready(newcomer.next()), None);
+        events.publish(&warning(2));
+        events.publish(&warning(3));
+        assert_eq!(number(ready(newcomer.next())), 2);
+        let seen = Id { run: events.0.run, number: 1 };
+        let mut returned = events.watch(Some(seen));
+        assert_eq!(number(ready(returned.next())), 2);
+        assert_eq!(number(ready(returned.next())), 3);
+        assert_eq!(ready(returned.next()), None);
+    }
+
+    #[test]
+    fn a_slow_watcher_is_told_that_it_missed_something_and_holds_nobody_up() {
+        let events = Events::default();
+        let mut slow = events.watch(None);
+        for n in 0..KEPT + 10 {
+            events.publish(&warning(n));
+        }
+        assert_eq!(ready(slow.next()), Some(Seen::Missed));
+        assert_eq!(number(ready(slow.next())), 11);
+        assert_eq!(events.ring().events.len(), KEPT);
+    }
+
+    #[test]
+    fn ids_of_another_run_are_not_taken_for_ours() {
+        let events = Events::default();
+        events.publish(&warning(1));
+        for id in
+            [Id { run: events.0.run ^ 1, number: 1 }, Id { run: events.0.run, number: u64::MAX }]
+        {
+            let id = Id::parse(&id.to_string()).unwrap();
+            let mut watcher = events.watch(Some(id));
+            assert_eq!(ready(watcher.next()), Some(Seen::Missed));
+            assert_eq!(number(ready(watcher.next())), 1);
+        }
+        assert_eq!(Id::parse("7"), None);
+        assert_eq!(Id::parse("x-7"), None);
+    }
+
+    #[test]
+    fn large_events_do_not_add_up() {
+        let events = Events::default();
+        let large = Event::Warning { message: "x".repeat(1 << 20) };
+        for _ in 0..10 {
+            events.publish(&large);
+        }
+        assert!(events.ring().bytes <= KEPT_BYTES);
+        assert_eq!(events.ring().events.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_is_woken() {
+        let events = Events::default();
+        let mut watcher = events.watch(None);
+        let waiting = tokio::spawn(async move { watcher.next().await });
+        tokio::task::yield_now().await;
+        events.publish(&Event::Store { store: "redis", state: "down" });
+        let Seen::Told(told) = waiting.await.unwrap() else { panic!("nothing was missed") };
+        assert_eq!(
+            (told.name, told.data.as_str()),
+            ("store", r#"{"store":"redis","state":"down"}"#)
+        );
+    }
+}

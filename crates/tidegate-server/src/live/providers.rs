@@ -1,0 +1,65 @@
+//! From the providers of a plan to the upstreams of the gateway.
+
+use tidegate_config::{Plan, ProviderPlan, Source};
+use tidegate_gateway::{Gateway, GatewayError, Status, Upstream};
+use tidegate_llm::{Dialect, Endpoint};
+
+use crate::metrics::{Metrics, ProviderFigures};
+
+/// The upstreams of a plan.
+///
+/// # Errors
+/// When an address or a key cannot be used; most of that a plan has checked already.
+pub(super) fn upstreams(plan: &Plan) -> Result<Vec<Upstream>, GatewayError> {
+    // The mock is for programs: nothing of it can be reached over HTTP.
+    let providers = plan.providers.iter().filter(|(_, plan)| plan.dialect() != Dialect::Mock);
+    providers.map(|(name, provider)| upstream(name, provider)).collect()
+}
+
+fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
+    let mut upstream = Upstream::new(name, plan.dialect(), &plan.base_url.value)?
+        .max_retries(plan.max_retries.value)
+        .retry_base(plan.retry_base.value)
+        .max_wait(plan.max_wait.value)
+        .fallback(plan.fallback.value.iter().map(String::as_str))
+        .models(plan.models.value.iter().map(String::as_str));
+    if let Some(credential) = plan.credential() {
+        upstream = upstream.credential(credential.clone())?;
+    }
+    if let Some(constraint) = plan.constraint() {
+        upstream = upstream.limits(constraint.clone());
+    }
+    // What nobody has set adapts to what the provider takes.
+    if plan.max_concurrent_requests.source != Source::Default {
+        upstream = upstream.concurrency(plan.max_concurrent_requests.value);
+    }
+    for (endpoint, limits) in &plan.endpoints {
+        if let Some(constraint) = limits.constraint() {
+            upstream = upstream.endpoint(Endpoint::new(endpoint), constraint.clone());
+        }
+    }
+    Ok(upstream)
+}
+
+/// The providers and models that may be labels from now on.
+pub(super) fn follow_providers(metrics: &Metrics, plan: &Plan) {
+    let providers = plan.providers.iter().map(|(name, plan)| {
+        let models: Vec<_> = plan.models.value.iter().map(String::as_str).collect();
+        (name.as_str(), models)
+    });
+    metrics.llm().providers(providers);
+}
+
+/// Asks how the queues of the gateway stand.
+pub(super) fn figures(
+    gateway: &Gateway,
+) -> impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static {
+    let gateway = gateway.clone();
+    let figures = |status: &Status| ProviderFigures {
+        provider: status.provider.as_str().to_owned(),
+        queued: status.queued,
+        oldest: status.oldest_wait,
+        used: status.quotas.iter().map(|quota| (quota.dimension.name(), quota.ratio)).collect(),
+    };
+    move || gateway.status().iter().map(figures).collect()
+}

@@ -1,0 +1,143 @@
+//! Numbers for Prometheus: what was decided, how the store stands, how calls to providers go.
+//!
+//! Labels are bounded: names of limits, providers and models are those of the configuration, and
+//! whatever else a caller thinks of is `other`. No label is a key. Decisions are counted on handles
+//! that were looked up with the limit; no label is hashed while a caller waits.
+//!
+//! What somebody else counts already (the store, its guard, the queues of the gateway) is asked
+//! for when it is scraped.
+
+mod decisions;
+mod families;
+mod histogram;
+mod labels;
+mod llm;
+mod scraped;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use decisions::Decisions;
+use scraped::Scraped;
+
+pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
+pub(crate) use llm::{Call, LlmMetrics};
+pub(crate) use scraped::{ProviderFigures, StoreFigures};
+pub(crate) use text::Format;
+
+/// All numbers of a server. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    decisions: Decisions,
+    llm: LlmMetrics,
+    scraped: Arc<Scraped>,
+    revision: Gauge<u64, AtomicU64>,
+    changes: Family<ChangeLabels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ChangeLabels {
+    door: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let decisions = Decisions::new(&mut registry);
+        let llm = LlmMetrics::new(&mut registry);
+        let (revision, changes) = (Gauge::default(), Family::default());
+        registry.register(
+            "tidegate_config_revision",
+            "The revision of the configuration that is in force",
+            revision.clone(),
+        );
+        registry.register(
+            "tidegate_config_changes",
+            "Changes of the configuration that were asked for, by door and what became of them",
+            changes.clone(),
+        );
+        about_the_process(&mut registry);
+        let scraped = Arc::new(Scraped::default());
+        registry.register_collector(Box::new(scraped.clone()));
+        Self(Arc::new(Inner { registry, decisions, llm, scraped, revision, changes }))
+    }
+}
+
+fn about_the_process(registry: &mut Registry) {
+    let build = Family::<BuildLabels, Gauge>::default();
+    build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+    registry.register("tidegate_build_info", "The version that runs", build);
+    let started = Gauge::<f64, AtomicU64>::default();
+    let now = std::time::Duration::from_nanos(tidegate::clock::wall_now().as_nanos());
+    started.set(now.as_secs_f64());
+    registry.register(
+        "process_start_time_seconds",
+        "When the server was put together, in seconds since 1970",
+        started,
+    );
+}
+
+impl Metrics {
+    /// The limits that are configured now. Handles for any other name count as `other`.
+    pub(crate) fn limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        self.0.decisions.limits(names);
+    }
+
+    /// The numbers of a door. To be asked for once, when the door is made.
+    pub(crate) fn door(&self, name: &'static str) -> DoorMetrics {
+        self.0.decisions.door(name)
+    }
+
+    /// The numbers of calls to providers. They are an observer of such calls.
+    pub(crate) fn llm(&self) -> LlmMetrics {
+        self.0.llm.clone()
+    }
+
+    /// Where the figures of the store come from.
+    pub(crate) fn ask_store(&self, figures: impl Fn() -> StoreFigures + Send + Sync + 'static) {
+        self.0.scraped.ask_store(figures);
+    }
+
+    /// Where the figures of queues and quotas come from.
+    pub(crate) fn ask_providers(
+        &self,
+        figures: impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static,
+    ) {
+        self.0.scraped.ask_providers(figures);
+    }
+
+    /// This revision of the configuration is in force.
+    pub(crate) fn revised(&self, revision: u64) {
+        self.0.revision.set(revision);
+    }
+
+    /// A change of the configuration was asked for at a door; the outcome is one of a few words of
+    /// the program.
+    pub(crate) fn change_asked(&self, door: &'static str, outcome: &'static str) {
+        self.0.changes.get_or_create(&ChangeLabels { door, outcome }).inc();
+    }
+
+    /// All of it, as text.
+    pub(crate) fn text(&self, format: Format) -> String {
+        text::write(&self.0.registry, format)
+    }
+}

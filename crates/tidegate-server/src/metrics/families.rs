@@ -1,0 +1,188 @@
+//! The series of calls to providers: names, labels, and the handles of one provider.
+
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Metric, Registry};
+use tidegate_llm::telemetry::Stage;
+
+use super::histogram::{self, Histogram};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ProviderLabels {
+    pub(super) provider: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WaitLabels {
+    pub(super) provider: Arc<str>,
+    pub(super) limited_by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct FailureLabels {
+    pub(super) provider: Arc<str>,
+    pub(super) class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) provider: Arc<str>,
+    pub(super) model: Arc<str>,
+    pub(super) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TokenLabels {
+    pub(super) provider: Arc<str>,
+    pub(super) kind: &'static str,
+}
+
+type Counters<S> = Family<S, Counter>;
+type Histograms<S> = Family<S, Histogram, fn() -> Histogram>;
+
+#[derive(Debug)]
+pub(super) struct Families {
+    pub(super) acquisitions: Counters<ProviderLabels>,
+    pub(super) delays: Counters<ProviderLabels>,
+    pub(super) wait_time: Histograms<ProviderLabels>,
+    pub(super) tokens_reserved: Histograms<ProviderLabels>,
+    pub(super) waits: Histograms<WaitLabels>,
+    pub(super) throttles: Counters<ProviderLabels>,
+    pub(super) waiting: Family<ProviderLabels, Gauge>,
+    pub(super) in_flight: Family<ProviderLabels, Gauge>,
+    pub(super) retry_delay: Histograms<ProviderLabels>,
+    pub(super) retries: Histograms<ProviderLabels>,
+    pub(super) failures: Counters<FailureLabels>,
+    pub(super) requests: Counters<RequestLabels>,
+    pub(super) tokens: Counters<TokenLabels>,
+}
+
+/// The series of one provider, and the names of models that may be labels.
+#[derive(Clone, Debug)]
+pub(super) struct Series {
+    pub(super) provider: Arc<str>,
+    pub(super) models: BTreeSet<Arc<str>>,
+    pub(super) acquisitions: Counter,
+    pub(super) delays: Counter,
+    pub(super) wait_time: Histogram,
+    pub(super) tokens_reserved: Histogram,
+    pub(super) throttles: Counter,
+    pub(super) waiting: Gauge,
+    pub(super) in_flight: Gauge,
+    pub(super) retry_delay: Histogram,
+    pub(super) retries: Histogram,
+}
+
+impl Series {
+    /// The gauge of a stage. It is counted up and down rather than set, since a provider has
+    /// several queues.
+    pub(super) const fn stage(&self, stage: Stage) -> Option<&Gauge> {
+        match stage {
+            Stage::Waiting => Some(&self.waiting),
+            Stage::InFlight => Some(&self.in_flight),
+            _ => None,
+        }
+    }
+}
+
+impl Families {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let mut add = Adding(registry);
+        Self {
+            acquisitions: add.counters("rate_limit_acquisitions", "Permits that were given"),
+            delays: add.counters("rate_limit_delays", "Permits that were waited for"),
+            wait_time: add.waits(
+                "rate_limit_wait_time_seconds",
+                "Time that permits were waited for, zero too",
+            ),
+            tokens_reserved: add.histograms(
+                "rate_limit_tokens_reserved",
+                "Tokens that were reserved for a call",
+                || Histogram::new(&histogram::TOKENS),
+            ),
+            waits: add.waits(
+                "llm_wait_seconds",
+                "Time that calls waited, by what made them wait longest",
+            ),
+            throttles: add.counters("llm_upstream_429", "Calls that the provider throttled"),
+            waiting: add.family("llm_waiting", "Calls that wait for a permit"),
+            in_flight: add.family("llm_in_flight", "Calls that have a permit and no whole answer"),
+            retry_delay: add.waits("llm_retry_delay_seconds", "Time slept before a retry"),
+            retries: add.histograms(
+                "llm_retries_until_success",
+                "Retries of calls that succeeded in the end",
+                || Histogram::new(&histogram::RETRIES),
+            ),
+            failures: add.counters(
+                "llm_failures",
+                "Calls that failed in the end, by class of the last failure",
+            ),
+            requests: add.counters("llm_requests", "Calls, by what became of them"),
+            tokens: add.counters(
+                "llm_tokens",
+                "Tokens that the provider counted; cache_read and cache_write are parts of input, \
+                 reasoning of output",
+            ),
+        }
+    }
+
+    pub(super) fn series(&self, provider: Arc<str>) -> Series {
+        let labels = ProviderLabels { provider: provider.clone() };
+        Series {
+            provider,
+            models: BTreeSet::new(),
+            acquisitions: self.acquisitions.get_or_create_owned(&labels),
+            delays: self.delays.get_or_create_owned(&labels),
+            wait_time: self.wait_time.get_or_create_owned(&labels),
+            tokens_reserved: self.tokens_reserved.get_or_create_owned(&labels),
+            throttles: self.throttles.get_or_create_owned(&labels),
+            waiting: self.waiting.get_or_create_owned(&labels),
+            in_flight: self.in_flight.get_or_create_owned(&labels),
+            retry_delay: self.retry_delay.get_or_create_owned(&labels),
+            retries: self.retries.get_or_create_owned(&labels),
+        }
+    }
+}
+
+/// Adds families to a registry, under our prefix.
+struct Adding<'r>(&'r mut Registry);
+
+impl Adding<'_> {
+    fn family<F: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> F {
+        self.registered(name, help, F::default())
+    }
+
+    fn counters<S>(&mut self, name: &str, help: &str) -> Counters<S>
+    where
+        Counters<S>: Metric + Clone + Default,
+    {
+        self.family(name, help)
+    }
+
+    fn waits<S>(&mut self, name: &str, help: &str) -> Histograms<S>
+    where
+        Histograms<S>: Metric + Clone,
+        S: Clone + Eq + Hash,
+    {
+        self.histograms(name, help, || Histogram::new(&histogram::WAITS))
+    }
+
+    fn histograms<S>(&mut self, name: &str, help: &str, new: fn() -> Histogram) -> Histograms<S>
+    where
+        Histograms<S>: Metric + Clone,
+        S: Clone + Eq + Hash,
+    {
+        self.registered(name, help, Family::new_with_constructor(new))
+    }
+
+    fn registered<F: Metric + Clone>(&mut self, name: &str, help: &str, family: F) -> F {
+        self.0.register(format!("tidegate_{name}"), help, family.clone());
+        family
+    }
+}

@@ -1,0 +1,153 @@
+//! Calls to providers: permits, waits, throttles, retries, and what became of each call.
+//!
+//! The series of a provider are looked up once for each thing that is told, by its name; a call to
+//! a provider takes so long that this does not matter.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
+use tidegate_llm::{Class, Provider, Usage};
+
+use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
+use super::labels::{MOST, OTHER};
+
+/// A call to a provider that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) provider: &'a str,
+    /// As the caller named it; counted by name only if it is configured.
+    pub(crate) model: &'a str,
+    /// One of a few words of the program.
+    pub(crate) outcome: &'static str,
+    /// What the provider counted, if it said.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// The numbers of calls to providers. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct LlmMetrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    families: Families,
+    providers: ArcSwap<BTreeMap<Arc<str>, Arc<Series>>>,
+    other: Series,
+}
+
+impl LlmMetrics {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let families = Families::new(registry);
+        let other = families.series(OTHER.into());
+        Self(Arc::new(Inner { families, providers: ArcSwap::default(), other }))
+    }
+
+    /// The providers that are configured now, each with the models that are counted by name.
+    /// Anything else is `other`. Providers that are gone keep their series: calls to them may still
+    /// be under way.
+    pub(crate) fn providers<'n, M>(&self, providers: impl IntoIterator<Item = (&'n str, M)>)
+    where
+        M: IntoIterator<Item = &'n str>,
+    {
+        let mut known = BTreeMap::clone(&self.0.providers.load());
+        for (name, models) in providers {
+            let old = known.get(name);
+            if old.is_none() && known.len() >= MOST {
+                continue;
+            }
+            let provider: Arc<str> = old.map_or_else(|| name.into(), |old| old.provider.clone());
+            let mut series = self.0.families.series(provider.clone());
+            series.models = old.map(|old| old.models.clone()).unwrap_or_default();
+            for model in models {
+                if series.models.len() < MOST {
+                    series.models.insert(model.into());
+                }
+            }
+            known.insert(provider, Arc::new(series));
+        }
+        self.0.providers.store(Arc::new(known));
+    }
+
+    /// A call has ended, however. To be told once for each.
+    pub(crate) fn finished(&self, call: &Call<'_>) {
+        let Call { provider, model, outcome, usage } = *call;
+        let families = &self.0.families;
+        self.with(provider, |series| {
+            let provider = series.provider.clone();
+            let model = series.models.get(model).cloned().unwrap_or_else(|| OTHER.into());
+            families.requests.get_or_create(&RequestLabels { provider, model, outcome }).inc();
+            for (kind, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
+                let labels = TokenLabels { provider: series.provider.clone(), kind };
+                families.tokens.get_or_create(&labels).inc_by(tokens);
+            }
+        });
+    }
+
+    fn with(&self, provider: &str, tell: impl FnOnce(&Series)) {
+        let providers = self.0.providers.load();
+        tell(providers.get(provider).map_or(&self.0.other, |series| series));
+    }
+}
+
+const fn kinds(usage: &Usage) -> [(&'static str, u64); 5] {
+    [
+        ("input", usage.input),
+        ("output", usage.output),
+        ("cache_read", usage.cache_read),
+        ("cache_write", usage.cache_write),
+        ("reasoning", usage.reasoning),
+    ]
+}
+
+impl Observer for LlmMetrics {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        self.with(acquired.provider.as_str(), |series| {
+            series.acquisitions.inc();
+            if !acquired.wait.is_zero() {
+                series.delays.inc();
+            }
+            series.wait_time.record_span(acquired.wait);
+            series.tokens_reserved.record(acquired.estimated_tokens);
+            let limited_by = acquired.limited_by.unwrap_or("nothing");
+            let labels = WaitLabels { provider: series.provider.clone(), limited_by };
+            self.0.families.waits.get_or_create(&labels).record_span(acquired.wait);
+        });
+    }
+
+    fn entered(&self, provider: &Provider, stage: Stage) {
+        self.with(provider.as_str(), |series| {
+            series.stage(stage).map(Gauge::inc);
+        });
+    }
+
+    fn left(&self, provider: &Provider, stage: Stage) {
+        self.with(provider.as_str(), |series| {
+            series.stage(stage).map(Gauge::dec);
+        });
+    }
+
+    fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
+        self.with(provider.as_str(), |series| {
+            series.throttles.inc();
+        });
+    }
+
+    fn failed(&self, retried: &Retried<'_>) {
+        self.with(retried.provider.as_str(), |series| match retried.delay {
+            Some(delay) => series.retry_delay.record_span(delay),
+            None => {
+                let class = Class::name(retried.class);
+                let labels = FailureLabels { provider: series.provider.clone(), class };
+                self.0.families.failures.get_or_create(&labels).inc();
+            }
+        });
+    }
+
+    fn recovered(&self, provider: &Provider, retries: u32) {
+        self.with(provider.as_str(), |series| series.retries.record(retries.into()));
+    }
+}

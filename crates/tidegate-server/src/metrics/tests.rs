@@ -1,0 +1,176 @@
+//! All numbers at once, read by Prometheus' own tool, and a flood of names that nobody configured.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tidegate::guard::{Guarded, StoreState};
+use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
+use tidegate_llm::{Class, Provider, Usage};
+use tidegate_testkit::launch::check_metrics;
+
+use super::*;
+
+/// Everything that can be counted is, at least once.
+async fn all_touched() -> Metrics {
+    let metrics = Metrics::default();
+    metrics.limits(["client", "daily"]);
+    let door = metrics.door("http");
+    for limit in [door.limit("client"), door.inline(), door.limit("made-up")] {
+        for verdict in [Verdict::Allowed, Verdict::Denied, Verdict::Failed] {
+            limit.decided(verdict);
+        }
+        limit.met_new_key();
+    }
+    door.took(Duration::from_micros(40));
+    metrics.revised(7);
+    metrics.change_asked("admin", "applied");
+    tell_of_calls(&metrics.llm());
+    let memory = Arc::new(MemoryStore::builder().build().unwrap());
+    let engine = Engine::on(memory.clone());
+    let limiter = engine.limiter("client", Policy::per_second(1).build().unwrap()).unwrap();
+    assert!(limiter.take("alice").await.unwrap().is_allowed());
+    let guard = Guarded::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
+    metrics.ask_store(move || StoreFigures {
+        store: "redis",
+        table: Some(memory.stats()),
+        guard: Some((StoreState::Down, guard.stats())),
+    });
+    metrics.ask_providers(|| {
+        vec![ProviderFigures {
+            provider: "openai".to_owned(),
+            queued: 3,
+            oldest: Duration::from_millis(1_500),
+            used: vec![("requests", 0.25), ("tokens", 0.5)],
+        }]
+    });
+    metrics
+}
+
+fn tell_of_calls(llm: &LlmMetrics) {
+    llm.providers([("openai", ["gpt-5"])]);
+    let openai = Provider::new("openai");
+    let mut acquired = Acquired::new(&openai, "scope");
+    acquired.estimated_tokens = 300;
+    llm.acquired(&acquired);
+    acquired.wait = Duration::from_secs(2);
+    acquired.limited_by = Some("tokens");
+    llm.acquired(&acquired);
+    llm.entered(&openai, Stage::Waiting);
+    llm.entered(&openai, Stage::InFlight);
+    llm.entered(&openai, Stage::InFlight);
+    llm.left(&openai, Stage::Waiting);
+    llm.left(&openai, Stage::InFlight);
+    llm.throttled(&openai, "scope", Duration::from_secs(1));
+    let delay = Some(Duration::from_secs(4));
+    llm.failed(&Retried::new(&openai, Class::Transient, 1, delay));
+    llm.failed(&Retried::new(&openai, Class::Overloaded, 2, None));
+    llm.recovered(&openai, 2);
+    let usage = Usage { input: 100, output: 20, ..Usage::default() };
+    let call = Call { provider: "openai", model: "gpt-5", outcome: "ok", usage: Some(usage) };
+    llm.finished(&call);
+    llm.finished(&Call { model: "made-up", usage: None, ..call });
+}
+
+#[track_caller]
+fn has(text: &str, line: &str) {
+    assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn prometheus_reads_every_metric_and_finds_nothing_wrong() {
+    let text = all_touched().await.text(Format::Classic);
+    assert_eq!(check_metrics(&text), Vec::<String>::new(), "{text}");
+    let typed = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+    let sampled: BTreeSet<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(typed >= 30 && sampled.len() > typed, "{typed}\n{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_name_that_others_rely_on_is_there() {
+    let text = all_touched().await.text(Format::Classic);
+    for line in [
+        r#"tidegate_decisions_total{door="http",limit="client",outcome="allowed"} 1"#,
+        r#"tidegate_decisions_total{door="http",limit="inline",outcome="denied"} 1"#,
+        r#"tidegate_decisions_total{door="http",limit="other",outcome="error"} 1"#,
+        r#"tidegate_decision_duration_seconds_bucket{le="0.00005",door="http"} 1"#,
+        r#"tidegate_store_degraded{store="redis"} 1"#,
+        "tidegate_keys 1",
+        r#"tidegate_new_keys_total{limit="client"} 1"#,
+        "tidegate_overflow_total 0",
+        r#"tidegate_degraded_decisions_total{rule="closed"} 0"#,
+        r#"tidegate_llm_requests_total{provider="openai",model="gpt-5",outcome="ok"} 1"#,
+        r#"tidegate_llm_requests_total{provider="openai",model="other",outcome="ok"} 1"#,
+        r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="tokens"} 1"#,
+        r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="nothing"} 1"#,
+        r#"tidegate_llm_queue_length{provider="openai"} 3"#,
+        r#"tidegate_llm_queue_oldest_seconds{provider="openai"} 1.5"#,
+        r#"tidegate_llm_upstream_429_total{provider="openai"} 1"#,
+        r#"tidegate_llm_tokens_total{provider="openai",kind="input"} 100"#,
+        r#"tidegate_llm_quota_used_ratio{provider="openai",dimension="tokens"} 0.5"#,
+        r#"tidegate_rate_limit_acquisitions_total{provider="openai"} 2"#,
+        r#"tidegate_rate_limit_delays_total{provider="openai"} 1"#,
+        r#"tidegate_rate_limit_wait_time_seconds_sum{provider="openai"} 2.0"#,
+        r#"tidegate_rate_limit_tokens_reserved_sum{provider="openai"} 600.0"#,
+        r#"tidegate_llm_waiting{provider="openai"} 0"#,
+        r#"tidegate_llm_in_flight{provider="openai"} 1"#,
+        r#"tidegate_llm_retry_delay_seconds_sum{provider="openai"} 4.0"#,
+        r#"tidegate_llm_retries_until_success_sum{provider="openai"} 2.0"#,
+        r#"tidegate_llm_failures_total{provider="openai",class="overloaded"} 1"#,
+        "tidegate_config_revision 7",
+        r#"tidegate_config_changes_total{door="admin",outcome="applied"} 1"#,
+        concat!(r#"tidegate_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
+    ] {
+        has(&text, line);
+    }
+}
+
+/// A caller that makes up a name with every request once brought down many a Prometheus.
+#[tokio::test(start_paused = true)]
+async fn made_up_names_add_no_series() {
+    let metrics = all_touched().await;
+    let (door, llm) = (metrics.door("http"), metrics.llm());
+    let flood = |round: usize| {
+        for n in 0..1_000 {
+            let name = format!("name-{round}-{n}");
+            door.limit(&name).decided(Verdict::Denied);
+            let provider = Provider::new(&name);
+            llm.acquired(&Acquired::new(&provider, &name));
+            llm.throttled(&provider, &name, Duration::ZERO);
+            let usage = Some(Usage::default());
+            llm.finished(&Call { provider: &name, model: &name, outcome: "ok", usage });
+            llm.finished(&Call { provider: "openai", model: &name, outcome: "ok", usage });
+        }
+        metrics.text(Format::Classic)
+    };
+    let (first, second) = (flood(1), flood(2));
+    assert_eq!(first.lines().count(), second.lines().count());
+    assert!(!second.contains("name-"));
+    has(&second, r#"tidegate_decisions_total{door="http",limit="other",outcome="denied"} 2001"#);
+    has(&second, r#"tidegate_llm_upstream_429_total{provider="other"} 2000"#);
+}
+
+/// A call that was under way when its provider was taken out of the file ends where it began.
+#[test]
+fn gauges_of_a_provider_that_is_gone_come_back_to_zero() {
+    let metrics = Metrics::default();
+    let (llm, groq) = (metrics.llm(), Provider::new("groq"));
+    llm.providers([("groq", [])]);
+    llm.entered(&groq, Stage::InFlight);
+    llm.providers([("openai", ["gpt-5"])]);
+    llm.left(&groq, Stage::InFlight);
+    has(&metrics.text(Format::Classic), r#"tidegate_llm_in_flight{provider="groq"} 0"#);
+}
+
+#[test]
+fn both_formats_have_the_same_samples() {
+    let metrics = Metrics::default();
+    metrics.door("http").limit("client").decided(Verdict::Allowed);
+    let samples = |format| {
+        let text = metrics.text(format);
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        samples.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(samples(Format::OpenMetrics), samples(Format::Classic));
+    assert!(metrics.text(Format::OpenMetrics).contains("# TYPE tidegate_decisions counter\n"));
+}

@@ -1,0 +1,129 @@
+//! Who is told of calls to providers: the numbers of all of it, the log, and of throttles those who
+//! watch events.
+//!
+//! A provider that throttles many calls at once is one event a second: watchers would otherwise
+//! lose everything else.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_gateway::{Finished, Witness};
+use tidegate_llm::Provider;
+use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
+use tokio::time::Instant;
+
+use crate::events::{Event, Events};
+use crate::metrics::{Call, LlmMetrics};
+
+/// How long after an event the same provider makes no other.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How many providers are told apart. Their names are those of the configuration.
+const MOST: usize = 1_000;
+
+/// Hears of calls, and tells everybody who wants to know.
+#[derive(Debug)]
+pub(crate) struct CallObserver {
+    numbers: LlmMetrics,
+    events: Events,
+    told: Mutex<BTreeMap<Provider, Instant>>,
+}
+
+impl CallObserver {
+    pub(crate) fn new(numbers: LlmMetrics, events: Events) -> Self {
+        Self { numbers, events, told: Mutex::default() }
+    }
+
+    /// Whether an event of this provider is due, and from now on it is told.
+    fn is_due(&self, provider: &Provider, now: Instant) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = told.get_mut(provider) {
+            let due = now.saturating_duration_since(*last) >= SILENCE;
+            if due {
+                *last = now;
+            }
+            return due;
+        }
+        let room = told.len() < MOST;
+        if room {
+            told.insert(provider.clone(), now);
+        }
+        room
+    }
+}
+
+impl Observer for CallObserver {
+    fn acquired(&self, acquired: &Acquired<'_>) {
+        self.numbers.acquired(acquired);
+        Traced.acquired(acquired);
+    }
+
+    fn entered(&self, provider: &Provider, stage: Stage) {
+        self.numbers.entered(provider, stage);
+    }
+
+    fn left(&self, provider: &Provider, stage: Stage) {
+        self.numbers.left(provider, stage);
+    }
+
+    fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
+        self.numbers.throttled(provider, limiter_key, pause);
+        Traced.throttled(provider, limiter_key, pause);
+        if self.is_due(provider, Instant::now()) {
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            let provider = provider.as_str().to_owned();
+            self.events.publish(&Event::Throttled { provider, pause_ms });
+        }
+    }
+
+    fn failed(&self, retried: &Retried<'_>) {
+        self.numbers.failed(retried);
+    }
+
+    fn recovered(&self, provider: &Provider, retries: u32) {
+        self.numbers.recovered(provider, retries);
+    }
+}
+
+impl Witness for CallObserver {
+    fn finished(&self, call: &Finished<'_>) {
+        self.numbers.finished(&Call {
+            provider: call.provider.as_str(),
+            model: call.model,
+            outcome: call.outcome.name(),
+            usage: call.usage,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Seen;
+    use crate::metrics::{Format, Metrics};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_storm_of_throttles_is_counted_whole_and_told_once_a_second() {
+        let (metrics, events) = (Metrics::default(), Events::default());
+        let observer = CallObserver::new(metrics.llm(), events.clone());
+        let (openai, groq) = (Provider::new("openai"), Provider::new("groq"));
+        metrics.llm().providers([("openai", [])]);
+        let mut watcher = events.watch(None);
+        let pause = Duration::from_millis(1_500);
+        for _ in 0..100 {
+            observer.throttled(&openai, "scope", pause);
+        }
+        observer.throttled(&groq, "scope", pause);
+        tokio::time::advance(SILENCE).await;
+        observer.throttled(&openai, "scope", pause);
+        for provider in ["openai", "groq", "openai"] {
+            let Seen::Told(told) = watcher.next().await else { panic!("nothing was missed") };
+            assert_eq!(told.data, format!(r#"{{"provider":"{provider}","pause_ms":1500}}"#));
+        }
+        let more = tokio::time::timeout(SILENCE, watcher.next()).await;
+        assert!(more.is_err(), "{more:?}");
+        let counted = r#"tidegate_llm_upstream_429_total{provider="openai"} 101"#;
+        assert!(metrics.text(Format::Classic).contains(counted));
+    }
+}

@@ -1,0 +1,99 @@
+//! Stores: opened as a plan says, and behind a guard if they can fail.
+
+use std::sync::Arc;
+
+use tidegate::guard::Guarded;
+use tidegate::{Engine, MemoryStore, Store};
+use tidegate_config::{StorePlan, StoreUrl};
+use tidegate_llm::rate_limit::Books;
+use tidegate_redis::RedisStore;
+
+use super::StartError;
+use crate::metrics::StoreFigures;
+
+/// A store that is open.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// The in-process one.
+    Memory(Arc<MemoryStore>),
+    /// Another one that always answers.
+    Sure(Arc<dyn Store>),
+    /// One that may fail, and so is behind a guard.
+    Guarded(Guarded<dyn Store>),
+}
+
+impl Opened {
+    pub(super) fn max_keys(&self) -> Option<usize> {
+        match self {
+            Self::Memory(store) => Some(store.stats().max_keys),
+            _ => None,
+        }
+    }
+
+    /// An engine on it, and its guard if it has one.
+    pub(super) fn engine(&self) -> (Engine<dyn Store>, Option<Guarded<dyn Store>>) {
+        let (store, guarded): (Arc<dyn Store>, _) = match self {
+            Self::Memory(store) => (store.clone(), None),
+            Self::Sure(store) => (store.clone(), None),
+            Self::Guarded(guarded) => (Arc::new(guarded.clone()), Some(guarded.clone())),
+        };
+        (Engine::on(store), guarded)
+    }
+
+    /// Where the limits of providers are kept: in the same store.
+    pub(super) fn books(&self) -> Books {
+        match self {
+            Self::Memory(store) => Books::from(&Engine::on(store.clone())),
+            Self::Sure(_) | Self::Guarded(_) => Books::from(&self.engine().0),
+        }
+    }
+
+    /// Asks how it stands, for metrics.
+    pub(super) fn figures(&self) -> impl Fn() -> StoreFigures + Send + Sync + 'static {
+        let (memory, guarded) = match self {
+            Self::Memory(store) => (Some(store.clone()), None),
+            Self::Sure(_) => (None, None),
+            Self::Guarded(guarded) => (None, Some(guarded.clone())),
+        };
+        let store = if memory.is_some() { "memory" } else { "shared" };
+        move || StoreFigures {
+            store,
+            table: memory.as_ref().map(|store| store.stats()),
+            guard: guarded.as_ref().map(|store| (store.state(), store.stats())),
+        }
+    }
+}
+
+/// Opens the store that a plan names. One that can fail is put behind a guard.
+pub(super) async fn open(plan: &StorePlan) -> Result<Opened, StartError> {
+    match &plan.url.value {
+        StoreUrl::Memory => open_memory(plan),
+        StoreUrl::Redis(url) => {
+            let store = RedisStore::builder(url.with_credentials()).open()?;
+            // A server that is away is no reason not to start: the failure rules decide until it
+            // is back. The store itself says why it cannot connect.
+            if store.connected().await.is_ok() {
+                tracing::info!(%url, "the shared store answers");
+            }
+            guarded(plan, Arc::new(store))
+        }
+        _ => Err(StartError::UnknownStore),
+    }
+}
+
+pub(super) fn open_memory(plan: &StorePlan) -> Result<Opened, StartError> {
+    let builder = MemoryStore::builder()
+        .max_memory(plan.max_memory.value.bytes())
+        .overflow(plan.overflow.value);
+    Ok(Opened::Memory(Arc::new(builder.build()?)))
+}
+
+/// A guard around a store, with the failure rules of a plan.
+pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Opened, StartError> {
+    let guard = Guarded::builder(store)
+        .default_rule(plan.on_failure.value)
+        .expected_nodes(plan.expected_nodes.value)
+        .max_memory(plan.max_memory.value.bytes())
+        .overflow(plan.overflow.value);
+    Ok(Opened::Guarded(guard.build()?))
+}

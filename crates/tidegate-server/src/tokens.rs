@@ -1,0 +1,242 @@
+//! Bearer tokens of the admin door: who may read, and who may change.
+//!
+//! A token is 256 random bits, so nobody finds one by trying, and a plain hash of it is all that
+//! has to be stored: slow password hashes are for secrets that people choose. The configuration
+//! holds `sha256:` and the digest; the token itself is shown once, when it is made.
+//!
+//! A token is compared with all configured ones, each in constant time, whichever it equals.
+
+mod digest;
+
+use std::net::SocketAddr;
+
+use arc_swap::ArcSwap;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue};
+use subtle::Choice;
+use tidegate_config::{AdminPlan, TokenHash};
+
+pub use digest::{MintError, Minted, TokenDigest, mint};
+
+/// The longest token that is looked at, in bytes.
+const LONGEST: usize = 512;
+
+/// What a token is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// To look.
+    Read,
+    /// To look and to change.
+    Write,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It brings no token.
+    NoToken,
+    /// It brings one that nobody knows.
+    UnknownToken,
+    /// It brings one that may only look.
+    ReadOnly,
+}
+
+/// Who asks, as far as tokens tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// There are no tokens: anybody.
+    Anybody,
+    /// Whoever has the token whose digest begins so.
+    Holder(String),
+}
+
+/// The tokens that are in force. They can be replaced at any time.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(ArcSwap<Vec<(TokenDigest, Role)>>);
+
+impl Tokens {
+    /// These tokens from now on, instead of those before.
+    pub(crate) fn replace(&self, tokens: impl IntoIterator<Item = (TokenDigest, Role)>) {
+        self.0.store(tokens.into_iter().collect::<Vec<_>>().into());
+    }
+
+    /// The tokens of a plan from now on.
+    pub(crate) fn follow(&self, plan: &AdminPlan) {
+        let with = |role| move |hash: &TokenHash| (TokenDigest::from(hash), role);
+        let readers = plan.read_tokens.value.iter().map(with(Role::Read));
+        self.replace(readers.chain(plan.write_tokens.value.iter().map(with(Role::Write))));
+    }
+
+    /// Whether there are none, so that anybody may do anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
+    /// Who asks, if it is somebody who may.
+    pub(crate) fn check(&self, headers: &HeaderMap, needed: Role) -> Result<Caller, Refused> {
+        let tokens = self.0.load();
+        if tokens.is_empty() {
+            return Ok(Caller::Anybody);
+        }
+        let brought = TokenDigest::of(bearer(headers)?);
+        let (mut reads, mut writes) = (Choice::from(0), Choice::from(0));
+        for (digest, role) in tokens.iter() {
+            let equal = digest.equals(&brought);
+            match role {
+                Role::Read => reads |= equal,
+                Role::Write => writes |= equal,
+            }
+        }
+        match (bool::from(writes), bool::from(reads), needed) {
+            (true, _, _) | (_, true, Role::Read) => Ok(Caller::Holder(brought.who())),
+            (false, true, Role::Write) => Err(Refused::ReadOnly),
+            (false, false, _) => Err(Refused::UnknownToken),
+        }
+    }
+}
+
+/// The one token that a request brings.
+fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return Err(Refused::NoToken);
+    };
+    let text = HeaderValue::to_str(field).map_err(|_| Refused::UnknownToken)?;
+    let (scheme, token) = text.split_once(' ').ok_or(Refused::NoToken)?;
+    let token = token.trim();
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
+        return Err(Refused::NoToken);
+    }
+    if token.len() > LONGEST { Err(Refused::UnknownToken) } else { Ok(token) }
+}
+
+/// Whether a door that has no tokens may open off loopback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unauthenticated {
+    /// It was said that it may.
+    Allowed,
+    /// Nobody said so.
+    Refused,
+}
+
+/// A door that would be open to everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the {door} door would be open to everybody who reaches {address}, since there are no tokens; \
+     make one with `tidegate key` and put its hash into `write_tokens` under [admin], or listen on \
+     127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if something else \
+     guards it",
+    port = address.port()
+)]
+pub struct OpenToAll {
+    /// Which door.
+    pub door: &'static str,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// Whether a door may open, or stay open, at an address under these rules.
+pub(crate) fn check_door(
+    door: &'static str,
+    address: SocketAddr,
+    plan: &AdminPlan,
+) -> Result<(), OpenToAll> {
+    let tokens = Tokens::default();
+    tokens.follow(plan);
+    let unauthenticated = match plan.allow_unauthenticated.value {
+        true => Unauthenticated::Allowed,
+        false => Unauthenticated::Refused,
+    };
+    may_open(door, address, &tokens, unauthenticated)
+}
+
+/// Whether a door may open at an address.
+fn may_open(
+    door: &'static str,
+    address: SocketAddr,
+    tokens: &Tokens,
+    unauthenticated: Unauthenticated,
+) -> Result<(), OpenToAll> {
+    let guarded = address.ip().is_loopback() || !tokens.is_empty();
+    if guarded || unauthenticated == Unauthenticated::Allowed {
+        return Ok(());
+    }
+    Err(OpenToAll { door, address })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asking(field: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(field).unwrap())])
+    }
+
+    fn tokens() -> (Tokens, String, String) {
+        let (reader, writer) = (mint().unwrap(), mint().unwrap());
+        let tokens = Tokens::default();
+        tokens.replace([(reader.digest, Role::Read), (writer.digest, Role::Write)]);
+        (tokens, format!("Bearer {}", reader.token), format!("bearer  {}", writer.token))
+    }
+
+    #[test]
+    fn without_tokens_anybody_may() {
+        let tokens = Tokens::default();
+        assert_eq!(tokens.check(&HeaderMap::new(), Role::Write), Ok(Caller::Anybody));
+        assert_eq!(tokens.check(&asking("Bearer x"), Role::Write), Ok(Caller::Anybody));
+    }
+
+    #[test]
+    fn whoever_may_write_may_read_and_not_the_other_way_round() {
+        let (tokens, reader, writer) = tokens();
+        assert!(tokens.check(&asking(&reader), Role::Read).is_ok());
+        assert_eq!(tokens.check(&asking(&reader), Role::Write), Err(Refused::ReadOnly));
+        for role in [Role::Read, Role::Write] {
+            let Ok(Caller::Holder(who)) = tokens.check(&asking(&writer), role) else {
+                panic!("a writer may do anything")
+            };
+            assert_eq!(who.len(), 8);
+            assert!(!writer.contains(&who));
+        }
+    }
+
+    #[test]
+    fn what_is_no_known_token_is_refused() {
+        let (tokens, reader, _) = tokens();
+        let refused = |field: &str| tokens.check(&asking(field), Role::Read).unwrap_err();
+        for field in
+            ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", reader.trim_start_matches("Bearer ")]
+        {
+            assert_eq!(refused(field), Refused::NoToken, "{field}");
+        }
+        let (shorter, longer) = (&reader[..reader.len() - 1], "x".repeat(600));
+        for field in [shorter, &format!("{reader}x"), &format!("Bearer {longer}")] {
+            assert_eq!(refused(field), Refused::UnknownToken, "{field}");
+        }
+        let mut twice = asking(&reader);
+        twice.append(AUTHORIZATION, HeaderValue::from_str(&reader).unwrap());
+        assert_eq!(tokens.check(&twice, Role::Read), Err(Refused::NoToken));
+        assert_eq!(tokens.check(&HeaderMap::new(), Role::Read), Err(Refused::NoToken));
+    }
+
+    #[test]
+    fn tokens_that_are_replaced_are_worth_nothing() {
+        let (tokens, reader, _) = tokens();
+        tokens.replace([(mint().unwrap().digest, Role::Read)]);
+        assert_eq!(tokens.check(&asking(&reader), Role::Read), Err(Refused::UnknownToken));
+    }
+
+    #[test]
+    fn off_loopback_somebody_has_to_say_who_may_ask() {
+        let (none, some) = (Tokens::default(), tokens().0);
+        let (near, far) = ("127.0.0.1:6070".parse().unwrap(), "0.0.0.0:6070".parse().unwrap());
+        let asked = |address, tokens, said| may_open("admin", address, tokens, said);
+        assert!(asked(near, &none, Unauthenticated::Refused).is_ok());
+        assert!(asked(far, &some, Unauthenticated::Refused).is_ok());
+        assert!(asked(far, &none, Unauthenticated::Allowed).is_ok());
+        let error = asked(far, &none, Unauthenticated::Refused).unwrap_err().to_string();
+        for word in ["0.0.0.0:6070", "tidegate key", "write_tokens", "allow_unauthenticated"] {
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

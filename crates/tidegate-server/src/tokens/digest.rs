@@ -1,0 +1,121 @@
+//! Tokens that are made, and their digests.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest as _, Sha256};
+use subtle::{Choice, ConstantTimeEq as _};
+use tidegate_config::TokenHash;
+
+/// How tokens begin, so that people and scanners for secrets know them.
+const PREFIX: &str = "tidegate_";
+
+/// A token that was just made.
+///
+/// ```
+/// let minted = tidegate_server::mint()?;
+/// assert!(minted.token.starts_with("tidegate_"));
+/// assert_eq!(minted.digest, tidegate_server::TokenDigest::of(&minted.token));
+/// assert!(!format!("{minted:?}").contains(&minted.token));
+/// # Ok::<(), tidegate_server::MintError>(())
+/// ```
+#[non_exhaustive]
+pub struct Minted {
+    /// The token, for whoever is to use it.
+    pub token: String,
+    /// What the configuration gets.
+    pub digest: TokenDigest,
+}
+
+impl fmt::Debug for Minted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Minted").field("digest", &self.digest).finish_non_exhaustive()
+    }
+}
+
+/// Why no token could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MintError {
+    /// The system has no randomness to give.
+    #[error("the system gives no random numbers: {0}")]
+    NoRandomness(getrandom::Error),
+}
+
+/// Makes a token.
+///
+/// # Errors
+/// When the system has no randomness.
+pub fn mint() -> Result<Minted, MintError> {
+    let mut bits = [0; 32];
+    getrandom::fill(&mut bits).map_err(MintError::NoRandomness)?;
+    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bits));
+    let digest = TokenDigest::of(&token);
+    Ok(Minted { token, digest })
+}
+
+/// The SHA-256 of a token, written `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// The digest of a token.
+    #[must_use]
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// Its first eight digits: enough to tell tokens apart in an audit trail.
+    pub(super) fn who(self) -> String {
+        self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    pub(super) fn equals(&self, other: &Self) -> Choice {
+        self.0.ct_eq(&other.0)
+    }
+}
+
+impl From<&TokenHash> for TokenDigest {
+    fn from(hash: &TokenHash) -> Self {
+        Self(*hash.bytes())
+    }
+}
+
+impl PartialEq for TokenDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.equals(other).into()
+    }
+}
+
+impl Eq for TokenDigest {}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenDigest({}..)", self.who())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_read_as_it_was_written_and_nothing_else_is() {
+        let digest = TokenDigest::of("abc");
+        assert_eq!(
+            digest.to_string(),
+            "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+        let read: TokenHash = digest.to_string().parse().unwrap();
+        assert_eq!(TokenDigest::from(&read), digest);
+        assert_eq!(format!("{digest:?}"), "TokenDigest(ba7816bf..)");
+    }
+}

@@ -1,0 +1,42 @@
+//! The database of settings, on a real file and a real server.
+
+mod postgres;
+mod sqlite;
+mod suite;
+
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+use tidegate_server::{AutoMigrate, Change, Database, DatabaseError, Note, Stored};
+use tidegate_testkit::launch::PostgresServer;
+
+/// One server for all that does not kill it; each test has a database of its own on it.
+static SERVER: LazyLock<PostgresServer> = LazyLock::new(PostgresServer::start);
+
+/// An empty database of either kind, which any number of nodes can open.
+#[derive(Debug)]
+enum Place {
+    Folder(TempDir),
+    Server(String),
+}
+
+impl Place {
+    fn both() -> [Self; 2] {
+        [Self::Folder(tempfile::tempdir().unwrap()), Self::Server(SERVER.fresh_database())]
+    }
+
+    fn open(&self) -> Database {
+        match self {
+            Self::Folder(folder) => Database::sqlite(folder.path().join("tidegate.db")),
+            Self::Server(url) => Database::postgres(url, AutoMigrate::Yes).unwrap(),
+        }
+    }
+}
+
+fn note() -> Note {
+    Note { door: "admin", who: Some("ada".to_owned()) }
+}
+
+async fn set(database: &Database, key: &str, value: &str) -> Result<Stored, DatabaseError> {
+    database.write(&[Change::set(key, value)], &note(), None).await
+}

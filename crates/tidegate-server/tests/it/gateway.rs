@@ -1,0 +1,176 @@
+//! Calls to a provider through the whole server: real sockets on both sides, the provider is the
+//! simulator.
+
+mod changes;
+mod jobs;
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate::clock::ManualClock;
+use tidegate_config::Loader;
+use tidegate_server::Server;
+use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
+use tidegate_testkit::launch::wait_until;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use crate::wire::Reply;
+use crate::{Gate, layers_on, one_worker};
+
+const KEY: &str = "sk-caller";
+const MODEL: &str = "model-1";
+const MILLI: Duration = Duration::from_millis(1);
+
+/// An account that answers with ten tokens after so many milliseconds.
+fn account(delay: u32, limits: Limits) -> Account {
+    Account::new(Dialect::OpenAi, "main", KEY)
+        .model(MODEL, limits)
+        .output(Output::fixed(10))
+        .first_token(Delay::fixed(MILLI * delay))
+}
+
+fn chat() -> Value {
+    let messages = [json!({"role": "user", "content": "A river?"})];
+    json!({"model": MODEL, "messages": messages, "max_tokens": 20})
+}
+
+/// A provider, and a server in front of it.
+struct Stage {
+    gate: Gate,
+    simulator: Simulator,
+    /// Where the provider runs.
+    _provider: Runtime,
+}
+
+impl Stage {
+    /// A provider with a server that is told `settings` of it, and `text` otherwise. Its key is in
+    /// the environment, for settings that name it.
+    fn new(account: Account, settings: &str, text: &str) -> Self {
+        let provider = one_worker();
+        let (simulator, url) = provider.block_on(async {
+            let simulator = Simulator::builder().account(account).build().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let server = simulator.clone();
+            tokio::spawn(async move { server.serve(listener).await });
+            (simulator, url)
+        });
+        let text = format!("[providers.openai]\nbase_url = \"{url}\"\n{settings}\n{text}");
+        let loader = Loader::default().environment([("PROVIDER_KEY".to_owned(), KEY.to_owned())]);
+        let server = Server::new(layers_on(loader, &text)).unwrap();
+        let gate = Gate::serving(server, ManualClock::new());
+        Self { gate, simulator, _provider: provider }
+    }
+
+    /// Asks for a chat, in one piece.
+    fn call(&self) -> Reply {
+        Reply::of(self.send(&chat()))
+    }
+
+    /// Asks for a chat as a stream, and gives what is read of it to its end.
+    fn stream(&self) -> String {
+        let mut body = chat();
+        body["stream"] = true.into();
+        let mut response = self.send(&body);
+        assert_eq!(response.status(), 200);
+        let mut text = String::new();
+        response.body_mut().as_reader().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn send(&self, body: &Value) -> http::Response<ureq::Body> {
+        let url = format!("http://{}/openai/v1/chat/completions", self.gate.address());
+        let request = self.gate.agent.post(url).header("authorization", format!("Bearer {KEY}"));
+        request.header("content-type", "application/json").send(body.to_string()).unwrap()
+    }
+
+    /// So many callers at once, each with so many calls one after the other.
+    fn callers<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        callers: usize,
+        calls: usize,
+    ) -> Vec<ScopedJoinHandle<'scope, Vec<Reply>>> {
+        let caller = move || (0..calls).map(|_| self.call()).collect();
+        (0..callers).map(|_| scope.spawn(caller)).collect()
+    }
+
+    /// So many callers at once, each with one call after the other for as long as there is a crowd.
+    fn crowd<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        callers: usize,
+    ) -> Crowd<'scope> {
+        let over = Arc::new(AtomicBool::new(false));
+        let caller = || {
+            let over = over.clone();
+            scope.spawn(move || {
+                let go_on = || !over.load(Ordering::SeqCst);
+                std::iter::from_fn(|| go_on().then(|| self.call())).collect()
+            })
+        };
+        let callers = (0..callers).map(|_| caller()).collect();
+        Crowd { callers, over }
+    }
+
+    /// A gauge of the provider, as the admin door tells it.
+    fn gauge(&self, name: &str) -> u64 {
+        let line = format!("tidegate_llm_{name}{{provider=\"openai\"}} ");
+        let text = self.gate.ask("/metrics").body;
+        let value = text.lines().find_map(|it| it.strip_prefix(&line)).unwrap_or("0");
+        value.parse().unwrap()
+    }
+
+    fn wait_for_gauge(&self, name: &str, value: u64) {
+        wait_until(&format!("{value} {name}"), || (self.gauge(name) == value).then_some(()));
+    }
+}
+
+/// Callers who go on until it is over, which it is when this is dropped.
+struct Crowd<'scope> {
+    callers: Vec<ScopedJoinHandle<'scope, Vec<Reply>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Crowd<'_> {
+    /// Lets everybody end the call that is under way, and gives the answers to all.
+    fn leave(mut self) -> Vec<Reply> {
+        self.over.store(true, Ordering::SeqCst);
+        answers(std::mem::take(&mut self.callers))
+    }
+}
+
+impl Drop for Crowd<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Everybody's answers, in no order.
+fn answers(callers: Vec<ScopedJoinHandle<'_, Vec<Reply>>>) -> Vec<Reply> {
+    callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+}
+
+#[track_caller]
+fn assert_all_answered(replies: &[Reply]) {
+    for reply in replies {
+        assert_eq!(reply.status, 200, "{reply:?}");
+    }
+}
+
+#[test]
+fn a_call_passes() {
+    let stage = Stage::new(account(1, Limits::new()), "", "");
+    let reply = stage.call();
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(reply.header("x-tidegate-provider"), Some("openai"));
+    assert_eq!(reply.member("usage")["completion_tokens"], 10);
+    assert!(stage.stream().ends_with("data: [DONE]\n\n"));
+    assert_eq!(stage.simulator.ledger().seen(), 2);
+    stage.wait_for_gauge("in_flight", 0);
+}

@@ -1,0 +1,38 @@
+//! Jobs of many calls, at a provider that refuses.
+
+use tidegate_sim::Limits;
+use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
+
+use super::{Stage, account, answers, assert_all_answered};
+
+/// R391: with defaults, twelve jobs at once see no 429 of a provider that lets few in.
+#[test]
+fn no_job_sees_a_429_with_defaults() {
+    let limits = Limits::new().requests_per_minute(6_000).concurrency(5);
+    let stage = Stage::new(account(20, limits), "", "");
+    let replies = std::thread::scope(|scope| answers(stage.callers(scope, 12, 10)));
+    assert_all_answered(&replies);
+    stage.wait_for_gauge("in_flight", 0);
+}
+
+/// G1: limits of a configured key are in the shared store; without it the rule `local` decides.
+#[test]
+fn calls_go_on_without_the_shared_store() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let store = format!("[store]\nurl = {:?}\n", redis.url());
+    let settings = "api_key_env = \"PROVIDER_KEY\"\nrequests_per_minute = 6000\n\
+                    max_concurrent_requests = 4\n";
+    let stage = Stage::new(account(1, Limits::new()), settings, &store);
+    assert_all_answered(&[stage.call()]);
+    assert!(redis.info("keyspace").contains_key("db0"), "its limits are in the store");
+    redis.kill();
+    let replies = std::thread::scope(|scope| answers(stage.callers(scope, 6, 5)));
+    assert_all_answered(&replies);
+    let degraded = "tidegate_store_degraded{store=\"shared\"} 1";
+    assert!(stage.gate.ask("/metrics").body.contains(degraded));
+    redis.start_again();
+    wait_until("the store to be used again", || {
+        stage.call();
+        redis.info("keyspace").contains_key("db0").then_some(())
+    });
+}

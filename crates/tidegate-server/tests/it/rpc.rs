@@ -1,0 +1,185 @@
+//! The configuration as an RPC, through a client made from the same definition.
+
+/// Made from `proto/` by `cargo run -p tidegate-server --example proto`; a test compares.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    reason = "nobody wrote it"
+)]
+mod generated {
+    include!("generated/tidegate.admin.v1.rs");
+}
+
+#[path = "../../examples/proto/generate.rs"]
+mod generate;
+
+use std::fs;
+
+use generated::admin_client::AdminClient;
+use generated::{GetConfigRequest, UpdateConfigRequest, UpdateConfigResponse};
+use serde_json::json;
+use tidegate_server::mint;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
+
+use crate::Gate;
+
+const LIMITS: &str = "[limits.api]\ncapacity = 10\nrate = \"1/s\"\n";
+const PEEK: &str = r#"{"key":"alice","limit":"api","cost":0}"#;
+
+/// Somebody at the gRPC door.
+struct Caller<'g> {
+    gate: &'g Gate,
+    client: AdminClient<Channel>,
+    token: Option<String>,
+}
+
+impl<'g> Caller<'g> {
+    fn at(gate: &'g Gate) -> Self {
+        let address = format!("http://{}", gate.running.as_ref().unwrap().grpc());
+        let client = gate.runtime.block_on(AdminClient::connect(address)).unwrap();
+        Self { gate, client, token: None }
+    }
+
+    fn with<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            let field = format!("Bearer {token}").parse().unwrap();
+            request.metadata_mut().insert("authorization", field);
+        }
+        request
+    }
+
+    fn update(
+        &mut self,
+        set: &[(&str, &str)],
+        expected_revision: Option<u64>,
+    ) -> Result<UpdateConfigResponse, Status> {
+        let set = set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        self.send(UpdateConfigRequest { set, unset: Vec::new(), expected_revision })
+    }
+
+    fn send(&mut self, message: UpdateConfigRequest) -> Result<UpdateConfigResponse, Status> {
+        let request = self.with(message);
+        let answer = self.gate.runtime.block_on(self.client.update_config(request));
+        answer.map(tonic::Response::into_inner)
+    }
+
+    /// The value of a key and its source.
+    fn get(&mut self, key: &str) -> Result<(String, String), Status> {
+        let request = self.with(GetConfigRequest { prefix: key.to_owned() });
+        let answer = self.gate.runtime.block_on(self.client.get_config(request))?.into_inner();
+        let one = answer.settings.into_iter().find(|one| one.key == key).unwrap();
+        Ok((one.value, one.source))
+    }
+}
+
+/// R428: limits change by a call, for the next request.
+#[test]
+fn a_call_changes_limits() {
+    let gate = Gate::configured(LIMITS);
+    let mut caller = Caller::at(&gate);
+    assert_eq!(caller.get("limits.api.capacity").unwrap(), ("10".into(), "file".into()));
+    let set = [("limits.api.capacity", "4"), ("limits.api.rate", "2/s")];
+    let answer = caller.update(&set, Some(0)).unwrap();
+    let told = answer.changed.iter().map(|one| {
+        (one.key.as_str(), one.before.as_deref().unwrap(), one.after.as_deref().unwrap())
+    });
+    let told: Vec<_> = told.collect();
+    let expected = [("limits.api.capacity", "10", "4"), ("limits.api.rate", "\"1/s\"", "\"2/s\"")];
+    assert_eq!((answer.revision, told.as_slice()), (1, &expected[..]));
+    assert_eq!(gate.post("/v1/peek", PEEK).member("remaining"), 4);
+    assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"2/s\"".into(), "database".into()));
+    let unset = vec!["limits.api".to_owned()];
+    caller.send(UpdateConfigRequest { unset, ..UpdateConfigRequest::default() }).unwrap();
+    assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"1/s\"".into(), "file".into()));
+}
+
+/// R428: what is not valid is rejected whole, with every mistake by its key.
+#[test]
+fn a_call_with_mistakes_changes_nothing() {
+    let gate = Gate::configured(LIMITS);
+    let mut caller = Caller::at(&gate);
+    let set = [
+        ("limits.api.capacity", "0"),
+        ("limits.api.rate", "fast"),
+        ("providers.openai.max_retries", "3"),
+        ("listen.http", "0.0.0.0:80"),
+    ];
+    let refused = caller.update(&set, None).unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
+    let violations = refused.get_details_bad_request().unwrap().field_violations;
+    let fields: Vec<_> = violations.iter().map(|one| one.field.as_str()).collect();
+    assert_eq!(fields, ["limits.api.capacity", "limits.api.rate", "listen.http"]);
+    assert_eq!(gate.setting("providers.openai.max_retries"), 8);
+    assert_eq!(gate.post("/v1/peek", PEEK).member("remaining"), 10);
+    assert_eq!(gate.ask("/admin/config").member("revision"), 0);
+}
+
+#[test]
+fn a_call_for_another_revision_changes_nothing() {
+    let gate = Gate::configured(LIMITS);
+    let mut caller = Caller::at(&gate);
+    assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 5}}})).status, 200);
+    let late = caller.update(&[("limits.api.capacity", "4")], Some(0)).unwrap_err();
+    assert_eq!(late.code(), Code::Aborted, "{late:?}");
+    assert_eq!(gate.setting("limits.api.capacity"), 5);
+    assert_eq!(caller.update(&[("limits.api.capacity", "4")], Some(1)).unwrap().revision, 2);
+}
+
+#[test]
+fn tokens_are_those_of_the_admin_door() {
+    let (writer, reader) = (mint().unwrap(), mint().unwrap());
+    let text = format!(
+        "[admin]\nwrite_tokens = [\"{}\"]\nread_tokens = [\"{}\"]\n{LIMITS}",
+        writer.digest, reader.digest
+    );
+    let gate = Gate::configured(&text);
+    let mut caller = Caller::at(&gate);
+    let set = [("limits.api.capacity", "4")];
+    for (token, looks, changes) in [
+        (None, Code::Unauthenticated, Code::Unauthenticated),
+        (Some("made-up".to_owned()), Code::Unauthenticated, Code::Unauthenticated),
+        (Some(reader.token.to_string()), Code::Ok, Code::PermissionDenied),
+        (Some(writer.token.to_string()), Code::Ok, Code::Ok),
+    ] {
+        caller.token = token;
+        let code = |status: Option<Status>| status.map_or(Code::Ok, |status| status.code());
+        assert_eq!(code(caller.get("limits.api.capacity").err()), looks);
+        assert_eq!(code(caller.update(&set, None).err()), changes);
+    }
+}
+
+/// Whoever changes the definition makes the code anew.
+#[test]
+fn the_code_is_made_from_the_definition() {
+    let made = tempfile::tempdir().unwrap();
+    let folders = ["server", "client"].map(|name| made.path().join(name));
+    folders.iter().for_each(|folder| fs::create_dir(folder).unwrap());
+    generate::generate(&folders[0], &folders[1]).unwrap();
+    for (made, committed) in folders.iter().zip(generate::committed()) {
+        let text = |folder: &std::path::Path| {
+            fs::read_to_string(folder.join("tidegate.admin.v1.rs")).unwrap()
+        };
+        let same = text(made) == text(&committed);
+        assert!(same, "cargo run -p tidegate-server --example proto writes {committed:?} anew");
+    }
+}
+
+/// Once one silent connection made the end of the server take as long as it may.
+#[test]
+fn a_silent_connection_holds_up_no_shutdown() {
+    let mut gate = Gate::configured(LIMITS);
+    let running = gate.running.take().unwrap();
+    let silent = std::net::TcpStream::connect(running.grpc()).unwrap();
+    let drained = gate.runtime.block_on(async {
+        tokio::time::timeout(std::time::Duration::from_secs(20), running.shutdown()).await
+    });
+    assert_eq!(drained.unwrap(), tidegate_server::Drained::Complete);
+    drop(silent);
+}
