@@ -46,6 +46,26 @@ pub(crate) fn processor_time_of(process: u32) -> Option<Duration> {
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
+/// Processor time that all threads of another process and of its children have had.
+#[cfg(target_os = "linux")]
+pub(crate) fn processor_time_of_family(process: u32) -> Option<Duration> {
+    let mut time = Duration::ZERO;
+    let mut family = vec![process];
+    while let Some(member) = family.pop() {
+        for thread in std::fs::read_dir(format!("/proc/{member}/task")).ok()? {
+            let thread = thread.ok()?.path();
+            // A thread that ends meanwhile has had little.
+            let read = |name| std::fs::read_to_string(thread.join(name)).unwrap_or_default();
+            let nanos = read("schedstat").split_whitespace().next().and_then(|n| n.parse().ok());
+            time += Duration::from_nanos(nanos.unwrap_or(0));
+            family.extend(
+                read("children").split_whitespace().filter_map(|id| id.parse::<u32>().ok()),
+            );
+        }
+    }
+    Some(time)
+}
+
 /// Processor time that everybody together has had since the machine was started, to the nearest
 /// hundredth of a second.
 #[cfg(target_os = "linux")]
@@ -102,6 +122,11 @@ pub(crate) fn own_processor_time() -> Option<Duration> {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn processor_time_of(_process: u32) -> Option<Duration> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn processor_time_of_family(_process: u32) -> Option<Duration> {
     None
 }
 

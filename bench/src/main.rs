@@ -3,11 +3,14 @@
 //! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
 //! were measured in turns depend on them much less. So every table has both, and documents quote
 //! the ratios. Run it as `cargo xtask bench core`, `cargo xtask bench pacing`,
-//! `cargo xtask bench redis`, `cargo xtask bench inbound` and `cargo xtask bench outbound`.
+//! `cargo xtask bench redis`, `cargo xtask bench inbound`, `cargo xtask bench outbound` and
+//! `cargo xtask bench gateway`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
 
+mod child;
 mod contender;
 mod decisions;
+mod gateway;
 mod inbound;
 mod keys;
 mod machine;
@@ -73,6 +76,24 @@ enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Calls to a provider on loopback: direct, through nginx, and through the gateway.
+    Gateway {
+        /// Fewer turns: about 20 seconds, for a first look.
+        #[arg(long)]
+        quick: bool,
+        /// The program `tidegate`, built. The task `bench gateway` builds it.
+        #[arg(long, value_name = "FILE")]
+        tidegate: PathBuf,
+        /// The program of nginx. The task `bench gateway` gets it.
+        #[arg(long, value_name = "FILE")]
+        nginx: Option<PathBuf>,
+        /// Why there is none.
+        #[arg(long, hide = true, default_value = "no program was given")]
+        without_nginx: String,
+    },
+    /// A provider in a process of its own; `gateway` starts it.
+    #[command(hide = true)]
+    GatewayUpstream,
     /// One app in a process of its own; `inbound` starts these.
     #[command(hide = true)]
     InboundApp {
@@ -108,6 +129,11 @@ fn main() -> anyhow::Result<()> {
         }
         Bench::Inbound { quick } => inbound::run(effort(quick)),
         Bench::Outbound { quick } => outbound::run(effort(quick)),
+        Bench::Gateway { quick, tidegate, nginx, without_nginx } => {
+            let rounds = if quick { gateway::QUICK } else { gateway::THOROUGH };
+            gateway::run(rounds, &tidegate, nginx.ok_or(without_nginx))
+        }
+        Bench::GatewayUpstream => gateway::serve_alone(),
         Bench::InboundApp { app } => inbound::serve_alone(app),
         Bench::InboundCalls { app, calls } => inbound::calls_alone(app, calls),
         Bench::Crowd { role, waiters } => pacing::crowd_alone(role, waiters),

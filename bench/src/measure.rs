@@ -154,6 +154,16 @@ pub(crate) fn summary(runs: &[f64], disturbed: usize) -> Figure {
     Figure { median, min: at(0), max: at(last), disturbed }
 }
 
+/// Percentiles of nanoseconds, in microseconds.
+pub(crate) fn percentiles<const N: usize>(nanos: &mut [u64], wanted: [usize; N]) -> [f64; N] {
+    nanos.sort_unstable();
+    wanted.map(|percent| {
+        // The smallest value that so many per cent do not exceed.
+        let rank = (nanos.len() * percent).div_ceil(100).max(1);
+        nanos.get(rank - 1).map_or(f64::NAN, |&nanos| as_float(nanos) / 1e3)
+    })
+}
+
 #[allow(clippy::cast_precision_loss, reason = "counts of a benchmark are far below 2^52")]
 pub(crate) fn as_float(count: u64) -> f64 {
     count as f64
@@ -191,6 +201,14 @@ mod tests {
         let figure = summary(&[3.0, 1.0, 9.0], 1);
         assert_eq!(figure, Figure { median: 3.0, min: 1.0, max: 9.0, disturbed: 1 });
         assert_eq!(summary(&[4.0, 1.0, 2.0, 9.0], 0).median, 3.0);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let mut nanos: Vec<u64> = (1..=200).rev().map(|n| n * 1_000).collect();
+        assert_eq!(percentiles(&mut nanos, [50, 99, 100]), [100.0, 198.0, 200.0]);
+        assert_eq!(percentiles(&mut [7_000], [50, 99]), [7.0, 7.0]);
+        assert!(percentiles(&mut [], [50])[0].is_nan());
     }
 
     struct Miser;

@@ -1,18 +1,18 @@
 //! The app behind a socket, in a process and on a core of its own.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::child::{self, Program};
 use crate::machine;
-use crate::measure::{Effort, Figure, as_float, summary};
+use crate::measure::{Effort, Figure, as_float, percentiles, summary};
 use crate::stopwatch::Stopwatch;
 
 use super::app::App;
@@ -96,27 +96,12 @@ fn ask_in_turns(effort: Effort, apps: &[Process], progress: &ProgressBar) -> Res
 /// Serves an app until standard input ends, on the core that it was started on.
 pub(crate) fn serve_alone(app: App) -> Result<()> {
     let router = app.router()?.into_make_service_with_connect_info::<SocketAddr>();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (closed, stop) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || {
-        let _ = std::io::stdin().read(&mut [0]);
-        let _ = closed.send(());
-    });
-    runtime.block_on(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        println!("{}", listener.local_addr()?);
-        std::io::stdout().flush()?;
-        tokio::select! {
-            served = axum::serve(listener, router) => served?,
-            _ = stop => {}
-        }
-        Ok(())
-    })
+    child::serve_alone(async |listener| Ok(axum::serve(listener, router).await?))
 }
 
 /// One run: requests per second, p50, p99, and processor time of the server per request.
 async fn run(app: &Process) -> Result<[f64; 4]> {
-    let before = machine::processor_time_of(app.child.id());
+    let before = machine::processor_time_of(app.program.id());
     let stopwatch = Stopwatch::start();
     let mut connections = JoinSet::new();
     for _ in 0..CONNECTIONS {
@@ -127,25 +112,21 @@ async fn run(app: &Process) -> Result<[f64; 4]> {
         latencies.extend(asked??);
     }
     let wall = stopwatch.elapsed();
-    let busy = machine::processor_time_of(app.child.id()).zip(before);
-    latencies.sort_unstable();
+    let busy = machine::processor_time_of(app.program.id()).zip(before);
     let requests = as_float(latencies.len() as u64);
-    let at = |percent: usize| {
-        let index = (latencies.len() * percent / 100).min(latencies.len().saturating_sub(1));
-        latencies.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1e6)
-    };
     let processor = busy.map(|(after, before)| (after - before).as_secs_f64() * 1e9 / requests);
-    Ok([requests / wall.as_secs_f64(), at(50), at(99), processor.unwrap_or(f64::NAN)])
+    let [p50, p99] = percentiles(&mut latencies, [50, 99]);
+    Ok([requests / wall.as_secs_f64(), p50, p99, processor.unwrap_or(f64::NAN)])
 }
 
-/// Asks on one connection for the length of a run; answers how long each request took.
-async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<Duration>> {
+/// Asks on one connection for the length of a run; answers how many nanoseconds each request took.
+async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<u64>> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let mut latencies = Vec::with_capacity(8_192);
     let mut buffer = [0; 4_096];
     while stopwatch.elapsed() < RUN {
-        let asked = stopwatch.elapsed();
+        let asked = stopwatch.nanos();
         stream.write_all(REQUEST).await?;
         let mut length = 0;
         // The handler answers two letters, which so end a response.
@@ -159,35 +140,22 @@ async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<Duration>>
             length += read;
         }
         ensure!(buffer.starts_with(b"HTTP/1.1 200 "), "the app did not answer with 200");
-        latencies.push(stopwatch.elapsed() - asked);
+        latencies.push(stopwatch.nanos() - asked);
     }
     Ok(latencies)
 }
 
 /// An app in a process of its own.
 struct Process {
-    child: Child,
+    program: Program,
     address: SocketAddr,
 }
 
 impl Process {
     fn start(app: App) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("inbound-app").arg(app.argument());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let mut line = String::new();
-        let output = child.stdout.as_mut().context("the app has no output")?;
-        BufReader::new(output).read_line(&mut line)?;
-        let address = line.trim().parse().context("the app told no address")?;
-        Ok(Self { child, address })
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Its input ends, and so does it; and if not, it is made to.
-        drop(self.child.stdin.take());
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let (program, line) = Program::start(command.arg("inbound-app").arg(app.argument()))?;
+        let address = line.parse().context("the app told no address")?;
+        Ok(Self { program, address })
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::axes::{Orders, Point};
 use super::contender::Contender;
 use crate::machine;
-use crate::measure::as_float;
+use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
 
 /// The fewest decisions of a caller that make a run.
@@ -142,28 +142,5 @@ impl Caller<'_> {
                 return Ok(Told { nanos, lasted });
             }
         }
-    }
-}
-
-/// Percentiles of nanoseconds, in microseconds.
-pub(super) fn percentiles<const N: usize>(nanos: &mut [u64], wanted: [usize; N]) -> [f64; N] {
-    nanos.sort_unstable();
-    wanted.map(|percent| {
-        // The smallest value that so many per cent do not exceed.
-        let rank = (nanos.len() * percent).div_ceil(100).max(1);
-        nanos.get(rank - 1).map_or(f64::NAN, |&nanos| as_float(nanos) / 1e3)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let mut nanos: Vec<u64> = (1..=200).rev().map(|n| n * 1_000).collect();
-        assert_eq!(percentiles(&mut nanos, [50, 99, 100]), [100.0, 198.0, 200.0]);
-        assert_eq!(percentiles(&mut [7_000], [50, 99]), [7.0, 7.0]);
-        assert!(percentiles(&mut [], [50])[0].is_nan());
     }
 }

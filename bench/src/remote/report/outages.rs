@@ -2,8 +2,8 @@
 
 use std::fmt::{Result, Write as _};
 
+use crate::measure::percentiles;
 use crate::measure::summary;
-use crate::remote::load::percentiles;
 use crate::remote::outage::{CALLERS, CAPACITY, Diary, Phase, Scenario, Script, TAKES, TIMEOUT};
 use crate::report::cell;
 

@@ -1,0 +1,125 @@
+//! The three ways to the provider, and the processes behind them.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, anyhow};
+use tempfile::TempDir;
+
+use super::nginx::Nginx;
+use crate::child::Program;
+use crate::machine;
+
+/// A way to the provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    /// Nothing in between.
+    Direct,
+    /// nginx, which passes everything on.
+    Nginx,
+    /// The program, which keeps limits that are never reached.
+    Ours,
+}
+
+impl Door {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Nginx => "nginx proxy_pass",
+            Self::Ours => "tidegate, limits on",
+        }
+    }
+}
+
+/// Where a way begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entrance {
+    pub(super) address: SocketAddr,
+    pub(super) path: &'static str,
+    /// The process that stands in the way, with its children.
+    pub(super) process: Option<u32>,
+}
+
+/// All ways. The processes end with this value.
+#[derive(Debug)]
+pub(super) struct Doors {
+    upstream: (Program, SocketAddr),
+    ours: Tidegate,
+    nginx: Result<Nginx, String>,
+}
+
+impl Doors {
+    pub(super) fn open(tidegate: &Path, nginx: Result<PathBuf, String>) -> Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        let (program, line) = Program::start(command.arg("gateway-upstream"))?;
+        let address = line.parse().context("the provider told no address")?;
+        let ours = Tidegate::start(tidegate, address)?;
+        let workers = machine::cores().len().max(1);
+        let nginx = nginx.and_then(|program| {
+            Nginx::start(program, address, workers).map_err(|error| format!("{error:#}"))
+        });
+        Ok(Self { upstream: (program, address), ours, nginx })
+    }
+
+    /// The ways that there are.
+    pub(super) fn open_ones(&self) -> impl Iterator<Item = Door> {
+        let nginx = self.nginx.is_ok().then_some(Door::Nginx);
+        [Some(Door::Direct), nginx, Some(Door::Ours)].into_iter().flatten()
+    }
+
+    pub(super) fn entrance(&self, door: Door) -> Result<Entrance> {
+        const PATH: &str = "/v1/chat/completions";
+        Ok(match door {
+            Door::Direct => Entrance { address: self.upstream.1, path: PATH, process: None },
+            Door::Nginx => {
+                let nginx = self.nginx.as_ref().map_err(|error| anyhow!(error.clone()))?;
+                Entrance { address: nginx.address(), path: PATH, process: Some(nginx.id()) }
+            }
+            Door::Ours => Entrance {
+                address: self.ours.address,
+                path: "/openai/v1/chat/completions",
+                process: Some(self.ours.program.id()),
+            },
+        })
+    }
+
+    /// Why there is no nginx.
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.nginx.as_ref().err().map(String::as_str)
+    }
+}
+
+/// The program with limits on everything, all of them out of reach.
+#[derive(Debug)]
+struct Tidegate {
+    program: Program,
+    address: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Tidegate {
+    fn start(program: &Path, upstream: SocketAddr) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-gateway-").tempdir()?;
+        let settings = format!(
+            "[providers.openai]\nbase_url = \"http://{upstream}\"\n\
+             requests_per_minute = 4000000000\ntokens_per_minute = 4000000000\n\
+             max_concurrent_requests = 10000\n"
+        );
+        fs::write(folder.path().join("tidegate.toml"), settings)?;
+        let log = folder.path().join("log");
+        let mut command = Command::new(program);
+        command.args(["serve", "--config", "tidegate.toml", "--database", "none"]);
+        for door in ["--http", "--admin", "--grpc", "--resp"] {
+            command.args([door, "127.0.0.1:0"]);
+        }
+        command.current_dir(folder.path()).env_clear().stderr(File::create(&log)?);
+        let (program, line) = Program::start(&mut command)?;
+        let address = line.strip_prefix("http://").and_then(|address| address.parse().ok());
+        let address = address.with_context(|| {
+            format!("tidegate told no address: {}", fs::read_to_string(&log).unwrap_or_default())
+        })?;
+        Ok(Self { program, address, _folder: folder })
+    }
+}

@@ -1,0 +1,137 @@
+//! Those who ask: connections that are kept, each with one call after the other.
+//!
+//! A request is a few bytes that were put together before, and of an answer only its end is looked
+//! for: who asks must cost less than who is asked.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::answer::{Answer, Stage};
+use super::axis::Axis;
+use super::door::Entrance;
+use crate::machine;
+use crate::measure::{as_float, percentiles};
+use crate::stopwatch::Stopwatch;
+
+/// What one turn came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slice {
+    /// Calls per second.
+    pub(super) rate: f64,
+    /// Microseconds: of a whole call, or to the first event of a stream.
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    /// Microseconds of processor time per call of whoever stands in the way; NaN if nobody does.
+    pub(super) processor: f64,
+}
+
+/// Asks at one entrance for so long.
+pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> Result<Slice> {
+    let request = Arc::new(request(entrance, axis));
+    let start = Arc::new(Barrier::new(axis.connections() + 1));
+    let mut callers = JoinSet::new();
+    for _ in 0..axis.connections() {
+        let (request, start) = (Arc::clone(&request), Arc::clone(&start));
+        callers.spawn(async move {
+            // The first call is not counted: it may open a connection behind the door.
+            let mut caller = Caller::connect(entrance.address).await;
+            let ready = match &mut caller {
+                Ok(caller) => caller.call(&request).await.map(drop),
+                Err(_) => Ok(()),
+            };
+            // Everybody comes here, or nobody would ever begin.
+            start.wait().await;
+            ready?;
+            caller?.keep_calling(&request, axis, length).await
+        });
+    }
+    start.wait().await;
+    let busy = || entrance.process.and_then(machine::processor_time_of_family);
+    let (before, stopwatch) = (busy(), Stopwatch::start());
+    let mut times = Vec::new();
+    while let Some(called) = callers.join_next().await {
+        times.extend(called??);
+    }
+    let wall = stopwatch.elapsed();
+    let calls = as_float(times.len() as u64);
+    let processor = busy().zip(before).map_or(f64::NAN, |(after, before)| {
+        after.saturating_sub(before).as_secs_f64() * 1e6 / calls
+    });
+    let [p50, p99] = percentiles(&mut times, [50, 99]);
+    Ok(Slice { rate: calls / wall.as_secs_f64(), p50, p99, processor })
+}
+
+/// A request as a client of a provider sends it.
+fn request(entrance: Entrance, axis: Axis) -> Vec<u8> {
+    let (Entrance { address, path, .. }, body) = (entrance, axis.body());
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/json\r\n\
+         authorization: Bearer sk-nobody\r\nuser-agent: tidegate-bench\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// One connection.
+struct Caller {
+    stream: TcpStream,
+    answer: Answer,
+}
+
+/// How many nanoseconds a call took: to the first byte of the body, and to the last.
+struct Took {
+    first: u64,
+    whole: u64,
+}
+
+impl Caller {
+    async fn connect(address: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, answer: Answer::default() })
+    }
+
+    /// Calls until the time is up; answers how long each call took.
+    async fn keep_calling(
+        mut self,
+        request: &[u8],
+        axis: Axis,
+        length: Duration,
+    ) -> Result<Vec<u64>> {
+        let stopwatch = Stopwatch::start();
+        let mut times = Vec::with_capacity(8_192);
+        while stopwatch.elapsed() < length {
+            let took = self.call(request).await?;
+            times.push(if axis.is_streamed() { took.first } else { took.whole });
+        }
+        Ok(times)
+    }
+
+    async fn call(&mut self, request: &[u8]) -> Result<Took> {
+        self.answer.clear();
+        let stopwatch = Stopwatch::start();
+        self.stream.write_all(request).await?;
+        let mut first = None;
+        let mut buffer = [0; 8_192];
+        loop {
+            let read = self.stream.read(&mut buffer).await?;
+            ensure!(read > 0, "a connection was closed in the middle of an answer");
+            let stage = self.answer.add(&buffer[..read])?;
+            if stage != Stage::Head && first.is_none() {
+                first = Some(stopwatch.nanos());
+            }
+            if stage == Stage::Whole {
+                let whole = stopwatch.nanos();
+                return Ok(Took { first: first.unwrap_or(whole), whole });
+            }
+        }
+    }
+}
