@@ -13,7 +13,7 @@ use tidegate::{Change, Policy, Retry, StoreError, Time};
 use super::account::{AccountError, Charged};
 use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
-use super::pace::{Allowed, Pace, WIDE};
+use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
 use crate::told::Dimension;
 
@@ -189,7 +189,7 @@ impl Meter {
             _ if !self.is_of_tokens() => cost,
             Some(most) => cost.min(most.max(input)),
             // Where nothing is known, nothing is held up, whatever a call allows itself.
-            None => cost.min(WIDE.0),
+            None => cost.min(MOST_UNKNOWN),
         }
     }
 

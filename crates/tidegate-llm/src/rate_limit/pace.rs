@@ -12,8 +12,12 @@ use tidegate::{Policy, PolicyError, Time};
 /// So many of a thousand are left alone, where limits are the provider's.
 pub(super) const MARGIN: u32 = 15;
 
-/// A rate that is too low to matter; where nothing is known, calls are not held back.
-pub(super) const WIDE: (u64, Duration) = (1_000_000, Duration::from_secs(1));
+/// A rate that nobody reaches; where nothing is known, calls are not held back. It is near the
+/// highest that a bucket can have: some accounts have quotas of many million tokens a second.
+const WIDE: (u64, Duration) = (500_000_000, Duration::from_secs(1));
+/// What a call is charged at most where nothing is known: far below the above, so that nobody is
+/// held up by what another allows itself.
+pub(super) const MOST_UNKNOWN: u64 = 1_000_000;
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
 const TIMERS: Duration = Duration::from_millis(2);
 /// No call costs more than this. A call that is larger than its limit goes when the bucket is full,

@@ -103,3 +103,14 @@ async fn a_server_warns_once_a_minute_with_the_count_and_the_worst() {
         ]
     );
 }
+
+/// Once a limit that nobody knew was a million tokens a second, which large accounts exceed.
+#[tokio::test(start_paused = true)]
+async fn what_nobody_limits_is_not_limited() {
+    let account = account("openai").build().unwrap();
+    for _ in 0..400 {
+        let reservation = reserve(&account, &ask(1_000, 900_000)).await;
+        assert!(reservation.waited().is_zero());
+        reservation.complete(None);
+    }
+}
