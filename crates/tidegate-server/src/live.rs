@@ -210,11 +210,15 @@ impl Live {
     pub(crate) async fn take_over(&self, seen: Stored, by: &By) {
         let mut sources = self.sources.lock().await;
         // What was seen may be old by now: somebody may have changed it through this process.
-        let stored = match &self.parts.database {
-            Some(database) => database.read().await.unwrap_or(seen),
-            None => seen,
+        let (stored, is_read) = match &self.parts.database {
+            Some(database) => match database.read().await {
+                Ok(stored) => (stored, true),
+                Err(_) => (seen, false),
+            },
+            None => (seen, true),
         };
-        if stored.revision == sources.stored.revision {
+        let known = sources.stored.revision;
+        if stored.revision == known || (!is_read && stored.revision < known) {
             return;
         }
         let done = self.adopt(&mut sources, stored);
