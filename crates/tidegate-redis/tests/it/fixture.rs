@@ -1,7 +1,7 @@
 //! Servers that the tests of this program share, and stores on them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -258,8 +258,16 @@ pub(crate) fn wait_until_late(server: &RedisServer, end: u64) {
     }
 }
 
+/// With one listener alone, a place that logs for the first time goes by whether its own thread
+/// listens, and remembers that: a test beside could silence it.
+static SECOND_LISTENER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+    let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    everything.with_writer(io::sink).finish().into()
+});
+
 /// What was logged by the work, as far as it was done on this thread.
 pub(crate) fn logged(work: impl FnOnce()) -> String {
+    LazyLock::force(&SECOND_LISTENER);
     let log = Log::default();
     let writer = log.clone();
     let subscriber =

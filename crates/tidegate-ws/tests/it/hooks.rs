@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use tidegate_ws::{
@@ -268,8 +268,16 @@ impl io::Write for Log {
     }
 }
 
+/// With one listener alone, a place that logs for the first time goes by whether its own thread
+/// listens, and remembers that: a test beside could silence it.
+static SECOND_LISTENER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+    let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    everything.with_writer(io::sink).finish().into()
+});
+
 /// What is logged while a client named alice exceeds both limits.
 fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<String> {
+    LazyLock::force(&SECOND_LISTENER);
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -1,6 +1,6 @@
 //! Shadow, exceptions, and what handlers and logs are told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Router;
 use axum::routing::get;
@@ -13,12 +13,20 @@ use super::door::Door;
 use super::stores::{Gone, hourly};
 use super::{by_user, engine, left, limiter};
 
+/// With one listener alone, a place that logs for the first time goes by whether its own thread
+/// listens, and remembers that: a test beside could silence it.
+static SECOND_LISTENER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+    let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
+    everything.with_writer(std::io::sink).finish().into()
+});
+
 /// The lines that were logged on this thread.
 #[derive(Clone, Default)]
 pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     pub(super) fn listen(&self) -> tracing::subscriber::DefaultGuard {
+        LazyLock::force(&SECOND_LISTENER);
         let lines = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::DEBUG)
