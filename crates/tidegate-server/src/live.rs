@@ -282,8 +282,8 @@ impl Live {
             tracing::warn!(key, "this setting has changed and holds from the next start on");
         }
         let changed = tidegate_config::diff(&before.effective, &ready.effective);
-        let served = Arc::new(ready.served.shared(&self.parts.admission));
-        self.current.store(Arc::new(Current { served, ..ready }));
+        let served = Arc::unwrap_or_clone(ready.served).share(&self.parts.admission);
+        self.current.store(Arc::new(Current { served: Arc::new(served), ..ready }));
         sources.layers = next;
         Ok(changed)
     }

@@ -90,11 +90,6 @@ impl Served {
         self
     }
 
-    /// The same, shared with admission.
-    pub(crate) fn shared(&self, admission: &Admission<dyn Store>) -> Self {
-        self.clone().share(admission)
-    }
-
     pub(crate) fn get(&self, name: &str) -> Option<&ServedLimit> {
         self.by_name.get(name)
     }
