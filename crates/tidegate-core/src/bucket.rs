@@ -111,6 +111,14 @@ impl Bucket {
         Exact::from_units(units, self.rate.tokens())
     }
 
+    /// A stored arrival time as one of this rate. A part that is too large was not written under
+    /// it: a store was given two policies for one limit.
+    #[must_use]
+    #[inline]
+    pub fn in_rate(&self, tat: Exact) -> Exact {
+        if tat.part >= self.rate.tokens() { Exact::whole(tat.ceil()) } else { tat }
+    }
+
     /// The arrival time that counts at `now`: the stored one, brought back where a clock that
     /// stepped back left it absurdly far ahead, and pushed on by a hold.
     ///
@@ -121,11 +129,7 @@ impl Bucket {
         let n = self.rate.tokens();
         let mut tat = tat;
         if tat.ns > now.as_nanos() {
-            if tat.part >= n {
-                // Not written under this rate: a store was given two policies for one limit.
-                tat = Exact::whole(tat.ceil());
-            }
-            tat = tat.min(at(now).plus(self.ceiling, n));
+            tat = self.in_rate(tat).min(at(now).plus(self.ceiling, n));
         }
         if held_until > Time::ZERO {
             tat = tat.max(at(held_until).plus(self.full, n));
@@ -151,6 +155,20 @@ impl Bucket {
     #[inline]
     pub fn spend(&self, effective: Exact, cost: u64, start: Time) -> Exact {
         effective.max(at(start)).plus(self.span(cost), self.rate.tokens())
+    }
+
+    /// The arrival time after spending `cost` tokens at `now`, if they fit then: [`spend`](Self::spend)
+    /// and [`fits`](Self::fits) in one, and short where a token takes whole nanoseconds.
+    #[must_use]
+    #[inline]
+    pub fn try_spend(&self, effective: Exact, cost: u64, now: Time) -> Option<Exact> {
+        if self.rate.tokens() > 1 || effective.part > 0 {
+            let after = self.spend(effective, cost, now);
+            return self.fits(after, now).then_some(after);
+        }
+        let now = now.as_nanos();
+        let after = effective.ns.max(now).saturating_add(self.one.ns.saturating_mul(cost));
+        (after <= now.saturating_add(self.full.ns)).then_some(Exact::whole(after))
     }
 
     /// Whether a spend that leads to this arrival time fits at `now`: it does as long as the
@@ -365,18 +383,23 @@ mod tests {
         assert_eq!(u128::from(admitted("7/480s", 2, step, total)), exact);
     }
 
-    /// Two ways to ask whether a cost fits, of which one is faster.
+    /// Three ways to ask whether a cost fits, each for those who have what it takes.
     #[test]
     fn what_fits_now_is_not_due_later() {
         for rate in ["1/s", "3/7s", "1.5/s", "999/min"] {
             let bucket = bucket(rate, 10);
             for tat in (0..25 * SECOND).step_by(97_654_321).map(Exact::whole) {
-                for (now, cost) in [(0, 1), (5 * SECOND + 1, 3), (9 * SECOND, 10), (SECOND, 11)] {
+                for (now, cost) in
+                    [(0, 1), (5 * SECOND + 1, 3), (9 * SECOND, 10), (SECOND, 11), (0, u64::MAX)]
+                {
                     let now = Time::from_nanos(now);
                     let effective = bucket.effective(tat, Time::ZERO, now);
-                    let fits = bucket.fits(bucket.spend(effective, cost, now), now);
+                    let after = bucket.spend(effective, cost, now);
+                    let fits = bucket.fits(after, now);
                     let due = bucket.earliest(effective, cost, now) == Some(now);
                     assert_eq!(fits, due, "{rate} {tat:?} {now:?} {cost}");
+                    let spent = bucket.try_spend(effective, cost, now);
+                    assert_eq!(spent, fits.then_some(after), "{rate} {tat:?} {now:?} {cost}");
                 }
             }
         }

@@ -13,7 +13,7 @@ const MAX_NAME_BYTES: usize = 128;
 /// How many past revisions a limit remembers. A bucket that was last touched before the oldest
 /// of them counts as empty: never in the caller's favour.
 const MAX_REVISIONS: usize = 256;
-/// Generations have 24 bits, so that they fit beside flags in a compact table.
+/// Generations have 24 bits, so that they fit beside flags.
 const MAX_GENERATION: u32 = (1 << 24) - 1;
 
 /// Why a limit cannot be made or changed.
@@ -104,6 +104,7 @@ pub struct Limit(Arc<Inner>);
 #[derive(Clone, Debug)]
 struct Inner {
     identity: Arc<str>,
+    digest: u64,
     inline: bool,
     current: Revision,
     past: Vec<Revision>,
@@ -146,7 +147,8 @@ impl Limit {
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
         let current = Revision { generation: 0, policy, change: Change::default() };
         let past = Vec::new();
-        Self(Arc::new(Inner { identity, inline, current, past, on_failure: None }))
+        let digest = digest(&identity);
+        Self(Arc::new(Inner { identity, digest, inline, current, past, on_failure: None }))
     }
 
     /// The same limit with another policy, one generation on.
@@ -206,6 +208,15 @@ impl Limit {
         &self.0.identity
     }
 
+    /// A number that stands for the identity, for stores to hash. Whoever chooses inline policies can
+    /// choose two with the same number, which then share their buckets; a store keeps named limits
+    /// apart from inline ones by a secret.
+    #[must_use]
+    #[inline]
+    pub fn digest(&self) -> u64 {
+        self.0.digest
+    }
+
     /// The name to show: [`Limit::INLINE`] for an inline policy.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -214,18 +225,21 @@ impl Limit {
 
     /// Whether the parameters are the identity.
     #[must_use]
+    #[inline]
     pub fn is_inline(&self) -> bool {
         self.0.inline
     }
 
     /// The policy now.
     #[must_use]
+    #[inline]
     pub fn policy(&self) -> &Policy {
         &self.0.current.policy
     }
 
     /// How often the policy has changed.
     #[must_use]
+    #[inline]
     pub fn generation(&self) -> u32 {
         self.0.current.generation
     }
@@ -238,6 +252,13 @@ impl Limit {
         let index = all().position(|revision| revision.generation == generation)?;
         Some(all().skip(index))
     }
+}
+
+/// The text, byte by byte, in 64 bits (FNV-1a).
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 impl PartialEq for Limit {
