@@ -1,20 +1,20 @@
 //! Making a store: how much memory, what to do when it is used up, which clock.
 
-use std::sync::Arc;
-
-use crate::clock::{Clock, Source, SystemClock};
+use crate::cell::Fingerprint;
+use crate::clock::{Clock, Source};
+use crate::holds::Holds;
 use crate::leases::Leases;
+use crate::line::Line;
 use crate::overflow::SharedBuckets;
-use crate::shard::Shard;
 use crate::store::MemoryStore;
-use crate::table::Table;
 
 const DEFAULT_MEMORY: usize = 64 << 20;
 const MIN_MEMORY: usize = 1 << 20;
 const MAX_MEMORY: usize = 1 << 40;
-/// Slots of a shard at its largest: small enough that growing it takes some tens of
-/// microseconds.
-const MAX_SLOTS: usize = 4_096;
+/// Lines of a slab at most: few enough that building it anew takes some tens of microseconds.
+const MAX_SLAB_LINES: usize = 1_024;
+/// Slabs are whole pages.
+const PAGE_LINES: usize = 64;
 
 /// Why a store cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,9 @@ pub enum MemoryError {
     /// More than 1 TiB.
     #[error("max_memory must be at most 1 TiB, not {0} bytes")]
     TooMuch(usize),
+    /// The operating system gives no address space for the table.
+    #[error("no address space for a table of {0} bytes")]
+    NoAddressSpace(usize),
     /// The operating system gives no random bytes.
     #[error("no random bytes for the hash secret: {0}")]
     NoRandomness(getrandom::Error),
@@ -35,7 +38,7 @@ pub enum MemoryError {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// It shares one of 4,096 buckets of its limit with others. Such a set takes 96 KiB; an eighth
+    /// It shares one of 4,096 buckets of its limit with others. Such a set takes 80 KiB; an eighth
     /// of the memory is kept for sets, half of that at most for inline limits. A limit for which
     /// there is none left denies. Resetting a key does not touch a bucket that it shares.
     #[default]
@@ -48,9 +51,11 @@ pub enum Overflow {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) max_memory: usize,
-    pub(crate) shards: usize,
-    pub(crate) max_slots: usize,
-    /// Holds that one shard may have.
+    /// Lines of one slab.
+    pub(crate) slab_lines: usize,
+    /// There are at most two to the power of this slabs.
+    pub(crate) max_depth: u32,
+    /// Keys that may be held.
     pub(crate) max_holds: usize,
     /// Leases that the store may have.
     pub(crate) max_leases: usize,
@@ -60,19 +65,39 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Three quarters of the memory for the table, an eighth for shared buckets, an eighth for
-    /// holds and leases and the shards themselves.
+    /// holds and leases and what they are kept in.
     fn of(max_memory: usize) -> Self {
         let eighth = max_memory / 8;
-        let shards = (eighth * 6 / (MAX_SLOTS * Table::SLOT_BYTES)).max(1);
-        let per_shard = eighth / shards;
-        Self {
+        let lines = eighth * 6 / size_of::<Line>();
+        let mut max_depth = 0;
+        while lines >> max_depth > MAX_SLAB_LINES && max_depth < Fingerprint::PREFIX_BITS {
+            max_depth += 1;
+        }
+        let slab_lines = ((lines >> max_depth) / PAGE_LINES * PAGE_LINES).min(MAX_SLAB_LINES);
+        let sizes = Self {
             max_memory,
-            shards,
-            max_slots: MAX_SLOTS,
-            max_holds: per_shard / 4 / Shard::HOLD_BYTES,
+            slab_lines,
+            max_depth,
+            max_holds: eighth / 4 / Holds::BYTES,
             max_leases: eighth / 2 / Leases::BYTES,
             max_shared_sets: (eighth / SharedBuckets::SET_BYTES).max(1),
+        };
+        sizes.of_model()
+    }
+
+    /// Model checkers cannot look at tables of a real size.
+    #[cfg(any(loom, shuttle))]
+    fn of_model(self) -> Self {
+        if cfg!(loom) {
+            Self { slab_lines: 4, max_depth: 1, ..self }
+        } else {
+            Self { slab_lines: 8, max_depth: 4, ..self }
         }
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    const fn of_model(self) -> Self {
+        self
     }
 }
 
@@ -89,7 +114,7 @@ impl Sizes {
 pub struct MemoryStoreBuilder {
     max_memory: usize,
     overflow: Overflow,
-    clock: Option<Arc<dyn Clock>>,
+    clock: Option<Source>,
     seed: Option<u64>,
 }
 
@@ -111,9 +136,10 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// The clock to decide by. Default: the system's monotonic clock.
+    /// The clock to decide by. Default: the counter of the processor where it can be trusted, else
+    /// the system's monotonic clock; see [`clock`](crate::clock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Some(Arc::new(clock));
+        self.clock = Some(clock.into_source());
         self
     }
 
@@ -128,23 +154,35 @@ impl MemoryStoreBuilder {
     /// The store.
     ///
     /// # Errors
-    /// When the memory is below 1 MiB or above 1 TiB, or the operating system gives no random bytes.
+    /// When the memory is below 1 MiB or above 1 TiB, or the operating system gives no address space
+    /// for the table or no random bytes.
     pub fn build(self) -> Result<MemoryStore, MemoryError> {
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => random()?,
+        };
+        self.build_with(seed)
+    }
+
+    /// A store with this secret.
+    pub(crate) fn build_with(self, seed: u64) -> Result<MemoryStore, MemoryError> {
         if self.max_memory < MIN_MEMORY {
             return Err(MemoryError::TooLittle(self.max_memory));
         }
         if self.max_memory > MAX_MEMORY {
             return Err(MemoryError::TooMuch(self.max_memory));
         }
-        let random = || getrandom::u64().map_err(MemoryError::NoRandomness);
-        let (seed, issuer) = match self.seed {
-            Some(seed) => (seed, seed),
-            None => (random()?, random()?),
+        let issuer = match self.seed {
+            Some(seed) => seed,
+            None => random()?,
         };
-        let clock = match self.clock {
-            Some(clock) => Source::Other(clock),
-            None => Source::System(SystemClock::new()),
-        };
-        Ok(MemoryStore::assemble(Sizes::of(self.max_memory), self.overflow, clock, seed, issuer))
+        let clock = self.clock.unwrap_or_default();
+        let sizes = Sizes::of(self.max_memory);
+        MemoryStore::assemble(sizes, self.overflow, clock, seed, issuer)
+            .ok_or(MemoryError::NoAddressSpace(self.max_memory))
     }
+}
+
+fn random() -> Result<u64, MemoryError> {
+    getrandom::u64().map_err(MemoryError::NoRandomness)
 }

@@ -1,13 +1,40 @@
 //! Clocks. This is the only module that reads the time of the machine.
 //!
-//! A store owns its clock; no operation carries the caller's time. Tests drive a [`ManualClock`].
+//! A store owns its clock; no operation carries the caller's time. What a reading costs is most of
+//! what the shortest decision costs, so there are three clocks of the machine:
+//!
+//! - [`CounterClock`] reads the processor's own counter, where that can be trusted. It is what a
+//!   store has unless it is given another.
+//! - [`SystemClock`] asks the operating system. It is there always, and costs two to three times
+//!   as much.
+//! - [`CachedClock`] is a word in memory that somebody else keeps up to date: next to nothing, for
+//!   those who accept a time that is a little old, and so a limit that is exact in the long run
+//!   but not within every span.
+//!
+//! None of them ever runs backwards, also not between two threads of which one has heard of the
+//! other. Tests drive a [`ManualClock`], which does as it is told.
+
+mod cached;
+mod counter;
+mod course;
+mod lines;
+mod manual;
+#[cfg(all(test, loom))]
+mod model_loom;
+mod source;
+mod ticks;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use tidegate_core::{Time, WallTime};
+
+pub use cached::CachedClock;
+pub use counter::{CounterClock, NoCounter};
+pub use manual::ManualClock;
+#[doc(hidden)]
+pub use source::Source;
 
 /// A source of time for a store.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -15,6 +42,14 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Time;
     /// Wall time; only calendar quotas look at it.
     fn wall(&self) -> WallTime;
+    /// What a store makes of it: clocks of this crate are read without a virtual call.
+    #[doc(hidden)]
+    fn into_source(self) -> Source
+    where
+        Self: Sized + 'static,
+    {
+        Source::Other(Arc::new(self))
+    }
 }
 
 /// The clock of the operating system: monotonic, counted from its creation.
@@ -30,6 +65,15 @@ impl SystemClock {
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }
+
+    /// Nanoseconds since its creation.
+    #[inline]
+    fn nanos(&self) -> u64 {
+        let elapsed = self.origin.elapsed();
+        // In 64 bits, which last for 584 years: this is on the way of every decision.
+        let seconds = elapsed.as_secs().saturating_mul(1_000_000_000);
+        seconds.saturating_add(elapsed.subsec_nanos().into())
+    }
 }
 
 impl Default for SystemClock {
@@ -41,100 +85,22 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Time {
-        let elapsed = self.origin.elapsed();
-        // In 64 bits, which last for 584 years: this is on the way of every decision.
-        let seconds = elapsed.as_secs().saturating_mul(1_000_000_000);
-        Time::from_nanos(seconds.saturating_add(elapsed.subsec_nanos().into()))
+        Time::from_nanos(self.nanos())
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
     fn wall(&self) -> WallTime {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        WallTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+        wall_now()
+    }
+
+    fn into_source(self) -> Source {
+        Source::System(self)
     }
 }
 
 /// The wall time of the machine.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the clock module")]
 pub fn wall_now() -> WallTime {
-    SystemClock::new().wall()
-}
-
-/// A clock that moves only when told to. Clones show the same time.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate_memory::clock::{Clock, ManualClock};
-/// let clock = ManualClock::new();
-/// clock.advance(Duration::from_secs(3));
-/// assert_eq!(clock.now().as_nanos(), 3_000_000_000);
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock {
-    shared: Arc<ManualTime>,
-}
-
-#[derive(Debug, Default)]
-struct ManualTime {
-    now: AtomicU64,
-    wall: AtomicU64,
-}
-
-impl ManualClock {
-    /// A clock at its origin; its wall time is the Unix epoch.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Moves both times forward.
-    pub fn advance(&self, span: Duration) {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        self.shared.now.fetch_add(nanos, Ordering::SeqCst);
-        self.shared.wall.fetch_add(nanos, Ordering::SeqCst);
-    }
-
-    /// Sets the time, also backwards.
-    pub fn set(&self, time: Time) {
-        self.shared.now.store(time.as_nanos(), Ordering::SeqCst);
-    }
-
-    /// Sets the wall time, also backwards.
-    pub fn set_wall(&self, wall: WallTime) {
-        self.shared.wall.store(wall.as_nanos(), Ordering::SeqCst);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Time {
-        Time::from_nanos(self.shared.now.load(Ordering::SeqCst))
-    }
-
-    fn wall(&self) -> WallTime {
-        WallTime::from_nanos(self.shared.wall.load(Ordering::SeqCst))
-    }
-}
-
-/// The clock of a store: the system's, without a virtual call, or any other.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    System(SystemClock),
-    Other(Arc<dyn Clock>),
-}
-
-impl Source {
-    #[inline]
-    pub(crate) fn now(&self) -> Time {
-        match self {
-            Self::System(clock) => clock.now(),
-            Self::Other(clock) => clock.now(),
-        }
-    }
-
-    pub(crate) fn wall(&self) -> WallTime {
-        match self {
-            Self::System(clock) => clock.wall(),
-            Self::Other(clock) => clock.wall(),
-        }
-    }
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    WallTime::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }

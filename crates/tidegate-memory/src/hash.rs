@@ -1,41 +1,50 @@
 //! The hash that stands for a limit and a key in the table.
 //!
-//! It is seeded with a secret of the store: whoever chooses keys cannot choose collisions. Two
-//! keys collide with probability 2^-64 per pair and then share a bucket.
+//! It is seeded with a secret of the store: whoever chooses keys cannot choose collisions.
 
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use tidegate_core::{Key, Limit};
 
 /// Separates a group from a key that happens to have the same bytes.
 const GROUP: u64 = 0x6a09_e667_f3bc_c908;
 
 /// A seeded hash function.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Hasher {
+    seed: u64,
     secrets: RapidSecrets,
-    salt: u64,
+    /// Named and inline limits have different secrets: whoever chooses inline policies could
+    /// choose one whose digest is that of a name.
+    named: u64,
+    inline: u64,
 }
 
 impl Hasher {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { secrets: RapidSecrets::seed(seed), salt: mix(seed) }
+        let named = mix(seed);
+        Self { seed, secrets: RapidSecrets::seed(seed), named, inline: mix(named) }
     }
 
-    /// The hash of a bucket; never zero, which marks a vacant slot.
+    /// The seed that it was made with.
+    pub(crate) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The hash of a bucket.
     #[inline]
     pub(crate) fn bucket(&self, limit: &Limit, key: Key<'_>) -> u64 {
-        let mut hash = self.text(key.name());
-        if let Some(group) = key.group() {
-            hash ^= mix(self.text(group) ^ GROUP);
+        let salt = if limit.is_inline() { self.inline } else { self.named };
+        let hash = self.text(key.name()) ^ mix(limit.digest() ^ salt);
+        match key.group() {
+            Some(group) => hash ^ mix(self.text(group) ^ GROUP),
+            None => hash,
         }
-        // For a given limit this is a bijection of the key's hash. The identity is hashed with the
-        // secret as well: callers may choose inline policies.
-        mix(hash ^ mix(self.text(limit.identity()) ^ self.salt)).max(1)
     }
 
     #[inline]
     fn text(&self, text: &str) -> u64 {
-        rapidhash_v3_inline::<true, false, true>(text.as_bytes(), &self.secrets)
+        // The variant for short texts, which keys are.
+        rapidhash_v3_nano_inline::<true, false>(text.as_bytes(), &self.secrets)
     }
 }
 
@@ -64,6 +73,8 @@ mod tests {
         assert_ne!(hash, hasher.bucket(&a, Key::new("y")));
         assert_ne!(hash, hasher.bucket(&a, Key::new("x").in_group("x")));
         assert_ne!(hash, Hasher::new(8).bucket(&a, Key::new("x")));
+        let inline = Limit::inline(policy);
+        assert_ne!(hash, hasher.bucket(&inline, Key::new("x")));
         let swapped = hasher.bucket(&a, Key::new("x").in_group("y"));
         assert_ne!(swapped, hasher.bucket(&a, Key::new("y").in_group("x")));
     }

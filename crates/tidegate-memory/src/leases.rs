@@ -16,8 +16,8 @@ struct Lease {
     ends: Option<Time>,
 }
 
-/// How many leases the whole store may have, and has. All those of a key are in one shard, so the
-/// shards cannot have a budget each.
+/// How many leases the whole store may have, and has. All those of a key are in one part of what is
+/// kept beside the table, so the parts cannot have a budget each.
 #[derive(Debug)]
 pub(crate) struct LeaseBudget {
     most: usize,
@@ -34,7 +34,7 @@ impl LeaseBudget {
     }
 }
 
-/// The leases of one shard, by bucket.
+/// The leases of one part, by bucket.
 #[derive(Debug)]
 pub(crate) struct Leases {
     buckets: BTreeMap<u64, Vec<Lease>>,
@@ -51,7 +51,7 @@ impl Leases {
         Self { buckets: BTreeMap::new(), total: 0, last_id: 0, budget }
     }
 
-    /// Whether one more lease may be given out. What has run out in this shard is forgotten
+    /// Whether one more lease may be given out. What has run out in this part is forgotten
     /// first.
     pub(crate) fn have_room(&mut self, now: Time) -> bool {
         if self.budget.is_spent() {
@@ -158,10 +158,6 @@ impl Leases {
     pub(crate) fn clear(&mut self) {
         self.buckets.clear();
         self.set_total(0);
-    }
-
-    pub(crate) fn budget(&self) -> Arc<LeaseBudget> {
-        self.budget.clone()
     }
 
     /// Forgets what has run out everywhere.

@@ -1,112 +1,99 @@
 //! What one operation has locked, and how it finds and writes its buckets there.
 //!
-//! Locks are taken in one order, so lists cannot deadlock: shards by their number, then the
-//! shared buckets, then the newest limits. The clock is read when the shards are locked: a
-//! reading from before could be older than what another thread has written meanwhile.
+//! Locks are taken in one order, so lists cannot deadlock: lines by their number, then the parts
+//! beside the table by theirs, then the shared buckets, then the newest limits. The clock is read
+//! when the lines are locked: a reading from before could be older than what another thread has
+//! written meanwhile.
+
+mod open;
 
 use std::sync::PoisonError;
 
 use smallvec::SmallVec;
 use tidegate_core::decide::Settled;
 use tidegate_core::{
-    Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, StoreError, Time,
+    Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, Time,
 };
 
-use crate::builder::Overflow;
-use crate::overflow::{Sets, bucket};
+use crate::beside::{Beside, Besides};
+use crate::cell::Cell;
+use crate::lines::{Lines, Newcomers, lock_lines};
+use crate::overflow::Sets;
 use crate::seats::{Seat, Seats};
-use crate::shard::Shard;
 use crate::store::MemoryStore;
-use crate::sync::{MutexGuard, lock};
+use crate::sync::MutexGuard;
+use crate::table::{NEVER, fresh_at};
+
+/// Which parts beside the table are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parts {
+    /// Those of slots, and of keys that may be held.
+    Needed,
+    /// Those of every key.
+    All,
+}
 
 /// The locks of one operation.
 pub(crate) struct Locked<'s> {
     store: &'s MemoryStore,
-    shards: SmallVec<[LockedShard<'s>; 2]>,
+    // Given back in this order.
     shared: Option<MutexGuard<'s, Sets>>,
-}
-
-struct LockedShard<'s> {
-    number: usize,
-    /// Keys of this list that live here. Each may have to be put in: a sweep for the sake of one
-    /// may take another out.
-    seats: usize,
-    guard: MutexGuard<'s, Shard>,
+    parts: SmallVec<[(usize, MutexGuard<'s, Beside>); 1]>,
+    lines: Lines<'s>,
 }
 
 impl<'s> Locked<'s> {
-    /// Locks the shards of every seat, in their order.
+    /// Locks what every charge needs, and makes room for keys that are not there.
     #[inline]
     pub(crate) fn new(store: &'s MemoryStore, seats: &mut Seats<'_>) -> Self {
-        let mut numbers: SmallVec<[usize; 2]> =
-            seats.as_slice().iter().map(|seat| store.shard_of(seat.hash)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let shards = numbers.iter().map(|&number| {
-            let guard = lock(&store.shards[number].0);
-            LockedShard { number, seats: 0, guard }
-        });
-        let mut locked = Self { store, shards: shards.collect(), shared: None };
-        for seat in seats.as_mut_slice() {
-            let number = store.shard_of(seat.hash);
-            let place = locked.shards.iter().position(|shard| shard.number == number);
-            seat.guard = place.unwrap_or(0);
-            locked.shards[seat.guard].seats += 1;
-        }
-        locked
+        Self::with(store, seats, Newcomers::Welcome, Parts::Needed)
     }
 
-    /// The shard of a seat.
-    #[inline]
-    pub(crate) fn shard(&mut self, seat: &Seat<'_>) -> &mut Shard {
-        &mut self.shards[seat.guard].guard
-    }
-
-    /// Finds the state of every seat, where it lives, and the limit that decides.
-    #[inline]
-    pub(crate) fn open(
-        &mut self,
+    /// The same for a settlement. A receipt may have slots of a limit that has become another.
+    pub(crate) fn to_settle(
+        store: &'s MemoryStore,
         seats: &mut Seats<'_>,
         receipt: Option<&Receipt>,
-        now: Now,
-    ) -> Result<(), StoreError> {
-        for index in 0..seats.as_slice().len() {
-            let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
-            let seat = &mut seats.as_mut_slice()[index];
-            let hold = self.shard(seat).held(seat.hash);
-            if let Policy::Concurrency(_) = seat.limit().policy() {
-                self.open_slots(seat, now.time)?;
-                count_hold(seat, hold, now.time);
-                continue;
-            }
-            let own = self.shard(seat).table.get(seat.hash);
-            let own = own.map(|slot| (slot.state(), slot.generation()));
-            let charged = match stamp.map(|stamp| stamp.place) {
-                Some(Place::Shared) => self.open_charged(seat),
-                _ => None,
-            };
-            let found = match charged.or(own) {
-                Some(found) => Some(found),
-                None => self.open_newcomer(seat, now),
-            };
-            match found {
-                Some((state, generation)) => self.adopt(seat, state, generation, now.time),
-                None => seat.shut_out = true,
-            }
-            count_hold(seat, hold, now.time);
-            if seat.place == Place::Shared {
-                join_neighbour(seats, index);
-            }
-        }
-        Ok(())
+    ) -> Self {
+        let mut stamps = receipt.into_iter().flat_map(Receipt::stamps);
+        let slots = stamps.any(|stamp| matches!(stamp.place, Place::Slot(_)));
+        let parts = if slots { Parts::All } else { Parts::Needed };
+        Self::with(store, seats, Newcomers::Welcome, parts)
+    }
+
+    /// The same to forget a key, whatever there is of it.
+    pub(crate) fn to_forget(store: &'s MemoryStore, seats: &mut Seats<'_>) -> Self {
+        Self::with(store, seats, Newcomers::Unseated, Parts::All)
+    }
+
+    fn with(
+        store: &'s MemoryStore,
+        seats: &mut Seats<'_>,
+        newcomers: Newcomers,
+        parts: Parts,
+    ) -> Self {
+        let lines = lock_lines(store, seats, newcomers);
+        let wanted = |seat: &&Seat<'_>| {
+            parts == Parts::All || seat.is_of_slots() || store.besides.may_hold(seat.hash)
+        };
+        let mut numbers: SmallVec<[usize; 1]> = seats
+            .as_slice()
+            .iter()
+            .filter(wanted)
+            .map(|seat| Besides::part_of(seat.hash))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let parts = numbers.iter().map(|&part| (part, store.besides.lock(part))).collect();
+        Self { store, shared: None, parts, lines }
     }
 
     /// Says when slots will have run out by themselves, if there are too few.
     #[inline]
     pub(crate) fn hint_at_leases(&mut self, account: &mut Account<'_>, seat: &Seat<'_>, now: Time) {
-        if let Some(policy) = account.concurrency() {
-            let leases = &self.shard(seat).leases;
-            *account = account.slots_free_in(leases.free_in(seat.hash, seat.cost(), policy, now));
+        if let (Some(policy), Some(part)) = (account.concurrency(), self.part(seat)) {
+            let free_in = part.leases.free_in(seat.hash, seat.cost(), policy, now);
+            *account = account.slots_free_in(free_in);
         }
     }
 
@@ -115,7 +102,7 @@ impl<'s> Locked<'s> {
         for (outcome, index) in outcomes.iter_mut().zip(seats.order()) {
             let seat = &seats.as_slice()[index];
             if seat.shut_out && seat.amount > 0 {
-                let retry = Retry::After(self.shard(seat).room_in(now));
+                let retry = Retry::After(self.store.table.room_in(seat.fingerprint(), now));
                 *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
             }
         }
@@ -124,27 +111,27 @@ impl<'s> Locked<'s> {
     /// Writes the state of a seat to where it lives.
     #[inline]
     pub(crate) fn write(&mut self, seat: &mut Seat<'_>, now: Now) {
-        let (hash, state) = (seat.hash, seat.state);
-        let generation = seat.limit().generation();
         match (seat.place, *seat.limit().policy()) {
             (Place::Shared, _) => {
-                self.shared().write(seat.limit(), hash, state);
-                self.shard(seat).note_shared(state, now);
+                self.shared().write(seat.limit(), seat.hash, seat.state);
+                self.note_shared(seat, now);
                 self.remember(seat);
             }
             (_, Policy::Concurrency(policy)) if seat.amount > 0 => {
-                let leases = &mut self.shard(seat).leases;
-                let lease = leases.acquire(hash, seat.cost(), policy.lease(), now.time);
-                seat.place = Place::Slot(lease);
+                let (hash, cost) = (seat.hash, seat.cost());
+                if let Some(part) = self.part(seat) {
+                    let lease = part.leases.acquire(hash, cost, policy.lease(), now.time);
+                    seat.place = Place::Slot(lease);
+                }
             }
             (_, Policy::Concurrency(_)) => {}
             _ => {
-                self.shard(seat).write(hash, state, generation, now);
+                self.write_own(seat, now);
                 self.remember(seat);
             }
         }
         if seat.reopened {
-            self.shard(seat).drop_hold(hash);
+            self.drop_hold(seat);
         }
     }
 
@@ -152,9 +139,22 @@ impl<'s> Locked<'s> {
     pub(crate) fn drop_reopened(&mut self, seats: &Seats<'_>) {
         for seat in seats.as_slice() {
             if seat.reopened && seat.amount != 0 && seat.place != Place::Shared {
-                self.shard(seat).drop_hold(seat.hash);
+                self.drop_hold(seat);
             }
         }
+    }
+
+    /// Forgets a key; says whether there was anything to forget.
+    pub(crate) fn forget(&mut self, seat: &Seat<'_>) -> bool {
+        if let Some(berth) = seat.berth {
+            self.lines.vacate(berth);
+        }
+        let besides = &self.store.besides;
+        let beside = self.part(seat).is_some_and(|part| {
+            let (hold, lease) = (besides.release(part, seat.hash), part.leases.forget(seat.hash));
+            hold | lease
+        });
+        beside | seat.berth.is_some()
     }
 
     /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
@@ -165,9 +165,9 @@ impl<'s> Locked<'s> {
         now: Time,
     ) -> Settled {
         let slots = seat.delta().unsigned_abs();
-        match stamp.map(|stamp| stamp.place) {
-            Some(Place::Slot(id)) if seat.amount < 0 => {
-                Settled::slots_back(self.shard(seat).leases.release(seat.hash, id, slots, now))
+        match (stamp.map(|stamp| stamp.place), self.part(seat)) {
+            (Some(Place::Slot(id)), Some(part)) if seat.amount < 0 => {
+                Settled::slots_back(part.leases.release(seat.hash, id, slots, now))
             }
             _ => Settled::nothing_of(seat.delta()),
         }
@@ -175,76 +175,42 @@ impl<'s> Locked<'s> {
 
     /// Slots of a seat that are taken.
     pub(crate) fn taken(&mut self, seat: &Seat<'_>, now: Time) -> u64 {
-        self.shard(seat).leases.taken(seat.hash, now)
+        self.part(seat).map_or(0, |part| part.leases.taken(seat.hash, now))
     }
 
-    pub(crate) fn count_saturated(&mut self, times: usize) {
-        self.shards[0].guard.counts.saturated += times as u64;
-    }
-
-    fn open_slots(&mut self, seat: &mut Seat<'_>, now: Time) -> Result<(), StoreError> {
-        let leases = &mut self.shard(seat).leases;
-        if seat.amount > 0 && !leases.have_room(now) {
-            return Err(StoreError::Full);
+    fn write_own(&mut self, seat: &Seat<'_>, now: Now) {
+        let Some(berth) = seat.berth else { return };
+        if seat.state.is_fresh(now) {
+            self.lines.vacate(berth);
+            return;
         }
-        seat.state = State::Concurrency { taken: leases.taken(seat.hash, now) };
-        Ok(())
-    }
-
-    /// A key that is not in the table: new, or back after its bucket was full.
-    fn open_newcomer(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
-        let store = self.store;
-        let shard = &mut self.shards[seat.guard];
-        let max_slots = store.sizes.max_slots;
-        if shard.guard.make_room(shard.seats, max_slots, now.time, &store.clock) {
-            // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
-            // by the end of a flood.
-            let owed = if shard.guard.may_owe(now.time) {
-                self.shared().look(seat.limit(), seat.hash)
-            } else {
-                None
-            };
-            let owed = owed.filter(|(state, _)| !state.is_fresh(now));
-            return Some(owed.unwrap_or((State::Fresh, seat.limit().generation())));
+        let generation = seat.limit().generation();
+        if let Some(cell) = Cell::new(seat.fingerprint(), seat.state, generation) {
+            self.lines.set(berth, cell);
         }
-        shard.guard.counts.overflowed += 1;
-        match store.overflow {
-            Overflow::Shared => self.open_shared(seat, now),
-            Overflow::Deny => None,
+        if let Some(segment) = seat.segment {
+            self.store.table.header(segment).note_full_at(match seat.state {
+                State::Bucket(tat) => Time::from_nanos(tat.ns),
+                State::Allowance { .. } => NEVER,
+                // The end of a calendar window is in wall time: let the next sweep find out.
+                _ => now.time,
+            });
         }
     }
 
-    /// The shared bucket of a key that has no room of its own.
-    fn open_shared(&mut self, seat: &mut Seat<'_>, now: Now) -> Option<(State, u32)> {
-        seat.place = Place::Shared;
-        let found = self.shared().open(seat.limit(), seat.hash, now);
-        if found.is_none() {
-            seat.place = Place::Own;
+    /// Notes that a key was charged on a shared bucket, which is now in its state.
+    fn note_shared(&self, seat: &Seat<'_>, now: Now) {
+        if let Some(segment) = seat.segment {
+            let until = fresh_at(seat.state, now.time, || now.wall);
+            self.store.table.header(segment).note_owing(until);
         }
-        found
     }
 
-    /// The shared bucket that a receipt names. A set that is gone was full again: then there is
-    /// nothing left to give back, and a further charge goes to the key's own bucket.
-    fn open_charged(&mut self, seat: &mut Seat<'_>) -> Option<(State, u32)> {
-        let found = self.shared().look(seat.limit(), seat.hash);
-        if found.is_some() {
-            seat.place = Place::Shared;
-        } else {
-            seat.repaid = true;
+    fn drop_hold(&mut self, seat: &Seat<'_>) {
+        let besides = &self.store.besides;
+        if let Some(part) = self.part(seat) {
+            besides.release(part, seat.hash);
         }
-        found
-    }
-
-    /// Brings a stored state under the policy that decides: the newer one of caller and store.
-    #[inline]
-    fn adopt(&mut self, seat: &mut Seat<'_>, state: State, generation: u32, now: Time) {
-        if generation > seat.limit().generation() {
-            let newest = self.store.newest.read().unwrap_or_else(PoisonError::into_inner);
-            seat.newer = newest.get(seat.limit().identity()).cloned();
-        }
-        seat.converted = generation != seat.limit().generation();
-        seat.state = state.carried(seat.limit(), generation, now);
     }
 
     /// Keeps a revised limit for callers that still hold an older one.
@@ -265,36 +231,17 @@ impl<'s> Locked<'s> {
         }
     }
 
+    /// The part of a seat, if it was locked.
+    #[inline]
+    fn part(&mut self, seat: &Seat<'_>) -> Option<&mut Beside> {
+        let number = Besides::part_of(seat.hash);
+        let mut parts = self.parts.iter_mut();
+        parts.find(|(part, _)| *part == number).map(|(_, part)| &mut **part)
+    }
+
     fn shared(&mut self) -> &mut Sets {
         let store = self.store;
         self.shared.get_or_insert_with(|| store.shared.lock())
-    }
-}
-
-/// Counts the hold of a key. One that has passed under an older policy is, like the tokens of
-/// the bucket, carried over to the present one; it must not close the key a second time.
-fn count_hold(seat: &mut Seat<'_>, hold: Option<(Time, u32)>, now: Time) {
-    let Some((until, generation)) = hold else { return };
-    let limit = seat.limit();
-    if until > now || generation == limit.generation() {
-        seat.held_until = until;
-        return;
-    }
-    let reopened = State::after_hold(limit, generation, until, now);
-    seat.state = seat.state.or_less(reopened);
-    (seat.reopened, seat.converted) = (true, true);
-}
-
-/// Lets a seat on a shared bucket join an earlier seat on the same one.
-fn join_neighbour(seats: &mut Seats<'_>, index: usize) {
-    let (before, seat) = seats.as_slice().split_at(index);
-    let same = |other: &Seat<'_>| {
-        other.place == Place::Shared
-            && other.target.limit == seat[0].target.limit
-            && bucket(other.hash) == bucket(seat[0].hash)
-    };
-    if let Some(earlier) = before.iter().position(same) {
-        seats.join(index, earlier);
     }
 }
 
@@ -307,7 +254,6 @@ mod tests {
 
     use super::*;
     use crate::clock::ManualClock;
-    use crate::table::Table;
 
     /// Room was made for the new keys of a list, and the sweep for it took out old ones of the
     /// same list, which then came back: a table without a vacant place, and a probe without end.
@@ -317,19 +263,16 @@ mod tests {
         let builder = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone()).seed(7);
         let store = builder.build().unwrap();
         let limit = Limit::named("a", Policy::per_second(1).build().unwrap()).unwrap();
-        let names = (0..).map(|number: u32| number.to_string());
-        let hash = |name: &str| store.hasher.bucket(&limit, Key::new(name));
-        let names: Vec<String> =
-            names.filter(|name| store.shard_of(hash(name)) == 0).take(16).collect();
-        for name in &names[..7] {
+        let names: Vec<String> = (0..32).map(|number: u32| number.to_string()).collect();
+        // Seven of the list and nine others fill the smallest segment.
+        for name in names[..7].iter().chain(&names[16..25]) {
             assert!(store.take_one(&limit, Key::new(name), 1).is_allowed());
         }
         clock.advance(Duration::from_secs(2));
         let charges: Vec<_> =
-            names.iter().map(|name| Charge::new(&limit, name.as_str(), 1)).collect();
+            names[..16].iter().map(|name| Charge::new(&limit, name.as_str(), 1)).collect();
         assert!(store.execute(&Operation::Take(&charges)).is_ok());
-        let shard = lock(&store.shards[0].0);
-        assert_eq!(shard.table.len(), 16);
-        assert!(shard.table.len() <= Table::load(shard.table.slots()));
+        assert_eq!((store.len(), store.stats().evicted), (16, 16));
+        assert_eq!(store.stats().overflowed, 0);
     }
 }

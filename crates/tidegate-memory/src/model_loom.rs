@@ -1,4 +1,5 @@
-//! Every interleaving of two threads on small lists, by loom: locks in order, all-or-nothing.
+//! Every interleaving of two threads on small lists, by loom: locks in order, all-or-nothing; and
+//! of decisions with a segment that grows, splits or shrinks under their hands.
 
 use std::sync::Arc;
 
@@ -6,14 +7,18 @@ use loom::thread;
 use tidegate_core::{Answer, Charge, Decision, Limit, Operation, Policy};
 
 use crate::MemoryStore;
-use crate::clock::ManualClock;
+use crate::clock::{CachedClock, Clock, ManualClock};
 
 fn limit(name: &str, capacity: u64) -> Limit {
     Limit::named(name, Policy::per_second(1).capacity(capacity).build().unwrap()).unwrap()
 }
 
 fn store() -> MemoryStore {
-    MemoryStore::builder().max_memory(1 << 20).clock(ManualClock::new()).seed(7).build().unwrap()
+    store_on(ManualClock::new())
+}
+
+fn store_on(clock: impl Clock + 'static) -> MemoryStore {
+    MemoryStore::builder().max_memory(1 << 20).clock(clock).seed(7).build().unwrap()
 }
 
 fn take(store: &MemoryStore, charges: &[(&Limit, u64)]) -> Decision {
@@ -77,5 +82,130 @@ fn a_stale_caller_and_a_policy_change_agree_on_one_bucket() {
         let mine = take(&store, &[(&old, 1)]).is_allowed();
         assert!(mine ^ other.join().unwrap(), "one token was left");
         assert_eq!(left(&store, &new), 0);
+    });
+}
+
+/// A model with a bound on how often a thread is interrupted: growing takes hundreds of steps.
+fn bounded(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 10_000;
+    builder.check(model);
+}
+
+fn take_key(store: &MemoryStore, limit: &Limit, key: u32) -> bool {
+    let key = key.to_string();
+    take_all(store, limit, &[&key])
+}
+
+fn take_all(store: &MemoryStore, limit: &Limit, keys: &[&str]) -> bool {
+    let charges: Vec<_> = keys.iter().map(|key| Charge::new(limit, *key, 1)).collect();
+    match store.execute(&Operation::Take(&charges)).unwrap() {
+        Answer::Decision(decision) => decision.is_allowed(),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+/// Runs a take of an old key beside the coming of a new one, in a table of so many keys.
+fn beside_a_newcomer(keys: u32, clock: impl Clock + 'static) {
+    let limit = limit("a", 2);
+    let store = Arc::new(store_on(clock));
+    for key in 0..keys {
+        assert!(take_key(&store, &limit, key));
+    }
+    let newcomer = {
+        let (store, limit) = (store.clone(), limit.clone());
+        thread::spawn(move || take_key(&store, &limit, keys))
+    };
+    assert!(take_key(&store, &limit, 0), "its second token");
+    assert!(newcomer.join().unwrap());
+    assert!(!take_key(&store, &limit, 0), "it had two");
+    for key in 1..=keys {
+        assert!(take_key(&store, &limit, key), "key {key} had one more");
+        assert!(!take_key(&store, &limit, key), "key {key} had two");
+    }
+    assert_eq!(store.len(), keys as usize + 1);
+}
+
+#[test]
+fn a_decision_beside_a_segment_that_grows() {
+    bounded(|| beside_a_newcomer(2, ManualClock::new()));
+}
+
+#[test]
+fn a_decision_beside_a_segment_that_splits() {
+    bounded(|| beside_a_newcomer(4, ManualClock::new()));
+}
+
+#[test]
+fn two_newcomers_split_a_segment_once() {
+    bounded(|| {
+        let limit = limit("a", 1);
+        let store = Arc::new(store());
+        for key in 0..3 {
+            assert!(take_key(&store, &limit, key));
+        }
+        let other = {
+            let (store, limit) = (store.clone(), limit.clone());
+            thread::spawn(move || take_all(&store, &limit, &["10", "11"]))
+        };
+        let mine = take_all(&store, &limit, &["11", "12"]);
+        assert!(mine ^ other.join().unwrap(), "both want the one token of a key");
+        for key in 0..3 {
+            assert!(!take_key(&store, &limit, key));
+        }
+        assert_eq!(store.len(), 5);
+    });
+}
+
+#[test]
+fn a_decision_beside_a_table_that_shrinks() {
+    bounded(|| {
+        let limit = limit("a", 2);
+        let store = Arc::new(store());
+        for key in 0..5 {
+            assert!(take_key(&store, &limit, key));
+        }
+        for key in 2..5_u32 {
+            let key = key.to_string();
+            let target = tidegate_core::Target::new(&limit, key.as_str());
+            store.execute(&Operation::Reset { target }).unwrap();
+        }
+        let cleaner = {
+            let store = store.clone();
+            thread::spawn(move || store.cleanup_stale(std::time::Duration::ZERO))
+        };
+        assert!(take_key(&store, &limit, 0), "its second token");
+        assert_eq!(cleaner.join().unwrap(), 0);
+        assert!(!take_key(&store, &limit, 0));
+        assert!(take_key(&store, &limit, 1));
+        assert_eq!(store.len(), 2);
+    });
+}
+
+/// A clock that never runs backwards is read before the line is locked.
+#[test]
+fn a_decision_by_an_early_reading_beside_a_segment_that_splits() {
+    bounded(|| beside_a_newcomer(4, CachedClock::new()));
+}
+
+#[test]
+fn a_hold_is_seen_by_all_who_come_after_it() {
+    loom::model(|| {
+        let limit = limit("a", 2);
+        let store = Arc::new(store());
+        assert!(take_key(&store, &limit, 0));
+        let holder = {
+            let (store, limit) = (store.clone(), limit.clone());
+            thread::spawn(move || {
+                let span = std::time::Duration::from_secs(60);
+                let target = tidegate_core::Target::new(&limit, "0");
+                store.execute(&Operation::Hold { target, span }).unwrap();
+                take_key(&store, &limit, 0)
+            })
+        };
+        let _before_or_after = take_key(&store, &limit, 0);
+        assert!(!holder.join().unwrap(), "it is closed");
+        assert!(!take_key(&store, &limit, 0), "for everybody");
     });
 }

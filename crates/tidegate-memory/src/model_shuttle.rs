@@ -101,7 +101,7 @@ fn growth_and_eviction_lose_no_debt() {
     );
 }
 
-/// A full store: keys of different shards meet on shared buckets, each under its own lock.
+/// A full store: keys of different segments meet on shared buckets, each under its own lock.
 #[test]
 fn shared_buckets_lose_no_update() {
     shuttle::check_random(
@@ -110,7 +110,7 @@ fn shared_buckets_lose_no_update() {
             let store = Arc::new(builder.seed(7).build().unwrap());
             store.pretend_full();
             let late = limit("late", 3);
-            // Keys of several shards that share a bucket.
+            // Different keys that share a bucket.
             let workers: Vec<_> = (0..THREADS)
                 .map(|worker| {
                     let (store, late) = (store.clone(), late.clone());
@@ -130,11 +130,9 @@ fn shared_buckets_lose_no_update() {
 }
 
 impl MemoryStore {
-    /// Lets no shard take a key: as if all were full of keys in debt.
-    fn pretend_full(self: &Arc<Self>) {
-        for shard in &self.shards {
-            crate::sync::lock(&shard.0).pretend_full();
-        }
+    /// Lets no segment take a key: as if all were full of keys in debt.
+    fn pretend_full(&self) {
+        self.table.pretend_full();
     }
 
     /// The `nth` key that shares this bucket of a limit.

@@ -1,5 +1,6 @@
 //! The operations of the contract. Each takes its locks once and decides under all of them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -9,10 +10,11 @@ use tidegate_core::{
     ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
 };
 
+use crate::beside::Besides;
+use crate::cell::Fingerprint;
 use crate::locked::Locked;
 use crate::seats::{Seat, Seats};
 use crate::store::MemoryStore;
-use crate::sync::lock;
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy)]
@@ -37,8 +39,13 @@ impl MemoryStore {
         mode: Mode,
     ) -> Result<Decision, StoreError> {
         let plain = match (charges, mode) {
-            ([charge], Mode::Take) => self.take_plain(charge),
-            ([first, second], Mode::Take) => self.take_plain_pair([first, second]),
+            ([charge], Mode::Take) => self.plain(charge).and_then(|plain| {
+                let found = self.table.fetch(plain.fingerprint());
+                self.take_plain(plain, found, self.early_now())
+            }),
+            ([a, b], Mode::Take) => self.take_plain_list(&[*a, *b]),
+            ([a, b, c], Mode::Take) => self.take_plain_list(&[*a, *b, *c]),
+            ([a, b, c, d], Mode::Take) => self.take_plain_list(&[*a, *b, *c, *d]),
             _ => None,
         };
         if let Some(decision) = plain {
@@ -48,7 +55,11 @@ impl MemoryStore {
     }
 
     /// Decides whatever the charges are on.
-    fn decide_any(&self, charges: &[Charge<'_>], mode: Mode) -> Result<Decision, StoreError> {
+    pub(crate) fn decide_any(
+        &self,
+        charges: &[Charge<'_>],
+        mode: Mode,
+    ) -> Result<Decision, StoreError> {
         decide::check_list(charges.len())?;
         let entries = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let mut seats = Seats::new(entries, |target| self.hash(target));
@@ -101,7 +112,7 @@ impl MemoryStore {
         }
         let amounts = corrections.iter().map(|correction| i128::from(correction.delta));
         let mut seats = Seats::new(targets().zip(amounts), |target| self.hash(target));
-        let mut locked = Locked::new(self, &mut seats);
+        let mut locked = Locked::to_settle(self, &mut seats, receipt);
         let now = self.moment(&seats);
         locked.open(&mut seats, receipt, now)?;
         let mut accounts = seats.accounts(now)?;
@@ -128,7 +139,7 @@ impl MemoryStore {
             |account: Account<'_>| account.concurrency().is_none().then(|| account.state());
         let states: States = accounts.into_iter().map(settled).collect();
         write_back(&mut seats, &states, &mut locked, now);
-        locked.count_saturated(settlement.saturated);
+        self.saturated.fetch_add(settlement.saturated as u64, Ordering::Relaxed);
         Ok(settlement)
     }
 
@@ -141,14 +152,14 @@ impl MemoryStore {
     ) -> Result<u64, StoreError> {
         decide::check_list(targets.len())?;
         self.check(receipt, targets.iter().copied())?;
-        let mut seats = Seats::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
-        let mut locked = Locked::new(self, &mut seats);
+        let seats = Seats::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
         let now = self.clock.now();
         let mut slots = 0;
         for (index, seat) in seats.as_slice().iter().enumerate() {
             let place = seats.stamp_of(index, receipt).map(|stamp| stamp.place);
             let Some(Place::Slot(id)) = place else { continue };
-            let leases = &mut locked.shard(seat).leases;
+            // Each lease is released by itself: there is nothing to decide about all of them.
+            let leases = &mut self.besides.lock(Besides::part_of(seat.hash)).leases;
             // A slot is given back whatever the limit has become meanwhile.
             slots += match (act, seat.limit().policy()) {
                 (LeaseAct::Release, _) => leases.release(seat.hash, id, u64::MAX, now),
@@ -167,17 +178,19 @@ impl MemoryStore {
             Policy::Bucket(bucket) => Duration::from_nanos(bucket.time_to_full().ceil()),
             _ => Duration::ZERO,
         };
-        let mut shard = lock(&self.shards[self.shard_of(hash)].0);
-        let now = self.clock.now();
+        // Decisions on the table look at the filter under the lock of the line.
+        let _line = self.table.lock_home(Fingerprint::of(hash));
+        let now = self.clock.now_after();
         let until = now.after(span.min(MAX_SPAN));
         let hold = (until, refill, target.limit.generation());
-        let held = shard.hold(hash, hold, self.sizes.max_holds, now);
+        let held = self.besides.hold(hash, hold, now);
         held.map(|until| until.since(now)).ok_or(StoreError::Full)
     }
 
     pub(crate) fn reset(&self, target: &Target<'_>) -> bool {
-        let hash = self.hash(target);
-        lock(&self.shards[self.shard_of(hash)].0).forget(hash)
+        let mut seats = Seats::new(std::iter::once((*target, 0)), |target| self.hash(target));
+        let mut locked = Locked::to_forget(self, &mut seats);
+        seats.as_slice().iter().any(|seat| locked.forget(seat))
     }
 
     /// Refuses a receipt of another store, or for other buckets than these.
@@ -203,19 +216,12 @@ impl MemoryStore {
     #[inline]
     fn moment(&self, seats: &Seats<'_>) -> Now {
         let wall = if seats.need_wall() { self.clock.wall() } else { WallTime::default() };
-        Now { time: self.clock.now(), wall }
+        Now { time: self.clock.now_after(), wall }
     }
 
     #[inline]
-    fn hash(&self, target: &Target<'_>) -> u64 {
+    pub(crate) fn hash(&self, target: &Target<'_>) -> u64 {
         self.hasher.bucket(target.limit, target.key)
-    }
-
-    /// The high bits choose the shard, the low ones the place in its table.
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the product's high half is below shards")]
-    pub(crate) fn shard_of(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.shards.len() as u128) >> 64) as usize
     }
 }
 

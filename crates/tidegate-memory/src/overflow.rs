@@ -1,6 +1,6 @@
 //! Shared buckets for the keys that no longer fit.
 //!
-//! When a shard is full of indebted keys, a new key is decided on one of 4,096 buckets of its
+//! When a segment is full of indebted keys, a new key is decided on one of 4,096 buckets of its
 //! limit, chosen by its hash, under the limit's own policy. A flood of new keys then neither
 //! grows memory nor frees an offender; a bystander shares a bucket with a few of the flood.
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tidegate_core::{Limit, Now, State};
 
+use crate::cell::{Cell, Fingerprint};
 use crate::sync::{Mutex, MutexGuard, lock};
-use crate::table::{Slot, Table};
 
 /// How many buckets the overflow of one limit has.
 const BUCKETS: usize = 4_096;
@@ -22,10 +22,10 @@ pub(crate) struct SharedBuckets {
 }
 
 /// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
-/// keys of different shards share it.
+/// keys of different segments share it.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    by_limit: BTreeMap<Arc<str>, Box<[Slot]>>,
+    by_limit: BTreeMap<Arc<str>, Box<[Cell]>>,
     /// How many sets there may be.
     most: usize,
     /// How many of them inline limits may have, so that callers cannot use up what the configured
@@ -37,14 +37,14 @@ pub(crate) struct Sets {
 
 impl SharedBuckets {
     /// Bytes that the overflow of one limit takes.
-    pub(crate) const SET_BYTES: usize = BUCKETS * Table::SLOT_BYTES;
+    pub(crate) const SET_BYTES: usize = BUCKETS * size_of::<Cell>();
 
     pub(crate) fn new(most: usize) -> Self {
         let sets = Sets { most, most_inline: most / 2, ..Sets::default() };
         Self { sets: Mutex::new(sets) }
     }
 
-    /// Locks the sets, for one operation. Always after the locks of the shards.
+    /// Locks the sets, for one operation. Always after the locks of lines and of what is beside the table.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Sets> {
         let mut sets = lock(&self.sets);
         sets.pinned.clear();
@@ -65,52 +65,87 @@ impl SharedBuckets {
     }
 }
 
-/// The hash of a shared bucket in its slot: any but zero, since many keys share it.
-const OCCUPIED: u64 = 1;
+/// The fingerprint of a shared bucket in its cell: any, since many keys share it.
+const ANYBODY: Fingerprint = Fingerprint::of(0);
 
 impl Sets {
-    /// The state and generation of the shared bucket of a key, opening the set of its limit if
-    /// need be. `None` if there is no memory left for it.
-    pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<(State, u32)> {
+    /// The shared bucket of a key, opening the set of its limit if need be. `None` if there is no
+    /// memory left for it.
+    pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<Cell> {
         if !self.by_limit.contains_key(limit.identity()) {
-            if !self.has_room_for(limit) {
+            if !self.has_room_for(limit.identity()) {
                 self.drop_fresh(now);
             }
-            if !self.has_room_for(limit) {
+            if !self.has_room_for(limit.identity()) {
                 return None;
             }
-            let set = vec![Slot::default(); BUCKETS].into_boxed_slice();
-            self.by_limit.insert(limit.shared_identity(), set);
+            self.by_limit.insert(limit.shared_identity(), empty_set());
         }
         self.look(limit, hash)
     }
 
-    fn has_room_for(&self, limit: &Limit) -> bool {
+    fn has_room_for(&self, identity: &str) -> bool {
         // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
         let inline = || self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
-        self.by_limit.len() < self.most && (!limit.is_inline() || inline() < self.most_inline)
+        self.by_limit.len() < self.most && (!identity.contains(' ') || inline() < self.most_inline)
     }
 
-    /// The state and generation of the shared bucket of a key, if its limit has any.
-    pub(crate) fn look(&mut self, limit: &Limit, hash: u64) -> Option<(State, u32)> {
-        let slot = self.by_limit.get(limit.identity())?[bucket(hash)];
+    /// The limits that have shared buckets.
+    pub(crate) fn limits(&self) -> impl Iterator<Item = Arc<str>> + '_ {
+        self.by_limit.keys().cloned()
+    }
+
+    /// Every shared bucket of a limit.
+    pub(crate) fn each(&self, identity: &str) -> Vec<Cell> {
+        self.by_limit.get(identity).map_or_else(Vec::new, |set| set.to_vec())
+    }
+
+    /// Puts back a shared bucket of an earlier process; says whether there is memory for it.
+    pub(crate) fn restore(
+        &mut self,
+        identity: &str,
+        bucket: u16,
+        state: State,
+        generation: u32,
+    ) -> bool {
+        if !self.by_limit.contains_key(identity) {
+            if !self.has_room_for(identity) {
+                return false;
+            }
+            self.by_limit.insert(identity.into(), empty_set());
+        }
+        let set = self.by_limit.get_mut(identity);
+        let Some(place) = set.and_then(|set| set.get_mut(usize::from(bucket))) else {
+            return false;
+        };
+        *place = Cell::new(ANYBODY, state, generation).map(Cell::restored).unwrap_or_default();
+        true
+    }
+
+    /// The shared bucket of a key, if its limit has any.
+    pub(crate) fn look(&mut self, limit: &Limit, hash: u64) -> Option<Cell> {
+        let cell = self.by_limit.get(limit.identity())?[bucket(hash)];
         self.pinned.push(limit.shared_identity());
-        Some((slot.state(), slot.generation()))
+        Some(cell)
     }
 
     /// Writes the shared bucket of a key, which the operation has read before.
     pub(crate) fn write(&mut self, limit: &Limit, hash: u64, state: State) {
         if let Some(set) = self.by_limit.get_mut(limit.identity()) {
-            set[bucket(hash)] = Slot::new(OCCUPIED, state, limit.generation()).unwrap_or_default();
+            set[bucket(hash)] = Cell::new(ANYBODY, state, limit.generation()).unwrap_or_default();
         }
     }
 
     fn drop_fresh(&mut self, now: Now) {
         let Self { by_limit, pinned, .. } = self;
         by_limit.retain(|limit, set| {
-            pinned.contains(limit) || set.iter().any(|slot| !slot.state().is_fresh(now))
+            pinned.contains(limit) || set.iter().any(|cell| !cell.state().is_fresh(now))
         });
     }
+}
+
+fn empty_set() -> Box<[Cell]> {
+    vec![Cell::default(); BUCKETS].into_boxed_slice()
 }
 
 /// Which of the buckets a key shares.

@@ -5,6 +5,10 @@ use tidegate_core::{
     Account, ChargeError, Limit, Now, Place, Policy, Receipt, Stamp, State, Target, Time,
 };
 
+use crate::cell::Fingerprint;
+use crate::lines::Berth;
+use crate::segment::Segment;
+
 /// One bucket of a list.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
@@ -12,8 +16,11 @@ pub(crate) struct Seat<'a> {
     pub(crate) target: Target<'a>,
     /// Cost of a charge or delta of a correction; equal buckets are summed.
     pub(crate) amount: i128,
-    /// Index of the locked shard.
-    pub(crate) guard: usize,
+    /// Where it lives in the table, unless it does not.
+    pub(crate) segment: Option<Segment>,
+    pub(crate) berth: Option<Berth>,
+    /// There is no room in the table for it.
+    pub(crate) roomless: bool,
     pub(crate) place: Place,
     pub(crate) state: State,
     pub(crate) held_until: Time,
@@ -24,7 +31,7 @@ pub(crate) struct Seat<'a> {
     /// The state was brought under another policy than it was written under. From now on it
     /// refills by that one, so it is to be written even if nothing is spent.
     pub(crate) converted: bool,
-    /// There is no room for the key and its limit has no shared buckets.
+    /// There is no room for the key, and its limit has no shared buckets.
     pub(crate) shut_out: bool,
     /// The limit that the store knows, when the caller's is older.
     pub(crate) newer: Option<Limit>,
@@ -35,6 +42,17 @@ impl Seat<'_> {
     #[inline]
     pub(crate) fn limit(&self) -> &Limit {
         self.newer.as_ref().unwrap_or(self.target.limit)
+    }
+
+    #[inline]
+    pub(crate) const fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.hash)
+    }
+
+    /// Whether its state is in the table: slots are leases, and those are beside it.
+    #[inline]
+    pub(crate) fn is_of_slots(&self) -> bool {
+        matches!(self.limit().policy(), Policy::Concurrency(_))
     }
 
     /// The cost of a charge.
@@ -69,13 +87,16 @@ impl<'a> Seats<'a> {
             Self { list: SmallVec::new(), order: SmallVec::new(), hashes: SmallVec::new() };
         for (target, amount) in entries {
             let hash = hash(&target);
-            let known = seats.list.iter().position(|seat| seat.hash == hash);
+            let same = |seat: &Seat<'_>| seat.fingerprint() == Fingerprint::of(hash);
+            let known = seats.list.iter().position(same);
             let index = known.unwrap_or_else(|| {
                 seats.list.push(Seat {
                     hash,
                     target,
                     amount: 0,
-                    guard: 0,
+                    segment: None,
+                    berth: None,
+                    roomless: false,
                     place: Place::Own,
                     state: State::Fresh,
                     held_until: Time::ZERO,

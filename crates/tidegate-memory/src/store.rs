@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{
@@ -10,16 +11,19 @@ use tidegate_core::{
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
 };
 
+use crate::beside::Besides;
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::Source;
 use crate::hash::Hasher;
-use crate::leases::{LeaseBudget, Leases};
+use crate::holds::Holds;
+use crate::leases::Leases;
 use crate::operations::{LeaseAct, Mode};
 use crate::overflow::SharedBuckets;
-use crate::shard::Shard;
+use crate::snapshot::Lineage;
 use crate::stats::Stats;
-use crate::sync::{Mutex, RwLock, lock};
+use crate::sync::RwLock;
 use crate::table::Table;
+use crate::verdict::Verdict;
 
 /// Buckets in the memory of this process.
 ///
@@ -33,31 +37,35 @@ use crate::table::Table;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct MemoryStore {
-    pub(crate) shards: Box<[Padded<Mutex<Shard>>]>,
+    pub(crate) table: Table,
+    pub(crate) besides: Besides,
     pub(crate) shared: SharedBuckets,
     /// The newest revision seen of each limit that has been revised, for callers that still
     /// hold an older one.
     pub(crate) newest: RwLock<BTreeMap<Arc<str>, Limit>>,
+    /// The limits of the processes that wrote what was restored.
+    pub(crate) restored: Lineage,
     pub(crate) hasher: Hasher,
     pub(crate) clock: Source,
     pub(crate) sizes: Sizes,
     pub(crate) overflow: Overflow,
     pub(crate) issuer: u64,
+    /// Decisions about keys for which there was no room.
+    pub(crate) overflowed: AtomicU64,
+    /// Settlements that hit the deepest debt.
+    pub(crate) saturated: AtomicU64,
 }
 
-/// Keeps the lock of one shard off the cache line of the next.
-#[repr(align(64))]
-pub(crate) struct Padded<T>(pub(crate) T);
-
 impl MemoryStore {
-    /// A store of at most 64 MiB on the system's clock.
+    /// A store of at most 64 MiB on the clock of the machine, see [`clock`](crate::clock).
     ///
     /// # Panics
-    /// When the operating system gives no random bytes; use the builder to handle that.
+    /// When the operating system gives no random bytes or no address space; use the builder to handle
+    /// that.
     #[must_use]
     #[expect(clippy::expect_used, reason = "documented; the builder is the fallible way")]
     pub fn new() -> Self {
-        Self::builder().build().expect("random bytes from the operating system")
+        Self::builder().build().expect("random bytes and address space from the operating system")
     }
 
     /// A store with other sizes, rules or clock.
@@ -65,26 +73,28 @@ impl MemoryStore {
         MemoryStoreBuilder::new()
     }
 
+    /// A store of these parts; `None` if there is no address space for its table.
     pub(crate) fn assemble(
         sizes: Sizes,
         overflow: Overflow,
         clock: Source,
         seed: u64,
         issuer: u64,
-    ) -> Self {
-        let budget = Arc::new(LeaseBudget::new(sizes.max_leases));
-        let shard = |_| Padded(Mutex::new(Shard::new(budget.clone())));
-        let shards = (0..sizes.shards).map(shard).collect();
-        Self {
-            shards,
+    ) -> Option<Self> {
+        Some(Self {
+            table: Table::new(&sizes)?,
+            besides: Besides::new(sizes.max_holds, sizes.max_leases),
             shared: SharedBuckets::new(sizes.max_shared_sets),
             newest: RwLock::new(BTreeMap::new()),
+            restored: Lineage::default(),
             hasher: Hasher::new(seed),
             clock,
             sizes,
             overflow,
             issuer,
-        }
+            overflowed: AtomicU64::new(0),
+            saturated: AtomicU64::new(0),
+        })
     }
 
     /// Carries out one operation at once.
@@ -119,11 +129,43 @@ impl MemoryStore {
     /// A calendar quota needs its windows and a full concurrency limit has no room: both are
     /// denied here; use [`execute`](Self::execute) for them.
     pub fn take_one(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
+        if let Some(plain) = self.plain_of(limit, key, cost) {
+            let found = self.table.fetch(plain.fingerprint());
+            if let Some(decision) = self.take_plain(plain, found, self.early_now()) {
+                return decision;
+            }
+        }
+        self.take_any(limit, key, cost)
+    }
+
+    /// The same for whatever is not plain.
+    #[cold]
+    fn take_any(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         let charge = Charge { target: Target { limit, key, windows: None }, cost };
-        self.decide(&[charge], Mode::Take).unwrap_or_else(|_| {
+        self.decide_any(&[charge], Mode::Take).unwrap_or_else(|_| {
             let outcome = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
             Decision::Denied(Denial::new(smallvec::smallvec![outcome]))
         })
+    }
+
+    /// The same without a receipt: the shortest way, for those who settle nothing later.
+    #[inline(always)]
+    pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
+        if let Some(plain) = self.plain_of(limit, key, cost) {
+            let found = self.table.fetch(plain.fingerprint());
+            if let Some(verdict) = self.spend_plain(plain, found, self.early_now()) {
+                return verdict;
+            }
+        }
+        self.spend_any(limit, key, cost)
+    }
+
+    /// The same for whatever is not plain.
+    #[cold]
+    pub(crate) fn spend_any<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
+        let decision = self.take_any(limit, key, cost);
+        let never = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
+        Verdict::of_outcome(decision.outcomes().first().copied().unwrap_or(never))
     }
 
     /// The number of this store on its receipts, by which it knows them again.
@@ -142,6 +184,14 @@ impl MemoryStore {
         self.issuer
     }
 
+    /// Which clock the store goes by now: `counter`, `system`, `cached`, or `other` for one that is
+    /// not of this crate. A store on the counter of the processor goes by that of the system once
+    /// the counter is given up.
+    #[must_use]
+    pub fn clock_name(&self) -> &'static str {
+        self.clock.name()
+    }
+
     /// The time by the store's clock.
     #[must_use]
     pub fn now(&self) -> Time {
@@ -153,22 +203,21 @@ impl MemoryStore {
     pub fn cleanup_stale(&self, max_idle: Duration) -> usize {
         let now = self.clock.now();
         self.shared.clean(Now { time: now, wall: self.clock.wall() });
-        let clean = |shard: &Padded<Mutex<Shard>>| lock(&shard.0).clean(max_idle, now, &self.clock);
-        self.shards.iter().map(clean).sum()
+        self.besides.clean(max_idle, now);
+        self.table.clean(max_idle, now, &self.clock)
     }
 
     /// Forgets every key, hold and lease.
     pub fn clear(&self) {
-        for shard in &self.shards {
-            lock(&shard.0).clear();
-        }
+        self.table.clear();
+        self.besides.clear();
         self.shared.clear();
     }
 
     /// How many keys are in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(&shard.0).table.len()).sum()
+        self.table.extent().keys
     }
 
     /// Whether no key is in the table.
@@ -177,29 +226,27 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Figures for people and metrics. Locks one shard after the other for a moment.
+    /// Figures for people and metrics. Looks at every segment of the table for a moment.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = Stats {
-            max_keys: self.sizes.shards * Table::load(self.sizes.max_slots),
+        let table = self.table.extent();
+        let (held_keys, leases) = (self.besides.holds(), self.besides.leases());
+        Stats {
+            keys: table.keys,
+            max_keys: Table::max_keys(&self.sizes),
+            held_keys,
+            leases,
+            memory_bytes: table.bytes
+                + self.besides.bytes()
+                + held_keys * Holds::BYTES
+                + leases * Leases::BYTES
+                + self.shared.bytes(),
             max_memory_bytes: self.sizes.max_memory,
-            memory_bytes: self.shared.bytes() + size_of_val(&*self.shards),
-            ..Stats::default()
-        };
-        for shard in &self.shards {
-            let shard = lock(&shard.0);
-            stats.keys += shard.table.len();
-            stats.held_keys += shard.holds();
-            stats.leases += shard.leases.len();
-            stats.memory_bytes += shard.table.slots() * Table::SLOT_BYTES
-                + shard.holds() * Shard::HOLD_BYTES
-                + shard.leases.len() * Leases::BYTES;
-            stats.inserted += shard.counts.inserted;
-            stats.evicted += shard.counts.evicted;
-            stats.overflowed += shard.counts.overflowed;
-            stats.saturated += shard.counts.saturated;
+            inserted: table.inserted,
+            evicted: table.evicted,
+            overflowed: self.overflowed.load(Ordering::Relaxed),
+            saturated: self.saturated.load(Ordering::Relaxed),
         }
-        stats
     }
 }
 
@@ -221,7 +268,10 @@ impl Store for MemoryStore {
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a> {
-        answers.extend(operations.iter().map(|operation| self.execute(operation)));
+        match operations {
+            [operation] => answers.push(self.execute(operation)),
+            _ => self.execute_many(operations, answers),
+        }
         Submission::Ready
     }
 
@@ -232,8 +282,10 @@ impl Store for MemoryStore {
     #[inline]
     fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge] => self.spend_plain(charge, outcomes).is_some(),
-            [first, second] => self.spend_plain_pair([first, second], outcomes).is_some(),
+            [charge] => self.spend_plain_list(&[*charge], outcomes).is_some(),
+            [a, b] => self.spend_plain_list(&[*a, *b], outcomes).is_some(),
+            [a, b, c] => self.spend_plain_list(&[*a, *b, *c], outcomes).is_some(),
+            [a, b, c, d] => self.spend_plain_list(&[*a, *b, *c, *d], outcomes).is_some(),
             _ => false,
         }
     }

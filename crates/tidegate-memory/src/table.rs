@@ -1,285 +1,257 @@
-//! A flat open-addressing table of 24-byte slots. No key is stored, only its 64-bit hash.
+//! The table: where a key lives, and how its line is found and locked.
 //!
-//! Linear probing with backward-shift deletion: there are no tombstones, so a table that lives
-//! for years probes as well as a new one. It never grows by itself; the shard decides that.
+//! The first bits of a fingerprint choose a segment, the others a line of it. Segments grow, split
+//! and shrink alone (`room.rs`, `shrink.rs`), under the locks of all their lines, so whoever holds
+//! one line of a segment keeps it as it is.
 
-use tidegate_core::{Exact, State};
+mod room;
+mod shrink;
+mod spots;
 
-const GENERATION_BITS: u32 = 24;
-const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+use tidegate_core::Time;
 
-/// What the table keeps for one bucket. A hash of zero marks a vacant slot.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Slot {
-    hash: u64,
-    word: u64,
-    part: u32,
-    /// Kind in the top 8 bits, generation in the rest.
-    meta: u32,
-}
+use crate::arena::Arena;
+use crate::builder::Sizes;
+use crate::cell::{Cell, Fingerprint, Tag};
+use crate::directory::{Directory, LookedUp};
+use crate::line::{Held, Line};
+use crate::prefetch::prefetch;
+use crate::segment::{Header, Prefix, SPILL, Segment, Whole};
+use crate::sync::Patience;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
-impl Slot {
-    /// The slot of a bucket in this state; `None` if the state needs no slot.
-    pub(crate) fn new(hash: u64, state: State, generation: u32) -> Option<Self> {
-        let (kind, word, part) = match state {
-            State::Bucket(tat) => (0, tat.ns, tat.part),
-            State::Quota { ends, used } => (1, used, ends),
-            State::Allowance { used } => (2, used, 0),
-            // Fresh is the absence of a slot; slots of a concurrency limit are leases.
-            _ => return None,
-        };
-        let meta = (kind << GENERATION_BITS) | (generation & GENERATION_MASK);
-        Some(Self { hash, word, part, meta })
-    }
+pub(crate) use room::{Wanted, fresh_at};
 
-    pub(crate) fn state(&self) -> State {
-        if self.hash == 0 {
-            return State::Fresh;
-        }
-        match self.meta >> GENERATION_BITS {
-            0 => State::Bucket(Exact { ns: self.word, part: self.part }),
-            1 => State::Quota { ends: self.part, used: self.word },
-            _ => State::Allowance { used: self.word },
-        }
-    }
+/// The end of time: nothing to wait for.
+pub(crate) const NEVER: Time = Time::from_nanos(u64::MAX);
+/// Memory is taken and given back in such pieces.
+const PAGE: usize = 4_096;
 
-    pub(crate) fn generation(&self) -> u32 {
-        self.meta & GENERATION_MASK
-    }
-}
-
-/// The slots of one shard.
-#[derive(Debug, Default)]
+/// All buckets of a store but those of concurrency limits.
+#[derive(Debug)]
 pub(crate) struct Table {
-    slots: Vec<Slot>,
-    len: usize,
+    pub(crate) arena: Arena,
+    pub(crate) directory: Directory,
+    max_depth: u32,
+    max_homes: usize,
+    /// Keys taken out because they were full again.
+    evicted: AtomicU64,
+    /// Keys taken out for other reasons.
+    removed: AtomicU64,
+    /// The most that was told of keys put in.
+    inserted: AtomicU64,
+    #[cfg(all(test, shuttle))]
+    full_by_force: std::sync::atomic::AtomicBool,
+}
+
+/// What a table has, and has had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extent {
+    pub(crate) keys: usize,
+    pub(crate) bytes: usize,
+    pub(crate) evicted: u64,
+    pub(crate) inserted: u64,
 }
 
 impl Table {
-    /// Bytes that one slot takes.
-    pub(crate) const SLOT_BYTES: usize = size_of::<Slot>();
-
-    pub(crate) fn len(&self) -> usize {
-        self.len
+    /// An empty table; `None` if there is no address space for it.
+    pub(crate) fn new(sizes: &Sizes) -> Option<Self> {
+        let arena = Arena::new(1 << sizes.max_depth, sizes.slab_lines)?;
+        let max_homes = Segment::max_homes(sizes.slab_lines);
+        let mut only = Whole::unused(&arena, arena.take()?);
+        let first = Segment::FIRST_HOMES;
+        only.rebuild(&[], (first, first, first), Prefix::ROOT);
+        let directory = Directory::new(sizes.max_depth, only.segment());
+        drop(only);
+        Some(Self {
+            arena,
+            directory,
+            max_depth: sizes.max_depth,
+            max_homes,
+            evicted: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
+            inserted: AtomicU64::new(0),
+            #[cfg(all(test, shuttle))]
+            full_by_force: std::sync::atomic::AtomicBool::new(false),
+        })
     }
 
-    /// How many slots are allocated.
-    pub(crate) fn slots(&self) -> usize {
-        self.slots.len()
+    /// How many keys so much room is for.
+    pub(crate) const fn max_keys(sizes: &Sizes) -> usize {
+        Segment::load(Segment::max_homes(sizes.slab_lines)) << sizes.max_depth
     }
 
-    /// How many of `slots` slots may be occupied, so that probes stay short.
-    pub(crate) const fn load(slots: usize) -> usize {
-        slots / 4 * 3
+    /// Looks a key up.
+    #[inline(always)]
+    pub(crate) fn look_up(&self, fingerprint: Fingerprint) -> LookedUp {
+        self.directory.look_up(fingerprint)
     }
 
-    #[inline]
-    pub(crate) fn get(&self, hash: u64) -> Option<&Slot> {
-        if self.slots.is_empty() {
-            return None;
+    /// Looks a key up, and begins to fetch the line where its search begins.
+    #[inline(always)]
+    pub(crate) fn fetch(&self, fingerprint: Fingerprint) -> LookedUp {
+        let found = self.directory.look_up(fingerprint);
+        prefetch(self.arena.line(found.segment().home(fingerprint)));
+        found
+    }
+
+    /// Locks the line in which a token bucket is, further on than the line where its search began,
+    /// which is held; also says which cell it is.
+    #[cold]
+    pub(crate) fn lock_further(
+        &self,
+        tag: Tag,
+        segment: Segment,
+        home: &Held<'_>,
+    ) -> Option<(Held<'_>, usize)> {
+        let number = segment.home(tag.fingerprint());
+        (number + 1..=number + home.reach()).find_map(|number| {
+            let line = self.arena.line(number).lock()?;
+            line.find(tag).map(|cell| (line, cell))
+        })
+    }
+
+    /// Locks the line where the search for a key begins, and says in which segment that is.
+    #[inline(always)]
+    pub(crate) fn lock_home(&self, fingerprint: Fingerprint) -> (Segment, Held<'_>) {
+        self.lock_found(fingerprint, self.directory.look_up(fingerprint))
+    }
+
+    /// The same for a key that was looked up before.
+    #[inline(always)]
+    pub(crate) fn lock_found(
+        &self,
+        fingerprint: Fingerprint,
+        found: LookedUp,
+    ) -> (Segment, Held<'_>) {
+        match self.try_lock_found(fingerprint, found) {
+            Some(line) => (found.segment(), line),
+            None => self.lock_later(fingerprint),
         }
-        let slot = &self.slots[self.find(hash)];
-        (slot.hash == hash).then_some(slot)
     }
 
-    /// The place and the arrival time of a token bucket under this generation.
-    #[inline]
-    pub(crate) fn bucket(&self, hash: u64, generation: u32) -> Option<(usize, Exact)> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        let place = self.find(hash);
-        let slot = self.slots.get(place)?;
-        // The kind of a token bucket is zero, so this compares both.
-        let known = slot.hash == hash && slot.meta == generation;
-        known.then_some((place, Exact { ns: slot.word, part: slot.part }))
+    /// Takes the lock of a line, unless its segment has changed meanwhile.
+    #[inline(always)]
+    fn try_lock_found(&self, fingerprint: Fingerprint, found: LookedUp) -> Option<Held<'_>> {
+        let line = self.arena.line(found.segment().home(fingerprint)).lock();
+        line.filter(|_| self.directory.is_unchanged(found))
     }
 
-    /// Writes the arrival time of a token bucket that is at this place.
-    #[inline]
-    pub(crate) fn set_bucket(&mut self, place: usize, tat: Exact) {
-        if let Some(slot) = self.slots.get_mut(place) {
-            (slot.word, slot.part) = (tat.ns, tat.part);
+    #[cold]
+    fn lock_later(&self, fingerprint: Fingerprint) -> (Segment, Held<'_>) {
+        let mut patience = Patience::default();
+        loop {
+            let found = self.directory.look_up(fingerprint);
+            if let Some(line) = self.try_lock_found(fingerprint, found) {
+                return (found.segment(), line);
+            }
+            patience.wait();
         }
     }
 
-    /// Puts a slot in place of the one with its hash, or into a vacant place.
-    ///
-    /// The caller has made sure that there is room. If it has not, the table grows rather than
-    /// lose its last vacant place, without which no probe would end.
-    #[inline]
-    pub(crate) fn put(&mut self, slot: Slot) {
-        if self.len + 1 >= self.slots.len() {
-            self.resize((self.slots.len() * 2).max(16));
-        }
-        let index = self.find(slot.hash);
-        if self.slots[index].hash == 0 {
-            self.len += 1;
-        }
-        self.slots[index] = slot;
+    /// The header of a segment.
+    pub(crate) fn header(&self, segment: Segment) -> &Header {
+        self.arena.header(segment.first())
     }
 
-    pub(crate) fn remove(&mut self, hash: u64) -> bool {
-        if self.slots.is_empty() {
-            return false;
-        }
-        let index = self.find(hash);
-        if self.slots[index].hash != hash {
-            return false;
-        }
-        self.vacate(index);
-        true
+    /// Counts a key that was taken out of a segment, though it was not full again.
+    pub(crate) fn count_removed(&self, keys: usize) {
+        self.removed.fetch_add(keys as u64, Ordering::Relaxed);
     }
 
-    /// Removes every slot that `stale` names.
-    pub(crate) fn sweep(&mut self, mut stale: impl FnMut(&Slot) -> bool) -> usize {
-        let before = self.len;
-        let mut index = 0;
-        while index < self.slots.len() {
-            let slot = &self.slots[index];
-            if slot.hash != 0 && stale(slot) {
-                // Another slot may have moved in: look at this place again. One that wraps
-                // around from the start of the table is looked at twice, which is harmless.
-                self.vacate(index);
-            } else {
-                index += 1;
+    fn count_evicted(&self, keys: usize) {
+        self.evicted.fetch_add(keys as u64, Ordering::Relaxed);
+    }
+
+    /// Looks at the cells of one segment after another, without any lock. Keys that come, go or
+    /// move meanwhile may be shown or not, or twice; all others are shown.
+    pub(crate) fn each_segment<E>(
+        &self,
+        mut look: impl FnMut(&[Cell]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.walk(|whole, _| {
+            let cells = whole.cells();
+            drop(whole);
+            look(&cells)
+        })
+    }
+
+    /// Any key may owe something to a shared bucket until then.
+    pub(crate) fn note_owing(&self, until: Time) {
+        self.each(|whole, _| whole.header().note_owing(until));
+    }
+
+    /// What there is now, and has been.
+    pub(crate) fn extent(&self) -> Extent {
+        let evicted = self.evicted.load(Ordering::Relaxed);
+        let mut extent = Extent { evicted, bytes: self.directory.bytes(), ..Extent::default() };
+        for first in self.arena.touched() {
+            let header = self.arena.header(first);
+            if let Some((homes, _)) = header.shape() {
+                extent.keys += header.keys();
+                extent.bytes += ((1 + homes + SPILL) * size_of::<Line>()).next_multiple_of(PAGE);
             }
         }
-        before - self.len
+        let removed = self.removed.load(Ordering::Relaxed);
+        // Read one after the other while keys come and go, the sum may be a little too low.
+        let inserted = extent.keys as u64 + evicted + removed;
+        extent.inserted = self.inserted.fetch_max(inserted, Ordering::Relaxed).max(inserted);
+        extent
     }
 
-    /// Moves everything into `slots` slots: a power of two, or zero when the table is empty.
-    pub(crate) fn resize(&mut self, slots: usize) {
-        let old = std::mem::replace(&mut self.slots, vec![Slot::default(); slots]);
-        for slot in old.into_iter().filter(|slot| slot.hash != 0) {
-            let index = self.find(slot.hash);
-            self.slots[index] = slot;
-        }
+    /// From now on there is no room: as if the table were full of keys in debt.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn pretend_full(&self) {
+        self.full_by_force.store(true, Ordering::SeqCst);
     }
 
-    /// The place of this hash, or the vacant place where it belongs. The load keeps one vacant.
-    #[inline]
-    fn find(&self, hash: u64) -> usize {
-        let mut index = self.home(hash);
-        while self.slots[index].hash != hash && self.slots[index].hash != 0 {
-            index = self.next(index);
-        }
-        index
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_full_by_force(&self) -> bool {
+        self.full_by_force.load(Ordering::SeqCst)
     }
 
-    /// Empties a place and closes the gap, so that no probe ends too early.
-    fn vacate(&mut self, index: usize) {
-        let mut gap = index;
-        let mut index = self.next(gap);
-        while self.slots[index].hash != 0 {
-            let home = self.home(self.slots[index].hash);
-            // How far each place lies behind the home of the slot, around the end.
-            let mask = self.slots.len() - 1;
-            if (gap.wrapping_sub(home) & mask) < (index.wrapping_sub(home) & mask) {
-                self.slots[gap] = self.slots[index];
-                gap = index;
+    /// All lines of the segment of a key.
+    fn lock_whole(&self, fingerprint: Fingerprint) -> Whole<'_> {
+        let mut patience = Patience::default();
+        loop {
+            let segment = self.directory.segment(fingerprint);
+            let current = || self.directory.is_current(fingerprint, segment);
+            if let Some(whole) = Whole::lock(&self.arena, segment, current) {
+                return whole;
             }
-            index = self.next(index);
+            patience.wait();
         }
-        self.slots[gap] = Slot::default();
-        self.len -= 1;
     }
 
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "only the low bits are used")]
-    fn home(&self, hash: u64) -> usize {
-        hash as usize & (self.slots.len() - 1)
-    }
-
-    #[inline]
-    fn next(&self, index: usize) -> usize {
-        (index + 1) & (self.slots.len() - 1)
-    }
-}
-
-#[cfg(test)]
-#[cfg(not(any(loom, shuttle)))]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn slot(hash: u64, used: u64) -> Slot {
-        Slot::new(hash, State::Allowance { used }, 3).unwrap()
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Put(u64, u64),
-        Remove(u64),
-        Sweep(u64),
-        Double,
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        // Few different hashes that crowd around few homes, so that runs collide and wrap.
-        let hash = (0_u64..8, 1_u64..6).prop_map(|(home, turn)| home * 2 + 1 + turn * 64);
-        let step = prop_oneof![
-            6 => (hash.clone(), 1_u64..100).prop_map(|(hash, used)| Step::Put(hash, used)),
-            3 => hash.prop_map(Step::Remove),
-            1 => (1_u64..100).prop_map(Step::Sweep),
-            1 => Just(Step::Double),
-        ];
-        prop::collection::vec(step, 1..120)
-    }
-
-    proptest! {
-        #[test]
-        fn the_table_is_a_map(steps in steps()) {
-            let (mut table, mut map) = (Table::default(), BTreeMap::new());
-            table.resize(64);
-            for step in steps {
-                match step {
-                    Step::Put(hash, used) => {
-                        table.put(slot(hash, used));
-                        map.insert(hash, used);
-                    }
-                    Step::Remove(hash) => {
-                        prop_assert_eq!(table.remove(hash), map.remove(&hash).is_some());
-                    }
-                    Step::Sweep(below) => {
-                        table.sweep(|slot| slot.word < below);
-                        map.retain(|_, used| *used >= below);
-                    }
-                    Step::Double => table.resize((table.slots() * 2).min(1_024)),
-                }
-                prop_assert_eq!(table.len(), map.len());
-                for (hash, used) in &map {
-                    let found = table.get(*hash).map(Slot::state);
-                    prop_assert_eq!(found, Some(State::Allowance { used: *used }));
-                }
+    /// Goes through all segments, in the order of their prefixes: whatever splits or merges
+    /// meanwhile, none is left out.
+    fn walk<E>(&self, mut visit: impl FnMut(Whole<'_>, Prefix) -> Result<(), E>) -> Result<(), E> {
+        let mut next = Prefix::FIRST;
+        loop {
+            let whole = self.lock_whole(next.any_key());
+            let shape = whole.header().shape();
+            debug_assert!(shape.is_some(), "a segment that is in the directory has a shape");
+            let Some((_, prefix)) = shape else { return Ok(()) };
+            visit(whole, prefix)?;
+            match prefix.next() {
+                Some(prefix) => next = prefix,
+                None => return Ok(()),
             }
         }
     }
 
-    #[test]
-    fn a_table_without_room_grows_rather_than_hangs() {
-        let mut table = Table::default();
-        for hash in 1..=100 {
-            table.put(slot(hash, 1));
-        }
-        assert_eq!(table.len(), 100);
-        assert!(table.get(101).is_none());
+    /// The same for those who cannot fail.
+    fn each(&self, mut visit: impl FnMut(Whole<'_>, Prefix)) {
+        let done: Result<(), std::convert::Infallible> = self.walk(|whole, prefix| {
+            visit(whole, prefix);
+            Ok(())
+        });
+        let Ok(()) = done;
     }
 
-    #[test]
-    fn every_kind_of_state_fits_a_slot_of_24_bytes() {
-        assert_eq!(Table::SLOT_BYTES, 24);
-        for state in [
-            State::Bucket(Exact { ns: 5, part: 6 }),
-            State::Quota { ends: 7, used: 8 },
-            State::Allowance { used: 9 },
-        ] {
-            let slot = Slot::new(1, state, 12_345).unwrap();
-            assert_eq!((slot.state(), slot.generation()), (state, 12_345));
-        }
-        assert!(Slot::new(1, State::Fresh, 0).is_none());
+    /// What is in the table now, by prefix.
+    fn prefixes(&self) -> Vec<Prefix> {
+        let shapes = self.arena.touched().filter_map(|first| self.arena.header(first).shape());
+        shapes.map(|(_, prefix)| prefix).collect()
     }
 }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Charge, Key, Limit, Operation, Policy, StoreError, Target, Time, WallTime,
+    Answer, Change, Charge, Key, Limit, Operation, Policy, StoreError, Target, Time, WallTime,
 };
 use tidegate_memory::MemoryStore;
-use tidegate_memory::clock::{Clock, ManualClock};
+use tidegate_memory::clock::{Clock, ManualClock, SystemClock};
 
 /// A clock that can be broken from outside.
 #[derive(Clone, Debug, Default)]
@@ -106,4 +106,76 @@ fn cleaning_keeps_what_is_owed() {
     else {
         panic!("nothing was there to forget");
     };
+}
+
+/// A reset under a limit that had become one of slots left the bucket of before in the table.
+#[test]
+fn a_reset_forgets_what_there_is_whatever_the_limit_has_become() {
+    let store = MemoryStore::new();
+    let old = limit(Policy::allowance(3).unwrap());
+    assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
+    let new = old.revise(Policy::concurrency(3, None).unwrap(), Change::KeepTokens).unwrap();
+    let reset = store.execute(&Operation::Reset { target: Target::new(&new, "x") });
+    assert!(matches!(reset, Ok(Answer::Reset(true))), "{reset:?}");
+    assert_eq!(store.len(), 0);
+    assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
+}
+
+/// A key was closed for as long as a slow policy of the same name had left it, by clocks that never
+/// run backwards.
+#[test]
+fn two_policies_of_one_name_decide_alike_by_every_clock() {
+    let slow = limit(Policy::per_minute(1).capacity(1_000).build().unwrap());
+    let fast = limit(Policy::per_second(1_000).capacity(1).build().unwrap());
+    let manual = MemoryStore::builder().clock(ManualClock::new()).build().unwrap();
+    let steady = MemoryStore::builder().clock(SystemClock::new()).build().unwrap();
+    for store in [manual, steady] {
+        for lists in [1, 2] {
+            let keys: Vec<String> = (0..lists).map(|number| format!("{lists}-{number}")).collect();
+            for key in &keys {
+                assert!(store.take_one(&slow, Key::new(key), 1_000).is_allowed());
+            }
+            let charges: Vec<_> =
+                keys.iter().map(|key| Charge::new(&fast, key.as_str(), 1)).collect();
+            let Ok(Answer::Decision(denied)) = store.execute(&Operation::Take(&charges)) else {
+                panic!("no decision");
+            };
+            let reset = denied.outcomes()[0].reset.unwrap();
+            assert!(reset < Duration::from_secs(7_200), "{reset:?} by {store:?}");
+        }
+    }
+}
+
+/// The bound is for all holds together, and only the lapsed ones of some keys made room.
+#[test]
+fn lapsed_holds_of_others_do_not_refuse_a_hold() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone()).build().unwrap();
+    let limit = limit(Policy::per_second(1).capacity(1).build().unwrap());
+    let hold = |number: usize, secs: u64| {
+        let key = number.to_string();
+        let target = Target::new(&limit, key.as_str());
+        store.execute(&Operation::Hold { target, span: Duration::from_secs(secs) }).is_ok()
+    };
+    let most = (0..).take_while(|number| hold(*number, 1)).count();
+    assert!(most > 100);
+    clock.advance(Duration::from_secs(10));
+    let refused = (most..most * 2).filter(|number| !hold(*number, 1_000)).count();
+    assert_eq!(refused, 0, "of {most}");
+}
+
+/// A hold that has no effect any more is forgotten when its key is next asked for.
+#[test]
+fn a_hold_that_has_lapsed_does_not_slow_its_key_for_ever() {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let limit = limit(Policy::per_second(1).capacity(2).build().unwrap());
+    let target = Target::new(&limit, "x");
+    store.execute(&Operation::Hold { target, span: Duration::from_secs(5) }).unwrap();
+    clock.advance(Duration::from_secs(6));
+    assert_eq!(store.take_one(&limit, Key::new("x"), 0).remaining(), 1, "it reopened empty");
+    assert_eq!(store.stats().held_keys, 1);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(store.take_one(&limit, Key::new("x"), 0).remaining(), 2);
+    assert_eq!(store.stats().held_keys, 0);
 }

@@ -4,6 +4,10 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod bounded;
+mod clock;
 mod contract;
 mod faults;
+mod growth;
 mod plain;
+mod snapshot;
+mod valve;

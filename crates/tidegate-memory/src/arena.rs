@@ -1,0 +1,236 @@
+//! The memory of the table: one reservation of address space, cut into slabs of equal size.
+//!
+//! Memory is taken page by page as it is written, and pages of closed lines are given back. The
+//! addresses stay: a thread that was late may still look at a line that belongs to nobody any
+//! more, finds it closed, and starts again. So nothing has to be counted or waited for when a
+//! segment moves. Where the system makes huge pages of everything, pages are huge ones, and a small
+//! table takes more than it says.
+
+use crate::line::Line;
+use crate::segment::Header;
+use crate::sync::{Mutex, lock};
+
+/// Slabs that are handed out and taken back, in lines numbered through.
+#[derive(Debug)]
+pub(crate) struct Arena {
+    memory: Memory,
+    slab_lines: usize,
+    slabs: usize,
+    stock: Mutex<Stock>,
+}
+
+/// Which slabs are not in use.
+#[derive(Debug, Default)]
+struct Stock {
+    /// Slabs from this one on have never been used.
+    untouched: usize,
+    returned: Vec<usize>,
+}
+
+impl Arena {
+    /// Room for `slabs` slabs of `slab_lines` lines; `None` if there is no address space for them.
+    pub(crate) fn new(slabs: usize, slab_lines: usize) -> Option<Self> {
+        let memory = Memory::reserve(slabs, slab_lines)?;
+        Some(Self { memory, slab_lines, slabs, stock: Mutex::default() })
+    }
+
+    /// Takes a slab of closed lines; says the number of its first one.
+    pub(crate) fn take(&self) -> Option<usize> {
+        let mut stock = lock(&self.stock);
+        let slab = stock.returned.pop().or_else(|| {
+            let next = stock.untouched;
+            stock.untouched += usize::from(next < self.slabs);
+            (next < self.slabs).then_some(next)
+        })?;
+        Some(slab * self.slab_lines)
+    }
+
+    /// Takes a slab back, whose lines are all closed.
+    pub(crate) fn put_back(&self, first: usize) {
+        self.memory.release(first, first + self.slab_lines);
+        lock(&self.stock).returned.push(first / self.slab_lines);
+    }
+
+    /// Gives the memory of closed lines back, from one of them to the end of its slab.
+    pub(crate) fn release_from(&self, line: usize) {
+        let end = line.next_multiple_of(self.slab_lines);
+        self.memory.release(line, end);
+    }
+
+    /// The first line of every slab that has ever been used.
+    pub(crate) fn touched(&self) -> impl Iterator<Item = usize> + use<> {
+        let (slabs, lines) = (lock(&self.stock).untouched, self.slab_lines);
+        (0..slabs).map(move |slab| slab * lines)
+    }
+
+    /// The line with this number.
+    #[inline]
+    pub(crate) fn line(&self, number: usize) -> &Line {
+        self.memory.line(number)
+    }
+
+    /// The header of the slab that begins with this line, which it stands in place of.
+    #[inline]
+    pub(crate) fn header(&self, first: usize) -> &Header {
+        self.memory.header(first, self.slab_lines)
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+#[derive(Debug)]
+struct Memory {
+    lines: Vec<Line>,
+    headers: Vec<Header>,
+}
+
+#[cfg(any(loom, shuttle))]
+impl Memory {
+    #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
+    fn reserve(slabs: usize, slab_lines: usize) -> Option<Self> {
+        let lines = (0..slabs * slab_lines).map(|_| Line::new()).collect();
+        let headers = (0..slabs).map(|_| Header::default()).collect();
+        Some(Self { lines, headers })
+    }
+
+    fn line(&self, number: usize) -> &Line {
+        &self.lines[number]
+    }
+
+    fn header(&self, first: usize, slab_lines: usize) -> &Header {
+        &self.headers[first / slab_lines]
+    }
+
+    fn release(&self, _first: usize, _end: usize) {}
+}
+
+#[cfg(not(any(loom, shuttle)))]
+use mapped::Memory;
+
+#[cfg(not(any(loom, shuttle)))]
+#[allow(unsafe_code, reason = "memory that is taken as it is written, and given back by pages")]
+mod mapped {
+    use std::ptr::NonNull;
+
+    use crate::line::Line;
+    use crate::segment::Header;
+
+    /// Zeroed memory for so many lines.
+    #[derive(Debug)]
+    pub(super) struct Memory {
+        base: NonNull<Line>,
+        lines: usize,
+    }
+
+    // SAFETY: it owns its memory, which is shared as `&Line` and `&Header` only; both are `Sync`.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
+
+    impl Memory {
+        pub(super) fn reserve(slabs: usize, slab_lines: usize) -> Option<Self> {
+            const { assert!(size_of::<Header>() <= size_of::<Line>()) };
+            const { assert!(align_of::<Header>() <= align_of::<Line>()) };
+            let lines = slabs.checked_mul(slab_lines)?;
+            let bytes = lines.checked_mul(size_of::<Line>())?;
+            Some(Self { base: pages::map(bytes)?, lines })
+        }
+
+        #[inline]
+        pub(super) fn line(&self, number: usize) -> &Line {
+            assert!(number < self.lines, "a line that is not in the arena");
+            // SAFETY: the line is inside of the mapping, which lives as long as `self`. The memory
+            // is that of a `Line` since it was zeroed, unless it is that of a `Header`: the first
+            // line of a slab, for which `header` is asked and never this.
+            unsafe { self.base.add(number).as_ref() }
+        }
+
+        #[inline]
+        pub(super) fn header(&self, first: usize, _slab_lines: usize) -> &Header {
+            assert!(first < self.lines, "a slab that is not in the arena");
+            // SAFETY: as above; a header is not larger than a line, is aligned as it is, and
+            // zeroed memory is a header.
+            unsafe { self.base.add(first).cast::<Header>().as_ref() }
+        }
+
+        /// Gives back the whole pages between two lines, all closed.
+        pub(super) fn release(&self, first: usize, end: usize) {
+            let size = size_of::<Line>();
+            pages::release(self.base, first * size, end * size);
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            pages::unmap(self.base, self.lines * size_of::<Line>());
+        }
+    }
+
+    #[cfg(unix)]
+    mod pages {
+        use std::ptr::{NonNull, null_mut};
+
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+        use crate::line::Line;
+
+        pub(super) fn map(bytes: usize) -> Option<NonNull<Line>> {
+            #[cfg(target_os = "linux")]
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            #[cfg(not(target_os = "linux"))]
+            let flags = MapFlags::PRIVATE;
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            // SAFETY: a new mapping at an address of the system's choice touches no other memory.
+            let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags) };
+            NonNull::new(base.ok()?.cast())
+        }
+
+        pub(super) fn unmap(base: NonNull<Line>, bytes: usize) {
+            // SAFETY: this is the mapping that `map` made, and nobody has a reference into it.
+            let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+        }
+
+        #[cfg(target_os = "linux")]
+        pub(super) fn release(base: NonNull<Line>, from: usize, to: usize) {
+            let page = rustix::param::page_size();
+            let (from, to) = (from.next_multiple_of(page), to / page * page);
+            if from < to {
+                // SAFETY: the pages are inside of the mapping. They hold closed lines, which are
+                // zeroes, and read as zeroes afterwards, so nobody can tell.
+                let _ = unsafe {
+                    let start = base.as_ptr().cast::<u8>().add(from).cast();
+                    rustix::mm::madvise(start, to - from, rustix::mm::Advice::LinuxDontNeed)
+                };
+            }
+        }
+
+        /// Elsewhere there is no way to give pages back that is sure to leave zeroes.
+        #[cfg(not(target_os = "linux"))]
+        pub(super) fn release(_base: NonNull<Line>, _from: usize, _to: usize) {}
+    }
+
+    #[cfg(not(unix))]
+    mod pages {
+        use std::alloc::{Layout, alloc_zeroed, dealloc};
+        use std::ptr::NonNull;
+
+        use crate::line::Line;
+
+        fn layout(bytes: usize) -> Option<Layout> {
+            Layout::from_size_align(bytes.max(1), align_of::<Line>()).ok()
+        }
+
+        pub(super) fn map(bytes: usize) -> Option<NonNull<Line>> {
+            // SAFETY: the layout is not empty.
+            NonNull::new(unsafe { alloc_zeroed(layout(bytes)?) }.cast())
+        }
+
+        pub(super) fn unmap(base: NonNull<Line>, bytes: usize) {
+            if let Some(layout) = layout(bytes) {
+                // SAFETY: `map` allocated it with this layout, and nobody has a reference into it.
+                unsafe { dealloc(base.as_ptr().cast(), layout) };
+            }
+        }
+
+        pub(super) fn release(_base: NonNull<Line>, _from: usize, _to: usize) {}
+    }
+}

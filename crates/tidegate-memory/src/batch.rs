@@ -1,0 +1,143 @@
+//! Many decisions in one go: the memory of several is fetched at once, and time is read once.
+//!
+//! Each is decided by itself, in the order given, exactly as it would be alone.
+
+use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
+
+use crate::cell::Fingerprint;
+use crate::plain::Plain;
+use crate::store::MemoryStore;
+use crate::verdict::Verdict;
+
+/// So many lines are fetched at once: about as many as a processor keeps under way.
+const AHEAD: usize = 16;
+
+impl MemoryStore {
+    /// Decides many charges in one go, each by itself and in their order, and tells the verdict on
+    /// each, with its place in the list. The memory of several is fetched at once and the clock is
+    /// read once for sixteen, so this takes a fraction of the time of as many calls. The charges are
+    /// gone through twice, and must be the same both times. `tell` is called between two decisions:
+    /// if it takes long, those that follow are made by a time that is as old.
+    ///
+    /// ```
+    /// use tidegate_core::{Charge, Limit, Policy};
+    /// use tidegate_memory::MemoryStore;
+    /// let store = MemoryStore::new();
+    /// let limit = Limit::named("client", Policy::per_second(1).capacity(1).build()?)?;
+    /// let charges = ["alice", "bob", "alice"].map(|key| Charge::new(&limit, key, 1));
+    /// let mut allowed = [false; 3];
+    /// store.take_many(charges, |index, verdict| allowed[index] = verdict.is_allowed());
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn take_many<'c>(
+        &self,
+        charges: impl IntoIterator<Item = Charge<'c>, IntoIter: Clone>,
+        mut tell: impl FnMut(usize, Verdict<'_>),
+    ) {
+        let mut ahead = charges.into_iter();
+        let mut charges = ahead.clone();
+        let (mut hashes, mut index) = ([0; AHEAD], 0);
+        loop {
+            let mut fetched = 0;
+            for (hash, charge) in hashes.iter_mut().zip(ahead.by_ref()) {
+                *hash = self.fetch(&charge);
+                fetched += 1;
+            }
+            if fetched == 0 {
+                return;
+            }
+            let mut now = self.early_now();
+            for (&hash, charge) in hashes[..fetched].iter().zip(charges.by_ref()) {
+                let Target { limit, key, .. } = charge.target;
+                let verdict = Plain::new(limit, charge.cost, || hash).and_then(|plain| {
+                    let found = self.table.look_up(plain.fingerprint());
+                    self.spend_plain(plain, found, now)
+                });
+                match verdict {
+                    Some(verdict) => {
+                        // Not earlier than this one, which may have been decided by a later reading.
+                        now = now.map(|now| verdict.moment().map_or(now, |then| now.max(then)));
+                        tell(index, verdict);
+                    }
+                    None => {
+                        tell(index, self.spend_any(limit, key, charge.cost));
+                        now = self.early_now();
+                    }
+                }
+                index += 1;
+            }
+        }
+    }
+
+    /// Carries out several operations, in their order.
+    pub(crate) fn execute_many(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+        for operations in operations.chunks(AHEAD) {
+            let mut hashes = [0; AHEAD];
+            for (hash, operation) in hashes.iter_mut().zip(operations) {
+                *hash = self.fetch_all(operation);
+            }
+            let mut now = self.early_now();
+            for (hash, operation) in hashes.into_iter().zip(operations) {
+                let plain = match operation {
+                    Operation::Take([charge]) => {
+                        Plain::new(charge.target.limit, charge.cost, || hash)
+                    }
+                    _ => None,
+                };
+                let decision = plain.and_then(|plain| {
+                    let found = self.table.look_up(plain.fingerprint());
+                    self.take_plain(plain, found, now)
+                });
+                let answer = match decision {
+                    Some(decision) => Ok(Answer::Decision(decision)),
+                    None => self.execute(operation),
+                };
+                now = self.not_before(now, taken_at(operation, &answer));
+                answers.push(answer);
+            }
+        }
+    }
+
+    /// The time for the next of a batch: not before the one that was just decided, which may have
+    /// been decided by a later reading. `None` if that is not known.
+    #[inline]
+    fn not_before(&self, now: Option<Time>, decided: Option<Time>) -> Option<Time> {
+        match (now, decided) {
+            (Some(now), Some(decided)) => Some(now.max(decided)),
+            (Some(_), None) => self.early_now(),
+            (None, _) => None,
+        }
+    }
+
+    /// Begins to fetch the line of a charge; says its hash.
+    #[inline]
+    fn fetch(&self, charge: &Charge<'_>) -> u64 {
+        let hash = self.hash(&charge.target);
+        self.table.fetch(Fingerprint::of(hash));
+        hash
+    }
+
+    /// Begins to fetch what an operation needs; says the hash of its first charge.
+    fn fetch_all(&self, operation: &Operation<'_>) -> u64 {
+        match operation {
+            Operation::Take(charges)
+            | Operation::Peek(charges)
+            | Operation::Reserve { charges, .. } => {
+                charges.iter().rev().map(|charge| self.fetch(charge)).last().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// When a take was granted. Other operations may be granted for a later time.
+fn taken_at(operation: &Operation<'_>, answer: &Result<Answer, StoreError>) -> Option<Time> {
+    match (operation, answer) {
+        (Operation::Take(_), Ok(Answer::Decision(Decision::Allowed(grant)))) => {
+            Some(grant.receipt.start())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,230 @@
+//! What the table keeps for one bucket, in 20 bytes, of which 12 are its exact state.
+//!
+//! No key is stored, only 48 bits of its hash: two keys share a bucket with a probability of
+//! 2^-48 for each pair, which makes 0.2 % for any pair among a million keys. The generation of
+//! the policy is kept to 13 bits: a bucket that nobody has touched for 4,096 revisions of its
+//! limit counts as empty, unless it is full; one from exactly 8,192 revisions ago is taken for one
+//! of the present policy.
+
+use tidegate_core::{Exact, State};
+
+/// Bits of a hash that tell keys apart and say where they live.
+const FINGERPRINT_BITS: u32 = 48;
+const GENERATION_BITS: u32 = 13;
+const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
+const RESTORED: u64 = 1 << GENERATION_BITS;
+const KIND_SHIFT: u32 = GENERATION_BITS + 1;
+const KIND_MASK: u64 = 0b11 << KIND_SHIFT;
+const TAG_SHIFT: u32 = 64 - FINGERPRINT_BITS;
+
+const BUCKET: u64 = 1 << KIND_SHIFT;
+const QUOTA: u64 = 2 << KIND_SHIFT;
+const ALLOWANCE: u64 = 3 << KIND_SHIFT;
+
+/// 48 bits of the hash of a limit and a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// The most bits that [`prefix`](Self::prefix) can give.
+    pub(crate) const PREFIX_BITS: u32 = 24;
+
+    #[inline]
+    pub(crate) const fn of(hash: u64) -> Self {
+        Self(hash >> TAG_SHIFT)
+    }
+
+    /// The first `bits` bits, which choose the segment.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 24 bits are left")]
+    pub(crate) const fn prefix(self, bits: u32) -> usize {
+        (self.0 >> (FINGERPRINT_BITS - bits)) as usize
+    }
+
+    /// The line of `homes` where a search begins, chosen by the other bits.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "below `homes`")]
+    pub(crate) const fn home(self, homes: usize) -> usize {
+        const BITS: u32 = FINGERPRINT_BITS - Fingerprint::PREFIX_BITS;
+        let place = self.0 & ((1 << BITS) - 1);
+        ((place * homes as u64) >> BITS) as usize
+    }
+
+    /// Some fingerprint that begins with these bits.
+    pub(crate) const fn with_prefix(prefix: usize, bits: u32) -> Self {
+        Self((prefix as u64) << (FINGERPRINT_BITS - bits))
+    }
+
+    /// The fingerprint with these bits, as a snapshot has it.
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << FINGERPRINT_BITS) - 1))
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// Whose cell it is, of which kind, and under which revision of its limit. Zero marks a vacant one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tag(u64);
+
+impl Tag {
+    pub(crate) const VACANT: Self = Self(0);
+    /// The largest number under which a cell can be restored.
+    pub(crate) const MAX_NUMBER: u32 = (1 << GENERATION_BITS) - 1;
+
+    /// The tag of a token bucket under this generation.
+    #[inline]
+    pub(crate) const fn bucket(fingerprint: Fingerprint, generation: u32) -> Self {
+        Self(fingerprint.0 << TAG_SHIFT | BUCKET | (generation as u64 & GENERATION_MASK))
+    }
+
+    #[inline]
+    pub(crate) const fn fingerprint(self) -> Fingerprint {
+        Fingerprint(self.0 >> TAG_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) const fn is_vacant(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The number under which an earlier process wrote it, if one did.
+    pub(crate) const fn restored_number(self) -> Option<u32> {
+        if self.is_restored() { Some(self.kept_generation()) } else { None }
+    }
+
+    /// Whether it was written by an earlier process, whose generations are not ours.
+    const fn is_restored(self) -> bool {
+        self.0 & RESTORED != 0
+    }
+
+    /// The bits of the generation that are kept.
+    pub(crate) const fn kept_generation(self) -> u32 {
+        (self.0 & GENERATION_MASK) as u32
+    }
+
+    /// The generation that is meant by the bits of it that are kept: the one nearest to `present`. If
+    /// that would be before the first, it is one that is far ahead, and nobody knows.
+    #[expect(clippy::cast_possible_truncation, reason = "13 bits")]
+    pub(crate) const fn generation_near(self, present: u32) -> u32 {
+        const HALF: u32 = 1 << (GENERATION_BITS - 1);
+        let kept = self.kept_generation();
+        let ahead = kept.wrapping_sub(present) & GENERATION_MASK as u32;
+        let behind = present.wrapping_sub(kept) & GENERATION_MASK as u32;
+        match present.checked_sub(behind) {
+            Some(before) if ahead >= HALF => before,
+            None if ahead >= HALF => u32::MAX,
+            _ => present.saturating_add(ahead),
+        }
+    }
+}
+
+/// What the table keeps for one bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(4))]
+pub(crate) struct Cell {
+    tag: Tag,
+    word: u64,
+    part: u32,
+}
+
+impl Cell {
+    /// The cell of a token bucket.
+    #[inline]
+    pub(crate) const fn of_bucket(tag: Tag, tat: Exact) -> Self {
+        Self { tag, word: tat.ns, part: tat.part }
+    }
+
+    /// The cell of a bucket in this state; `None` if the state needs no cell.
+    #[inline]
+    pub(crate) fn new(fingerprint: Fingerprint, state: State, generation: u32) -> Option<Self> {
+        let (kind, word, part) = match state {
+            State::Bucket(tat) => (BUCKET, tat.ns, tat.part),
+            State::Quota { ends, used } => (QUOTA, used, ends),
+            State::Allowance { used } => (ALLOWANCE, used, 0),
+            // Fresh is the absence of a cell; slots of a concurrency limit are leases.
+            _ => return None,
+        };
+        let generation = u64::from(generation) & GENERATION_MASK;
+        let tag = Tag(fingerprint.0 << TAG_SHIFT | kind | generation);
+        Some(Self { tag, word, part })
+    }
+
+    /// The same cell, marked as one of an earlier process.
+    pub(crate) const fn restored(mut self) -> Self {
+        self.tag = Tag(self.tag.0 | RESTORED);
+        self
+    }
+
+    #[inline]
+    pub(crate) const fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The arrival time, if it is a token bucket.
+    #[inline]
+    pub(crate) const fn tat(&self) -> Exact {
+        Exact { ns: self.word, part: self.part }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self.tag.0 & KIND_MASK {
+            BUCKET => State::Bucket(self.tat()),
+            QUOTA => State::Quota { ends: self.part, used: self.word },
+            ALLOWANCE => State::Allowance { used: self.word },
+            _ => State::Fresh,
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_state_fits_a_cell_of_20_bytes() {
+        assert_eq!(size_of::<Cell>(), 20);
+        let fingerprint = Fingerprint::of(0x0123_4567_89ab_cdef);
+        for state in [
+            State::Bucket(Exact { ns: 5, part: 6 }),
+            State::Quota { ends: 7, used: u64::MAX },
+            State::Allowance { used: 9 },
+        ] {
+            let cell = Cell::new(fingerprint, state, 1_234).unwrap();
+            assert_eq!((cell.state(), cell.tag().generation_near(1_000)), (state, 1_234));
+            assert_eq!(cell.tag().fingerprint(), fingerprint);
+            assert!(!cell.tag().is_vacant() && !cell.tag().is_restored());
+            assert_eq!(cell.restored().tag().restored_number(), Some(1_234));
+            assert!(cell.restored().tag().is_restored());
+            assert_eq!(cell.restored().state(), state);
+        }
+        assert!(Cell::new(fingerprint, State::Fresh, 0).is_none());
+        assert_eq!(Cell::default().state(), State::Fresh);
+    }
+
+    #[test]
+    fn generations_are_told_near_the_present_one() {
+        let near = |generation: u32, present: u32| {
+            Tag::bucket(Fingerprint::of(1), generation).generation_near(present)
+        };
+        for present in [0, 5, 4_095, 4_096, 8_191, 8_192, 1 << 20, (1 << 24) - 1] {
+            assert_eq!(near(present, present), present);
+            assert_eq!(near(present + 4_000, present), present + 4_000);
+            let before = present.saturating_sub(4_000);
+            assert_eq!(near(before, present), before);
+        }
+        assert_eq!(near(5_000, 0), u32::MAX);
+    }
+
+    #[test]
+    fn a_fingerprint_gives_a_segment_and_a_line() {
+        let last = Fingerprint::of(u64::MAX);
+        assert_eq!((last.prefix(0), last.prefix(3), last.prefix(24)), (0, 7, (1 << 24) - 1));
+        assert_eq!((last.home(8), last.home(1_000)), (7, 999));
+        assert_eq!(Fingerprint::of(0).home(1_000), 0);
+        assert_eq!(Fingerprint::from_bits(last.bits()), last);
+    }
+}

@@ -1,0 +1,349 @@
+//! The clock of the processor: its time stamp counter, kept in step with the operating system.
+//!
+//! There is one for the process, measured when the first clock is made of it; a [`CounterClock`]
+//! is that one and an origin. A reading is the counter, a multiplication and an addition by a line
+//! that is corrected every second by whoever reads then (`course.rs` has the arithmetic, `lines.rs`
+//! how it is shared). There is no thread, and no reader writes anything but that one, once a
+//! second.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+
+use tidegate_core::{Time, WallTime};
+
+use super::course::{Anchor, Course, Distrust, Reach};
+use super::lines::{Found, Lines};
+use super::{Clock, Source, SystemClock, ticks, wall_now};
+
+/// How long the first measurement takes, once in a process, in nanoseconds.
+const CALIBRATION: u64 = 2_000_000;
+/// How often the clock is corrected, in nanoseconds.
+const PERIOD: u64 = 1_000_000_000;
+/// Readings of which the tightest counts.
+const TRIES: u32 = 8;
+/// Where Linux tells which counter its own clock goes by.
+#[cfg(target_os = "linux")]
+const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+
+/// Why there is no [`CounterClock`] here. The clock of the operating system is there always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoCounter {
+    /// The processor has no time stamp counter, or does not promise that it goes on at one rate.
+    #[error("the processor promises no counter of constant rate")]
+    NotInvariant,
+    /// The operating system goes by another clock, or does not tell by which.
+    #[error("the operating system does not trust the counter of the processor")]
+    NotTrusted,
+    /// The counter and the operating system do not agree.
+    #[error("the counter of the processor does not agree with the operating system")]
+    Disagrees,
+}
+
+/// The time stamp counter of the processor, as a clock that counts from its creation.
+///
+/// It keeps to the operating system's monotonic clock: from the first correction on, a second
+/// after the first one was made, they differ by some microseconds at most, unless the operating
+/// system corrects its own. It never runs backwards, neither between threads nor when it is
+/// corrected. If the counter turns out to be unsteady after all, this becomes the operating
+/// system's clock for good; it may stand still for a second then, but is not set back. The same
+/// happens if the operating system slews its own clock by more than 0.4 % for some seconds, as it
+/// may be told to after a large step: the two cannot be told apart. Decisions are as right as
+/// before then, and somewhat dearer. [`is_given_up`](Self::is_given_up) tells.
+///
+/// ```
+/// use tidegate_memory::clock::{Clock, CounterClock};
+/// match CounterClock::new() {
+///     Ok(clock) => assert!(clock.now() <= clock.now_after()),
+///     Err(reason) => println!("the system's clock has to do: {reason}"),
+/// }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CounterClock {
+    counter: &'static Counter,
+    origin: u64,
+}
+
+impl CounterClock {
+    /// A clock that starts now. The first one in a process takes some 2 ms to make.
+    ///
+    /// # Errors
+    /// When there is no counter that can be trusted.
+    pub fn new() -> Result<Self, NoCounter> {
+        static COUNTER: OnceLock<Result<Counter, NoCounter>> = OnceLock::new();
+        let counter =
+            COUNTER.get_or_init(|| Counter::measured(PERIOD)).as_ref().map_err(|&reason| reason)?;
+        Ok(Self { counter, origin: counter.at(ticks::now_after()) })
+    }
+
+    /// The time, read after everything that stands ahead of this call. A processor may run
+    /// [`now`](Clock::now) a little earlier; this one is for readings under a lock, which are then
+    /// not before any that was made under the same lock earlier.
+    #[must_use]
+    #[inline]
+    pub fn now_after(&self) -> Time {
+        self.since_origin(ticks::now_after())
+    }
+
+    /// Whether the counter was given up in this process, and this is the operating system's clock.
+    #[must_use]
+    pub fn is_given_up(&self) -> bool {
+        self.counter.given_up.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn since_origin(&self, ticks: u64) -> Time {
+        Time::from_nanos(self.counter.at(ticks).saturating_sub(self.origin))
+    }
+}
+
+impl Clock for CounterClock {
+    #[inline]
+    fn now(&self) -> Time {
+        self.since_origin(ticks::now())
+    }
+
+    fn wall(&self) -> WallTime {
+        wall_now()
+    }
+
+    fn into_source(self) -> Source {
+        Source::Counter(self)
+    }
+}
+
+/// The counter of this process, in nanoseconds.
+#[derive(Debug)]
+struct Counter {
+    lines: Lines,
+    reach: Reach,
+    course: Mutex<Course>,
+    system: SystemClock,
+    /// Whether the counter was given up, and the time that had been told until then.
+    given_up: AtomicBool,
+    floor: AtomicU64,
+}
+
+/// Who saw to the next line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewed {
+    /// This thread, if it was due.
+    Here,
+    /// Another one, which is at it now.
+    ByAnother,
+}
+
+impl Counter {
+    fn measured(period: u64) -> Result<Self, NoCounter> {
+        if !ticks::is_invariant() {
+            return Err(NoCounter::NotInvariant);
+        }
+        if !is_trusted() {
+            return Err(NoCounter::NotTrusted);
+        }
+        let system = SystemClock::new();
+        let disagrees = |Distrust| NoCounter::Disagrees;
+        let first = anchor(&system).map_err(disagrees)?;
+        while system.nanos() < first.ns.saturating_add(CALIBRATION) {
+            std::hint::spin_loop();
+        }
+        let second = anchor(&system).map_err(disagrees)?;
+        let course = Course::new(first, second, period).map_err(disagrees)?;
+        Ok(Self::of(course, system))
+    }
+
+    fn of(course: Course, system: SystemClock) -> Self {
+        Self {
+            lines: Lines::new(course.line(), course.reach()),
+            reach: course.reach(),
+            course: Mutex::new(course),
+            system,
+            given_up: AtomicBool::new(false),
+            floor: AtomicU64::new(0),
+        }
+    }
+
+    /// The time at which the counter stood at `ticks`, which were read just now.
+    #[inline]
+    fn at(&self, ticks: u64) -> u64 {
+        self.lines.at(ticks).unwrap_or_else(|| self.the_long_way(ticks))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn the_long_way(&self, ticks: u64) -> u64 {
+        let mut ticks = ticks;
+        loop {
+            if self.given_up.load(Ordering::Acquire) {
+                return self.system.nanos().max(self.floor.load(Ordering::Relaxed));
+            }
+            match self.lines.find(ticks, self.reach) {
+                Found::At(time) => return time,
+                Found::Due(time) => {
+                    // If somebody else is at it, the old line will do.
+                    self.renew();
+                    return time;
+                }
+                // The clock was not read for a while, or this thread was held up after it read
+                // the counter. Somebody makes a new line, and all who come meanwhile read again.
+                Found::Nowhere => {
+                    if self.renew() == Renewed::ByAnother {
+                        std::thread::yield_now();
+                    }
+                }
+            }
+            ticks = ticks::now_after();
+        }
+    }
+
+    /// Corrects the clock if that is due, unless somebody else is at it.
+    fn renew(&self) -> Renewed {
+        let mut course = match self.course.try_lock() {
+            Ok(course) => course,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return Renewed::ByAnother,
+        };
+        match anchor(&self.system).and_then(|seen| course.renew(seen)) {
+            Ok(Some(line)) => self.lines.publish(line),
+            Ok(None) => {}
+            Err(Distrust) => self.give_up(course.end()),
+        }
+        Renewed::Here
+    }
+
+    /// From now on the clock of the operating system, but nothing before `floor`.
+    fn give_up(&self, floor: u64) {
+        self.floor.fetch_max(floor, Ordering::Relaxed);
+        self.lines.close();
+        // Whoever sees this also sees that there are no more lines to go by.
+        self.given_up.store(true, Ordering::Release);
+    }
+}
+
+/// Counter and operating system at one instant: the tightest of a few readings, since this thread
+/// may be interrupted between the two.
+fn anchor(system: &SystemClock) -> Result<Anchor, Distrust> {
+    let readings = (0..TRIES).map(|_| (ticks::now_after(), system.nanos(), ticks::now_after()));
+    tightest(readings)
+}
+
+/// The best of some readings of the counter, the operating system, and the counter again. Those in
+/// which the counter went back are of a thread that came to another core between the two, and are
+/// passed over: they would seem to be the tightest. If all are, the counter is of no use.
+fn tightest(readings: impl Iterator<Item = (u64, u64, u64)>) -> Result<Anchor, Distrust> {
+    let widths = readings.filter_map(|(before, ns, after)| {
+        let width = after.checked_sub(before)?;
+        Some((width, Anchor { ticks: before + width / 2, ns }))
+    });
+    widths.min_by_key(|(width, _)| *width).map(|(_, anchor)| anchor).ok_or(Distrust)
+}
+
+/// Whether the operating system goes by the counter itself: it watches it better than we can.
+#[cfg(target_os = "linux")]
+fn is_trusted() -> bool {
+    std::fs::read_to_string(CLOCK_SOURCE).is_ok_and(|name| name.trim() == "tsc")
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn is_trusted() -> bool {
+    false
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use super::*;
+
+    /// A counter of a test's own. On a machine without one there is nothing to test here.
+    fn counter(period: u64) -> Option<Counter> {
+        Counter::measured(period).ok()
+    }
+
+    fn given_up(counter: &Counter) -> bool {
+        counter.given_up.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn time_handed_around_under_a_lock_never_goes_back_while_it_is_corrected() {
+        const OFTEN: u64 = PERIOD / 5_000;
+        let Some(counter) = counter(OFTEN) else { return };
+        let (latest, until) = (Mutex::new(0), counter.system.nanos() + 1_000 * OFTEN);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut own = 0;
+                    while own < until {
+                        let mut latest = latest.lock().unwrap();
+                        own = counter.at(ticks::now_after());
+                        assert!(own >= *latest, "{own} after {latest}");
+                        *latest = own;
+                    }
+                });
+            }
+        });
+        let line = counter.course.lock().unwrap().line();
+        assert!(line.ns > until / 2, "it was corrected on the way: {line:?}");
+    }
+
+    #[test]
+    fn the_two_clocks_of_the_machine_agree() {
+        let Some(counter) = counter(PERIOD) else { return };
+        for _ in 0..1_000 {
+            let before = counter.system.nanos();
+            let time = counter.at(ticks::now_after());
+            let after = counter.system.nanos();
+            // Some 100 ppm of the few milliseconds since the first measurement, and then some.
+            let slack = PERIOD / 1_000;
+            assert!(time + slack > before && time < after + slack, "{before} {time} {after}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_lies_about_its_rate_is_given_up_and_time_does_not_go_back() {
+        let Some(honest) = counter(PERIOD) else { return };
+        let first = anchor(&honest.system).unwrap();
+        // Three times as fast as it is, and asked about it every 20 ms.
+        let second = Anchor { ticks: first.ticks + honest.reach.due, ns: first.ns + 3 * PERIOD };
+        let course = Course::new(first, second, PERIOD / 50).unwrap();
+        let counter = Counter::of(course, honest.system);
+        let mut last = 0;
+        while !given_up(&counter) {
+            let time = counter.at(ticks::now());
+            assert!(time >= last);
+            last = time;
+            assert!(honest.system.nanos() < 60 * PERIOD, "nobody noticed");
+        }
+        assert!(counter.at(ticks::now()) >= last, "nothing is taken back");
+        counter.floor.store(0, Ordering::Relaxed);
+        let before = honest.system.nanos();
+        assert!(counter.at(0) >= before, "and from here on the operating system counts");
+    }
+
+    #[test]
+    fn a_counter_far_behind_its_own_past_is_given_up_at_once() {
+        let Some(honest) = counter(PERIOD) else { return };
+        let far = ticks::now() + honest.reach.due * 1_000;
+        let first = Anchor { ticks: far, ns: 0 };
+        let second = Anchor { ticks: far + honest.reach.due, ns: PERIOD };
+        let counter = Counter::of(Course::new(first, second, PERIOD).unwrap(), honest.system);
+        assert!(counter.at(ticks::now()) >= PERIOD, "what was told stays told");
+        assert!(given_up(&counter));
+    }
+
+    #[test]
+    fn a_reading_in_which_the_counter_goes_back_is_not_the_tightest() {
+        let best =
+            tightest([(100, 1, 180), (200, 2, 190), (300, 3, 340), (400, 4, 460)].into_iter());
+        assert_eq!(best, Ok(Anchor { ticks: 320, ns: 3 }));
+        assert_eq!(tightest([(200, 2, 190)].into_iter()), Err(Distrust));
+    }
+
+    #[test]
+    fn who_finds_the_clock_being_corrected_goes_on_by_the_old_line() {
+        let Some(counter) = counter(PERIOD) else { return };
+        let correcting = counter.course.lock().unwrap();
+        let line = correcting.line();
+        let due = line.ticks + counter.reach.due + 1;
+        assert_eq!(counter.at(due), line.after(counter.reach.due + 1));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a store really holds: a clock of this crate, read without a virtual call, or any other.
+
+use std::sync::Arc;
+
+use tidegate_core::{Time, WallTime};
+
+use super::{CachedClock, Clock, CounterClock, SystemClock, wall_now};
+
+/// The clock of a store or of a valve.
+///
+/// The default is the counter of the processor where that can be trusted, else the clock of the
+/// operating system.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// That of the operating system.
+    System(SystemClock),
+    /// That of the processor.
+    Counter(CounterClock),
+    /// A word that somebody keeps up to date.
+    Cached(CachedClock),
+    /// One that this crate does not know.
+    Other(Arc<dyn Clock>),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        match CounterClock::new() {
+            Ok(clock) => Self::Counter(clock),
+            Err(_) => Self::System(SystemClock::new()),
+        }
+    }
+}
+
+impl Source {
+    /// The time. A processor may run this a little before what stands ahead of it.
+    #[must_use]
+    #[inline]
+    pub fn now(&self) -> Time {
+        // Two comparisons. A match over all four becomes a jump through a table, which costs more
+        // than a whole decision by a cached clock.
+        if let Self::Counter(clock) = self {
+            clock.now()
+        } else if let Self::Cached(clock) = self {
+            clock.now()
+        } else {
+            self.called()
+        }
+    }
+
+    /// The time, read after everything that stands ahead of this call: under a lock, it is not
+    /// before any reading that was made under the same lock earlier.
+    #[must_use]
+    #[inline]
+    pub fn now_after(&self) -> Time {
+        // The other clocks need no fence: a load is ordered with those ahead of it by the lock,
+        // and the operating system fences its own reading.
+        if let Self::Counter(clock) = self { clock.now_after() } else { self.now() }
+    }
+
+    /// The time of a clock that takes a call. It is kept out of the callers' code, which is then
+    /// short for the others.
+    #[inline(never)]
+    fn called(&self) -> Time {
+        match self {
+            Self::Counter(clock) => clock.now(),
+            Self::Cached(clock) => clock.now(),
+            Self::System(clock) => clock.now(),
+            Self::Other(clock) => clock.now(),
+        }
+    }
+
+    /// Wall time.
+    #[must_use]
+    #[inline]
+    pub fn wall(&self) -> WallTime {
+        match self {
+            Self::Counter(_) | Self::Cached(_) | Self::System(_) => wall_now(),
+            Self::Other(clock) => clock.wall(),
+        }
+    }
+
+    /// Which clock it is, in a word for people and metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Counter(clock) if !clock.is_given_up() => "counter",
+            Self::Counter(_) | Self::System(_) => "system",
+            Self::Cached(_) => "cached",
+            Self::Other(_) => "other",
+        }
+    }
+
+    /// Whether it never runs backwards. Of a clock that is not ours nothing is known.
+    #[must_use]
+    #[inline]
+    pub const fn is_steady(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ManualClock;
+    use super::*;
+
+    #[test]
+    fn clocks_of_this_crate_are_read_without_a_virtual_call() {
+        assert!(matches!(SystemClock::new().into_source(), Source::System(_)));
+        assert!(matches!(CachedClock::new().into_source(), Source::Cached(_)));
+        if let Ok(clock) = CounterClock::new() {
+            assert!(matches!(clock.into_source(), Source::Counter(_)));
+        }
+        assert!(matches!(ManualClock::new().into_source(), Source::Other(_)));
+    }
+
+    #[test]
+    fn a_clock_has_a_name() {
+        assert_eq!(SystemClock::new().into_source().name(), "system");
+        assert_eq!(CachedClock::new().into_source().name(), "cached");
+        assert_eq!(ManualClock::new().into_source().name(), "other");
+        if let Ok(clock) = CounterClock::new() {
+            let name = if clock.is_given_up() { "system" } else { "counter" };
+            assert_eq!(clock.into_source().name(), name);
+        }
+    }
+
+    #[test]
+    fn only_a_clock_from_elsewhere_may_run_backwards() {
+        assert!(Source::default().is_steady());
+        assert!(CachedClock::new().into_source().is_steady());
+        assert!(!ManualClock::new().into_source().is_steady());
+    }
+
+    #[test]
+    fn a_fresh_clock_starts_near_zero_and_goes_on() {
+        for source in [Source::default(), Source::System(SystemClock::new())] {
+            let first = source.now();
+            assert!(first < Time::from_nanos(60_000_000_000), "{first:?}");
+            assert!(source.now_after() >= first);
+            assert!(source.wall() > WallTime::from_secs(1_700_000_000));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The lines that one list of charges has locked, and where its keys are in them.
+//!
+//! Lines are locked in ascending order, those of a key from its home on without a gap. So lists
+//! cannot wait for each other in a circle. A key that is not there gets a place at once, before
+//! anything is decided: no lock has to be taken later, out of order. A place that was not needed is
+//! vacated when the locks are given back.
+
+use smallvec::SmallVec;
+use tidegate_core::{Exact, Time};
+
+use crate::cell::{Cell, Fingerprint, Tag};
+use crate::line::Held;
+use crate::seats::{Seat, Seats};
+use crate::segment::{Segment, within_reach};
+use crate::store::MemoryStore;
+use crate::sync::Patience;
+use crate::table::{Table, Wanted};
+
+/// Room is made so many times for each key of a list before they are taken to have none.
+const TRIES: usize = 16;
+
+/// Locked lines, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Lines<'s> {
+    table: &'s Table,
+    held: SmallVec<[(usize, Held<'s>); 2]>,
+    /// Places that were taken for new keys and have nothing in them yet.
+    placed: SmallVec<[Berth; 2]>,
+}
+
+/// Where the cell of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Berth {
+    line: usize,
+    cell: usize,
+    segment: Segment,
+}
+
+/// Whether a key that is not there gets a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Newcomers {
+    Welcome,
+    Unseated,
+}
+
+/// Why a search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The segment has changed meanwhile: begin again, without any lock.
+    Moved,
+    /// There is no place for a new key.
+    NoRoom {
+        /// Whether there was none within reach, although the segment is not full.
+        crowded: bool,
+    },
+}
+
+impl<'s> Lines<'s> {
+    pub(crate) fn new(table: &'s Table) -> Self {
+        Self { table, held: SmallVec::new(), placed: SmallVec::new() }
+    }
+
+    /// Finds a key, or a place for it. Keys are sought in the order of their homes.
+    pub(crate) fn seek(
+        &mut self,
+        fingerprint: Fingerprint,
+        segment: Segment,
+        newcomers: Newcomers,
+    ) -> Result<Option<Berth>, Stop> {
+        let home = segment.home(fingerprint);
+        let first = self.hold(home)?;
+        if !self.table.directory.is_current(fingerprint, segment) {
+            return Err(Stop::Moved);
+        }
+        for number in home..=home + self.held[first].1.reach() {
+            let line = self.hold(number)?;
+            if let Some(cell) = self.held[line].1.find_key(fingerprint) {
+                return Ok(Some(Berth { line, cell, segment }));
+            }
+        }
+        match newcomers {
+            Newcomers::Welcome => self.place(fingerprint, segment, first).map(Some),
+            Newcomers::Unseated => Ok(None),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn cell(&self, berth: Berth) -> Cell {
+        self.held[berth.line].1.cell(berth.cell)
+    }
+
+    /// Whether the key was not there before.
+    pub(crate) fn is_new(&self, berth: Berth) -> bool {
+        self.placed.contains(&berth)
+    }
+
+    pub(crate) fn set(&mut self, berth: Berth, cell: Cell) {
+        self.placed.retain(|placed| *placed != berth);
+        self.held[berth.line].1.set(berth.cell, cell);
+    }
+
+    /// Takes a key out, unless it has never been in.
+    pub(crate) fn vacate(&mut self, berth: Berth) {
+        if !self.is_new(berth) {
+            self.clear(berth);
+            self.table.count_removed(1);
+        }
+    }
+
+    /// Takes a place for a key that is not there.
+    fn place(
+        &mut self,
+        fingerprint: Fingerprint,
+        segment: Segment,
+        first: usize,
+    ) -> Result<Berth, Stop> {
+        #[cfg(all(test, shuttle))]
+        if self.table.is_full_by_force() {
+            return Err(Stop::NoRoom { crowded: true });
+        }
+        let header = self.table.header(segment);
+        if !header.has_room(segment) {
+            return Err(Stop::NoRoom { crowded: false });
+        }
+        let home = segment.home(fingerprint);
+        for number in within_reach(segment, home) {
+            let line = self.hold(number)?;
+            if let Some(cell) = self.held[line].1.vacancy() {
+                // As long as nothing else is written here it is a bucket that is full.
+                let full = Cell::of_bucket(Tag::bucket(fingerprint, 0), Exact::ZERO);
+                self.held[line].1.set(cell, full);
+                self.held[first].1.extend_reach(number - home);
+                header.add_key();
+                let berth = Berth { line, cell, segment };
+                self.placed.push(berth);
+                return Ok(berth);
+            }
+        }
+        Err(Stop::NoRoom { crowded: true })
+    }
+
+    /// Locks a line, unless it is locked already; says where it is in the list.
+    fn hold(&mut self, number: usize) -> Result<usize, Stop> {
+        match self.held.binary_search_by_key(&number, |(number, _)| *number) {
+            Ok(index) => Ok(index),
+            Err(index) => {
+                debug_assert_eq!(index, self.held.len(), "lines are locked in ascending order");
+                let line = self.table.arena.line(number).lock().ok_or(Stop::Moved)?;
+                self.held.push((number, line));
+                Ok(self.held.len() - 1)
+            }
+        }
+    }
+
+    fn clear(&mut self, berth: Berth) {
+        self.held[berth.line].1.set(berth.cell, Cell::default());
+        self.table.header(berth.segment).drop_key();
+    }
+}
+
+impl Drop for Lines<'_> {
+    fn drop(&mut self) {
+        for berth in std::mem::take(&mut self.placed) {
+            self.clear(berth);
+        }
+    }
+}
+
+/// Puts a cell into the table, in place of one of the same key if there is one; says whether there
+/// was room.
+pub(crate) fn put(store: &MemoryStore, cell: Cell, full_at: Time) -> bool {
+    let fingerprint = cell.tag().fingerprint();
+    for _ in 0..TRIES {
+        let segment = store.table.look_up(fingerprint).segment();
+        let mut lines = Lines::new(&store.table);
+        match lines.seek(fingerprint, segment, Newcomers::Welcome) {
+            Ok(Some(berth)) => {
+                lines.set(berth, cell);
+                store.table.header(segment).note_full_at(full_at);
+                return true;
+            }
+            Ok(None) | Err(Stop::Moved) => {}
+            Err(Stop::NoRoom { crowded }) => {
+                drop(lines);
+                let wanted = Wanted { fingerprint, more: 1, crowded };
+                if !store.table.make_room(wanted, store.clock.now(), &store.clock) {
+                    return false;
+                }
+            }
+        }
+    }
+    false
+}
+
+/// Locks the lines of every seat, in their order, and makes room for new keys.
+pub(crate) fn lock_lines<'s>(
+    store: &'s MemoryStore,
+    seats: &mut Seats<'_>,
+    newcomers: Newcomers,
+) -> Lines<'s> {
+    let (mut patience, mut tries) = (Patience::default(), 0);
+    loop {
+        let mut lines = Lines::new(&store.table);
+        match seek_all(store, seats, &mut lines, newcomers) {
+            Ok(()) => return lines,
+            Err((_, Stop::Moved)) => {
+                // Not with any line locked: somebody may be waiting for it.
+                drop(lines);
+                patience.wait();
+            }
+            Err((index, Stop::NoRoom { crowded })) => {
+                drop(lines);
+                let fingerprint = seats.as_slice()[index].fingerprint();
+                let segment = seats.as_slice()[index].segment;
+                let of_segment = |seat: &&Seat<'_>| seat.segment == segment;
+                let more = seats.as_slice().iter().filter(of_segment).count();
+                let wanted = Wanted { fingerprint, more, crowded };
+                tries += 1;
+                let made = tries <= TRIES * seats.as_slice().len()
+                    && store.table.make_room(wanted, store.clock.now(), &store.clock);
+                seats.as_mut_slice()[index].roomless = !made;
+            }
+        }
+    }
+}
+
+fn seek_all(
+    store: &MemoryStore,
+    seats: &mut Seats<'_>,
+    lines: &mut Lines<'_>,
+    newcomers: Newcomers,
+) -> Result<(), (usize, Stop)> {
+    let mut order: SmallVec<[(usize, usize, Segment); 2]> = SmallVec::new();
+    for (index, seat) in seats.as_mut_slice().iter_mut().enumerate() {
+        (seat.berth, seat.segment) = (None, None);
+        // Slots are not in the table; but a limit of slots may have been something else before, and
+        // who forgets a key forgets that too.
+        if !seat.is_of_slots() || newcomers == Newcomers::Unseated {
+            let segment = store.table.directory.segment(seat.fingerprint());
+            order.push((segment.home(seat.fingerprint()), index, segment));
+        }
+    }
+    order.sort_unstable_by_key(|(home, index, _)| (*home, *index));
+    for (_, index, segment) in order {
+        let seat = &mut seats.as_mut_slice()[index];
+        seat.segment = Some(segment);
+        let newcomers = if seat.roomless { Newcomers::Unseated } else { newcomers };
+        seat.berth =
+            lines.seek(seat.fingerprint(), segment, newcomers).map_err(|stop| (index, stop))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,337 @@
+//! A segment: the lines of one slab that are in use, and how all of them are changed at once.
+//!
+//! Keys begin at their home line and spill over into the lines that follow; there is no way
+//! around the end, so that locks are always taken in ascending order. A few lines behind the last
+//! home take what spills over there.
+
+use tidegate_core::Time;
+
+use crate::arena::Arena;
+use crate::cell::{Cell, Fingerprint};
+use crate::line::{CELLS, Held};
+use crate::prefetch::prefetch;
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Lines behind the last home.
+pub(crate) const SPILL: usize = if cfg!(any(loom, shuttle)) { 1 } else { 15 };
+/// Homes come in such numbers.
+const STEP: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+/// So many lines ahead are fetched while all are locked.
+const AHEAD: usize = 16;
+/// How far a key may be from its home.
+const MAX_REACH: usize = 127;
+
+/// Where a segment is, and how large: one word of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// The number of its header, before its first line.
+    first: usize,
+    homes: usize,
+}
+
+impl Segment {
+    /// The smallest segment.
+    pub(crate) const FIRST_HOMES: usize = STEP;
+
+    pub(crate) const fn new(first: usize, homes: usize) -> Self {
+        Self { first, homes }
+    }
+
+    /// The most homes that a slab has lines for.
+    pub(crate) const fn max_homes(slab_lines: usize) -> usize {
+        (slab_lines - 1 - SPILL) / STEP * STEP
+    }
+
+    /// How many keys may live in so many homes, so that few of them spill over.
+    pub(crate) const fn load(homes: usize) -> usize {
+        homes * CELLS * 11 / 16
+    }
+
+    /// Homes for so many keys with room for some more. Near the most it is the most, so that no
+    /// keys are moved for a few homes.
+    pub(crate) fn homes_for(keys: usize, max_homes: usize) -> usize {
+        let homes = (keys * 2).div_ceil(CELLS).next_multiple_of(STEP);
+        if homes * 4 > max_homes * 3 { max_homes } else { homes.max(Self::FIRST_HOMES) }
+    }
+
+    #[inline]
+    pub(crate) const fn pack(self) -> u64 {
+        (self.first as u64) << 16 | self.homes as u64
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "it was packed from words of this size")]
+    pub(crate) const fn unpack(packed: u64) -> Self {
+        Self { first: (packed >> 16) as usize, homes: (packed & 0xffff) as usize }
+    }
+
+    #[inline]
+    pub(crate) const fn first(self) -> usize {
+        self.first
+    }
+
+    pub(crate) const fn homes(self) -> usize {
+        self.homes
+    }
+
+    /// The number of the line where a search begins.
+    #[inline]
+    pub(crate) const fn home(self, fingerprint: Fingerprint) -> usize {
+        self.first + 1 + fingerprint.home(self.homes)
+    }
+
+    /// The number behind its last line.
+    #[inline]
+    pub(crate) const fn end(self) -> usize {
+        self.first + 1 + self.homes + SPILL
+    }
+}
+
+/// What is known of a segment, in place of the first line of its slab. Decisions on keys that are
+/// there do not look at it.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Header {
+    /// No key becomes full before this.
+    earliest: AtomicU64,
+    /// No sweep of a full segment before this.
+    sweep_after: AtomicU64,
+    /// Until then a key of this segment may owe something to a shared bucket.
+    owing_until: AtomicU64,
+    /// Prefix, depth and homes in one word, since they are also read by those who have no lock.
+    /// No homes mean that the slab is not in use.
+    shape: AtomicU64,
+    keys: AtomicU32,
+}
+
+/// The first bits of the fingerprints of all keys of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    pub(crate) bits: usize,
+    pub(crate) depth: u32,
+}
+
+impl Prefix {
+    pub(crate) const ROOT: Self = Self { bits: 0, depth: 0 };
+    /// That of the first keys of all.
+    pub(crate) const FIRST: Self = Self { bits: 0, depth: Fingerprint::PREFIX_BITS };
+
+    /// The two halves of it.
+    pub(crate) const fn halves(self) -> [Self; 2] {
+        let (bits, depth) = (self.bits << 1, self.depth + 1);
+        [Self { bits, depth }, Self { bits: bits | 1, depth }]
+    }
+
+    /// What it is a half of.
+    pub(crate) fn parent(self) -> Option<Self> {
+        let depth = self.depth.checked_sub(1)?;
+        Some(Self { bits: self.bits >> 1, depth })
+    }
+
+    /// That of the keys that follow.
+    pub(crate) fn next(self) -> Option<Self> {
+        let finer = Fingerprint::PREFIX_BITS - self.depth;
+        let bits = (self.bits + 1) << finer;
+        let depth = Fingerprint::PREFIX_BITS;
+        (bits < 1 << depth).then_some(Self { bits, depth })
+    }
+
+    pub(crate) fn holds(self, fingerprint: Fingerprint) -> bool {
+        fingerprint.prefix(self.depth) == self.bits
+    }
+
+    /// Some key of it.
+    pub(crate) const fn any_key(self) -> Fingerprint {
+        Fingerprint::with_prefix(self.bits, self.depth)
+    }
+}
+
+/// Where the times of a header are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) earliest: Time,
+    pub(crate) sweep_after: Time,
+    pub(crate) owing_until: Time,
+}
+
+impl Header {
+    pub(crate) fn keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether one more key may come.
+    pub(crate) fn has_room(&self, segment: Segment) -> bool {
+        self.keys() < Segment::load(segment.homes())
+    }
+
+    pub(crate) fn add_key(&self) {
+        self.keys.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drop_key(&self) {
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// How many homes there are, and of which keys; `None` if the slab is not in use.
+    #[allow(clippy::cast_possible_truncation, reason = "they were packed from such words")]
+    pub(crate) fn shape(&self) -> Option<(usize, Prefix)> {
+        let shape = self.shape.load(Ordering::Relaxed);
+        let (homes, depth) = ((shape & 0xffff) as usize, (shape >> 16 & 0xff) as u32);
+        let bits = (shape >> 32) as usize;
+        (homes > 0).then_some((homes, Prefix { bits, depth }))
+    }
+
+    pub(crate) fn times(&self) -> Times {
+        let time = |word: &AtomicU64| Time::from_nanos(word.load(Ordering::Relaxed));
+        Times {
+            earliest: time(&self.earliest),
+            sweep_after: time(&self.sweep_after),
+            owing_until: time(&self.owing_until),
+        }
+    }
+
+    pub(crate) fn set_times(&self, times: Times) {
+        self.earliest.store(times.earliest.as_nanos(), Ordering::Relaxed);
+        self.sweep_after.store(times.sweep_after.as_nanos(), Ordering::Relaxed);
+        self.owing_until.store(times.owing_until.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Some key becomes full at this time, perhaps before all others.
+    pub(crate) fn note_full_at(&self, time: Time) {
+        self.earliest.fetch_min(time.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// A key of this segment owes something to a shared bucket until then.
+    pub(crate) fn note_owing(&self, until: Time) {
+        self.owing_until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "a segment has some thousand keys")]
+    fn describe(&self, keys: usize, homes: usize, prefix: Prefix) {
+        self.keys.store(keys as u32, Ordering::Relaxed);
+        let shape = (prefix.bits as u64) << 32 | u64::from(prefix.depth) << 16 | homes as u64;
+        self.shape.store(shape, Ordering::Relaxed);
+    }
+}
+
+/// All lines of a segment, held.
+#[derive(Debug)]
+pub(crate) struct Whole<'t> {
+    arena: &'t Arena,
+    first: usize,
+    lines: Vec<Held<'t>>,
+}
+
+impl<'t> Whole<'t> {
+    /// Takes the lock of every line. `None` if it turns out not to be current when the first one
+    /// is held; then nothing is.
+    pub(crate) fn lock(
+        arena: &'t Arena,
+        segment: Segment,
+        is_current: impl FnOnce() -> bool,
+    ) -> Option<Self> {
+        let mut lines = Vec::with_capacity(segment.end() - segment.first);
+        lines.push(arena.line(segment.first + 1).lock()?);
+        if !is_current() {
+            return None;
+        }
+        for number in segment.first + 2..segment.end() {
+            if number + AHEAD < segment.end() {
+                prefetch(arena.line(number + AHEAD));
+            }
+            // A line that is held keeps the segment as it is, so that none of it is closed.
+            lines.push(arena.line(number).lock()?);
+        }
+        Some(Self { arena, first: segment.first, lines })
+    }
+
+    /// A slab that nobody knows yet, without any line.
+    pub(crate) fn unused(arena: &'t Arena, first: usize) -> Self {
+        Self { arena, first, lines: Vec::new() }
+    }
+
+    pub(crate) fn header(&self) -> &'t Header {
+        self.arena.header(self.first)
+    }
+
+    pub(crate) fn segment(&self) -> Segment {
+        Segment::new(self.first, self.lines.len() - SPILL)
+    }
+
+    /// Every cell that is not vacant.
+    pub(crate) fn cells(&self) -> Vec<Cell> {
+        let all = self.lines.iter().flat_map(|line| (0..CELLS).map(|index| line.cell(index)));
+        all.filter(|cell| !cell.tag().is_vacant()).collect()
+    }
+
+    /// Makes a segment of these cells, in `homes` homes, or in as many more as they need to find
+    /// room, or else in `sure` homes. `false` if there is no room for all even there: then some are
+    /// missing, and the caller has to make something else of it.
+    ///
+    /// Cells that have been in so many homes find room in them again, and so do some of them: with
+    /// the next vacant place for everyone, which places are taken does not depend on the order.
+    pub(crate) fn rebuild(
+        &mut self,
+        cells: &[Cell],
+        (homes, max_homes, sure): (usize, usize, usize),
+        prefix: Prefix,
+    ) -> bool {
+        let mut homes = homes.next_multiple_of(STEP).clamp(Segment::FIRST_HOMES, max_homes);
+        let mut fits = self.fill(cells, homes);
+        while !fits && homes < max_homes {
+            homes = (homes + homes.div_ceil(4)).next_multiple_of(STEP).min(max_homes);
+            fits = self.fill(cells, homes);
+        }
+        if !fits {
+            homes = sure;
+            fits = self.fill(cells, homes);
+        }
+        self.header().describe(cells.len(), homes, prefix);
+        fits
+    }
+
+    /// Closes every line.
+    pub(crate) fn close(mut self) {
+        self.header().describe(0, 0, Prefix::ROOT);
+        self.lines.drain(..).for_each(Held::close);
+    }
+
+    /// Puts the cells into so many homes; says whether all found room.
+    fn fill(&mut self, cells: &[Cell], homes: usize) -> bool {
+        let before = self.lines.len();
+        while self.lines.len() > homes + SPILL {
+            if let Some(line) = self.lines.pop() {
+                line.close();
+            }
+        }
+        if self.lines.len() < before {
+            self.arena.release_from(self.first + 1 + self.lines.len());
+        }
+        while self.lines.len() < homes + SPILL {
+            self.lines.push(self.arena.line(self.first + 1 + self.lines.len()).open());
+        }
+        for line in &mut self.lines {
+            (0..CELLS).for_each(|index| line.set(index, Cell::default()));
+            line.set_reach(0);
+        }
+        cells.iter().all(|cell| self.put(*cell, homes))
+    }
+
+    fn put(&mut self, cell: Cell, homes: usize) -> bool {
+        let home = cell.tag().fingerprint().home(homes);
+        let end = self.lines.len().min(home + MAX_REACH + 1);
+        for at in home..end {
+            if let Some(vacant) = self.lines[at].vacancy() {
+                self.lines[at].set(vacant, cell);
+                self.lines[home].extend_reach(at - home);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The lines in which a key that begins at `home` may be put.
+pub(crate) fn within_reach(segment: Segment, home: usize) -> std::ops::Range<usize> {
+    home..segment.end().min(home + MAX_REACH + 1)
+}

@@ -1,0 +1,145 @@
+//! How a state that was restored comes under the policy of a limit in this process.
+//!
+//! It happens when the key is next asked for, since only then it is known which limit it belongs
+//! to. Tokens stay, as with any change of a policy. What was written under a policy that nobody
+//! remembers is empty: never in the caller's favour.
+
+use tidegate_core::{Change, Limit, Policy, State, Time};
+
+use super::history::{History, Span};
+
+/// A generation that no limit has.
+const UNKNOWN: u32 = u32::MAX;
+
+/// The state under the present policy of `limit`, of a bucket that an earlier process wrote under
+/// the number `number`. `history` is what the file knows of the limit.
+pub(crate) fn carried(
+    state: State,
+    number: u32,
+    history: Option<&History>,
+    limit: &Limit,
+    now: Time,
+) -> State {
+    // The policy of an inline limit is its identity: another one would be another bucket.
+    if limit.is_inline() {
+        return state;
+    }
+    let spans = history.and_then(|history| history.since(number));
+    let first = limit.since(0).and_then(|mut revisions| revisions.next());
+    let known = spans.zip(first).and_then(|(spans, first)| {
+        let state = through(state, spans, first.policy(), now)?;
+        Some(state.carried(limit, 0, now))
+    });
+    known.unwrap_or_else(|| state.carried(limit, UNKNOWN, now))
+}
+
+/// Carries a state over every policy that followed the one it was written under, to `last`.
+fn through(state: State, spans: &[Span], last: &Policy, now: Time) -> Option<State> {
+    let (first, later) = spans.split_first()?;
+    let later = later.iter().map(|span| (span.policy, span.change));
+    let mut before = first.policy;
+    let mut state = state;
+    for (policy, change) in later.chain([(*last, Change::KeepTokens)]) {
+        if policy != before || change == Change::Reset {
+            state = across(state, before, policy, change, now)?;
+        }
+        before = policy;
+    }
+    Some(state)
+}
+
+/// One step, by the rules for a limit that is revised.
+fn across(state: State, old: Policy, new: Policy, change: Change, now: Time) -> Option<State> {
+    let limit = Limit::named("step", old).and_then(|limit| limit.revise(new, change)).ok()?;
+    Some(state.carried(&limit, 0, now))
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use tidegate_core::Exact;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const NOW: Time = Time::from_nanos(100 * SECOND);
+
+    fn per_second(capacity: u64) -> Policy {
+        Policy::per_second(1).capacity(capacity).build().unwrap()
+    }
+
+    fn limit(capacity: u64) -> Limit {
+        Limit::named("a", per_second(capacity)).unwrap()
+    }
+
+    /// A bucket of one token per second in which so many are missing.
+    fn missing(tokens: u64) -> State {
+        State::Bucket(Exact::whole(NOW.as_nanos() + tokens * SECOND))
+    }
+
+    fn history(spans: &[(u32, u64, Change)]) -> History {
+        let mut history = History::default();
+        for &(from, capacity, change) in spans {
+            assert!(history.push(from, per_second(capacity), change));
+        }
+        history
+    }
+
+    #[test]
+    fn the_same_policy_leaves_the_bucket_as_it_is() {
+        let known = history(&[(1, 10, Change::KeepTokens)]);
+        assert_eq!(carried(missing(3), 1, Some(&known), &limit(10), NOW), missing(3));
+        assert_eq!(carried(missing(3), 7, Some(&known), &limit(10), NOW), missing(3));
+    }
+
+    #[test]
+    fn another_policy_keeps_the_tokens() {
+        let known = history(&[(1, 10, Change::KeepTokens)]);
+        // Seven are there, of twenty from now on.
+        assert_eq!(carried(missing(3), 1, Some(&known), &limit(20), NOW), missing(13));
+        // Five is all that a bucket of five can hold.
+        assert_eq!(carried(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
+    }
+
+    #[test]
+    fn every_change_in_between_counts_in_its_mode() {
+        let known = history(&[(1, 10, Change::KeepTokens), (2, 5, Change::Reset)]);
+        assert_eq!(carried(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
+        assert_eq!(carried(missing(3), 2, Some(&known), &limit(5), NOW), missing(3));
+        let revised = limit(5).revise(per_second(6), Change::Reset).unwrap();
+        assert_eq!(carried(missing(3), 2, Some(&known), &revised, NOW), State::Fresh);
+        let revised = limit(5).revise(per_second(6), Change::KeepTokens).unwrap();
+        assert_eq!(carried(missing(3), 2, Some(&known), &revised, NOW), missing(4));
+    }
+
+    #[test]
+    fn a_policy_that_nobody_remembers_means_an_empty_bucket() {
+        assert_eq!(carried(missing(3), 1, None, &limit(10), NOW), missing(10));
+        let known = history(&[(2, 10, Change::KeepTokens)]);
+        assert_eq!(carried(missing(3), 1, Some(&known), &limit(10), NOW), missing(10));
+        let full = State::Bucket(Exact::whole(NOW.as_nanos()));
+        assert_eq!(carried(full, 1, None, &limit(10), NOW), State::Fresh);
+        let mut worn = limit(10);
+        for capacity in 11..400 {
+            worn = worn.revise(per_second(capacity), Change::KeepTokens).unwrap();
+        }
+        assert_eq!(carried(missing(3), 2, Some(&known), &worn, NOW), missing(399));
+    }
+
+    #[test]
+    fn an_inline_limit_is_its_policy() {
+        let inline = Limit::inline(per_second(10));
+        assert_eq!(carried(missing(3), 1, None, &inline, NOW), missing(3));
+    }
+
+    #[test]
+    fn what_was_used_of_a_quota_stays_and_another_kind_starts_anew() {
+        let mut known = History::default();
+        assert!(known.push(1, Policy::quota(10).unwrap(), Change::KeepTokens));
+        let used = State::Quota { ends: 500, used: 7 };
+        let raised = Limit::named("a", Policy::quota(20).unwrap()).unwrap();
+        assert_eq!(carried(used, 1, Some(&known), &raised, NOW), used);
+        assert_eq!(carried(used, 1, None, &raised, NOW), used);
+        assert_eq!(carried(used, 1, Some(&known), &limit(5), NOW), State::Fresh);
+    }
+}

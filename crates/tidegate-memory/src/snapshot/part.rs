@@ -1,0 +1,168 @@
+//! What a snapshot is made of, whatever the table of a store looks like.
+
+use tidegate_core::{Exact, State, WallTime};
+
+use super::bytes::{Bytes, put_text};
+use super::history::{History, MAX_IDENTITY_BYTES, MAX_SPANS};
+use super::policy;
+
+/// What must be known before anything else: when the snapshot was taken, and the hash's secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) wall: WallTime,
+    pub(super) seed: u64,
+}
+
+/// The bucket of one key. Times are wall times here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedCell {
+    pub(super) fingerprint: u64,
+    pub(super) state: State,
+    pub(super) generation: u32,
+}
+
+/// A key that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedHold {
+    pub(super) hash: u64,
+    pub(super) until: WallTime,
+    pub(super) lapses: WallTime,
+    pub(super) generation: u32,
+}
+
+/// One of the buckets that the keys of a limit share when there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SavedShared {
+    pub(super) bucket: u16,
+    pub(super) state: State,
+    pub(super) generation: u32,
+}
+
+/// A limit and the policies it has had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SavedLimit {
+    pub(super) identity: String,
+    pub(super) history: History,
+}
+
+impl SavedCell {
+    /// Bytes that one takes.
+    pub(super) const BYTES: usize = 8 + STATE_BYTES;
+
+    pub(super) fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.fingerprint.to_le_bytes());
+        put_state(self.state, self.generation, to);
+    }
+
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let fingerprint = bytes.u64()?;
+        let (state, generation) = read_state(bytes)?;
+        Some(Self { fingerprint, state, generation })
+    }
+}
+
+impl SavedHold {
+    /// Bytes that one takes.
+    pub(super) const BYTES: usize = 28;
+
+    pub(super) fn put(&self, to: &mut Vec<u8>) {
+        for number in [self.hash, self.until.as_nanos(), self.lapses.as_nanos()] {
+            to.extend_from_slice(&number.to_le_bytes());
+        }
+        to.extend_from_slice(&self.generation.to_le_bytes());
+    }
+
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        Some(Self {
+            hash: bytes.u64()?,
+            until: WallTime::from_nanos(bytes.u64()?),
+            lapses: WallTime::from_nanos(bytes.u64()?),
+            generation: bytes.u32()?,
+        })
+    }
+}
+
+impl SavedShared {
+    /// Bytes that one takes.
+    pub(super) const BYTES: usize = 2 + STATE_BYTES;
+
+    pub(super) fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.bucket.to_le_bytes());
+        put_state(self.state, self.generation, to);
+    }
+
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let bucket = bytes.u16()?;
+        let (state, generation) = read_state(bytes)?;
+        Some(Self { bucket, state, generation })
+    }
+}
+
+/// In place of the number at which a history ends, if it does not.
+const OPEN: u32 = u32::MAX;
+
+impl SavedLimit {
+    /// Appends a limit; says whether it is one that can be read again.
+    pub(super) fn put(identity: &str, history: &History, to: &mut Vec<u8>) -> bool {
+        let spans = history.spans();
+        let Ok(count) = u16::try_from(spans.len()) else { return false };
+        if identity.len() > MAX_IDENTITY_BYTES || !put_text(identity, to) {
+            return false;
+        }
+        to.extend_from_slice(&history.ends().unwrap_or(OPEN).to_le_bytes());
+        to.extend_from_slice(&count.to_le_bytes());
+        for span in spans {
+            to.extend_from_slice(&span.from.to_le_bytes());
+            policy::put_change(span.change, to);
+            policy::put(&span.policy, to);
+        }
+        true
+    }
+
+    pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
+        let identity = bytes.text()?;
+        let (ends, count) = (bytes.u32()?, bytes.u16()?);
+        if identity.len() > MAX_IDENTITY_BYTES || usize::from(count) > MAX_SPANS {
+            return None;
+        }
+        let mut history = History::default();
+        for _ in 0..count {
+            let (from, change) = (bytes.u32()?, policy::read_change(bytes)?);
+            // They follow each other, or the file was not written by us.
+            if !history.push(from, policy::read(bytes)?, change) {
+                return None;
+            }
+        }
+        let history = if ends == OPEN { history } else { history.ending(ends) };
+        Some(Self { identity: identity.to_owned(), history })
+    }
+}
+
+/// Bytes of a state and its generation: kind, word, part and generation.
+const STATE_BYTES: usize = 1 + 8 + 4 + 4;
+
+fn put_state(state: State, generation: u32, to: &mut Vec<u8>) {
+    let (kind, word, part) = match state {
+        State::Bucket(Exact { ns, part }) => (1, ns, part),
+        State::Quota { ends, used } => (2, used, ends),
+        State::Allowance { used } => (3, used, 0),
+        // Fresh is the absence of a state, and leases are not written.
+        _ => (0_u8, 0, 0),
+    };
+    to.push(kind);
+    to.extend_from_slice(&word.to_le_bytes());
+    to.extend_from_slice(&part.to_le_bytes());
+    to.extend_from_slice(&generation.to_le_bytes());
+}
+
+fn read_state(bytes: &mut Bytes<'_>) -> Option<(State, u32)> {
+    let (kind, word, part, generation) = (bytes.u8()?, bytes.u64()?, bytes.u32()?, bytes.u32()?);
+    let state = match (kind, part) {
+        (0, 0) if word == 0 => State::Fresh,
+        (1, part) => State::Bucket(Exact { ns: word, part }),
+        (2, ends) => State::Quota { ends, used: word },
+        (3, 0) => State::Allowance { used: word },
+        _ => return None,
+    };
+    Some((state, generation))
+}

@@ -1,0 +1,161 @@
+//! How the bytes of a snapshot are read.
+//!
+//! A reader holds one block at a time, and never makes room for more than a block may have,
+//! whatever a file says. What it does not understand is an error; it never guesses.
+
+use std::io::{ErrorKind, Read};
+
+use tidegate_core::WallTime;
+
+use super::bytes::Bytes;
+use super::error::SnapshotError;
+use super::format::{
+    CELLS, CHECKSUM, END, FORMAT, HEAD, HOLDS, LIMITS, MAGIC, MAX_BLOCK, MAX_LIMITS, PREFIX, Part,
+    SHARED, Totals, seal, self_test,
+};
+use super::part::{Head, SavedCell, SavedHold, SavedLimit, SavedShared};
+
+/// Reads a snapshot, block by block.
+#[derive(Debug)]
+pub(super) struct Reader<R> {
+    from: R,
+    head: Head,
+    block: Vec<u8>,
+    checksum: u64,
+    totals: Totals,
+    /// Where the next block begins.
+    at: u64,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the beginning, and refuses what this version does not know.
+    pub(super) fn new(mut from: R) -> Result<Self, SnapshotError> {
+        let mut begin = Vec::with_capacity(MAGIC.len() + size_of_val(&FORMAT));
+        from.by_ref().take(begin.capacity() as u64).read_to_end(&mut begin)?;
+        // Of a file that was cut off early, or is empty, it is not known that it was another's.
+        if !begin.iter().zip(&MAGIC).all(|(byte, magic)| byte == magic) {
+            return Err(SnapshotError::NotASnapshot);
+        }
+        let format = begin.get(MAGIC.len()..).and_then(|format| format.try_into().ok());
+        let Some(format) = format.map(u32::from_le_bytes) else {
+            return Err(SnapshotError::Damaged { what: "it is cut off", at: 0 });
+        };
+        if format != FORMAT {
+            return Err(SnapshotError::Format(format));
+        }
+        let at = begin.len() as u64;
+        let head = Head { wall: WallTime::default(), seed: 0 };
+        let (block, totals) = (Vec::new(), Totals::default());
+        let mut reader = Self { from, head, block, checksum: 0, totals, at };
+        reader.read_head()?;
+        Ok(reader)
+    }
+
+    pub(super) const fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The records of the next block; `None` at the end, when all of them were there.
+    pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
+        let at = self.at;
+        let damaged = |what| SnapshotError::Damaged { what, at };
+        let kind = self.read_block()?;
+        let mut bytes = Bytes(&self.block[PREFIX..]);
+        if kind == END {
+            let totals = [bytes.u64(), bytes.u64(), bytes.u64(), bytes.u64()];
+            if totals != self.totals.numbers().map(Some) || !bytes.is_empty() {
+                return Err(damaged("it does not have the records that it says"));
+            }
+            return self.expect_end().map(|()| None);
+        }
+        let part = records(kind, bytes).ok_or_else(|| damaged("a record makes no sense"))?;
+        self.totals.add(&part);
+        if self.totals.limits > MAX_LIMITS {
+            return Err(damaged("it has more limits than are ever written"));
+        }
+        Ok(Some(part))
+    }
+
+    fn read_head(&mut self) -> Result<(), SnapshotError> {
+        let at = self.at;
+        let kind = self.read_block()?;
+        let mut bytes = Bytes(&self.block[PREFIX..]);
+        let numbers = (bytes.u64(), bytes.u64(), bytes.u64());
+        let (HEAD, (Some(wall), Some(seed), Some(hash)), true) = (kind, numbers, bytes.is_empty())
+        else {
+            return Err(SnapshotError::Damaged { what: "it does not begin with its head", at });
+        };
+        if hash != self_test(seed) {
+            return Err(SnapshotError::OtherHash);
+        }
+        self.head = Head { wall: WallTime::from_nanos(wall), seed };
+        Ok(())
+    }
+
+    /// Reads one block whole; its kind.
+    fn read_block(&mut self) -> Result<u8, SnapshotError> {
+        let at = self.at;
+        let damaged = |what| SnapshotError::Damaged { what, at };
+        let mut prefix = [0; PREFIX - CHECKSUM];
+        self.fill(&mut prefix)?;
+        let [kind, length @ ..] = prefix;
+        let length = u32::from_le_bytes(length);
+        let size = usize::try_from(length).unwrap_or(usize::MAX);
+        if size > MAX_BLOCK {
+            return Err(damaged("a block is longer than any that is ever written"));
+        }
+        let mut block = std::mem::take(&mut self.block);
+        block.resize(PREFIX + size, 0);
+        self.fill(&mut block[PREFIX..])?;
+        let mut written = [0; CHECKSUM];
+        self.fill(&mut written)?;
+        self.checksum = seal(&mut block, self.checksum, kind, length);
+        if written != self.checksum.to_le_bytes() {
+            return Err(damaged("a checksum does not match"));
+        }
+        self.at += (PREFIX + size) as u64;
+        self.block = block;
+        Ok(kind)
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotError> {
+        self.from.read_exact(bytes).map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => {
+                SnapshotError::Damaged { what: "it ends too early", at: self.at }
+            }
+            _ => error.into(),
+        })
+    }
+
+    fn expect_end(&mut self) -> Result<(), SnapshotError> {
+        match self.from.read_exact(&mut [0]) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+            Err(error) => Err(error.into()),
+            Ok(()) => {
+                Err(SnapshotError::Damaged { what: "something follows its end", at: self.at })
+            }
+        }
+    }
+}
+
+/// The records of a block, which must fill it.
+fn records(kind: u8, mut bytes: Bytes<'_>) -> Option<Part> {
+    Some(match kind {
+        CELLS => Part::Cells(all(bytes, SavedCell::read)?),
+        HOLDS => Part::Holds(all(bytes, SavedHold::read)?),
+        SHARED => {
+            let identity = bytes.text()?.to_owned();
+            Part::Shared(identity, all(bytes, SavedShared::read)?)
+        }
+        LIMITS => Part::Limits(all(bytes, SavedLimit::read)?),
+        _ => return None,
+    })
+}
+
+fn all<T>(mut bytes: Bytes<'_>, read: impl Fn(&mut Bytes<'_>) -> Option<T>) -> Option<Vec<T>> {
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        records.push(read(&mut bytes)?);
+    }
+    Some(records)
+}

@@ -1,0 +1,64 @@
+//! From the store's time to wall time and back.
+//!
+//! The clock of a store begins with its process, so a file holds wall time. Both readings of one
+//! moment tell how far the two lie apart.
+
+use tidegate_core::{Exact, Now, State, Time, WallTime};
+
+/// A state as it is written: the arrival time of a bucket in wall time.
+pub(super) fn to_wall(state: State, at: Now) -> State {
+    shifted(state, |ns| wall_of(Time::from_nanos(ns), at).as_nanos())
+}
+
+/// A state as it is read: the arrival time of a bucket in the store's time.
+pub(super) fn to_store(state: State, at: Now) -> State {
+    shifted(state, |ns| time_of(WallTime::from_nanos(ns), at).as_nanos())
+}
+
+/// The wall time of an instant.
+pub(super) fn wall_of(time: Time, at: Now) -> WallTime {
+    WallTime::from_nanos(moved(time.as_nanos(), at.time.as_nanos(), at.wall.as_nanos()))
+}
+
+/// The instant of a wall time.
+pub(super) fn time_of(wall: WallTime, at: Now) -> Time {
+    Time::from_nanos(moved(wall.as_nanos(), at.wall.as_nanos(), at.time.as_nanos()))
+}
+
+/// As far from `to` as `ns` is from `from`, within what 64 bits can say.
+const fn moved(ns: u64, from: u64, to: u64) -> u64 {
+    if ns >= from { to.saturating_add(ns - from) } else { to.saturating_sub(from - ns) }
+}
+
+fn shifted(state: State, shift: impl FnOnce(u64) -> u64) -> State {
+    match state {
+        State::Bucket(Exact { ns, part }) => State::Bucket(Exact { ns: shift(ns), part }),
+        // Calendar windows end in wall time already, and the rest has no time in it.
+        other => other,
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use super::*;
+
+    fn at(time: u64, wall: u64) -> Now {
+        Now { time: Time::from_nanos(time), wall: WallTime::from_nanos(wall) }
+    }
+
+    #[test]
+    fn what_is_left_to_wait_is_the_same_in_the_next_process_less_what_has_passed() {
+        let tat = State::Bucket(Exact { ns: 1_500, part: 7 });
+        let written = to_wall(tat, at(1_000, 90_000));
+        assert_eq!(written, State::Bucket(Exact { ns: 90_500, part: 7 }));
+        let read = to_store(written, at(5, 90_200));
+        assert_eq!(read, State::Bucket(Exact { ns: 305, part: 7 }));
+    }
+
+    #[test]
+    fn the_ends_of_time_are_not_passed() {
+        assert_eq!(wall_of(Time::from_nanos(u64::MAX), at(0, 9)), WallTime::from_nanos(u64::MAX));
+        assert_eq!(time_of(WallTime::from_nanos(3), at(1, 9)), Time::ZERO);
+    }
+}

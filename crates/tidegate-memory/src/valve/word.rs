@@ -1,0 +1,192 @@
+//! An arrival time in one word: exact, and moved by a compare-and-swap.
+//!
+//! A rate of N tokens in P nanoseconds is counted in units of 1/N ns, in which a token takes P of
+//! them, without a rest. So many units must fit 64 bits as there are in 36 years and a bucket,
+//! which they do for N up to 16: 50/s, 7/min and 1.5/s, but not 999/s. After those years time
+//! stands still for the valve, and it denies.
+
+use std::sync::atomic::Ordering;
+
+use tidegate_core::{Bucket, Time};
+
+use crate::sync::AtomicU64;
+
+/// Nanoseconds of the years that a word must last.
+const YEARS: u64 = 36 * 31_557_600 * 1_000_000_000;
+
+/// A bucket without clock and lock. Time must not run backwards for it; of two threads either may
+/// have the older reading, which then is to its own disadvantage.
+#[derive(Debug)]
+pub(super) struct Word {
+    /// The arrival time.
+    tat: AtomicU64,
+    /// Units of a nanosecond.
+    scale: u64,
+    /// Units that a token takes.
+    one: u64,
+    /// Units from empty to full.
+    full: u64,
+    /// The last instant, after which time stands still: what is added to it does not overflow.
+    end: u64,
+}
+
+/// What came of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub(super) allowed: bool,
+    /// The arrival time after it, in units.
+    pub(super) tat: u64,
+}
+
+impl Word {
+    /// A full bucket, if its arrival times fit.
+    pub(super) fn new(bucket: &Bucket) -> Option<Self> {
+        let (scale, one) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
+        let full = one.checked_mul(bucket.capacity())?;
+        // A sum that saturates must be beyond every instant at which a bucket can be empty.
+        let end = (u64::MAX - 1).checked_sub(full)?;
+        let lasts = YEARS.checked_mul(scale)? <= end;
+        lasts.then(|| Self { tat: AtomicU64::new(0), scale, one, full, end })
+    }
+
+    /// Spends `cost` tokens at `now`, or nothing.
+    #[inline]
+    pub(super) fn take(&self, cost: u64, now: Time) -> Taken {
+        let now = now.as_nanos().saturating_mul(self.scale).min(self.end);
+        let last = now + self.full;
+        let span = self.one.saturating_mul(cost);
+        // Nothing but this word is guarded, so nothing needs to be ordered with it.
+        let mut tat = self.tat.load(Ordering::Relaxed);
+        loop {
+            let after = tat.max(now).saturating_add(span);
+            // What costs nothing is granted also to those in debt, and moves nothing.
+            if after > last || cost == 0 {
+                return Taken { allowed: cost == 0, tat };
+            }
+            let swapped =
+                self.tat.compare_exchange_weak(tat, after, Ordering::Relaxed, Ordering::Relaxed);
+            match swapped {
+                Ok(_) => return Taken { allowed: true, tat: after },
+                Err(other) => tat = other,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::{Exact, Policy, Rate};
+
+    use super::super::Verdict;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn bucket(rate: &str, capacity: u64) -> Bucket {
+        let rate: Rate = rate.parse().unwrap();
+        match Policy::rate(rate).capacity(capacity).build().unwrap() {
+            Policy::Bucket(bucket) => bucket,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rates_that_fit_a_word_for_36_years_are_kept_in_one() {
+        for rate in ["50/s", "7/min", "1.5/s", "3/s", "0.1/s", "13/7s", "1/day", "1000000/s"] {
+            assert!(Word::new(&bucket(rate, 1_000)).is_some(), "{rate}");
+        }
+        for rate in ["17/min", "999/s", "999983/min"] {
+            assert!(Word::new(&bucket(rate, 1_000)).is_none(), "{rate}");
+        }
+        assert!(Word::new(&bucket("13/3day", 14_000)).is_some());
+        assert!(Word::new(&bucket("13/3day", 15_000)).is_none(), "it takes nine years to fill");
+    }
+
+    #[test]
+    fn what_is_granted_is_the_capacity_and_what_came_since_exactly() {
+        for (rate, n, period) in
+            [("7/min", 7, 60 * SECOND), ("3/s", 3, SECOND), ("1.5/s", 3, 2 * SECOND)]
+        {
+            for step in [1_000_003, 333_333_333, SECOND / 3 + 1] {
+                let word = Word::new(&bucket(rate, 10)).unwrap();
+                let (mut granted, mut now) = (0, 0);
+                for _ in 0..5_000 {
+                    while word.take(1, Time::from_nanos(now)).allowed {
+                        granted += 1;
+                    }
+                    // It is drained at every step, so nothing that came is lost in being full.
+                    assert_eq!(granted, 10 + now * n / period, "{rate} at {now}");
+                    now += step;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn at_the_end_of_its_years_it_denies_and_does_not_wrap() {
+        for rate in ["13/7s", "1/s"] {
+            let word = Word::new(&bucket(rate, 2)).unwrap();
+            for now in [YEARS, YEARS + 1, u64::MAX / 2, u64::MAX] {
+                let granted = (0..10).filter(|_| word.take(1, Time::from_nanos(now)).allowed);
+                assert!(granted.count() <= 2, "{rate} at {now}");
+            }
+        }
+    }
+
+    #[test]
+    fn threads_share_the_tokens_and_none_gets_one_twice() {
+        let word = Word::new(&bucket("1000000/s", 5_000)).unwrap();
+        let now = &AtomicU64::new(0);
+        let granted: u64 = std::thread::scope(|scope| {
+            let worker = || {
+                let mut granted = 0;
+                for _ in 0..100_000 {
+                    let at = now.fetch_add(7, Ordering::Relaxed);
+                    granted += u64::from(word.take(1, Time::from_nanos(at)).allowed);
+                }
+                granted
+            };
+            let workers: Vec<_> = (0..4).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        let allowed = 5_000 + now.load(Ordering::Relaxed) / 1_000;
+        assert!(granted <= allowed, "{granted} of {allowed}");
+        assert!(granted + 100 > allowed, "{granted} of {allowed}");
+    }
+
+    proptest! {
+        #[test]
+        fn it_decides_and_tells_as_the_general_arithmetic_does(
+            rate in prop_oneof![
+                Just("7/min"), Just("3/s"), Just("1.5/s"), Just("50/s"), Just("600000000/s"),
+                Just("0.1/s"), Just("13/7s")
+            ],
+            capacity in 1..20_u64,
+            steps in prop::collection::vec(
+                (
+                    prop_oneof![Just(0), 1..5_u64, 1..2 * SECOND, 1..1_000 * SECOND],
+                    prop_oneof![8 => 0..6_u64, 1 => 0..40_u64, 1 => Just(u64::MAX)],
+                ),
+                1..200,
+            ),
+        ) {
+            let bucket = bucket(rate, capacity);
+            let word = Word::new(&bucket).unwrap();
+            let (mut tat, mut now) = (Exact::ZERO, Time::ZERO);
+            for (wait, cost) in steps {
+                now = Time::from_nanos(now.as_nanos() + wait);
+                let after = bucket.spend(tat, cost, now);
+                let allowed = cost == 0 || bucket.fits(after, now);
+                tat = if allowed { after } else { tat };
+                let taken = word.take(cost, now);
+                let told = Verdict::of_units(&bucket, cost, taken.tat, now, taken.allowed);
+                let expected = Verdict::of_bucket(&bucket, cost, tat, now, allowed);
+                prop_assert_eq!(told.is_allowed(), allowed);
+                prop_assert_eq!(told.outcome(), expected.outcome());
+                prop_assert_eq!(told.retry(), expected.retry());
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A decision without a receipt, told on demand.
+//!
+//! What is left, and until when, takes a division or two. A caller that only wants to know whether
+//! to go ahead does not pay for them.
+
+use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
+
+/// What came of one charge for which nobody wants a receipt.
+///
+/// ```
+/// use tidegate_core::{Limit, Policy};
+/// use tidegate_memory::MemoryStore;
+/// let store = MemoryStore::new();
+/// let limit = Limit::named("client", Policy::per_second(1).capacity(2).build()?)?;
+/// let verdict = store.spend_one(&limit, "alice".into(), 2);
+/// assert!(verdict.is_allowed());
+/// assert_eq!(verdict.outcome().remaining, 0);
+/// assert!(!store.spend_one(&limit, "alice".into(), 1).is_allowed());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a verdict that nobody reads limits nothing"]
+pub struct Verdict<'l>(Told<'l>);
+
+#[derive(Clone, Copy, Debug)]
+enum Told<'l> {
+    /// A token bucket: how it stands after the decision.
+    Bucket { bucket: &'l Bucket, cost: u64, tat: Arrival, now: Time, allowed: bool },
+    /// Anything else, told at once.
+    Outcome(Outcome),
+}
+
+/// An arrival time as it was decided with.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    Exact(Exact),
+    /// In units of `1/N` ns, which take a division to tell.
+    Units(u64),
+}
+
+impl Arrival {
+    fn exact(self, bucket: &Bucket) -> Exact {
+        match self {
+            Self::Exact(exact) => exact,
+            Self::Units(units) => {
+                let n = u64::from(bucket.rate().tokens());
+                // What is left of a division by 32 bits has 32 bits.
+                let part = u32::try_from(units % n).unwrap_or(u32::MAX);
+                Exact { ns: units / n, part }
+            }
+        }
+    }
+}
+
+impl<'l> Verdict<'l> {
+    /// `tat` is the arrival time after the decision.
+    #[inline]
+    pub(crate) const fn of_bucket(
+        bucket: &'l Bucket,
+        cost: u64,
+        tat: Exact,
+        now: Time,
+        allowed: bool,
+    ) -> Self {
+        Self(Told::Bucket { bucket, cost, tat: Arrival::Exact(tat), now, allowed })
+    }
+
+    /// The same of an arrival time in units of `1/N` ns.
+    #[inline]
+    pub(crate) const fn of_units(
+        bucket: &'l Bucket,
+        cost: u64,
+        tat: u64,
+        now: Time,
+        allowed: bool,
+    ) -> Self {
+        Self(Told::Bucket { bucket, cost, tat: Arrival::Units(tat), now, allowed })
+    }
+
+    pub(crate) const fn of_outcome(outcome: Outcome) -> Self {
+        Self(Told::Outcome(outcome))
+    }
+
+    /// When it was decided, if that is known.
+    #[inline]
+    pub(crate) const fn moment(&self) -> Option<Time> {
+        match &self.0 {
+            Told::Bucket { now, .. } => Some(*now),
+            Told::Outcome(_) => None,
+        }
+    }
+
+    /// Whether the charge was spent.
+    #[must_use]
+    #[inline]
+    pub const fn is_allowed(&self) -> bool {
+        match &self.0 {
+            Told::Bucket { allowed, .. } => *allowed,
+            Told::Outcome(outcome) => outcome.retry.is_none(),
+        }
+    }
+
+    /// What is left, when it is full again, and when to try again if it was denied.
+    #[must_use]
+    #[inline]
+    pub fn outcome(&self) -> Outcome {
+        match self.0 {
+            Told::Outcome(outcome) => outcome,
+            Told::Bucket { bucket, tat, now, .. } => {
+                let tat = tat.exact(bucket);
+                let (remaining, reset) = (bucket.remaining(tat, now), bucket.reset(tat, now));
+                Outcome::new(bucket.capacity(), remaining, Some(reset), self.retry())
+            }
+        }
+    }
+
+    /// When to try again; `None` if the charge was spent.
+    #[must_use]
+    pub fn retry(&self) -> Option<Retry> {
+        match self.0 {
+            Told::Outcome(outcome) => outcome.retry,
+            Told::Bucket { allowed: true, .. } => None,
+            Told::Bucket { bucket, cost, tat, now, .. } => {
+                let wait = |time: Time| Retry::After(time.since(now));
+                let earliest = bucket.earliest(tat.exact(bucket), cost, now);
+                Some(earliest.map_or(Retry::Never, wait))
+            }
+        }
+    }
+}

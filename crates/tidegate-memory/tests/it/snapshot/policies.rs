@@ -1,0 +1,169 @@
+//! The policies of the next process may be others than those of the one before.
+
+use tidegate_core::Change;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+fn per_second(capacity: u64) -> Policy {
+    Policy::per_second(1).capacity(capacity).build().unwrap()
+}
+
+/// A machine whose file says that alice has spent 3 of 10.
+fn spent(limits: &[Limit]) -> Machine {
+    let machine = Machine::new();
+    let store = machine.first();
+    assert!(take(&store, &limit(10), "alice", 3));
+    store.save(machine.file(), limits).unwrap();
+    machine
+}
+
+#[test]
+fn tokens_stay_under_another_policy() {
+    let mut machine = spent(&[limit(10)]);
+    let (store, clock, _) = machine.restart(secs(0));
+    let larger = limit(20);
+    assert_eq!(remaining(&store, &larger, "alice"), 7);
+    assert!(!take(&store, &larger, "alice", 8));
+    // It refills by the new policy from the first time it was asked for.
+    clock.advance(secs(5));
+    assert_eq!(remaining(&store, &larger, "alice"), 12);
+}
+
+#[test]
+fn a_name_that_the_file_does_not_know_means_an_empty_bucket() {
+    let mut machine = spent(&[]);
+    let (store, ..) = machine.restart(secs(1));
+    assert!(!take(&store, &limit(10), "alice", 1));
+    assert!(take(&store, &limit(10), "bob", 10));
+}
+
+#[test]
+fn an_inline_policy_is_known_by_itself() {
+    let mut machine = Machine::new();
+    let (store, inline) = (machine.first(), Limit::inline(per_second(10)));
+    assert!(take(&store, &inline, "alice", 9));
+    store.save(machine.file(), &[]).unwrap();
+    let (store, ..) = machine.restart(secs(2));
+    assert_eq!(remaining(&store, &inline, "alice"), 3);
+}
+
+#[test]
+fn a_limit_that_was_revised_is_known_without_being_told() {
+    let mut machine = Machine::new();
+    let store = machine.first();
+    let first = limit(10);
+    let second = first.revise(per_second(20), Change::KeepTokens).unwrap();
+    assert!(take(&store, &first, "old", 4));
+    assert!(take(&store, &second, "new", 4));
+    store.save(machine.file(), &[]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    let now = limit(20);
+    assert_eq!(remaining(&store, &now, "new"), 16);
+    assert_eq!(remaining(&store, &now, "old"), 6);
+}
+
+#[test]
+fn a_key_that_nobody_asked_for_comes_through_several_restarts() {
+    let mut machine = spent(&[limit(10)]);
+    // It is not touched while the limit is 20, and then revised to 30.
+    let (store, ..) = machine.restart(secs(0));
+    let revised = limit(20).revise(per_second(30), Change::KeepTokens).unwrap();
+    assert!(take(&store, &revised, "bob", 30));
+    store.save(machine.file(), &[revised]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    store.save(machine.file(), &[limit(5)]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    let now = limit(5);
+    assert_eq!(remaining(&store, &now, "bob"), 0);
+    // Seven tokens, of which five fit.
+    assert_eq!(remaining(&store, &now, "alice"), 5);
+    // The file goes on to know a limit that nobody names any more.
+    store.save(machine.file(), &[]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    assert_eq!(remaining(&store, &now, "bob"), 0);
+    assert_eq!(remaining(&store, &now, "alice"), 5);
+}
+
+#[test]
+fn restarts_without_a_change_leave_no_trace() {
+    let mut machine = spent(&[limit(10)]);
+    let size = std::fs::metadata(machine.file()).unwrap().len();
+    for _ in 0..300 {
+        let (store, ..) = machine.restart(secs(0));
+        let saved = store.save(machine.file(), &[limit(10)]).unwrap();
+        assert_eq!(saved.bytes, size);
+    }
+    let (store, ..) = machine.restart(secs(0));
+    assert_eq!(remaining(&store, &limit(10), "alice"), 7);
+}
+
+/// One limit with many revisions changed how the generations of all others were read.
+#[test]
+fn a_limit_that_is_revised_often_does_not_change_what_others_are_worth() {
+    let mut machine = Machine::new();
+    let store = machine.first();
+    let mut often = Limit::named("often", limit(1).policy().to_owned()).unwrap();
+    for turn in 0..9_000 {
+        often = often.revise(*limit(1 + turn % 7).policy(), Change::KeepTokens).unwrap();
+    }
+    assert!(take(&store, &often, "bob", 1));
+    let few = limit(10);
+    assert!(take(&store, &few, "alice", 10));
+    let more = few.revise(*limit(1_000).policy(), Change::KeepTokens).unwrap();
+    store.save(machine.file(), &[often.clone(), more]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    assert_eq!(remaining(&store, &limit(1_000), "alice"), 0);
+    let often = Limit::named("often", *often.policy()).unwrap();
+    assert_eq!(remaining(&store, &often, "bob"), 0, "of a policy that nobody remembers: empty");
+}
+
+/// What was spent under a name that `save` was not told of was read under the policy that the file
+/// of before had for it.
+#[test]
+fn a_name_that_is_not_told_means_an_empty_bucket_also_if_an_older_file_knew_it() {
+    let mut machine = Machine::new();
+    let store = machine.first();
+    assert!(take(&store, &limit(1_000), "bob", 1_000));
+    store.save(machine.file(), &[limit(1_000)]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    assert!(take(&store, &limit(10), "alice", 10));
+    store.save(machine.file(), &[]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    assert_eq!(remaining(&store, &limit(10), "alice"), 0);
+    store.save(machine.file(), &[limit(10)]).unwrap();
+    let (store, ..) = machine.restart(secs(0));
+    assert_eq!(remaining(&store, &limit(10), "alice"), 0, "also if it is told of later");
+}
+
+/// A limit was revised while the file was written, and what was spent under its new policy was read
+/// under the old one.
+#[test]
+fn a_limit_that_is_revised_while_it_is_saved_is_known_by_its_last_policy() {
+    const KEYS: u64 = 20_000;
+    let mut machine = Machine::new();
+    let (store, first) = (machine.first(), limit(1_000));
+    for number in 0..KEYS {
+        assert!(take(&store, &first, &number.to_string(), 1_000));
+    }
+    let second = first.revise(*limit(10).policy(), Change::KeepTokens).unwrap();
+    let done = AtomicBool::new(false);
+    let touched = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut touched = 0;
+            while !done.load(Ordering::SeqCst) && touched < KEYS {
+                assert!(take(&store, &second, &format!("new {touched}"), 10));
+                touched += 1;
+            }
+            touched
+        });
+        store.save(machine.file(), std::slice::from_ref(&first)).unwrap();
+        done.store(true, Ordering::SeqCst);
+        other.join().unwrap()
+    });
+    let (again, ..) = machine.restart(secs(0));
+    let left = |number: u64| remaining(&again, &limit(10), &format!("new {number}"));
+    let halves = (0..touched).filter(|number| ![0, 10].contains(&left(*number))).count();
+    assert_eq!(halves, 0, "a key is in the file with all it spent, or not at all");
+}

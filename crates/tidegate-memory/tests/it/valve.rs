@@ -1,0 +1,122 @@
+//! A valve decides as a store does on one key, at any rate, and holds its bound under threads.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate_core::{Limit, Policy, Rate, Time};
+use tidegate_memory::clock::{CachedClock, Clock, CounterClock, ManualClock, SystemClock};
+use tidegate_memory::{MemoryStore, NotABucket, Valve};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn policy(rate: &str, capacity: u64) -> Policy {
+    Policy::rate(rate.parse::<Rate>().unwrap()).capacity(capacity).build().unwrap()
+}
+
+#[test]
+fn a_valve_is_a_token_bucket_and_nothing_else() {
+    let allowance = Policy::allowance(3).unwrap();
+    assert_eq!(Valve::new(allowance).unwrap_err(), NotABucket);
+}
+
+#[test]
+fn a_valve_tells_what_is_left_and_when_to_come_back() {
+    let clock = ManualClock::new();
+    let valve = Valve::with_clock(policy("999/s", 3), clock.clone()).unwrap();
+    assert_eq!(valve.take(2).outcome().remaining, 1);
+    let denied = valve.take(2);
+    assert!(!denied.is_allowed());
+    let wait = denied.outcome().reset.unwrap();
+    assert_eq!(wait, Duration::from_nanos(2_002_003), "two tokens at 999/s, rounded up");
+    clock.advance(wait);
+    assert_eq!(valve.take(3).outcome().remaining, 0);
+}
+
+#[test]
+fn a_valve_on_the_clocks_of_the_machine_is_full_at_first_and_then_paced() {
+    let hourly = || policy("1/h", 2);
+    let valves = [
+        Valve::new(hourly()).unwrap(),
+        Valve::with_clock(hourly(), SystemClock::new()).unwrap(),
+        Valve::with_clock(hourly(), CachedClock::new()).unwrap(),
+        Valve::new(policy("17/17h", 2)).unwrap(),
+        Valve::new(policy("23/24h", 2)).unwrap(),
+    ];
+    for valve in valves {
+        assert!(valve.take(1).is_allowed());
+        assert!(!valve.take(2).is_allowed(), "one is left");
+        assert!(valve.take(1).is_allowed());
+        assert!(!valve.take(1).is_allowed());
+        assert!(valve.take(0).is_allowed(), "nothing is free of charge");
+        assert!(valve.take(u64::MAX).retry().is_some());
+    }
+}
+
+/// Threads that begin together and try a number of times each.
+fn never_above_its_bound(rate: u64, clock: &(impl Clock + Clone + 'static)) {
+    const CAPACITY: u64 = 1_000;
+    const THREADS: usize = 4;
+    const TRIES: usize = 10_000;
+    let policy = Policy::per_second(rate).capacity(CAPACITY).build().unwrap();
+    let valve = Valve::with_clock(policy, clock.clone()).unwrap();
+    let (granted, all_there) = (AtomicU64::new(0), Barrier::new(THREADS));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                all_there.wait();
+                let allowed = (0..TRIES).filter(|_| valve.take(1).is_allowed()).count();
+                granted.fetch_add(allowed as u64, Ordering::Relaxed);
+            });
+        }
+    });
+    // The clock counts from its creation, which was before the first take.
+    let most = CAPACITY + clock.now().as_nanos() * rate / SECOND;
+    let granted = granted.into_inner();
+    assert!(granted <= most, "{granted} of {most}");
+    assert!(granted >= CAPACITY, "{granted} of {most}");
+}
+
+#[test]
+fn threads_get_no_more_than_the_limit_by_any_clock() {
+    for rate in [1_000_000, 999_983] {
+        never_above_its_bound(rate, &SystemClock::new());
+        never_above_its_bound(rate, &CachedClock::ticking(Duration::from_micros(100)).unwrap());
+        if let Ok(clock) = CounterClock::new() {
+            never_above_its_bound(rate, &clock);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_valve_decides_as_a_store_does_also_when_the_clock_is_set_back(
+        rate in prop_oneof![
+            Just("7/min"), Just("3/s"), Just("999/s"), Just("999983/min"), Just("1.5/s")
+        ],
+        capacity in 1..20_u64,
+        steps in prop::collection::vec(
+            (
+                prop_oneof![8 => 1..2 * SECOND, 1 => Just(0), 1 => 1..1_000 * SECOND],
+                prop_oneof![9 => Just(true), 1 => Just(false)],
+                prop_oneof![8 => 0..6_u64, 1 => 0..40_u64, 1 => Just(u64::MAX)],
+            ),
+            1..100,
+        ),
+    ) {
+        let (clock, policy) = (ManualClock::new(), policy(rate, capacity));
+        let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone());
+        let store = store.build().unwrap();
+        let limit = Limit::named("valve", policy).unwrap();
+        let valve = Valve::with_clock(policy, clock.clone()).unwrap();
+        for (span, forward, cost) in steps {
+            let now = clock.now().as_nanos();
+            let now = if forward { now + span } else { now.saturating_sub(span) };
+            clock.set(Time::from_nanos(now));
+            let (ours, theirs) = (valve.take(cost), store.spend_one(&limit, "key".into(), cost));
+            prop_assert_eq!(ours.is_allowed(), theirs.is_allowed());
+            prop_assert_eq!(ours.outcome(), theirs.outcome());
+        }
+    }
+}
