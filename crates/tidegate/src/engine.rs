@@ -1,5 +1,7 @@
 //! An engine: a store, and lists of charges decided on it all-or-nothing.
 
+mod save;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -142,6 +144,21 @@ impl<S: Store + ?Sized> Engine<S> {
         let terms = named.get(name)?.clone();
         drop(named);
         Some(Limiter::on(self.clone(), terms))
+    }
+
+    /// The limits that have a name, each as it is now.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// engine.limiter("client", Policy::per_second(50).build()?)?;
+    /// assert_eq!(engine.limits()[0].name(), "client");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn limits(&self) -> Vec<Limit> {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        named.values().map(|terms| terms.limit()).collect()
     }
 
     fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {

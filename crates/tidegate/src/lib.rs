@@ -17,12 +17,14 @@
 //!   limits are decided together, all-or-nothing, by an [`Engine`].
 //! - A [`Request`] is carried out at once by [`now`](Request::now) on the in-process store, and by
 //!   `.await` on any store. There is one set of verbs for both.
+//! - Many requests are decided in one go, each by itself, as a [`Batch`].
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
 //! - A store that can fail is put behind a [`guard`], with a failure rule for each limit.
 //! - Tests drive a [`clock::ManualClock`].
 
 pub mod admission;
 mod asking;
+mod batch;
 mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
@@ -37,14 +39,18 @@ mod terms;
 mod tokio_clock;
 
 pub mod clock {
-    //! Clocks for the in-process store: the system's, and one for tests.
-    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
+    //! Clocks for the in-process store: the processor's, the system's, one that is kept in memory,
+    //! and one for tests.
+    pub use tidegate_memory::clock::{
+        CachedClock, Clock, CounterClock, ManualClock, NoCounter, SystemClock, wall_now,
+    };
 
     #[cfg(feature = "tokio")]
     pub use crate::tokio_clock::TokioClock;
 }
 
 pub use asking::{Ask, Asking};
+pub use batch::Batch;
 #[cfg(feature = "calendar")]
 pub use engine::CalendarError;
 pub use engine::Engine;
@@ -60,4 +66,7 @@ pub use tidegate_core::{
     PolicyBuilder, PolicyError, Probe, Quota, Rate, RateError, Receipt, ReceiptError, Retry,
     Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows,
 };
-pub use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Stats};
+pub use tidegate_memory::{
+    MemoryError, MemoryStore, MemoryStoreBuilder, NotABucket, Overflow, Restored, Saved,
+    SnapshotError, Stats, Valve, Verdict,
+};

@@ -1,20 +1,19 @@
 //! A request to a store: described once, carried out now or awaited.
 
+mod call;
+
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tidegate_core::{
-    Answer, Answers, Charge, Correction, Decision, Denial, Key, Operation, Outcome, Receipt, Retry,
-    Settlement, Store, StoreError, WallTime,
-};
+use tidegate_core::{Answer, Answers, Decision, Operation, Settlement, Store, StoreError};
 use tidegate_memory::MemoryStore;
 
 use crate::asking::{Ask, Asking};
-use crate::pacer::project;
-use crate::terms::{Snapshot, Terms};
+
+pub(crate) use call::{Asked, Call, Parts, Verb};
 
 /// What a verb of [`Limiter`](crate::Limiter) or [`Engine`](crate::Engine) asks of a store.
 ///
@@ -38,158 +37,19 @@ pub struct Request<'a, S: ?Sized, T> {
     answer: PhantomData<fn() -> T>,
 }
 
-/// What to do, described so that a limiter's policy is read when it is carried out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Call<'a> {
-    /// A list, with policies that the caller holds.
-    List(Operation<'a>),
-    /// One key of a limiter, under the policy of the moment.
-    One { terms: &'a Terms, key: Key<'a>, wall: WallTime, verb: Verb<'a> },
-}
-
-/// The verbs for a single key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Verb<'a> {
-    Take(u64),
-    Peek(u64),
-    Reserve(u64, Duration),
-    Settle(i64, Option<&'a Receipt>),
-    Hold(Duration),
-    Reset,
-}
-
-impl<'a> Call<'a> {
-    /// The policy to go by, read now.
-    fn snapshot(&self) -> Option<Snapshot> {
-        match self {
-            Self::List(_) => None,
-            Self::One { terms, wall, .. } => Some(terms.snapshot(*wall)),
-        }
-    }
-
-    /// The same call, or a look at the state alone if it would overtake waiters.
-    fn or_look(self, behind: Option<(u128, u64)>) -> Self {
-        match (self, behind) {
-            (Self::One { terms, key, wall, .. }, Some(_)) => {
-                Self::One { terms, key, wall, verb: Verb::Peek(0) }
-            }
-            (call, _) => call,
-        }
-    }
-
-    /// For a plain take, and what a peek says of it: how many tokens of its key others wait for,
-    /// and its own cost.
-    fn behind(&self) -> Option<(u128, u64)> {
-        match *self {
-            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } if cost > 0 => {
-                Some((terms.queued().ahead_of(key)?, cost))
-            }
-            _ => None,
-        }
-    }
-
-    /// The operation under a policy that was read before.
-    fn under<'s>(self, snapshot: Option<&'s Snapshot>) -> Parts<'s>
-    where
-        'a: 's,
-    {
-        let (key, verb, snapshot) = match (self, snapshot) {
-            (Self::One { key, verb, .. }, Some(snapshot)) => (key, verb, snapshot),
-            (Self::List(operation), _) => return Parts::Whole(operation),
-            (Self::One { .. }, None) => return Parts::Whole(Operation::Take(&[])),
-        };
-        let target = snapshot.target(key);
-        match verb {
-            Verb::Take(cost) => Parts::Take([Charge { target, cost }]),
-            Verb::Peek(cost) => Parts::Peek([Charge { target, cost }]),
-            Verb::Reserve(cost, horizon) => Parts::Reserve([Charge { target, cost }], horizon),
-            Verb::Settle(delta, receipt) => Parts::Settle([Correction { target, delta }], receipt),
-            Verb::Hold(span) => Parts::Whole(Operation::Hold { target, span }),
-            Verb::Reset => Parts::Whole(Operation::Reset { target }),
-        }
-    }
-}
-
-/// A call on its way: with the policy of this moment, and who waits before it.
-struct Asked<'a> {
-    call: Call<'a>,
-    snapshot: Option<Snapshot>,
-    behind: Option<(u128, u64)>,
-}
-
-impl<'a> Asked<'a> {
-    fn of(call: Call<'a>) -> Self {
-        let behind = call.behind();
-        Self { call: call.or_look(behind), snapshot: call.snapshot(), behind }
-    }
-
-    fn parts(&self) -> Parts<'_> {
-        self.call.under(self.snapshot.as_ref())
-    }
-
-    fn answered<T: FromAnswer>(&self, answer: Result<Answer, StoreError>) -> Result<T, StoreError> {
-        let answer = match self.behind {
-            Some(behind) => overtaking(self.snapshot.as_ref(), answer, behind),
-            None => answer,
-        };
-        answer.and_then(T::from_answer)
-    }
-}
-
-/// The denial of a plain take that would overtake waiters, with the wait that they leave to it.
-fn overtaking(
-    snapshot: Option<&Snapshot>,
-    state: Result<Answer, StoreError>,
-    (ahead, cost): (u128, u64),
-) -> Result<Answer, StoreError> {
-    let decision = state.and_then(Decision::from_answer)?;
-    let (Some(snapshot), Some(outcome)) = (snapshot, decision.outcomes().first()) else {
-        return Ok(Answer::Decision(decision));
-    };
-    let tokens = ahead.saturating_add(cost.into());
-    let wait = match snapshot.limit().policy() {
-        policy if cost > policy.capacity() => None,
-        policy => project(policy, outcome, tokens),
-    };
-    let retry = match wait {
-        Some(wait) if !wait.is_zero() => Retry::After(wait),
-        Some(_) => Retry::OnRelease,
-        None => Retry::Never,
-    };
-    let outcome = Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, Some(retry));
-    let denial = Denial::new(smallvec::smallvec![outcome]);
-    Ok(Answer::Decision(Decision::Denied(match decision.degraded() {
-        Some(rule) => denial.degraded(rule),
-        None => denial,
-    })))
-}
-
-/// An operation together with the list of one that it borrows.
-enum Parts<'s> {
-    Whole(Operation<'s>),
-    Take([Charge<'s>; 1]),
-    Peek([Charge<'s>; 1]),
-    Reserve([Charge<'s>; 1], Duration),
-    Settle([Correction<'s>; 1], Option<&'s Receipt>),
-}
-
-impl Parts<'_> {
-    fn operation(&self) -> Operation<'_> {
-        match self {
-            Self::Whole(operation) => *operation,
-            Self::Take(charges) => Operation::Take(charges),
-            Self::Peek(charges) => Operation::Peek(charges),
-            Self::Reserve(charges, horizon) => Operation::Reserve { charges, horizon: *horizon },
-            Self::Settle(corrections, receipt) => {
-                Operation::Settle { corrections, receipt: *receipt }
-            }
-        }
-    }
-}
-
 impl<'a, S: ?Sized, T> Request<'a, S, T> {
     pub(crate) fn new(store: &'a S, call: Call<'a>) -> Self {
         Self { store, call, answer: PhantomData }
+    }
+
+    /// The same request with an answer of any kind, to go into one [`Batch`](crate::Batch) with
+    /// requests of other verbs.
+    pub fn any(self) -> Request<'a, S, Answer> {
+        Request::new(self.store, self.call)
+    }
+
+    pub(crate) const fn into_parts(self) -> (&'a S, Call<'a>) {
+        (self.store, self.call)
     }
 }
 
@@ -218,6 +78,9 @@ impl Request<'_, MemoryStore, Decision> {
     /// [`try_now`](Self::try_now) reports them instead.
     #[expect(clippy::panic, reason = "documented; try_now is the fallible way")]
     pub fn now(self) -> Decision {
+        if let Some(decision) = self.call.take_plain(self.store) {
+            return decision;
+        }
         match self.try_now() {
             Ok(decision) => decision,
             Err(error) => panic!("{error}"),
@@ -231,9 +94,9 @@ impl<T: FromAnswer> Request<'_, MemoryStore, T> {
     /// # Errors
     /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
     pub fn try_now(self) -> Result<T, StoreError> {
-        let asked = Asked::of(self.call);
-        let answer = self.store.execute(&asked.parts().operation());
-        asked.answered(answer)
+        let (asked, terms) = Asked::with_snapshot(self.call);
+        let answer = self.store.execute(&asked.parts(terms.as_ref()).operation());
+        asked.answered(terms.as_ref(), answer)
     }
 }
 
@@ -251,9 +114,9 @@ impl<S: Store + ?Sized, T: FromAnswer> Request<'_, S, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn at_once(&self) -> Option<Result<T, StoreError>> {
-        let asked = Asked::of(self.call);
-        let answer = self.store.execute_now(&asked.parts().operation())?;
-        Some(asked.answered(answer))
+        let (asked, terms) = Asked::with_snapshot(self.call);
+        let answer = self.store.execute_now(&asked.parts(terms.as_ref()).operation())?;
+        Some(asked.answered(terms.as_ref(), answer))
     }
 }
 
@@ -286,9 +149,9 @@ where
     fn ask(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
         let Self { store, call, .. } = self;
         Box::pin(async move {
-            let asked = Asked::of(call);
-            let answer = ask(store, asked.parts().operation()).await;
-            asked.answered(answer)
+            let (asked, terms) = Asked::with_snapshot(call);
+            let answer = ask(store, asked.parts(terms.as_ref()).operation()).await;
+            asked.answered(terms.as_ref(), answer)
         })
     }
 }
@@ -306,13 +169,21 @@ pub(crate) async fn ask<S: Store + ?Sized>(
 ) -> Result<Answer, StoreError> {
     let mut answers = Answers::new();
     store.submit(&[operation], &mut answers).await;
-    let missing = || StoreError::Unavailable("the store gave no answer".into());
-    answers.pop().unwrap_or_else(|| Err(missing()))
+    answers.pop().unwrap_or_else(|| Err(no_answer()))
+}
+
+/// What is said of an operation that the store has left out.
+pub(crate) fn no_answer() -> StoreError {
+    StoreError::Unavailable("the store gave no answer".into())
 }
 
 /// The answers that requests give.
 pub trait FromAnswer: sealed::Sealed + Sized {
-    #[doc(hidden)]
+    /// This kind of answer out of one of any kind, as a [`Batch`](crate::Batch) of different verbs
+    /// gives it.
+    ///
+    /// # Errors
+    /// When it is another kind.
     fn from_answer(answer: Answer) -> Result<Self, StoreError>;
 }
 
@@ -332,6 +203,13 @@ macro_rules! from_answer {
             }
         }
     )*};
+}
+
+impl sealed::Sealed for Answer {}
+impl FromAnswer for Answer {
+    fn from_answer(answer: Answer) -> Result<Self, StoreError> {
+        Ok(answer)
+    }
 }
 
 from_answer! {

@@ -18,6 +18,7 @@ use super::holds::{self, Holds};
 use super::nodes::Nodes;
 use super::stats::Counters;
 use super::{NotAsked, deadline, prober};
+use crate::request::no_answer;
 
 /// What clones of a guard share.
 pub(super) struct Inner<S: ?Sized> {
@@ -285,8 +286,4 @@ impl<S: Store + ?Sized> Inner<S> {
 /// operation only, is an answer.
 pub(super) const fn is_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::TimedOut | StoreError::Unavailable(_))
-}
-
-fn no_answer() -> StoreError {
-    StoreError::Unavailable("the store gave no answer".into())
 }

@@ -1,5 +1,6 @@
 //! A guard around a store that hangs, refuses, dies and comes back.
 
+mod batches;
 mod bound;
 mod breaker;
 mod contract;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 use tidegate::pacer::Pacer;
-use tidegate::{Engine, MemoryStore, Policy, Retry};
+use tidegate::{Batch, Engine, MemoryStore, Policy, Retry};
 
 use super::hand::{Hand, Waiter};
 
@@ -109,6 +109,21 @@ fn a_large_request_is_not_overtaken() {
     assert!(small.ask().is_none());
     hand.run(&pacer, SECOND);
     assert!(small.ask().is_some());
+}
+
+/// Nor does a batch of those who do not want to wait.
+#[test]
+fn a_batch_does_not_overtake_either() {
+    let hand = Hand::new();
+    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let _spent = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
+    let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let batch = Batch::from_iter(["k", "other", "k"].map(|key| limiter.take(key)));
+    let decisions: Vec<_> = batch.now().into_iter().map(Result::unwrap).collect();
+    let after = Some(Retry::After(SECOND * 10));
+    assert_eq!([0, 1, 2].map(|index: usize| decisions[index].retry()), [after, None, after]);
+    hand.run(&pacer, SECOND * 9);
+    assert!(large.ask().is_some());
 }
 
 /// R98, R97: two dimensions are granted together, after one wait, and the wait says whose it was.

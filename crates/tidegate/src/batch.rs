@@ -1,0 +1,207 @@
+//! Several requests in one go: each decided by itself, all sent together.
+//!
+//! A store that is asked once for many things reads its clock once, fetches the memory of several
+//! keys at a time, or makes one trip over the wire. Nothing is all-or-nothing here: that is what
+//! the lists of [`Engine`](crate::Engine) are for, and a request of a batch may be one.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::ptr;
+
+use tidegate_core::{Answers, Operation, Store, StoreError};
+use tidegate_memory::MemoryStore;
+
+use crate::request::{Asked, Call, FromAnswer, Parts, Request, no_answer};
+use crate::terms::Snapshot;
+
+/// Requests that are decided together: in their order, each by itself, with one answer each.
+///
+/// Nothing happens until it is carried out: by [`now`](Self::now) on the in-process store, by
+/// `.await` on any store. What is wrong with one request is its answer, and nobody else's.
+///
+/// ```
+/// use tidegate::{Batch, Limiter, Policy};
+/// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
+/// let keys = ["alice", "bob", "alice", "alice"];
+/// let batch: Batch<_, _> = keys.iter().map(|key| limiter.take(*key)).collect();
+/// let mut allowed = Vec::new();
+/// for decision in batch.now() {
+///     allowed.push(decision?.is_allowed());
+/// }
+/// assert_eq!(allowed, [true, true, true, false]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Requests of different verbs go together as requests for [any](Request::any) answer:
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{Answer, Batch, Limiter, Policy};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
+/// let answers = Batch::new()
+///     .with(limiter.take("alice").any())
+///     .with(limiter.hold("alice", Duration::from_secs(9)).any())
+///     .with(limiter.take("alice").any())
+///     .await;
+/// assert!(matches!(&answers[0], Ok(Answer::Decision(decision)) if decision.is_allowed()));
+/// assert!(matches!(&answers[1], Ok(Answer::Held(_))));
+/// assert!(matches!(&answers[2], Ok(Answer::Decision(decision)) if !decision.is_allowed()));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It has no bound of its own. Whoever fills it with what strangers send sets one.
+#[must_use = "nothing happens until the batch is awaited, or carried out with `now`"]
+pub struct Batch<'a, S: ?Sized, T> {
+    calls: Vec<(&'a S, Call<'a>)>,
+    answer: PhantomData<fn() -> T>,
+}
+
+impl<'a, S: ?Sized, T> Batch<'a, S, T> {
+    /// A batch of nothing.
+    pub const fn new() -> Self {
+        Self { calls: Vec::new(), answer: PhantomData }
+    }
+
+    /// With one more request at its end.
+    pub fn with(mut self, request: Request<'a, S, T>) -> Self {
+        self.calls.push(request.into_parts());
+        self
+    }
+
+    /// How many requests there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// The requests that go to one store in one go, store after store. They are nearly always all
+    /// of them.
+    fn runs(&self) -> impl Iterator<Item = (&'a S, &[(&'a S, Call<'a>)])> {
+        let runs = self.calls.chunk_by(|(one, _), (next, _)| ptr::addr_eq(*one, *next));
+        runs.filter_map(|run| Some((run.first()?.0, run)))
+    }
+}
+
+impl<T: FromAnswer> Batch<'_, MemoryStore, T> {
+    /// Carries all requests out at once. The answers are in the order of the requests.
+    pub fn now(self) -> Vec<Result<T, StoreError>> {
+        let mut all = Vec::with_capacity(self.len());
+        for (store, run) in self.runs() {
+            let prepared = Prepared::of(run);
+            let (parts, mut answers) = (prepared.parts(), Answers::new());
+            // This store has pushed its answers when it returns; there is nothing to wait for.
+            drop(store.submit(&operations(&parts), &mut answers));
+            prepared.answered(answers, &mut all);
+        }
+        all
+    }
+}
+
+impl<'a, S, T> IntoFuture for Batch<'a, S, T>
+where
+    S: Store + ?Sized,
+    T: FromAnswer + Send + 'a,
+{
+    type Output = Vec<Result<T, StoreError>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut all = Vec::with_capacity(self.len());
+            for (store, run) in self.runs() {
+                let prepared = Prepared::of(run);
+                let mut answers = Answers::new();
+                let parts = prepared.parts();
+                store.submit(&operations(&parts), &mut answers).await;
+                prepared.answered(answers, &mut all);
+            }
+            all
+        })
+    }
+}
+
+/// Calls on their way, with the policies of this moment.
+struct Prepared<'a> {
+    /// The policies that the calls go by, each read once for all neighbours that share it.
+    snapshots: Vec<Snapshot>,
+    /// The calls, and which policy is theirs.
+    asked: Vec<(Asked<'a>, Option<usize>)>,
+}
+
+impl<'a> Prepared<'a> {
+    fn of<S: ?Sized>(calls: &[(&'a S, Call<'a>)]) -> Self {
+        let (mut snapshots, mut last) = (Vec::new(), None);
+        let asked = calls.iter().map(|&(_, call)| {
+            let theirs = call.terms().and_then(|(terms, wall)| {
+                let known = last.is_some_and(|(seen, at)| ptr::eq(seen, terms) && at == wall);
+                if !known {
+                    snapshots.push(terms.snapshot(wall));
+                    last = Some((terms, wall));
+                }
+                snapshots.len().checked_sub(1)
+            });
+            (Asked::of(call), theirs)
+        });
+        let asked = asked.collect();
+        Self { snapshots, asked }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&Asked<'a>, Option<&Snapshot>)> {
+        let theirs = |index: &Option<usize>| index.and_then(|index| self.snapshots.get(index));
+        self.asked.iter().map(move |(asked, index)| (asked, theirs(index)))
+    }
+
+    fn parts(&self) -> Vec<Parts<'_>> {
+        self.each().map(|(asked, snapshot)| asked.parts(snapshot)).collect()
+    }
+
+    /// Adds the answer of each call, also of those that the store has left out.
+    fn answered<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
+        let mut answers = answers.into_iter();
+        all.extend(self.each().map(|(asked, snapshot)| {
+            let answer = answers.next().unwrap_or_else(|| Err(no_answer()));
+            asked.answered(snapshot, answer)
+        }));
+    }
+}
+
+fn operations<'p>(parts: &'p [Parts<'_>]) -> Vec<Operation<'p>> {
+    parts.iter().map(Parts::operation).collect()
+}
+
+impl<S: ?Sized, T> Default for Batch<'_, S, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a, S: ?Sized, T> Extend<Request<'a, S, T>> for Batch<'a, S, T> {
+    fn extend<I: IntoIterator<Item = Request<'a, S, T>>>(&mut self, requests: I) {
+        self.calls.extend(requests.into_iter().map(Request::into_parts));
+    }
+}
+
+impl<'a, S: ?Sized, T> FromIterator<Request<'a, S, T>> for Batch<'a, S, T> {
+    fn from_iter<I: IntoIterator<Item = Request<'a, S, T>>>(requests: I) -> Self {
+        let mut batch = Self::new();
+        batch.extend(requests);
+        batch
+    }
+}
+
+impl<S: ?Sized, T> fmt::Debug for Batch<'_, S, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.calls.iter().map(|(_, call)| call)).finish()
+    }
+}

@@ -1,0 +1,35 @@
+//! What was spent, written to a file: the store knows the buckets, the engine the names.
+
+use std::path::Path;
+
+use tidegate_memory::{Saved, SnapshotError};
+
+use super::Engine;
+
+impl Engine {
+    /// Writes what was spent to a file, with the limits that have a name here: see
+    /// [`MemoryStore::save`](crate::MemoryStore::save).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{Engine, MemoryStore, Policy};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("buckets");
+    /// let policy = Policy::per_minute(1).capacity(5).build()?;
+    /// let engine = Engine::new();
+    /// let _ = engine.limiter("client", policy)?.take("alice").cost(4).now();
+    /// engine.save(&path)?;
+    ///
+    /// // The next process.
+    /// let (store, _) = MemoryStore::builder().restore(&path)?;
+    /// let client = Engine::on(Arc::new(store)).limiter("client", policy)?;
+    /// assert_eq!(client.take("alice").now().remaining(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the file cannot be written. The one of before is still there then.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
+        self.store().save(path, &self.limits())
+    }
+}

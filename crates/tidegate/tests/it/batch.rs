@@ -1,0 +1,228 @@
+//! Several requests in one go: as one by one, in one call to the store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::clock::ManualClock;
+use tidegate::{
+    Answer, Answers, Batch, ChargeError, Decision, Engine, Every, FromAnswer, Limiter, MemoryStore,
+    Operation, Policy, Request, Retry, Schedule, Store, StoreError, Submission, WallTime,
+};
+
+/// A store that counts how often it is asked, and may leave answers out.
+#[derive(Debug, Default)]
+struct Counted {
+    store: MemoryStore,
+    asked: AtomicUsize,
+    answers_at_most: Option<usize>,
+}
+
+impl Store for Counted {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let most = self.answers_at_most.unwrap_or(operations.len());
+        self.store.submit(&operations[..most.min(operations.len())], answers)
+    }
+}
+
+fn per_second(capacity: u64) -> Policy {
+    Policy::per_second(1).capacity(capacity).build().unwrap()
+}
+
+fn on_manual_clock() -> (Engine, ManualClock) {
+    let clock = ManualClock::new();
+    // 2026-11-16 07:00 UTC.
+    clock.set_wall(WallTime::from_secs(1_794_812_400));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    (Engine::on(Arc::new(store)), clock)
+}
+
+/// The limiters that the steps of the property go to: a bucket, a quota of a day, an allowance.
+fn limiters() -> ([Limiter; 3], ManualClock) {
+    let (engine, clock) = on_manual_clock();
+    let daily = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let limiters = [
+        engine.limiter("bucket", per_second(10)).unwrap(),
+        engine.calendar("daily", 10, daily).unwrap(),
+        engine.limiter("allowance", Policy::allowance(10).unwrap()).unwrap(),
+    ];
+    (limiters, clock)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    verb: u8,
+    limiter: usize,
+    key: usize,
+    amount: u8,
+}
+
+impl Step {
+    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, MemoryStore, Answer> {
+        let (limiter, key) = (&limiters[self.limiter], ["alice", "bob", "carol"][self.key]);
+        let cost = u64::from(self.amount);
+        match self.verb {
+            0 | 1 => limiter.take(key).cost(cost).any(),
+            2 => limiter.peek(key).cost(cost).any(),
+            3 => limiter.reserve(key, Duration::from_secs(5)).cost(cost).any(),
+            4 => limiter.settle(key, i64::from(self.amount) - 4, None).any(),
+            5 => limiter.hold(key, Duration::from_secs(cost)).any(),
+            _ => limiter.reset(key).any(),
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = (0..7_u8, 0..3_usize, 0..3_usize, 0..9_u8)
+        .prop_map(|(verb, limiter, key, amount)| Step { verb, limiter, key, amount });
+    proptest::collection::vec(step, 1..40)
+}
+
+/// An answer without the receipt, which names the store that gave it.
+fn told(answer: Result<Answer, StoreError>) -> String {
+    match answer {
+        Ok(Answer::Decision(Decision::Allowed(grant))) => {
+            format!("allowed {:?} {:?}", grant.wait, grant.outcomes)
+        }
+        answer => format!("{answer:?}"),
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_batch_is_answered_as_its_requests_one_by_one(batches in proptest::collection::vec(steps(), 1..6)) {
+        let ((batched, clock), (single, other_clock)) = (limiters(), limiters());
+        for steps in batches {
+            let batch: Batch<'_, _, _> = steps.iter().map(|step| step.request(&batched)).collect();
+            prop_assert_eq!(batch.len(), steps.len());
+            let together: Vec<_> = batch.now().into_iter().map(told).collect();
+            let one_by_one: Vec<_> =
+                steps.iter().map(|step| told(step.request(&single).try_now())).collect();
+            prop_assert_eq!(together, one_by_one);
+            for clock in [&clock, &other_clock] {
+                clock.advance(Duration::from_millis(1_700));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn any_store_is_asked_once_for_all_of_a_batch() {
+    let store = Arc::new(Counted::default());
+    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let (api, jobs) = (
+        engine.limiter("api", per_second(3)).unwrap(),
+        engine.limiter("jobs", per_second(1)).unwrap(),
+    );
+    let (api_terms, jobs_terms) = (api.snapshot(), jobs.snapshot());
+    let list = [api_terms.charge("alice", 2), jobs_terms.charge("alice", 1)];
+    let batch =
+        Batch::new().with(api.take("alice")).with(engine.take(&list)).with(engine.take(&list));
+    assert_eq!(store.asked.load(Ordering::SeqCst), 0, "nothing happens before it is awaited");
+    let decisions = batch.await.into_iter().map(Result::unwrap);
+    assert_eq!(decisions.map(|one| one.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(store.asked.load(Ordering::SeqCst), 1);
+    assert!(Batch::<dyn Store, Decision>::new().await.is_empty());
+    assert_eq!(store.asked.load(Ordering::SeqCst), 1, "a batch of nothing asks nobody");
+}
+
+#[test]
+fn a_mistake_in_one_request_is_the_answer_of_that_one() {
+    let (engine, _clock) = on_manual_clock();
+    let api = engine.limiter("api", per_second(2)).unwrap();
+    let answers = Batch::new()
+        .with(api.take("alice"))
+        .with(engine.take(&[]))
+        .with(api.take("alice").cost(2))
+        .with(api.take("alice"))
+        .now();
+    assert!(matches!(answers[1], Err(StoreError::Charge(ChargeError::Empty))));
+    let allowed = |index: usize| answers[index].as_ref().unwrap().is_allowed();
+    assert_eq!([0, 2, 3].map(allowed), [true, false, true]);
+}
+
+#[tokio::test]
+async fn what_a_store_leaves_unanswered_is_an_error_in_its_place() {
+    let store = Arc::new(Counted { answers_at_most: Some(1), ..Counted::default() });
+    let engine: Engine<dyn Store> = Engine::on(store);
+    let api = engine.limiter("api", per_second(2)).unwrap();
+    let answers = Batch::from_iter(["alice", "bob"].map(|key| api.take(key))).await;
+    assert_eq!(answers.len(), 2);
+    assert!(answers[0].as_ref().unwrap().is_allowed());
+    assert!(matches!(answers[1], Err(StoreError::Unavailable(_))));
+}
+
+/// Time once went back within a batch: a new key was charged by a later reading of the clock than
+/// the request after it was decided by, which was then denied for some nanoseconds.
+#[test]
+fn no_request_of_a_batch_is_earlier_than_the_one_before_it() {
+    for limiter in (1..=64).map(|capacity| Limiter::new(per_second(capacity))) {
+        let capacity = limiter.policy().capacity();
+        let answers = Batch::from_iter((0..capacity).map(|_| limiter.take("new"))).now();
+        let allowed = answers.iter().filter(|answer| answer.as_ref().unwrap().is_allowed());
+        assert_eq!(allowed.count(), answers.len(), "of a bucket of {capacity}");
+    }
+}
+
+#[test]
+fn requests_on_two_stores_go_each_to_its_own() {
+    let [one, other] = [2, 1].map(|capacity| Limiter::new(Policy::allowance(capacity).unwrap()));
+    let takes = [one.take("k"), one.take("k"), other.take("k"), other.take("k"), one.take("k")];
+    let decisions = Batch::from_iter(takes).now().into_iter().map(Result::unwrap);
+    let allowed: Vec<bool> = decisions.map(|decision| decision.is_allowed()).collect();
+    assert_eq!(allowed, [true, true, true, false, false]);
+}
+
+#[test]
+fn answers_of_any_kind_are_told_apart() {
+    let limiter = Limiter::new(per_second(2));
+    let mut answers =
+        Batch::new().with(limiter.take("k").any()).with(limiter.reset("k").any()).now();
+    let (reset, taken) = (answers.pop().unwrap().unwrap(), answers.pop().unwrap().unwrap());
+    assert!(Decision::from_answer(taken.clone()).unwrap().is_allowed());
+    assert!(bool::from_answer(reset).unwrap());
+    assert!(bool::from_answer(taken).is_err());
+}
+
+/// A quota of today is no quota of tomorrow, also when the requests go together.
+#[test]
+fn a_batch_over_a_calendar_goes_by_the_window_of_its_moment() {
+    let (engine, clock) = on_manual_clock();
+    let schedule = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let daily = engine.calendar("daily", 2, schedule).unwrap();
+    let round = || Batch::from_iter((0..3).map(|_| daily.take("x"))).now();
+    let allowed = |answers: Vec<Result<Decision, StoreError>>| {
+        answers.into_iter().filter(|answer| answer.as_ref().unwrap().is_allowed()).count()
+    };
+    let before = round();
+    assert_eq!(before[2].as_ref().unwrap().retry(), Some(Retry::After(Duration::from_secs(3_600))));
+    assert_eq!(allowed(before), 2);
+    clock.advance(Duration::from_secs(3_600));
+    assert_eq!(allowed(round()), 2);
+}
+
+#[test]
+fn threads_with_batches_never_get_more_than_there_is() {
+    let engine = Engine::new();
+    let quota = Policy::allowance(1_000).unwrap();
+    let limiters = ["one", "two"].map(|name| engine.limiter(name, quota).unwrap());
+    let spent: usize = std::thread::scope(|scope| {
+        let rush = || {
+            let round = |_| {
+                let takes = (0..32).map(|number| limiters[number % 2].take("k"));
+                let answers = Batch::from_iter(takes).now().into_iter();
+                answers.filter(|answer| answer.as_ref().unwrap().is_allowed()).count()
+            };
+            (0..40).map(round).sum::<usize>()
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(rush)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(spent, 2_000);
+}
