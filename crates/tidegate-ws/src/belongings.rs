@@ -10,6 +10,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use tidegate::Batch;
 use tokio::runtime::Handle;
 
 use crate::bill::Bill;
@@ -18,6 +19,10 @@ use crate::slots::{Limiters, counts_slots};
 /// How many buckets of its own a connection remembers, over all its limiters. It is a bound on
 /// memory: buckets beyond it are not forgotten with the connection.
 pub const MAX_CONNECTION_KEYS: usize = 1_024;
+
+/// How many buckets are forgotten in one call to a shared store, which answers each call in a time
+/// of its own.
+const AT_ONCE: usize = 64;
 
 /// What a connection shares with the tasks that ask the store for it: the last of them forgets the
 /// buckets, so that none is made after that.
@@ -81,9 +86,10 @@ impl Drop for Belongings {
         if let Ok(runtime) = Handle::try_current() {
             let limiters = self.limiters.clone();
             runtime.spawn(async move {
-                for (seat, key) in later {
-                    // If the store is away the bucket stays; see the top of this file.
-                    let _ = limiters[seat].reset(&*key).await;
+                for some in later.chunks(AT_ONCE) {
+                    let resets = some.iter().map(|(seat, key)| limiters[*seat].reset(&**key));
+                    // If the store is away the buckets stay; see the top of this file.
+                    let _ = Batch::from_iter(resets).await;
                 }
             });
         }

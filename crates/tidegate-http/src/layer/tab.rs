@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
-use tidegate::{Correction, Receipt, Snapshot, StoreError, Target};
+use tidegate::{Batch, Correction, Receipt, Snapshot, StoreError, Target};
 use tokio::runtime::Handle;
 
 use super::limits::{Charged, Charges, counts_slots, holds_slots};
@@ -182,14 +182,25 @@ impl Owed {
         true
     }
 
-    /// Does the rest, waiting for the store.
+    /// Does the rest, waiting for the store. Both go to it in one call; slots are given back also
+    /// if nothing could be settled.
     async fn carry_out(&self, due: Due) {
-        if due.settle {
-            self.told(self.settle_later(&due.deltas).await);
-        }
-        // Slots are given back also if nothing could be settled.
-        if due.release {
-            self.told(self.release_later().await);
+        match &self.to {
+            Creditor::Limits { charges, receipt } => {
+                let snapshots = self.settings.limits.snapshots(charges);
+                let corrections = corrections(charges, &snapshots, &due.deltas);
+                let targets = targets(charges, &snapshots);
+                let Some(engine) = self.engine(charges) else { return };
+                let settle = due.settle.then(|| engine.settle(&corrections, Some(receipt)).any());
+                let release = due.release.then(|| engine.release(&targets, receipt).any());
+                let answers = Batch::from_iter(settle.into_iter().chain(release)).await;
+                answers.into_iter().for_each(|answer| self.told(answer.map(drop)));
+            }
+            Creditor::Admission { asking, bill } => {
+                if let (Some(tiers), [delta]) = (&self.settings.tiers, &*due.deltas) {
+                    self.told(tiers.settle(asking, *delta, bill).await.map(drop));
+                }
+            }
         }
     }
 
@@ -210,35 +221,12 @@ impl Owed {
         }
     }
 
-    async fn settle_later(&self, deltas: &[i64]) -> Result<(), StoreError> {
-        match &self.to {
-            Creditor::Limits { charges, receipt } => {
-                let snapshots = self.settings.limits.snapshots(charges);
-                let corrections = corrections(charges, &snapshots, deltas);
-                let Some(engine) = self.engine(charges) else { return Ok(()) };
-                engine.settle(&corrections, Some(receipt)).await.map(drop)
-            }
-            Creditor::Admission { asking, bill } => {
-                let (Some(tiers), [delta]) = (&self.settings.tiers, deltas) else { return Ok(()) };
-                tiers.settle(asking, *delta, bill).await.map(drop)
-            }
-        }
-    }
-
     fn release_now(&self) -> Option<Result<(), StoreError>> {
         let Creditor::Limits { charges, receipt } = &self.to else { return Some(Ok(())) };
         let snapshots = self.settings.limits.snapshots(charges);
         let targets = targets(charges, &snapshots);
         let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
         Some(engine.release(&targets, receipt).at_once()?.map(drop))
-    }
-
-    async fn release_later(&self) -> Result<(), StoreError> {
-        let Creditor::Limits { charges, receipt } = &self.to else { return Ok(()) };
-        let snapshots = self.settings.limits.snapshots(charges);
-        let targets = targets(charges, &snapshots);
-        let Some(engine) = self.engine(charges) else { return Ok(()) };
-        engine.release(&targets, receipt).await.map(drop)
     }
 
     fn engine(&self, charges: &Charges) -> Option<&tidegate::Engine<dyn tidegate::Store>> {

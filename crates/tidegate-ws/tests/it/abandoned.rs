@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::{
@@ -139,6 +140,47 @@ async fn a_bucket_that_a_dropped_future_has_made_goes_with_the_connection() {
     drop(ingress);
     settle().await;
     assert_eq!(store.0.len(), 0, "an allowance stays for good");
+}
+
+/// A store that counts how often it is told to forget.
+#[derive(Debug, Default)]
+struct Counting {
+    store: MemoryStore,
+    resets: AtomicUsize,
+}
+
+impl Store for Counting {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        if let [Operation::Reset { .. }, ..] = operations {
+            self.resets.fetch_add(1, Ordering::SeqCst);
+        }
+        Submission::Pending(Box::pin(self.store.submit(operations, answers)))
+    }
+}
+
+/// Every bucket once was a trip of its own.
+#[tokio::test]
+async fn many_buckets_of_a_connection_are_forgotten_in_a_few_calls() {
+    let store = Arc::new(Counting::default());
+    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let rooms = engine.limiter("rooms", Policy::allowance(9).unwrap()).unwrap();
+    let of_room = Rule::<Session>::new(rooms)
+        .key(|context| context.connection_key().and(context.data().room.as_str()));
+    let gate = Gate::for_types(["SAY"]).limit(of_room).build().unwrap();
+    let mut connection = gate.connect(Peer::new(Session::default()));
+    for room in 0..200 {
+        connection.data_mut().room = room.to_string();
+        let verdict = connection.ingress(frame("SAY")).await.unwrap();
+        assert!(matches!(verdict, Verdict::Accepted(_)));
+    }
+    assert_eq!(store.store.len(), 200);
+    drop(connection);
+    settle().await;
+    assert_eq!((store.store.len(), store.resets.load(Ordering::SeqCst)), (0, 4));
 }
 
 /// A store that is slow to take and quick to forget.

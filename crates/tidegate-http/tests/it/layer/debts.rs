@@ -110,8 +110,10 @@ fn outside_of_a_runtime_a_caller_that_is_gone_is_told_of_and_harms_nobody() {
     assert_eq!(log.count("outside of any tokio runtime"), 1, "{}", log.text());
 }
 
-fn settled_with_a_slot(store: Arc<Mixed>) -> (LimitLayer, Limiter<dyn Store>, Limiter<dyn Store>) {
-    let engine: Engine<dyn Store> = Engine::on(store);
+fn settled_with_a_slot(
+    store: Arc<dyn Store>,
+) -> (LimitLayer, Limiter<dyn Store>, Limiter<dyn Store>) {
+    let engine = Engine::on(store);
     let users = engine.limiter("users", hourly(10)).unwrap();
     let slots = one_slot(&engine);
     let layer = LimitLayer::new()
@@ -129,6 +131,23 @@ async fn a_store_that_waits_only_for_releases_is_settled_once() {
     wait_for(&slots, 1).await;
     assert_eq!(store.settles.load(Ordering::Relaxed), 1);
     wait_for(&users, 7).await;
+}
+
+/// They once were two trips, one after the other.
+#[tokio::test]
+async fn a_remote_store_is_settled_and_given_its_slot_in_one_call() {
+    let store = Arc::new(Remote::default());
+    let (layer, users, slots) = settled_with_a_slot(store.clone());
+    let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
+    assert_eq!(store.asked.load(Ordering::Relaxed), 1, "the request itself");
+    drop(response.into_body().collect().await.unwrap());
+    while store.asked.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    // The answers of that call are all there is to wait for.
+    wait_for(&slots, 1).await;
+    wait_for(&users, 7).await;
+    assert_eq!(store.asked.load(Ordering::Relaxed), 2 + 2, "one call, and two looks of this test");
 }
 
 #[tokio::test]

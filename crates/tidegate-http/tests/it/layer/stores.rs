@@ -39,12 +39,16 @@ impl Store for Gone {
 }
 
 /// Carries out what it is asked, and answers a moment later, as a store behind a network does.
-#[derive(Debug)]
-pub(super) struct Remote(MemoryStore);
+#[derive(Debug, Default)]
+pub(super) struct Remote {
+    store: MemoryStore,
+    /// How often it was asked.
+    pub(super) asked: AtomicU64,
+}
 
 impl Remote {
     pub(super) fn engine() -> Engine<dyn Store> {
-        Engine::on(Arc::new(Self(MemoryStore::new())))
+        Engine::on(Arc::new(Self::default()))
     }
 }
 
@@ -52,7 +56,8 @@ impl Store for Remote {
     fn submit<'a>(&'a self, all: &'a [Operation<'a>], answers: &'a mut Answers) -> Submission<'a> {
         Submission::Pending(Box::pin(async move {
             let mut given = Answers::new();
-            self.0.submit(all, &mut given).await;
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.store.submit(all, &mut given).await;
             tokio::task::yield_now().await;
             answers.extend(given);
         }))
