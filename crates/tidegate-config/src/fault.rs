@@ -158,6 +158,15 @@ pub enum Rule {
     /// Not a directory.
     #[error("must be the path of a directory")]
     Directory,
+    /// Not a file for a snapshot.
+    #[error("must be the path of a file, or \"none\"")]
+    SnapshotFile,
+    /// A snapshot of a store that is elsewhere.
+    #[error(
+        "is for the in-process store, whose url is \"memory:\"; a shared store outlives a restart by \
+         itself"
+    )]
+    NothingToSave,
     /// Not a database.
     #[error(
         "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or an \

@@ -161,6 +161,7 @@ impl Plan {
                 "store.expected_nodes",
                 store.expected_nodes.value != other.store.expected_nodes.value,
             ),
+            ("store.snapshot", store.snapshot.value != other.store.snapshot.value),
             ("database.url", database.url.value != other.database.url.value),
             (
                 "database.auto_migrate",

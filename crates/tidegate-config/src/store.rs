@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use tidegate::{FailureRule, Overflow};
 
@@ -52,6 +53,13 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Among how many nodes a limit is divided before they have met in the store.",
     )
     .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.snapshot",
+        Shape::Text,
+        |value| snapshot(value).map(drop),
+        "A file in which buckets of this process outlive a restart, or \"none\".",
+    )
+    .fixed(WHY_FIXED),
 ];
 
 /// The store.
@@ -70,6 +78,8 @@ pub struct StorePlan {
     pub on_failure: Setting<FailureRule>,
     /// Among how many nodes a limit is divided before they have met in the store. Default 1.
     pub expected_nodes: Setting<NonZeroU32>,
+    /// The file in which the buckets of the in-process store outlive a restart. Default none.
+    pub snapshot: Setting<Option<PathBuf>>,
 }
 
 /// Which store.
@@ -105,6 +115,7 @@ impl Default for StorePlan {
             overflow: Setting::default(Overflow::Shared),
             on_failure: Setting::default(FailureRule::Local),
             expected_nodes: Setting::default(NonZeroU32::MIN),
+            snapshot: Setting::default(None),
         }
     }
 }
@@ -117,6 +128,10 @@ impl StorePlan {
         store.overflow.replace(fields.setting("overflow", overflow));
         store.on_failure.replace(fields.setting("on_failure", on_failure));
         store.expected_nodes.replace(fields.setting("expected_nodes", Value::to_count));
+        store.snapshot.replace(fields.setting("snapshot", snapshot));
+        if store.snapshot.value.is_some() && store.url.value != StoreUrl::Memory {
+            fields.refuse("snapshot", Rule::NothingToSave);
+        }
         store
     }
 }
@@ -142,6 +157,16 @@ fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
         _ => return Err(SizeError::Malformed.into()),
     };
     if size < LEAST_MEMORY { Err(Rule::TooLittle { least: LEAST_MEMORY }) } else { Ok(size) }
+}
+
+/// The path of a file, or none. An address, which may hold a password, got here by mistake.
+fn snapshot(value: &Value<'_>) -> Result<Option<PathBuf>, Rule> {
+    let is_file = |path: &str| !path.is_empty() && !path.ends_with('/') && !path.contains("://");
+    match value.to_text() {
+        Ok("none") => Ok(None),
+        Ok(path) if is_file(path) => Ok(Some(path.into())),
+        _ => Err(Rule::SnapshotFile),
+    }
 }
 
 fn overflow(value: &Value<'_>) -> Result<Overflow, Rule> {

@@ -97,3 +97,28 @@ fn the_schema_speaks_of_every_key() {
     assert_eq!(mode["enum"], serde_json::json!(["enforce", "shadow"]));
     assert_eq!(mode["default"], "enforce");
 }
+
+#[test]
+fn a_snapshot_is_a_file_of_the_in_process_store() {
+    assert_eq!(plan("").unwrap().store.snapshot.value, None);
+    assert_eq!(plan("[store]\nsnapshot = \"none\"\n").unwrap().store.snapshot.value, None);
+    let file = plan("[store]\nsnapshot = \"/var/lib/tidegate/buckets\"\n").unwrap();
+    assert_eq!(file.store.snapshot.value.unwrap().to_str(), Some("/var/lib/tidegate/buckets"));
+    for (text, complaint) in [
+        (
+            "[store]\nurl = \"redis://cache\"\nsnapshot = \"buckets\"\n",
+            "tidegate.toml:3:12: store.snapshot = \"buckets\": is for the in-process store, whose url \
+             is \"memory:\"; a shared store outlives a restart by itself",
+        ),
+        (
+            "[store]\nsnapshot = \"\"\n",
+            "tidegate.toml:2:12: store.snapshot = \"\": must be the path of a file, or \"none\"",
+        ),
+        (
+            "[store]\nsnapshot = true\n",
+            "tidegate.toml:2:12: store.snapshot = true: must be the path of a file, or \"none\"",
+        ),
+    ] {
+        assert_eq!(complaints(text), [complaint]);
+    }
+}
