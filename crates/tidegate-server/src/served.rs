@@ -99,6 +99,11 @@ impl Served {
         self.by_name.keys().map(String::as_str)
     }
 
+    /// All limits that were ever served: buckets of those that are no longer may still be there.
+    pub(crate) fn ever(&self) -> impl Iterator<Item = &Limit> {
+        self.limits().chain(self.retired.values())
+    }
+
     /// The limits themselves.
     pub(crate) fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.by_name.values().map(|served| &served.limit)

@@ -1,22 +1,21 @@
 //! A server: the engine, the configuration it follows, and the doors that open on them.
 
+mod error;
+mod snapshot;
 mod store;
 mod watch;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::admission::AdmissionError;
-use tidegate::guard::{GuardError, GuardStats, Guarded, StoreState};
-use tidegate::{Engine, MemoryError, Store};
-use tidegate_config::{ConfigError, Layers, Overrides, Plan, StoreUrl};
-use tidegate_gateway::{Gateway, GatewayError};
-use tidegate_redis::OpenError;
+use tidegate::guard::{GuardStats, Guarded, StoreState};
+use tidegate::{Engine, Store};
+use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
+use tidegate_gateway::Gateway;
 use tokio::net::TcpListener;
 
-use crate::database::{Database, DatabaseError, Stored};
+use crate::database::{Database, Stored};
 use crate::door::admin::{AdminDoor, By};
 use crate::door::bounds::Bounds;
 use crate::door::grpc;
@@ -25,83 +24,14 @@ use crate::door::http::{HttpDoor, Troubles};
 use crate::drain::{Drain, Drained, GRACE};
 use crate::health::{self, Health};
 use crate::listen;
-use crate::live::{self, Live, Parts, PartsError};
+use crate::live::{self, Live, Parts};
 use crate::metrics::Metrics;
 use crate::served::Served;
-use crate::tokens::{OpenToAll, check_door};
+use crate::tokens::check_door;
 use crate::workers::Workers;
+pub use error::StartError;
+use snapshot::Keeper;
 use store::Opened;
-
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The configuration cannot be used.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The store cannot be opened.
-    #[error("the in-process store cannot be opened: {0}")]
-    Store(#[from] MemoryError),
-    /// The shared store cannot be opened, whether or not its server is there.
-    #[error("the shared store cannot be opened: {0}")]
-    SharedStore(#[from] OpenError),
-    /// The shared store cannot be guarded.
-    #[error("the shared store cannot be guarded: {0}")]
-    Guard(#[from] GuardError),
-    /// A store of a kind that this version does not have.
-    #[error("this version cannot open the configured store")]
-    UnknownStore,
-    /// The tiers of admission cannot be made.
-    #[error("admission cannot be set up: {0}")]
-    Admission(AdmissionError),
-    /// The gateway cannot be made.
-    #[error("the gateway cannot be set up: {0}")]
-    Gateway(GatewayError),
-    /// The database has an address that cannot be used.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    /// A limit cannot become what it is to be while a server runs.
-    #[error("limits.{limit}: {why}")]
-    Limit {
-        /// Which one.
-        limit: String,
-        /// Why not.
-        why: String,
-    },
-    /// The threads that serve connections cannot be started.
-    #[error("no threads to serve connections: {0}")]
-    Workers(io::Error),
-    /// A door that changes the configuration would be open to everybody.
-    #[error(transparent)]
-    OpenToAll(#[from] OpenToAll),
-    /// An address cannot be listened on.
-    #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
-    Bind {
-        /// Which door.
-        door: &'static str,
-        /// Where.
-        address: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
-impl From<PartsError> for StartError {
-    fn from(error: PartsError) -> Self {
-        match error {
-            PartsError::Admission(error) => Self::Admission(error),
-            PartsError::Gateway(error) => Self::Gateway(error),
-        }
-    }
-}
-
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program listens there, choose another port",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
-        _ => "",
-    }
-}
 
 /// Whether a server that runs with some layers could go on with others. It is asked before a change
 /// is written to a database that servers follow.
@@ -211,11 +141,12 @@ impl Server {
         };
         let doors = Doors::bind(&self.plan).await?;
         let workers = Workers::start().map_err(StartError::Workers)?;
-        let (engine, guarded) = opened.engine();
-        let parts = Parts::new(&self.plan, &engine, opened.books(), database)?;
+        let ((engine, guarded), books) = (opened.engine(), opened.books());
+        let parts = Parts::new(&self.plan, &engine, books.clone(), database)?;
         parts.metrics.ask_store(opened.figures());
         let live = Arc::new(Live::new(self.layers, self.plan, stored, parts));
-        Ok(doors.open(live, workers, engine, guarded))
+        let keeper = Keeper::of(&opened, live.clone(), &engine, books);
+        Ok(doors.open(live, workers, engine, guarded).kept_by(keeper))
     }
 
     /// Takes over what the database holds, if it is of use; what that is.
@@ -324,7 +255,8 @@ impl Doors {
             tracing::info!(%address, "the {door} door is open");
         }
         let gateway = parts.gateway;
-        Running { http: http.1, admin: admin.1, grpc: grpc.1, drain, last, guarded, live, gateway }
+        let (http, admin, grpc) = (http.1, admin.1, grpc.1);
+        Running { http, admin, grpc, drain, last, guarded, live, gateway, keeper: None }
     }
 }
 
@@ -341,9 +273,20 @@ pub struct Running {
     guarded: Option<Guarded<dyn Store>>,
     live: Arc<Live>,
     gateway: Gateway,
+    /// Saves the store, if it is to be saved.
+    keeper: Option<Keeper>,
 }
 
 impl Running {
+    /// Has the store saved from now on.
+    fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
+        if let Some(keeper) = &keeper {
+            self.drain.watch(keeper.clone().run(self.drain.signal()));
+        }
+        self.keeper = keeper;
+        self
+    }
+
     /// Where the HTTP door is open.
     #[must_use]
     pub const fn http(&self) -> SocketAddr {
@@ -382,10 +325,15 @@ impl Running {
     }
 
     /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives
-    /// up after [`GRACE`].
+    /// up after [`GRACE`]. Then the in-process store is saved, if it is to be.
     pub async fn shutdown(self) -> Drained {
         self.gateway.drain();
         let drained = self.drain.drain(GRACE).await;
+        if let Some(keeper) = self.keeper {
+            // The doors are closed, so that all is in it but what requests that were cut off
+            // still spend or give back.
+            keeper.save_last().await;
+        }
         // Whoever asks the admin door now is not waited for.
         self.last.drain(Duration::from_secs(1)).await;
         tracing::info!(?drained, "the doors are closed");

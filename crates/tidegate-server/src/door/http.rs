@@ -1,11 +1,13 @@
 //! The HTTP door: the decision API for programs of any language.
 //!
-//! A request passes the guard, is read whole, becomes a list of charges, and is answered from
-//! one call to the engine. What is wrong with it is told as a problem document, and spends
-//! nothing.
+//! A request passes the guard, is read whole, becomes a list of charges or a batch of such lists,
+//! and is answered from one call to the engine. What is wrong with it is told as a problem document,
+//! and spends nothing.
 
 mod admission;
 mod answer;
+mod asked;
+mod batch;
 mod request;
 mod route;
 mod tally;

@@ -29,7 +29,7 @@ pub(crate) enum Problem {
     #[error("the body must be JSON and say so, once: content-type: application/json")]
     NotJsonType,
     #[error(
-        "there is nothing at this path; see /v1/take, peek, reserve, settle, hold, reset and /healthz"
+        "there is nothing at this path; see /v1/take, peek, reserve, settle, hold, reset, batch and /healthz"
     )]
     NotFound,
     #[error("this path does not take this method; the header `allow` says which it takes")]
@@ -93,23 +93,38 @@ pub(crate) type Kind = (StatusCode, &'static str, &'static str);
 
 /// The document itself.
 #[derive(Serialize)]
-struct Document<'a> {
+pub(crate) struct Document<'a> {
     r#type: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
+    /// As in the header, for those who get many documents in one answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     errors: &'a [FieldError],
 }
 
-/// The answer that tells of a problem.
-pub(crate) fn document(kind: Kind, detail: String, errors: &[FieldError]) -> Response {
-    let (status, r#type, title) = kind;
-    let document = Document { r#type, title, status: status.as_u16(), detail, errors };
-    // A document of texts and a number is always serialized.
-    let body = serde_json::to_vec(&document).unwrap_or_default();
-    let content_type = HeaderValue::from_static("application/problem+json");
-    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+impl<'a> Document<'a> {
+    pub(crate) fn new(kind: Kind, detail: String, errors: &'a [FieldError]) -> Self {
+        let (status, r#type, title) = kind;
+        let status = status.as_u16();
+        Self { r#type, title, status, detail, retry_after_ms: None, errors }
+    }
+
+    /// The answer that tells of a problem.
+    pub(crate) fn response(&self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        // A document of texts and numbers is always serialized.
+        let body = serde_json::to_vec(self).unwrap_or_default();
+        let content_type = HeaderValue::from_static("application/problem+json");
+        (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
+    }
+}
+
+/// For bodies: whole milliseconds, rounded up.
+pub(crate) fn whole_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 /// For the header `retry-after`: rounded up, and never at once.
@@ -176,6 +191,16 @@ impl Problem {
         }
     }
 
+    /// The document that tells of it.
+    pub(crate) fn document(&self) -> Document<'_> {
+        let errors: &[FieldError] = match self {
+            Self::Invalid(errors) => errors,
+            _ => &[],
+        };
+        let document = Document::new(self.kind(), self.to_string(), errors);
+        Document { retry_after_ms: self.retry_after().map(whole_millis), ..document }
+    }
+
     /// When to try again, if that is known.
     fn retry_after(&self) -> Option<Duration> {
         let Self::Store(StoreError::Unavailable(reason)) = self else { return None };
@@ -192,11 +217,7 @@ const fn invalid() -> Kind {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let errors: &[FieldError] = match &self {
-            Self::Invalid(errors) => errors,
-            _ => &[],
-        };
-        let mut response = document(self.kind(), self.to_string(), errors);
+        let mut response = self.document().response();
         if let Self::SlowBody = self {
             // The rest of the body may still come, and must not be taken for a request.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

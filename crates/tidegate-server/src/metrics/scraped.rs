@@ -19,8 +19,19 @@ pub(crate) struct StoreFigures {
     pub(crate) store: &'static str,
     /// Of the in-process table, if that is the store.
     pub(crate) table: Option<Stats>,
+    /// Of the snapshots of the table, if there are any.
+    pub(crate) snapshots: Option<SnapshotFigures>,
     /// Of the guard, if the store can fail.
     pub(crate) guard: Option<(StoreState, GuardStats)>,
+}
+
+/// How often the table was to be saved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SnapshotFigures {
+    /// And was.
+    pub(crate) saved: u64,
+    /// And was not.
+    pub(crate) failed: u64,
 }
 
 /// How the queues and quotas of a provider stand.
@@ -117,6 +128,15 @@ impl Sheet<'_> {
             MetricType::Gauge,
             [([("store", figures.store)], ConstGauge::new(u32::from(down)))],
         )?;
+        if let Some(SnapshotFigures { saved, failed }) = figures.snapshots {
+            self.rows(
+                "tidegate_snapshots",
+                "Snapshots of the table that were to be written, by what became of them",
+                MetricType::Counter,
+                [("saved", saved), ("failed", failed)]
+                    .map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
+            )?;
+        }
         let Some((_, stats)) = figures.guard else { return Ok(()) };
         let by_rule = [("open", stats.open), ("local", stats.local), ("closed", stats.closed)];
         self.rows(

@@ -34,6 +34,7 @@ async fn all_touched() -> Metrics {
     metrics.ask_store(move || StoreFigures {
         store: "redis",
         table: Some(memory.stats()),
+        snapshots: Some(SnapshotFigures { saved: 9, failed: 2 }),
         guard: Some((StoreState::Down, guard.stats())),
     });
     metrics.ask_providers(|| {
@@ -95,6 +96,8 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_decisions_total{door="http",limit="other",outcome="error"} 1"#,
         r#"tidegate_decision_duration_seconds_bucket{le="0.00005",door="http"} 1"#,
         r#"tidegate_store_degraded{store="redis"} 1"#,
+        r#"tidegate_snapshots_total{outcome="saved"} 9"#,
+        r#"tidegate_snapshots_total{outcome="failed"} 2"#,
         "tidegate_keys 1",
         r#"tidegate_new_keys_total{limit="client"} 1"#,
         "tidegate_overflow_total 0",

@@ -9,13 +9,14 @@ use tidegate_llm::rate_limit::Books;
 use tidegate_redis::RedisStore;
 
 use super::StartError;
+use super::snapshot::SnapshotFile;
 use crate::metrics::StoreFigures;
 
 /// A store that is open.
 #[derive(Debug)]
 pub(super) enum Opened {
-    /// The in-process one.
-    Memory(Arc<MemoryStore>),
+    /// The in-process one, and the file that it is saved to.
+    Memory(Arc<MemoryStore>, Option<Arc<SnapshotFile>>),
     /// Another one that always answers.
     Sure(Arc<dyn Store>),
     /// One that may fail, and so is behind a guard.
@@ -25,7 +26,7 @@ pub(super) enum Opened {
 impl Opened {
     pub(super) fn max_keys(&self) -> Option<usize> {
         match self {
-            Self::Memory(store) => Some(store.stats().max_keys),
+            Self::Memory(store, _) => Some(store.stats().max_keys),
             _ => None,
         }
     }
@@ -33,7 +34,7 @@ impl Opened {
     /// An engine on it, and its guard if it has one.
     pub(super) fn engine(&self) -> (Engine<dyn Store>, Option<Guarded<dyn Store>>) {
         let (store, guarded): (Arc<dyn Store>, _) = match self {
-            Self::Memory(store) => (store.clone(), None),
+            Self::Memory(store, _) => (store.clone(), None),
             Self::Sure(store) => (store.clone(), None),
             Self::Guarded(guarded) => (Arc::new(guarded.clone()), Some(guarded.clone())),
         };
@@ -43,22 +44,23 @@ impl Opened {
     /// Where the limits of providers are kept: in the same store.
     pub(super) fn books(&self) -> Books {
         match self {
-            Self::Memory(store) => Books::from(&Engine::on(store.clone())),
+            Self::Memory(store, _) => Books::from(&Engine::on(store.clone())),
             Self::Sure(_) | Self::Guarded(_) => Books::from(&self.engine().0),
         }
     }
 
     /// Asks how it stands, for metrics.
     pub(super) fn figures(&self) -> impl Fn() -> StoreFigures + Send + Sync + 'static {
-        let (memory, guarded) = match self {
-            Self::Memory(store) => (Some(store.clone()), None),
-            Self::Sure(_) => (None, None),
-            Self::Guarded(guarded) => (None, Some(guarded.clone())),
+        let (memory, file, guarded) = match self {
+            Self::Memory(store, file) => (Some(store.clone()), file.clone(), None),
+            Self::Sure(_) => (None, None, None),
+            Self::Guarded(guarded) => (None, None, Some(guarded.clone())),
         };
         let store = if memory.is_some() { "memory" } else { "shared" };
         move || StoreFigures {
             store,
             table: memory.as_ref().map(|store| store.stats()),
+            snapshots: file.as_ref().map(|file| file.figures()),
             guard: guarded.as_ref().map(|store| (store.state(), store.stats())),
         }
     }
@@ -85,7 +87,11 @@ pub(super) fn open_memory(plan: &StorePlan) -> Result<Opened, StartError> {
     let builder = MemoryStore::builder()
         .max_memory(plan.max_memory.value.bytes())
         .overflow(plan.overflow.value);
-    Ok(Opened::Memory(Arc::new(builder.build()?)))
+    let Some(path) = &plan.snapshot.value else {
+        return Ok(Opened::Memory(Arc::new(builder.build()?), None));
+    };
+    let (store, file) = SnapshotFile::open(path, &builder)?;
+    Ok(Opened::Memory(Arc::new(store), Some(Arc::new(file))))
 }
 
 /// A guard around a store, with the failure rules of a plan.

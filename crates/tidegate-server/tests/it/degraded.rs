@@ -99,6 +99,37 @@ fn a_decision_by_a_rule_is_marked_and_one_of_the_store_is_not() {
     assert_eq!(reply.member("degraded"), "closed");
 }
 
+/// Every operation by the rule of its limit, and what no rule can decide is its own problem.
+#[test]
+fn a_batch_without_its_store_is_decided_operation_by_operation() {
+    let (gate, store) = gate();
+    let of_store = gate.post("/v1/take", r#"{"key":"k","limit":"local","receipt":true}"#);
+    store.broken.store(true, Ordering::SeqCst);
+    let take = |limit: &str| format!(r#"{{"op":"take","key":"k","limit":"{limit}"}}"#);
+    let settle = format!(
+        r#"{{"op":"settle","key":"k","limit":"local","delta":-1,"receipt":{}}}"#,
+        of_store.member("receipt")
+    );
+    let operations = [take("local"), take("open"), settle, take("closed"), take("local")];
+    let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
+    for _ in 0..3 {
+        let reply = gate.post("/v1/batch", &body);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let answers = reply.member("answers");
+        let rules = [0, 1, 3, 4].map(|index| answers[index]["degraded"].clone());
+        assert_eq!(rules, ["local", "open", "closed", "local"]);
+        assert_eq!(
+            (&answers[2]["status"], &answers[2]["type"]),
+            (&503.into(), &"urn:tidegate:problem:store".into())
+        );
+    }
+    // The store is known to be down by now, and the one that needs it is told when to come back.
+    assert_eq!(gate.running.as_ref().unwrap().store_state(), Some(StoreState::Down));
+    let answers = gate.post("/v1/batch", &body).member("answers");
+    assert!(answers[2]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{answers}");
+    assert_eq!(answers[1]["degraded"], "open");
+}
+
 #[test]
 fn what_no_rule_can_decide_is_a_problem() {
     let (gate, store) = gate();

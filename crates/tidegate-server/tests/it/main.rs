@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod admission;
+mod batches;
 mod database;
 mod decisions;
 mod degraded;
@@ -15,6 +16,7 @@ mod live;
 mod reservations;
 mod rpc;
 mod shared;
+mod snapshot;
 mod wire;
 
 use std::net::SocketAddr;

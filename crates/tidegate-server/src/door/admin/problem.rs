@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use super::MOST_WATCHERS;
 use super::control::{Fault, UpdateError};
 use super::etag::tagged;
-use crate::door::problem::{FieldError, Kind, Problem, document, told};
+use crate::door::problem::{Document, FieldError, Kind, Problem, told};
 use crate::tokens::Refused;
 
 /// Why a request is refused. Nothing was changed, unless the text says that this is not known.
@@ -131,7 +131,7 @@ impl IntoResponse for AdminProblem {
             Self::BadRequest(errors) | Self::Invalid(errors) => errors,
             _ => &[],
         };
-        let mut response = document(self.kind(), self.to_string(), errors);
+        let mut response = Document::new(self.kind(), self.to_string(), errors).response();
         if let Some(challenge) = self.challenge() {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

@@ -6,16 +6,16 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
 use tidegate::{FailureRule, Outcome, Store};
 use tidegate_config::{Rule, Value};
 
-use super::answer::{self, millis};
+use super::answer::{Deny, Reply};
 use super::request::{self, key_text, read};
 use crate::door::body::json;
-use crate::door::problem::Problem;
+use crate::door::problem::{Problem, whole_millis as millis};
 use crate::metrics::Verdict as Decided;
 use crate::served::Served;
 
@@ -74,7 +74,7 @@ pub(super) async fn admit(
     admission: &Admission<dyn Store>,
     served: &Served,
     body: &Value<'_>,
-    denials_are_ok: bool,
+    deny: Deny,
 ) -> Result<Response, Problem> {
     let count = |tier: Tier, verdict| {
         if let Some(served) = served.get(tier.as_str()) {
@@ -105,7 +105,7 @@ pub(super) async fn admit(
         Verdict::Rejected(rejection) => {
             count(rejection.tier, Decided::Denied);
             let retry = rejection.retry.after();
-            answer::denial(&rejected(&rejection), retry, denials_are_ok)
+            Reply::denied(rejected(&rejection), retry, deny).into_response()
         }
         // Verdicts may grow; what is not known to be admitted is not.
         _ => json(StatusCode::TOO_MANY_REQUESTS, &()),

@@ -1,4 +1,5 @@
-//! From a decision to JSON and headers. Durations are whole milliseconds, rounded up.
+//! From a decision to what is told of it: a status, JSON and headers. Durations are whole
+//! milliseconds, rounded up.
 
 use std::time::Duration;
 
@@ -11,7 +12,24 @@ use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlemen
 
 use super::request::List;
 use crate::door::body::json;
-use crate::door::problem::whole_seconds;
+use crate::door::problem::{whole_millis as millis, whole_seconds};
+
+/// An answer, before it is a response of its own or a part of one.
+pub(crate) struct Reply<B> {
+    pub(crate) status: StatusCode,
+    pub(crate) body: B,
+    retry: Option<Duration>,
+}
+
+/// How a denial is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deny {
+    /// With status 429.
+    #[default]
+    TooManyRequests,
+    /// With status 200, for clients that retry 429 by themselves.
+    Ok,
+}
 
 /// What an answer to an allowed request tells besides the state.
 #[derive(Clone, Copy)]
@@ -21,9 +39,26 @@ pub(crate) enum Extra {
     WaitAndReceipt,
 }
 
+/// What the bodies of the verbs are.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Body<'a> {
+    Allowed(Allowed<'a>),
+    Denied(Denied<'a>),
+    Settled(Settled<'a>),
+    Held {
+        held_ms: u64,
+    },
+    Reset {
+        reset: bool,
+    },
+    /// Of a decision that this door does not know.
+    Unknown {},
+}
+
 /// `degraded` is the failure rule that decided because the store did not answer, in both answers.
 #[derive(Serialize)]
-struct Allowed<'a> {
+pub(crate) struct Allowed<'a> {
     allowed: bool,
     remaining: u64,
     reset_after_ms: Option<u64>,
@@ -38,7 +73,7 @@ struct Allowed<'a> {
 }
 
 #[derive(Serialize)]
-struct Denied<'a> {
+pub(crate) struct Denied<'a> {
     allowed: bool,
     by: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,23 +87,13 @@ struct Denied<'a> {
 }
 
 #[derive(Serialize)]
-struct Settled<'a> {
+pub(crate) struct Settled<'a> {
     remaining: u64,
     reset_after_ms: Option<u64>,
     saturated: bool,
     dropped: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     charges: Option<Vec<State<'a>>>,
-}
-
-#[derive(Serialize)]
-struct Held {
-    held_ms: u64,
-}
-
-#[derive(Serialize)]
-struct Reset {
-    reset: bool,
 }
 
 /// How one charge of a list stands.
@@ -79,93 +104,97 @@ struct State<'a> {
     reset_after_ms: Option<u64>,
 }
 
-/// Answers a take, peek or reserve.
-pub(crate) fn decided(
-    decision: &Decision,
-    list: &List<'_, u64>,
-    extra: Extra,
-    denials_are_ok: bool,
-) -> Response {
-    match decision {
-        Decision::Allowed(grant) => allowed(grant, list, extra),
-        Decision::Denied(denial) => denied(denial, list, denials_are_ok),
-        // The contract may grow; what is not known to be allowed is not.
-        _ => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+impl<B> Reply<B> {
+    pub(crate) const fn ok(body: B) -> Self {
+        Self { status: StatusCode::OK, body, retry: None }
+    }
+
+    /// Somebody was denied, with the wait if there is one.
+    pub(crate) fn denied(body: B, retry: Option<Duration>, deny: Deny) -> Self {
+        match deny {
+            Deny::TooManyRequests => Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry },
+            Deny::Ok => Self::ok(body),
+        }
     }
 }
 
-fn allowed(grant: &Grant, list: &List<'_, u64>, extra: Extra) -> Response {
+impl<B: Serialize> IntoResponse for Reply<B> {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &self.body);
+        if let Some(wait) = self.retry {
+            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
+        }
+        response
+    }
+}
+
+/// Answers a take, peek or reserve.
+pub(crate) fn decided<'a>(
+    decision: &Decision,
+    list: &'a List<'_, u64>,
+    extra: Extra,
+    deny: Deny,
+) -> Reply<Body<'a>> {
+    match decision {
+        Decision::Allowed(grant) => Reply::ok(Body::Allowed(allowed(grant, list, extra))),
+        Decision::Denied(denial) => {
+            Reply::denied(Body::Denied(denied(denial, list)), denial.retry.after(), deny)
+        }
+        // The contract may grow; what is not known to be allowed is not.
+        _ => {
+            Reply { status: StatusCode::INTERNAL_SERVER_ERROR, body: Body::Unknown {}, retry: None }
+        }
+    }
+}
+
+fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<'a> {
     let (wait_ms, receipt) = match extra {
         Extra::Nothing => (None, None),
         Extra::Receipt => (None, Some(encoded(&grant.receipt))),
         Extra::WaitAndReceipt => (Some(millis(grant.wait)), Some(encoded(&grant.receipt))),
     };
-    json(
-        StatusCode::OK,
-        &Allowed {
-            allowed: true,
-            remaining: least(&grant.outcomes),
-            reset_after_ms: longest_reset(&grant.outcomes),
-            wait_ms,
-            receipt,
-            degraded: grant.degraded.map(FailureRule::as_str),
-            charges: states(list, &grant.outcomes),
-        },
-    )
+    Allowed {
+        allowed: true,
+        remaining: least(&grant.outcomes),
+        reset_after_ms: longest_reset(&grant.outcomes),
+        wait_ms,
+        receipt,
+        degraded: grant.degraded.map(FailureRule::as_str),
+        charges: states(list, &grant.outcomes),
+    }
 }
 
-fn denied(denial: &Denial, list: &List<'_, u64>, denials_are_ok: bool) -> Response {
-    let retry = denial.retry.after();
-    let body = Denied {
+fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>) -> Denied<'a> {
+    Denied {
         allowed: false,
         by: list.items.get(denial.by).map_or("", |item| item.limit.name()),
         by_index: list.listed.then_some(denial.by),
         remaining: least(&denial.outcomes),
-        retry_after_ms: retry.map(millis),
+        retry_after_ms: denial.retry.after().map(millis),
         degraded: denial.degraded.map(FailureRule::as_str),
         charges: states(list, &denial.outcomes),
-    };
-    self::denial(&body, retry, denials_are_ok)
-}
-
-/// Answers that somebody was denied, with the wait if there is one.
-pub(crate) fn denial(
-    body: &impl Serialize,
-    retry: Option<Duration>,
-    denials_are_ok: bool,
-) -> Response {
-    if denials_are_ok {
-        return json(StatusCode::OK, body);
     }
-    let mut response = json(StatusCode::TOO_MANY_REQUESTS, body);
-    if let Some(wait) = retry {
-        response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
-    }
-    response
 }
 
 /// Answers a settle.
-pub(crate) fn settled(settlement: &Settlement, list: &List<'_, i64>) -> Response {
-    json(
-        StatusCode::OK,
-        &Settled {
-            remaining: least(&settlement.outcomes),
-            reset_after_ms: longest_reset(&settlement.outcomes),
-            saturated: settlement.saturated > 0,
-            dropped: settlement.dropped > 0,
-            charges: states(list, &settlement.outcomes),
-        },
-    )
+pub(crate) fn settled<'a>(settlement: &Settlement, list: &'a List<'_, i64>) -> Reply<Body<'a>> {
+    Reply::ok(Body::Settled(Settled {
+        remaining: least(&settlement.outcomes),
+        reset_after_ms: longest_reset(&settlement.outcomes),
+        saturated: settlement.saturated > 0,
+        dropped: settlement.dropped > 0,
+        charges: states(list, &settlement.outcomes),
+    }))
 }
 
 /// Answers a hold.
-pub(crate) fn held(span: Duration) -> Response {
-    json(StatusCode::OK, &Held { held_ms: millis(span) })
+pub(crate) fn held(span: Duration) -> Reply<Body<'static>> {
+    Reply::ok(Body::Held { held_ms: millis(span) })
 }
 
 /// Answers a reset.
-pub(crate) fn reset(reset: bool) -> Response {
-    json(StatusCode::OK, &Reset { reset })
+pub(crate) const fn reset(reset: bool) -> Reply<Body<'static>> {
+    Reply::ok(Body::Reset { reset })
 }
 
 fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
@@ -192,8 +221,4 @@ fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
 
 fn encoded(receipt: &Receipt) -> String {
     URL_SAFE_NO_PAD.encode(receipt.to_bytes())
-}
-
-pub(crate) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -13,6 +13,7 @@ use tidegate::{
 };
 use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
 
+use super::answer::Deny;
 use crate::door::problem::Problem;
 use crate::metrics::LimitMetrics;
 use crate::served::Served;
@@ -65,6 +66,8 @@ pub(crate) struct Reader<'s> {
     /// Where decisions on policies that stand in requests are counted.
     pub(crate) inline: &'s LimitMetrics,
     pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
+    /// Keys that stand in every request besides those of its verb, and were read before.
+    pub(crate) beside: &'static [&'static str],
 }
 
 /// One bucket of a request, and the amount that goes with it.
@@ -124,15 +127,19 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
     serde_json::from_slice(body).map_err(Problem::Malformed)
 }
 
-/// `deny_status` of the query: whether denials are to be answered with 200.
-pub(crate) fn denials_are_ok(query: Option<&str>) -> Result<bool, Problem> {
-    let (root, mut faults, mut ok) = (Path::Root, Vec::new(), false);
+/// `deny_status` of the query: how denials are to be told.
+pub(crate) fn deny_status(query: Option<&str>) -> Result<Deny, Problem> {
+    let (root, mut faults, mut deny) = (Path::Root, Vec::new(), Deny::default());
     let parameters = query.unwrap_or("").split('&').filter(|parameter| !parameter.is_empty());
     for parameter in parameters {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let rule = match (name, value) {
-            ("deny_status", "200" | "429") => {
-                ok = value == "200";
+            ("deny_status", "200") => {
+                deny = Deny::Ok;
+                continue;
+            }
+            ("deny_status", "429") => {
+                deny = Deny::TooManyRequests;
                 continue;
             }
             ("deny_status", _) => RequestRule::DenyStatus.into(),
@@ -141,12 +148,12 @@ pub(crate) fn denials_are_ok(query: Option<&str>) -> Result<bool, Problem> {
         let field = format!("?{name}");
         faults.push(Fault::at(Path::Key(&root, &field), &Value::text(value), rule));
     }
-    if faults.is_empty() { Ok(ok) } else { Err(faults.into()) }
+    if faults.is_empty() { Ok(deny) } else { Err(faults.into()) }
 }
 
 impl<'v> Reader<'v> {
     pub(crate) fn take(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
-        read(body, &["key", "cost", "limit", "policy", "group", "charges", "receipt"], |top| {
+        self.read(body, &["key", "cost", "limit", "policy", "group", "charges", "receipt"], |top| {
             let receipt = top.read("receipt", Value::to_bool);
             let list = self.list(top, "cost", cost)?;
             Some(Spend { list, receipt: receipt.unwrap_or(false) })
@@ -154,14 +161,14 @@ impl<'v> Reader<'v> {
     }
 
     pub(crate) fn peek(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
-        read(body, &["key", "cost", "limit", "policy", "group", "charges"], |top| {
+        self.read(body, &["key", "cost", "limit", "policy", "group", "charges"], |top| {
             Some(Spend { list: self.list(top, "cost", cost)?, receipt: false })
         })
     }
 
     pub(crate) fn reserve(self, body: &'v Value<'v>) -> Result<Reserve<'v>, Problem> {
         let known = ["key", "cost", "limit", "policy", "group", "charges", "max_wait_ms"];
-        read(body, &known, |top| {
+        self.read(body, &known, |top| {
             let max_wait = top.require("max_wait_ms", millis);
             let list = self.list(top, "cost", cost)?;
             Some(Reserve { list, max_wait: max_wait? })
@@ -170,7 +177,7 @@ impl<'v> Reader<'v> {
 
     pub(crate) fn settle(self, body: &'v Value<'v>) -> Result<Settle<'v>, Problem> {
         let known = ["key", "delta", "limit", "policy", "group", "charges", "receipt"];
-        read(body, &known, |top| {
+        self.read(body, &known, |top| {
             let receipt = top.read("receipt", receipt);
             let list = self.list(top, "delta", delta)?;
             Some(Settle { list, receipt })
@@ -178,13 +185,23 @@ impl<'v> Reader<'v> {
     }
 
     pub(crate) fn hold(self, body: &'v Value<'v>) -> Result<Item<'v, Duration>, Problem> {
-        read(body, &["key", "limit", "policy", "group", "for_ms"], |top| {
+        self.read(body, &["key", "limit", "policy", "group", "for_ms"], |top| {
             self.item(top, |top| top.require("for_ms", millis))
         })
     }
 
     pub(crate) fn reset(self, body: &'v Value<'v>) -> Result<Item<'v, ()>, Problem> {
-        read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
+        self.read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
+    }
+
+    /// Opens a body and reads it, with whatever else stands in it.
+    fn read<T>(
+        self,
+        body: &'v Value<'v>,
+        known: &[&'static str],
+        read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
+    ) -> Result<T, Problem> {
+        self::read(body, &[known, self.beside].concat(), read)
     }
 
     fn list<N>(

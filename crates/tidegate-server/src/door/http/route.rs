@@ -1,50 +1,42 @@
-//! Paths and verbs. Each verb reads its request, calls the engine once, and answers.
+//! Paths. Each request is read, calls the engine once, and is answered.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, get, on};
-use tidegate::{Charge, Correction};
 use tokio::time::Instant;
 
 use super::HttpDoor;
 use super::admission;
-use super::answer::{self, Extra};
-use super::request::{self, List, Reader};
-use super::tally;
+use super::asked::{Asked, Verb};
+use super::request::{self, Reader};
 use crate::door::body;
 use crate::door::bounds::MAX_BODY;
 use crate::door::guard::{Declared, require_json};
 use crate::door::problem::Problem;
 use crate::health;
 
-/// The verbs of the engine.
+/// What is asked at a path with a body.
 #[derive(Clone, Copy, Debug)]
-enum Verb {
-    Take,
-    Peek,
-    Reserve,
-    Settle,
-    Hold,
-    Reset,
+enum Task {
+    One(Verb),
+    Batch,
     Admit,
     SetPending,
 }
 
 /// All paths of the door, behind its guard.
 pub(crate) fn router(door: Arc<HttpDoor>) -> Router {
-    Router::new()
-        .route("/v1/take", verb(Verb::Take))
-        .route("/v1/peek", verb(Verb::Peek))
-        .route("/v1/reserve", verb(Verb::Reserve))
-        .route("/v1/settle", verb(Verb::Settle))
-        .route("/v1/hold", verb(Verb::Hold))
-        .route("/v1/reset", verb(Verb::Reset))
-        .route("/v1/admit", verb(Verb::Admit))
-        .route("/v1/pending", verb(Verb::SetPending).get(pending))
+    let verbs = Verb::ALL.into_iter().fold(Router::new(), |router, verb| {
+        router.route(&format!("/v1/{}", verb.name()), task(Task::One(verb)))
+    });
+    verbs
+        .route("/v1/batch", task(Task::Batch))
+        .route("/v1/admit", task(Task::Admit))
+        .route("/v1/pending", task(Task::SetPending).get(pending))
         .route("/healthz", get(async || health::alive()))
         .fallback(async || Problem::NotFound)
         .method_not_allowed_fallback(async || Problem::Method)
@@ -60,16 +52,19 @@ async fn admit(State(door): State<Arc<HttpDoor>>, request: Request, next: Next) 
     }
 }
 
-fn verb(verb: Verb) -> MethodRouter<Arc<HttpDoor>> {
-    let method = match verb {
-        Verb::SetPending => MethodFilter::PUT,
+fn task(task: Task) -> MethodRouter<Arc<HttpDoor>> {
+    let method = match task {
+        Task::SetPending => MethodFilter::PUT,
         _ => MethodFilter::POST,
     };
     on(method, move |State(door): State<Arc<HttpDoor>>, request: Request| async move {
         let begun = Instant::now();
-        let answer = door.carry_out(verb, request).await;
+        let answer = door.carry_out(task, request).await;
         door.metrics.took(begun.elapsed());
-        answer.unwrap_or_else(|problem| door.refuse(problem))
+        answer.unwrap_or_else(|problem| {
+            door.note(&problem);
+            problem.into_response()
+        })
     })
 }
 
@@ -78,70 +73,34 @@ async fn pending(State(door): State<Arc<HttpDoor>>) -> Response {
 }
 
 impl HttpDoor {
-    fn refuse(&self, problem: Problem) -> Response {
+    /// Notes a problem that somebody is told of, if it is one of the store.
+    pub(super) fn note(&self, problem: &Problem) {
         if let Some(trouble) = problem.trouble() {
             self.troubles.log(trouble);
         }
-        problem.into_response()
     }
 
-    async fn carry_out(&self, verb: Verb, request: Request) -> Result<Response, Problem> {
+    async fn carry_out(&self, task: Task, request: Request) -> Result<Response, Problem> {
         require_json(request.headers(), Declared::Json)?;
-        let denials_are_ok = request::denials_are_ok(request.uri().query())?;
+        let deny = request::deny_status(request.uri().query())?;
         let body = body::whole(request, self.bounds.body).await?;
         let body = request::parse(&body)?;
-        let wall = || self.engine.wall_time();
-        // One configuration for all of the request, whatever changes meanwhile.
+        // One time and one configuration for all of the request, whatever changes meanwhile.
+        let read_at = OnceLock::new();
+        let wall = || *read_at.get_or_init(|| self.engine.wall_time());
         let current = self.live.current();
-        let reader = Reader { served: &current.served, inline: &self.inline, wall: &wall };
-        let engine = &self.engine;
-        match verb {
-            Verb::Take => {
-                let asked = reader.take(&body)?;
-                let decision = tally::of(engine.take(&charges(&asked.list)).await, &asked.list)?;
-                let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
-                Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
+        let served = &current.served;
+        let reader = Reader { served, inline: &self.inline, wall: &wall, beside: &[] };
+        match task {
+            Task::One(verb) => {
+                let asked = Asked::read(verb, reader, &body)?;
+                let lines = asked.lines();
+                let answer = asked.request(&lines, &self.engine).await;
+                Ok(asked.answered(answer, deny)?.into_response())
             }
-            Verb::Peek => {
-                let asked = reader.peek(&body)?;
-                let decision = engine.peek(&charges(&asked.list)).await?;
-                Ok(answer::decided(&decision, &asked.list, Extra::Nothing, denials_are_ok))
-            }
-            Verb::Reserve => {
-                let asked = reader.reserve(&body)?;
-                let decision = engine.reserve(&charges(&asked.list), asked.max_wait).await;
-                let decision = tally::of(decision, &asked.list)?;
-                let extra = Extra::WaitAndReceipt;
-                Ok(answer::decided(&decision, &asked.list, extra, denials_are_ok))
-            }
-            Verb::Settle => {
-                let asked = reader.settle(&body)?;
-                let corrections = corrections(&asked.list);
-                let settlement = engine.settle(&corrections, asked.receipt.as_ref()).await?;
-                Ok(answer::settled(&settlement, &asked.list))
-            }
-            Verb::Hold => {
-                let asked = reader.hold(&body)?;
-                Ok(answer::held(engine.hold(asked.target(), asked.amount).await?))
-            }
-            Verb::Reset => {
-                let asked = reader.reset(&body)?;
-                Ok(answer::reset(engine.reset(asked.target()).await?))
-            }
-            Verb::Admit => {
-                let served = &current.served;
-                admission::admit(&self.admission, served, &body, denials_are_ok).await
-            }
-            Verb::SetPending => admission::set_pending(&self.admission, &body),
+            Task::Batch => self.batch(reader, &body, deny).await,
+            Task::Admit => admission::admit(&self.admission, served, &body, deny).await,
+            Task::SetPending => admission::set_pending(&self.admission, &body),
         }
     }
-}
-
-fn charges<'l>(list: &'l List<'_, u64>) -> Vec<Charge<'l>> {
-    list.items.iter().map(|item| Charge { target: item.target(), cost: item.amount }).collect()
-}
-
-fn corrections<'l>(list: &'l List<'_, i64>) -> Vec<Correction<'l>> {
-    let items = list.items.iter();
-    items.map(|item| Correction { target: item.target(), delta: item.amount }).collect()
 }

@@ -62,6 +62,34 @@ fn two_servers_share_their_limits() {
     assert_eq!(one.post("/v1/take", take).member("remaining"), 6);
 }
 
+/// A batch is more than one call to the server takes; the operations keep their order, and two
+/// servers count together.
+#[test]
+fn batches_of_two_servers_share_their_limits() {
+    let server = RedisServer::start(Flavor::Redis);
+    let gates = [gate(&server), gate(&server)];
+    let take = |limit: &str| format!(r#"{{"op":"take","limit":"{limit}","key":"alice"}}"#);
+    let mut operations = vec![take("daily"), take("client")];
+    operations.resize(200, take("client"));
+    operations.push(r#"{"op":"reset","limit":"client","key":"bob"}"#.to_owned());
+    operations.push(take("daily"));
+    let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
+    let mut allowed = Vec::new();
+    for gate in &gates {
+        let reply = gate.post("/v1/batch", &body);
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        let answers = reply.member("answers");
+        assert_eq!(answers[200]["reset"], false);
+        let of = |answer: &serde_json::Value| answer["allowed"] == true;
+        let answers = answers.as_array().unwrap();
+        allowed.push((of(&answers[0]), answers[1..200].iter().filter(|a| of(a)).count()));
+        // Nothing overtakes: the first ten of the bucket are the first ten in the list.
+        assert!(answers[1..200].iter().skip(10).all(|answer| !of(answer)));
+        allowed.push((of(&answers[201]), 0));
+    }
+    assert_eq!(allowed, [(true, 10), (true, 0), (true, 0), (false, 0)]);
+}
+
 /// The store dies under the door: every limit by its rule, marked, and shared again afterwards.
 #[test]
 fn a_dead_store_is_no_dead_door() {

@@ -1,0 +1,203 @@
+//! What was spent outlives the server, if a file is named for it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate::clock::ManualClock;
+use tidegate::{Limit, MemoryStore, Policy};
+use tidegate_server::{Drained, Server, StartError};
+use tidegate_testkit::launch::wait_until;
+
+use crate::{Gate, layers};
+
+const LIMITS: &str = r#"
+[limits.slow]
+capacity = 5
+rate = "1/h"
+[limits.quick]
+capacity = 1
+rate = "2/s"
+[limits.daily]
+quota = 3
+every = "day"
+"#;
+
+fn folder() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("buckets");
+    (folder, file)
+}
+
+fn configured(file: &Path, limits: &str) -> Result<Server, StartError> {
+    Server::new(layers(&format!("[store]\nsnapshot = \"{}\"\n{limits}", file.display())))
+}
+
+/// A server on the machine's own clock.
+fn start(file: &Path, limits: &str) -> Gate {
+    Gate::serving(configured(file, limits).unwrap(), ManualClock::new())
+}
+
+fn stop(mut gate: Gate) {
+    let running = gate.running.take().unwrap();
+    assert_eq!(gate.runtime.block_on(running.shutdown()), Drained::Complete);
+}
+
+fn take(gate: &Gate, limit: &str, cost: u64) -> bool {
+    let body = format!(r#"{{"key":"alice","limit":"{limit}","cost":{cost}}}"#);
+    gate.post("/v1/take", &body).member("allowed").as_bool().unwrap()
+}
+
+/// Samples of the metric, as saved and failed.
+fn counted(gate: &Gate) -> [Option<u64>; 2] {
+    let text = gate.ask("/metrics").body;
+    ["saved", "failed"].map(|outcome| {
+        let name = format!("tidegate_snapshots_total{{outcome=\"{outcome}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
+    })
+}
+
+#[test]
+fn what_was_spent_is_still_spent_in_the_next_process_and_comes_back_in_time() {
+    let (_folder, file) = folder();
+    let gate = start(&file, LIMITS);
+    assert!(take(&gate, "slow", 4));
+    assert!(take(&gate, "daily", 1));
+    assert!(take(&gate, "quick", 1));
+    stop(gate);
+
+    let gate = start(&file, LIMITS);
+    assert!(!take(&gate, "slow", 2));
+    assert!(take(&gate, "slow", 1));
+    // It has come back, if not in the meantime then soon.
+    wait_until("the quick one", || take(&gate, "quick", 1).then_some(()));
+    stop(gate);
+
+    // Tokens stay under another policy.
+    let gate = start(&file, "[limits.slow]\ncapacity = 50\nrate = \"1/h\"\n");
+    assert!(!take(&gate, "slow", 1));
+    stop(gate);
+}
+
+#[test]
+fn the_store_is_saved_at_the_start_so_that_a_bad_path_shows() {
+    let (folder, file) = folder();
+    let gate = start(&file, LIMITS);
+    wait_until("the first snapshot", || file.exists().then_some(()));
+    wait_until("its count", || (counted(&gate) == [Some(1), Some(0)]).then_some(()));
+    stop(gate);
+    let gate = start(&folder.path().join("missing").join("buckets"), LIMITS);
+    wait_until("the failure", || (counted(&gate) == [Some(0), Some(1)]).then_some(()));
+    // It serves all the same.
+    assert!(take(&gate, "slow", 5));
+    stop(gate);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_is_saved_every_minute() {
+    let (_folder, file) = folder();
+    let running = configured(&file, LIMITS).unwrap().open().await.unwrap();
+    // Virtual time stands still while something is written.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    std::fs::remove_file(&file).unwrap();
+    tokio::time::sleep(Duration::from_secs(58)).await;
+    assert!(!file.exists());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(file.exists());
+    std::fs::remove_file(&file).unwrap();
+    let _ = running.shutdown().await;
+    assert!(file.exists());
+}
+
+#[test]
+fn a_damaged_file_is_put_aside_and_everything_starts_anew() {
+    let (folder, file) = folder();
+    let gate = start(&file, LIMITS);
+    assert!(take(&gate, "slow", 5));
+    stop(gate);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+
+    let gate = start(&file, LIMITS);
+    assert!(take(&gate, "slow", 5));
+    assert_eq!(std::fs::read(folder.path().join("buckets.damaged")).unwrap(), bytes);
+    stop(gate);
+    let gate = start(&file, LIMITS);
+    assert!(!take(&gate, "slow", 1));
+    stop(gate);
+}
+
+#[test]
+fn a_directory_is_not_put_aside() {
+    let (folder, _) = folder();
+    let error = configured(folder.path(), LIMITS).unwrap_err().to_string();
+    assert!(error.starts_with("store.snapshot: "), "{error}");
+    assert!(error.ends_with(": it is not a file"), "{error}");
+    assert!(folder.path().is_dir());
+}
+
+/// A slip in the path must not move a file that is none of ours, and an older program must not
+/// throw away what a newer one has written.
+#[test]
+fn a_file_of_somebody_else_or_of_another_version_is_left_alone_and_nothing_starts() {
+    for (text, why) in [
+        ("[limits.client]\ncapacity = 1\n", "the file is not a snapshot of Tidegate"),
+        ("TIDESNAP\u{7}\0\0\0", "the snapshot has format 7, and this version reads format 1"),
+    ] {
+        let (folder, file) = folder();
+        std::fs::write(&file, text).unwrap();
+        let error = configured(&file, LIMITS).unwrap_err().to_string();
+        assert_eq!(error, format!("store.snapshot: {}: {why}", file.display()));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_second_damaged_file_does_not_replace_the_first() {
+    let (folder, file) = folder();
+    let damaged = ["", "TIDESNAP", "TIDESNAP\u{1}\0\0\0 and nothing else"];
+    for text in damaged {
+        std::fs::write(&file, text).unwrap();
+        drop(configured(&file, LIMITS).unwrap());
+    }
+    let kept = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    assert_eq!(["buckets.damaged", "buckets.damaged.1", "buckets.damaged.2"].map(kept), damaged);
+}
+
+#[test]
+fn a_snapshot_that_does_not_fit_is_kept_before_a_smaller_one_replaces_it() {
+    let (folder, file) = folder();
+    let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(5).build().unwrap();
+    let limit = Limit::named("slow", policy).unwrap();
+    let store = MemoryStore::builder().max_memory(64 << 20).build().unwrap();
+    for number in 0..100_000 {
+        assert!(store.take_one(&limit, number.to_string().as_str().into(), 5).is_allowed());
+    }
+    store.save(&file, std::slice::from_ref(&limit)).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    let text = format!("[store]\nmax_memory = \"1MiB\"\nsnapshot = \"{}\"\n", file.display());
+    let server = Server::new(layers(&format!("{text}{LIMITS}"))).unwrap();
+    stop(Gate::serving(server, ManualClock::new()));
+    assert!(std::fs::read(folder.path().join("buckets.too-large")).unwrap() == whole);
+    assert!(std::fs::metadata(&file).unwrap().len() < whole.len() as u64);
+}
+
+/// The limits of tiers and of others that were changed while the server ran are known by their
+/// last policy.
+#[test]
+fn a_limit_that_was_changed_at_run_time_goes_on_as_the_file_says() {
+    let (_folder, file) = folder();
+    let gate = start(&file, LIMITS);
+    assert!(take(&gate, "slow", 5));
+    let reply = gate.patch(&serde_json::json!({"limits": {"slow": {"capacity": 9}}}));
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(!take(&gate, "slow", 1));
+    stop(gate);
+    // The change was not kept, so the policy is that of the file again: as empty as it was.
+    let gate = start(&file, LIMITS);
+    assert!(!take(&gate, "slow", 1));
+    stop(gate);
+}
