@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
+
 /// Cores that this process may run on; empty where threads cannot be pinned.
 #[cfg(target_os = "linux")]
 pub(crate) fn cores() -> Vec<usize> {
@@ -21,6 +23,23 @@ pub(crate) fn pin(core: usize) {
     set.set(core);
     // A core that was taken away meanwhile shows in the share of processor time.
     let _ = sched_setaffinity(None, &set);
+}
+
+/// Does something on a thread that stays on one core. Processes that are started there stay on it
+/// as well.
+pub(crate) fn on_core<T: Send>(
+    core: Option<usize>,
+    work: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    std::thread::scope(|threads| {
+        let pinned = threads.spawn(|| {
+            if let Some(core) = core {
+                pin(core);
+            }
+            work()
+        });
+        pinned.join().unwrap_or_else(|_| bail!("a thread of the measurement has panicked"))
+    })
 }
 
 /// Processor time that the calling thread has had.
@@ -94,6 +113,26 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
 
+/// Bytes of memory of this process that no file is behind, counted page by page. The cheaper
+/// figure may be some hundred pages off, which is much for a small table.
+#[cfg(target_os = "linux")]
+pub(crate) fn anonymous_bytes() -> Option<u64> {
+    kibibytes(&std::fs::read_to_string("/proc/self/smaps_rollup").ok()?, "Anonymous:")
+}
+
+/// Bytes of memory that processes can still have.
+#[cfg(target_os = "linux")]
+pub(crate) fn available_bytes() -> Option<u64> {
+    kibibytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// The bytes in the line that begins with this name.
+#[cfg(target_os = "linux")]
+fn kibibytes(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
+}
+
 /// The name that the processor gives itself.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor() -> Option<String> {
@@ -144,6 +183,30 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 }
 
 #[cfg(not(target_os = "linux"))]
+pub(crate) fn anonymous_bytes() -> Option<u64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn available_bytes() -> Option<u64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
 pub(crate) fn processor() -> Option<String> {
     None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_by_its_name() {
+        let text = "Rss:   12 kB\nAnonymous:        8 kB\nAnonHugePages:   0 kB\n";
+        assert_eq!(kibibytes(text, "Anonymous:"), Some(8_192));
+        assert_eq!(kibibytes(text, "Swap:"), None);
+        assert!(anonymous_bytes() > Some(0));
+        assert!(available_bytes() > Some(0));
+    }
 }

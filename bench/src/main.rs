@@ -9,7 +9,7 @@
 
 mod child;
 mod contender;
-mod decisions;
+mod core;
 mod gateway;
 mod inbound;
 mod keys;
@@ -26,6 +26,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use core::{Axis, Subject};
 use inbound::app::App;
 
 /// Measures Tidegate beside its peers and prints Markdown tables.
@@ -37,11 +38,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// In-process decisions: this store, governor as it comes, and a bare floor.
+    /// In-process decisions with and without keys, alone and in batches, new keys, memory and
+    /// sweeps: beside governor, ratelimit, leaky-bucket and bare floors.
     Core {
-        /// Fewer runs: under a minute, for a first look.
+        /// Fewer and shorter runs: under a minute, for a first look.
         #[arg(long)]
         quick: bool,
+        /// Measure this axis alone; may be given several times.
+        #[arg(long, value_name = "AXIS")]
+        only: Vec<Axis>,
+        /// Where to draw how decisions take longer with more keys, as SVG.
+        #[arg(long, value_name = "FILE")]
+        plot: Option<PathBuf>,
     },
     /// Waiting: acquire and release, crowds on one key and their memory, beside tokio's Semaphore,
     /// leaky-bucket and governor.
@@ -91,6 +99,14 @@ enum Bench {
         #[arg(long, hide = true, default_value = "no program was given")]
         without_nginx: String,
     },
+    /// The memory of one limiter in a process of its own; `core` starts these.
+    #[command(hide = true)]
+    CoreMemory {
+        /// Whose.
+        subject: Subject,
+        /// How many keys it sees.
+        keys: usize,
+    },
     /// A provider in a process of its own; `gateway` starts it.
     #[command(hide = true)]
     GatewayUpstream,
@@ -121,7 +137,11 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     let effort = |quick| if quick { measure::QUICK } else { measure::THOROUGH };
     match Arguments::parse().bench {
-        Bench::Core { quick } => decisions::run(effort(quick)),
+        Bench::Core { quick, only, plot } => {
+            let settings = if quick { core::QUICK } else { core::THOROUGH };
+            core::run(settings, &only, plot.as_deref())
+        }
+        Bench::CoreMemory { subject, keys } => core::memory_alone(subject, keys),
         Bench::Pacing { quick } => pacing::run(effort(quick), pacing::waiters(quick)),
         Bench::Redis { quick, redis_cell, without_redis_cell } => {
             let pace = if quick { remote::QUICK } else { remote::THOROUGH };

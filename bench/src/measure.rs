@@ -15,8 +15,6 @@ use crate::contender::Contender;
 use crate::machine;
 use crate::stopwatch::Stopwatch;
 
-/// Length of a run.
-const RUN: Duration = Duration::from_millis(100);
 /// The share of its core that a thread must have had.
 const FAIR_SHARE: f64 = 0.97;
 
@@ -27,17 +25,35 @@ pub(crate) struct Effort {
     pub(crate) runs: usize,
     /// Runs that may be thrown away, per row.
     pub(crate) throw_aways: usize,
+    /// Length of a run.
+    pub(crate) run: Duration,
 }
 
 /// For figures to quote.
-pub(crate) const THOROUGH: Effort = Effort { runs: 7, throw_aways: 20 };
+pub(crate) const THOROUGH: Effort =
+    Effort { runs: 7, throw_aways: 20, run: Duration::from_millis(100) };
 /// For a first look.
-pub(crate) const QUICK: Effort = Effort { runs: 3, throw_aways: 6 };
+pub(crate) const QUICK: Effort =
+    Effort { runs: 3, throw_aways: 6, run: Duration::from_millis(100) };
+
+/// What a limiter is to say throughout. Whoever says anything else is not measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+}
+
+/// The part of one thread: whom it asks, and about which keys in turn.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane<'a> {
+    pub(crate) contender: &'a dyn Contender,
+    pub(crate) order: &'a [String],
+}
 
 /// One contender at one point of the axes, and the runs it has had.
-pub(crate) struct Row<'a> {
-    contender: &'a dyn Contender,
-    orders: &'a [Vec<String>],
+struct Row<'a> {
+    lanes: Vec<Lane<'a>>,
+    answer: Answer,
     requests: u64,
     /// Nanoseconds per decision of each run that counted.
     nanos: Vec<f64>,
@@ -55,34 +71,30 @@ pub(crate) struct Figure {
     pub(crate) disturbed: usize,
 }
 
+impl Figure {
+    /// Nothing was measured.
+    pub(crate) const UNKNOWN: Self =
+        Self { median: f64::NAN, min: f64::NAN, max: f64::NAN, disturbed: 0 };
+}
+
 impl<'a> Row<'a> {
-    /// A row with one thread for each order; finds out how many requests make a run.
-    pub(crate) fn calibrate(
-        contender: &'a dyn Contender,
-        orders: &'a [Vec<String>],
-    ) -> Result<Self> {
-        let row = |requests| Row {
-            contender,
-            orders,
-            requests,
-            nanos: Vec::new(),
-            thrown_away: 0,
-            disturbed: 0,
-        };
-        let mut requests = 10_000;
+    /// A row with one thread for each lane; finds out how many requests make a run.
+    fn calibrate(lanes: Vec<Lane<'a>>, answer: Answer, effort: Effort) -> Result<Self> {
+        let (nanos, thrown_away, disturbed) = (Vec::new(), 0, 0);
+        let mut row = Row { lanes, answer, requests: 10_000, nanos, thrown_away, disturbed };
+        let wanted = effort.run.as_secs_f64() * 1e9;
         loop {
-            let nanos = row(requests).run()?.nanos;
-            let length = nanos * as_float(requests);
-            let wanted = RUN.as_secs_f64() * 1e9;
-            if length > wanted / 4.0 {
-                return Ok(row(whole(wanted / nanos)));
+            let nanos = row.run()?.nanos;
+            if nanos * as_float(row.requests) > wanted / 4.0 {
+                row.requests = whole(wanted / nanos);
+                return Ok(row);
             }
-            requests *= 4;
+            row.requests *= 4;
         }
     }
 
     /// Makes one run and keeps it, unless it was disturbed and there is patience left.
-    pub(crate) fn turn(&mut self, effort: Effort) -> Result<()> {
+    fn turn(&mut self, effort: Effort) -> Result<()> {
         loop {
             let run = self.run()?;
             let fair = run.share.is_none_or(|share| share >= FAIR_SHARE);
@@ -96,21 +108,22 @@ impl<'a> Row<'a> {
     }
 
     /// The median and the span of the runs so far.
-    pub(crate) fn figure(&self) -> Figure {
+    fn figure(&self) -> Figure {
         summary(&self.nanos, self.disturbed)
     }
 
     fn run(&self) -> Result<Run> {
         let cores = machine::cores();
-        let barrier = Barrier::new(self.orders.len());
+        let barrier = Barrier::new(self.lanes.len());
         let work = |index: usize| {
             if let Some(core) = cores.get(index) {
                 machine::pin(*core);
             }
+            let Lane { contender, order } = self.lanes[index];
             barrier.wait();
             let before = machine::processor_time();
             let stopwatch = Stopwatch::start();
-            let allowed = self.contender.decide(&self.orders[index], self.requests);
+            let allowed = contender.decide(order, self.requests);
             let wall = stopwatch.elapsed();
             let busy = machine::processor_time().zip(before).map(|(after, before)| after - before);
             (allowed, wall, busy)
@@ -118,15 +131,20 @@ impl<'a> Row<'a> {
         let parts: Vec<_> = thread::scope(|scope| {
             let work = &work;
             let threads: Vec<_> =
-                (0..self.orders.len()).map(|index| scope.spawn(move || work(index))).collect();
+                (0..self.lanes.len()).map(|index| scope.spawn(move || work(index))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
-        ensure!(parts.len() == self.orders.len(), "a thread of the benchmark panicked");
+        ensure!(parts.len() == self.lanes.len(), "a thread of the benchmark panicked");
         let mut run = Run { nanos: 0.0, share: None };
+        let expected = if self.answer == Answer::Yes { self.requests } else { 0 };
         for (allowed, wall, busy) in parts {
-            ensure!(allowed == self.requests, "a contender denied; the figures would not compare");
+            ensure!(
+                allowed == expected,
+                "a contender allowed {allowed} of {}; the figures would not compare",
+                self.requests
+            );
             let nanos = wall.as_secs_f64() * 1e9 / as_float(self.requests);
-            run.nanos += nanos / as_float(self.orders.len() as u64);
+            run.nanos += nanos / as_float(self.lanes.len() as u64);
             let share = busy.map(|busy| busy.as_secs_f64() / wall.as_secs_f64());
             run.share = share.map(|share| run.share.map_or(share, |least| share.min(least)));
         }
@@ -181,7 +199,28 @@ pub(crate) fn in_turns(
     effort: Effort,
     progress: &ProgressBar,
 ) -> Result<Vec<Figure>> {
-    let rows = contenders.iter().map(|contender| Row::calibrate(contender.as_ref(), orders));
+    take_turns(together(contenders, orders), Answer::Yes, effort, progress)
+}
+
+/// The lanes of contenders that all threads ask together, each in its order.
+pub(crate) fn together<'a>(
+    contenders: &'a [Box<dyn Contender>],
+    orders: &'a [Vec<String>],
+) -> Vec<Vec<Lane<'a>>> {
+    let team = |contender: &'a dyn Contender| {
+        orders.iter().map(|order| Lane { contender, order }).collect()
+    };
+    contenders.iter().map(|contender| team(contender.as_ref())).collect()
+}
+
+/// The same for contenders of which each has its own lanes, and of which any answer is wanted.
+pub(crate) fn take_turns(
+    teams: Vec<Vec<Lane<'_>>>,
+    answer: Answer,
+    effort: Effort,
+    progress: &ProgressBar,
+) -> Result<Vec<Figure>> {
+    let rows = teams.into_iter().map(|lanes| Row::calibrate(lanes, answer, effort));
     let mut rows = rows.collect::<Result<Vec<_>>>()?;
     for _ in 0..effort.runs {
         for row in &mut rows {
@@ -220,7 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_denies_is_not_measured() {
-        assert!(Row::calibrate(&Miser, &[vec!["a".to_owned()]]).is_err());
+    fn a_contender_with_another_answer_is_not_measured() {
+        let lanes = || vec![Lane { contender: &Miser, order: &[] }];
+        assert!(Row::calibrate(lanes(), Answer::Yes, QUICK).is_err());
+        assert!(Row::calibrate(lanes(), Answer::No, QUICK).is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -53,24 +53,11 @@ pub(crate) fn measure(effort: Effort, cores: &[usize], progress: &ProgressBar) -
         [first, second, ..] => (Some(*first), Some(*second)),
         _ => (None, None),
     };
-    let apps =
-        on_core(of_apps, || App::ALL.into_iter().map(Process::start).collect::<Result<Vec<_>>>())?;
-    let loads = on_core(of_load, || ask_in_turns(effort, &apps, progress))?;
+    let apps = machine::on_core(of_apps, || {
+        App::ALL.into_iter().map(Process::start).collect::<Result<Vec<_>>>()
+    })?;
+    let loads = machine::on_core(of_load, || ask_in_turns(effort, &apps, progress))?;
     Ok(Loads { apps: loads, apart: of_load.is_some() })
-}
-
-/// Does something on a thread that stays on one core. Processes that are started there stay on it
-/// as well.
-fn on_core<T: Send>(core: Option<usize>, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|threads| {
-        let pinned = threads.spawn(|| {
-            if let Some(core) = core {
-                machine::pin(core);
-            }
-            work()
-        });
-        pinned.join().unwrap_or_else(|_| bail!("a thread of the measurement has panicked"))
-    })
 }
 
 fn ask_in_turns(effort: Effort, apps: &[Process], progress: &ProgressBar) -> Result<Vec<Load>> {

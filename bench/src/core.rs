@@ -1,0 +1,135 @@
+//! `core`: decisions in process, beside the peers and beside what the machine allows.
+//!
+//! One run measures every axis with everybody in turns. Floors decide by the same clock as the
+//! store, so what they lack is what the store adds: growth, bounds, exactness, changed policies.
+
+mod axis;
+mod cell;
+mod clocks;
+mod flat;
+mod footprint;
+mod gate;
+mod goals;
+mod governors;
+mod growth;
+mod keyed;
+mod ours;
+mod peers;
+mod plot;
+mod report;
+mod results;
+mod role;
+mod sweep;
+mod table;
+mod terms;
+mod touch;
+mod unkeyed;
+mod zipf;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
+use indicatif::ProgressBar;
+
+use crate::measure::{self, Effort};
+use crate::progress;
+
+pub(crate) use axis::Axis;
+pub(crate) use footprint::{Subject, alone as memory_alone};
+use results::Results;
+
+/// Decisions that are asked for at a time, where several are.
+const BATCH: usize = 16;
+
+/// How much patience to spend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    effort: Effort,
+    /// How often a million keys are entered anew.
+    passes: usize,
+    /// The most keys of the growth axis, if there is memory for them.
+    largest: usize,
+}
+
+/// For figures to quote.
+pub(crate) const THOROUGH: Settings =
+    Settings { effort: measure::THOROUGH, passes: 7, largest: 100_000_000 };
+
+/// For a first look.
+pub(crate) const QUICK: Settings = Settings {
+    effort: Effort { runs: 3, throw_aways: 2, run: Duration::from_millis(25) },
+    passes: 2,
+    largest: 1_000_000,
+};
+
+/// Measures these axes, or all if there are none, prints the tables, and draws the growth.
+pub(crate) fn run(settings: Settings, only: &[Axis], picture: Option<&Path>) -> Result<()> {
+    // One bucket comes last: cached clocks have threads, which once started stay.
+    let order = Axis::value_variants().iter().copied().filter(|axis| *axis != Axis::Unkeyed);
+    let order = order.chain([Axis::Unkeyed]);
+    let axes: Vec<_> = order.filter(|axis| only.is_empty() || only.contains(axis)).collect();
+    let steps: usize = axes.iter().map(|axis| steps(*axis, settings)).sum();
+    let progress = progress::bar(steps as u64)?;
+    let mut results = Results::default();
+    for axis in axes {
+        measure(axis, settings, &mut results, &progress)?;
+    }
+    progress.finish_and_clear();
+    print!("{}", report::tables(&results, settings));
+    match picture {
+        Some(file) if !results.growth.is_empty() => draw(file, &results),
+        _ => Ok(()),
+    }
+}
+
+fn steps(axis: Axis, settings: Settings) -> usize {
+    let Settings { effort, passes, largest } = settings;
+    match axis {
+        Axis::Unkeyed => unkeyed::steps(effort),
+        Axis::Keyed | Axis::Batch => keyed::steps(axis, effort),
+        Axis::FirstTouch | Axis::Pauses => touch::steps(passes),
+        Axis::Memory => footprint::steps(),
+        Axis::Growth => growth::steps(largest, effort),
+        Axis::Sweep => sweep::steps(passes),
+    }
+}
+
+fn measure(
+    axis: Axis,
+    settings: Settings,
+    results: &mut Results,
+    progress: &ProgressBar,
+) -> Result<()> {
+    let Settings { effort, passes, largest } = settings;
+    match axis {
+        Axis::Unkeyed => results.points.extend(unkeyed::measure(effort, progress)?),
+        Axis::Keyed | Axis::Batch => {
+            results.points.extend(keyed::measure(axis, effort, progress)?);
+        }
+        Axis::FirstTouch => results.touches = touch::measure(passes, progress)?,
+        Axis::Pauses => results.pauses = touch::pauses(passes, progress)?,
+        Axis::Memory => results.footprints = footprint::measure(progress)?,
+        Axis::Growth => results.growth = growth::measure(largest, effort, progress)?,
+        Axis::Sweep => results.sweeps = sweep::measure(passes, progress)?,
+    }
+    Ok(())
+}
+
+fn draw(file: &Path, results: &Results) -> Result<()> {
+    let write = || {
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        std::fs::write(file, plot::svg(&results.growth))
+    };
+    write().with_context(|| format!("the picture cannot be written to {}", file.display()))?;
+    println!("\nThe growth is drawn in {}.", file.display());
+    Ok(())
+}
+
+/// How many threads can be pinned apart.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

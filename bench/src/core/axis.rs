@@ -1,0 +1,64 @@
+//! What is measured, and the cases of it.
+
+use clap::ValueEnum;
+
+/// One part of the benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Axis {
+    /// One bucket without a key.
+    Unkeyed,
+    /// One decision on a key at a time.
+    Keyed,
+    /// Sixteen decisions at a time.
+    Batch,
+    /// New keys.
+    FirstTouch,
+    /// The longest that a new key takes.
+    Pauses,
+    /// Bytes per key.
+    Memory,
+    /// From a thousand keys to a hundred million.
+    Growth,
+    /// Removing keys that are full again.
+    Sweep,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Case {
+    Allowed,
+    Denied,
+    /// Every thread has its own bucket.
+    Apart,
+    /// All threads have the same one.
+    Shared,
+    Thousand,
+    /// Every thread has keys of its own.
+    Halves,
+    ThousandDenied,
+    Million,
+    Zipf,
+    Hot,
+}
+
+impl Case {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Apart => "allowed, each thread its own",
+            Self::Shared => "allowed, one for both",
+            Self::Thousand => "1 k keys",
+            Self::Halves => "1 k keys, each thread its own half",
+            Self::ThousandDenied => "1 k keys, denied",
+            Self::Million => "1 M keys",
+            Self::Zipf => "1 M keys, Zipf 1.0",
+            Self::Hot => "one hot key",
+        }
+    }
+
+    /// Whether threads have different places to write to, mostly.
+    pub(super) const fn is_spread(self) -> bool {
+        matches!(self, Self::Apart | Self::Thousand | Self::Halves | Self::Million | Self::Zipf)
+    }
+}

@@ -1,0 +1,67 @@
+//! The floor without keys: one arrival time, compared and swapped.
+//!
+//! It is a yardstick: it knows one cost and tells nothing of what is left.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_memory::clock::Clock;
+
+use super::gate::Tap;
+use super::terms::Terms;
+
+/// A policy in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tariff {
+    per_token: u64,
+    to_full: u64,
+}
+
+impl Tariff {
+    pub(super) fn of(terms: Terms) -> Self {
+        let per_token = u64::try_from(terms.period.as_nanos()).unwrap_or(u64::MAX);
+        Self { per_token, to_full: per_token.saturating_mul(terms.burst.into()) }
+    }
+
+    /// Moves an arrival time by one token, unless that is too far ahead of now.
+    #[inline]
+    pub(super) fn spend(&self, arrival: &AtomicU64, now: u64) -> bool {
+        let mut before = arrival.load(Ordering::Relaxed);
+        loop {
+            let after = before.max(now) + self.per_token;
+            if after - now > self.to_full {
+                return false;
+            }
+            match arrival.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(seen) => before = seen,
+            }
+        }
+    }
+}
+
+/// One bucket.
+#[derive(Debug)]
+pub(super) struct Cell<C> {
+    arrival: Line,
+    tariff: Tariff,
+    clock: C,
+}
+
+/// What is written stands apart from what is only read.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+impl<C: Clock> Cell<C> {
+    pub(super) fn new(terms: Terms, clock: C) -> Self {
+        Self { arrival: Line::default(), tariff: Tariff::of(terms), clock }
+    }
+}
+
+impl<C: Clock> Tap for Cell<C> {
+    #[inline]
+    fn allow(&self) -> bool {
+        self.tariff.spend(&self.arrival.0, self.clock.now().as_nanos())
+    }
+}

@@ -1,0 +1,76 @@
+//! The clocks that floors decide by, which are those of the store.
+//!
+//! A floor on another clock would show the difference of the clocks and nothing else.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate_core::{Time, WallTime};
+use tidegate_memory::clock::{CachedClock, Clock, CounterClock, SystemClock};
+
+/// How old the time of a cached clock may be, ours and governor's alike.
+pub(super) const RESOLUTION: Duration = Duration::from_millis(1);
+
+/// The clock that a store has unless told otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Exact {
+    Counter(CounterClock),
+    System(SystemClock),
+}
+
+/// A clock that starts now.
+pub(super) fn exact() -> Exact {
+    CounterClock::new().map_or_else(|_| Exact::System(SystemClock::new()), Exact::Counter)
+}
+
+impl Exact {
+    /// What it reads.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Counter(_) => "the time stamp counter",
+            Self::System(_) => "that of the system",
+        }
+    }
+}
+
+impl Clock for Exact {
+    #[inline]
+    fn now(&self) -> Time {
+        match self {
+            Self::Counter(clock) => clock.now(),
+            Self::System(clock) => clock.now(),
+        }
+    }
+
+    fn wall(&self) -> WallTime {
+        SystemClock::new().wall()
+    }
+}
+
+/// A clock that remembers the time, the same one for all who ask: one thread keeps it up to date.
+pub(super) fn cached() -> Result<CachedClock> {
+    static CLOCK: Mutex<Option<CachedClock>> = Mutex::new(None);
+    let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let clock = match &mut *clock {
+        Some(clock) => clock,
+        vacant => vacant.insert(CachedClock::ticking(RESOLUTION)?),
+    };
+    Ok(clock.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::launch::wait_until;
+
+    use super::*;
+
+    #[test]
+    fn clocks_go_forward() {
+        let (exact, cached) = (exact(), cached().unwrap());
+        let before = (exact.now(), cached.now());
+        wait_until("both clocks", || {
+            (exact.now() > before.0 && cached.now() > before.1).then_some(())
+        });
+    }
+}

@@ -1,0 +1,107 @@
+//! The floor with keys: what the hardware allows a limiter that does nothing but limit.
+//!
+//! A flat table of 16-byte slots, a fingerprint and an arrival time, both atomic; twice as many
+//! slots as keys. It keeps no key, forgets none, never grows, and takes equal fingerprints for
+//! equal keys. It is a yardstick and must not be used as a limiter.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
+use tidegate_memory::clock::Clock;
+use tidegate_memory::prefetch;
+
+use super::cell::Tariff;
+use super::gate::Gate;
+use super::terms::Terms;
+use super::{BATCH, clocks};
+use crate::contender::{Contender, go_round_in_batches};
+
+/// A key's place; a fingerprint of zero marks a vacant one.
+#[derive(Debug, Default)]
+#[repr(align(16))]
+struct Slot {
+    fingerprint: AtomicU64,
+    arrival: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Flat<C> {
+    slots: Box<[Slot]>,
+    secrets: RapidSecrets,
+    tariff: Tariff,
+    clock: C,
+}
+
+/// An empty table with room for `keys`, on the clock of the store.
+pub(super) fn flat(keys: usize, terms: Terms) -> Flat<impl Clock> {
+    let slots = (keys * 2).next_power_of_two();
+    Flat {
+        slots: (0..slots).map(|_| Slot::default()).collect(),
+        secrets: RapidSecrets::seed(0x6761_7465),
+        tariff: Tariff::of(terms),
+        clock: clocks::exact(),
+    }
+}
+
+impl<C: Clock> Flat<C> {
+    /// By the same function as the store, so that the two differ in nothing else.
+    #[inline]
+    fn hash(&self, key: &str) -> u64 {
+        rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), &self.secrets).max(1)
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "the mask keeps the low bits only")]
+    fn first_place(&self, hash: u64) -> usize {
+        hash as usize & (self.slots.len() - 1)
+    }
+
+    #[inline]
+    fn slot(&self, hash: u64) -> &Slot {
+        let mut index = self.first_place(hash);
+        loop {
+            let slot = &self.slots[index];
+            let found = slot.fingerprint.load(Ordering::Relaxed);
+            if found == hash || (found == 0 && claim(slot, hash)) {
+                return slot;
+            }
+            index = (index + 1) & (self.slots.len() - 1);
+        }
+    }
+}
+
+/// Takes a vacant slot; also true if another thread has just taken it for the same key.
+#[cold]
+fn claim(slot: &Slot, hash: u64) -> bool {
+    let taken = slot.fingerprint.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed);
+    taken.is_ok() || taken == Err(hash)
+}
+
+impl<C: Clock> Gate for Flat<C> {
+    #[inline]
+    fn allow(&self, key: &String) -> bool {
+        let now = self.clock.now().as_nanos();
+        self.tariff.spend(&self.slot(self.hash(key)).arrival, now)
+    }
+}
+
+/// The same table, asked about several keys at once: all are hashed and their memory is asked for,
+/// the clock is read once, and only then is the first one looked at.
+#[derive(Debug)]
+pub(super) struct Batched<C>(pub(super) Flat<C>);
+
+impl<C: Clock> Contender for Batched<C> {
+    fn decide(&self, keys: &[String], requests: u64) -> u64 {
+        let flat = &self.0;
+        go_round_in_batches(keys, requests, BATCH, |batch| {
+            let mut hashes = [0; BATCH];
+            for (hash, key) in hashes.iter_mut().zip(batch) {
+                *hash = flat.hash(key);
+                prefetch(&flat.slots[flat.first_place(*hash)]);
+            }
+            let now = flat.clock.now().as_nanos();
+            let spend = |hash: &u64| flat.tariff.spend(&flat.slot(*hash).arrival, now);
+            hashes.iter().take(batch.len()).map(|hash| u64::from(spend(hash))).sum()
+        })
+    }
+}

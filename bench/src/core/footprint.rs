@@ -1,0 +1,181 @@
+//! Bytes per key, of every size in a process of its own.
+//!
+//! What an allocator has kept from earlier is used again and would not be seen; a fresh process
+//! has kept nothing. Keys are made one at a time, for the same reason.
+
+use std::fmt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::ValueEnum;
+use indicatif::ProgressBar;
+
+use super::flat::flat;
+use super::gate::{Gate, named};
+use super::governors;
+use super::growth::are_all;
+use super::ours::Bank;
+use super::terms::NEW;
+use crate::machine;
+use crate::measure::as_float;
+
+const SIZES: [usize; 9] =
+    [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
+/// The size at which others are measured.
+const COMPARED_AT: usize = 1_000_000;
+
+/// Whose memory it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Subject {
+    Tidegate,
+    Governor,
+    Floor,
+}
+
+impl Subject {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::Governor => "governor as it comes",
+            Self::Floor => "floor: flat table",
+        }
+    }
+}
+
+/// What so many keys take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Footprint {
+    pub(super) subject: Subject,
+    pub(super) keys: usize,
+    pub(super) bytes: Bytes,
+}
+
+/// In all; unknown where the system does not tell, or the limiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bytes {
+    resident: Option<u64>,
+    told: Option<u64>,
+}
+
+impl Footprint {
+    /// Bytes per key that the process grew by.
+    pub(super) fn resident(&self) -> Option<f64> {
+        self.bytes.resident.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
+    }
+
+    /// Bytes per key that the store says it has.
+    pub(super) fn told(&self) -> Option<f64> {
+        self.bytes.told.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
+    }
+}
+
+fn plan() -> impl Iterator<Item = (Subject, usize)> {
+    let ours = SIZES.into_iter().map(|keys| (Subject::Tidegate, keys));
+    ours.chain([(Subject::Governor, COMPARED_AT), (Subject::Floor, COMPARED_AT)])
+}
+
+pub(super) fn steps() -> usize {
+    plan().count()
+}
+
+pub(super) fn measure(progress: &ProgressBar) -> Result<Vec<Footprint>> {
+    let measure = |(subject, keys): (Subject, usize)| {
+        progress.set_message(format!("memory of {keys} keys"));
+        let bytes = in_a_process(subject, keys)?;
+        progress.inc(1);
+        Ok(Footprint { subject, keys, bytes })
+    };
+    plan().map(measure).collect()
+}
+
+/// Starts this program again for one size, and reads what it prints.
+fn in_a_process(subject: Subject, keys: usize) -> Result<Bytes> {
+    let name = subject.to_possible_value().context("a subject without a name")?;
+    let output = Command::new(std::env::current_exe()?)
+        .args(["core-memory", name.get_name(), &keys.to_string()])
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(output.status.success(), "the memory of {} came to no good end", subject.name());
+    let text = String::from_utf8(output.stdout)?;
+    Bytes::read(&text).with_context(|| format!("not a number of bytes: {text:?}"))
+}
+
+/// Lets a limiter see so many keys in this process, and prints what they took.
+pub(crate) fn alone(subject: Subject, keys: usize) -> Result<()> {
+    ensure!(keys > 0, "no keys take no memory");
+    println!("{}", fill(subject, keys)?);
+    Ok(())
+}
+
+fn fill(subject: Subject, keys: usize) -> Result<Bytes> {
+    match subject {
+        Subject::Tidegate => {
+            let (bank, resident) = grow(keys, || Bank::new(keys, NEW))?;
+            let stats = bank.store.stats();
+            ensure!(are_all(stats.keys, keys), "the store has {} keys of {keys}", stats.keys);
+            Ok(Bytes { resident, told: Some(stats.memory_bytes as u64) })
+        }
+        Subject::Governor => {
+            let (_, resident) = grow(keys, || governors::as_it_comes(NEW))?;
+            Ok(Bytes { resident, told: None })
+        }
+        Subject::Floor => {
+            let (_, resident) = grow(keys, || Ok(flat(keys, NEW)))?;
+            Ok(Bytes { resident, told: None })
+        }
+    }
+}
+
+/// A gate that has seen so many keys, and by how much the process grew for it.
+fn grow<G: Gate>(keys: usize, gate: impl FnOnce() -> Result<G>) -> Result<(G, Option<u64>)> {
+    let mut buffer = named(0, &mut String::new()).clone();
+    let before = machine::anonymous_bytes();
+    let gate = gate()?;
+    for number in 0..keys {
+        gate.allow(named(number, &mut buffer));
+    }
+    let after = machine::anonymous_bytes();
+    Ok((gate, after.zip(before).map(|(after, before)| after.saturating_sub(before))))
+}
+
+impl Bytes {
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace().map(|word| match word {
+            "unknown" => Some(None),
+            number => number.parse().ok().map(Some),
+        });
+        Some(Self { resident: words.next()??, told: words.next()?? })
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word =
+            |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
+        write!(f, "{} {}", word(self.resident), word(self.told))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_prints_is_read_back() {
+        for told in [None, Some(42)] {
+            let bytes = Bytes { resident: Some(7), told };
+            assert_eq!(Bytes::read(&bytes.to_string()), Some(bytes));
+        }
+        assert_eq!(Bytes::read("7"), None);
+        assert_eq!(Bytes::read("many few"), None);
+    }
+
+    #[test]
+    fn every_subject_takes_memory_for_its_keys() {
+        for subject in Subject::value_variants() {
+            let bytes = fill(*subject, 20_000).unwrap();
+            assert!(bytes.resident.is_none_or(|bytes| bytes < 1 << 30), "{bytes:?}");
+            assert!(bytes.told.is_none_or(|bytes| bytes > 20_000), "{bytes:?}");
+        }
+    }
+}

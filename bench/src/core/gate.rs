@@ -1,0 +1,83 @@
+//! The two kinds of limiters, with and without keys, and the loops that ask them.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::contender::{Contender, go_round};
+use crate::keys::{Name, SplitMix};
+
+/// A limiter of keys.
+pub(super) trait Gate: Sync {
+    /// Spends one token of a key, or denies.
+    #[allow(clippy::ptr_arg, reason = "governor wants its keys as they are stored")]
+    fn allow(&self, key: &String) -> bool;
+}
+
+/// A limiter without keys.
+pub(super) trait Tap: Sync {
+    /// Spends one token, or denies.
+    fn allow(&self) -> bool;
+}
+
+/// A gate that is asked about a list of keys in turn.
+#[derive(Debug)]
+pub(super) struct Listed<G>(pub(super) G);
+
+impl<G: Gate> Contender for Listed<G> {
+    fn decide(&self, keys: &[String], requests: u64) -> u64 {
+        go_round(keys, requests, |key| self.0.allow(key))
+    }
+}
+
+/// A gate that is asked about keys at random, made on the spot: a list of a hundred million would
+/// take more memory than the limiter.
+#[derive(Debug)]
+pub(super) struct Drawn<G> {
+    pub(super) gate: G,
+    keys: usize,
+    runs: AtomicU64,
+}
+
+impl<G: Gate> Drawn<G> {
+    /// Lets the gate see `keys` keys once.
+    pub(super) fn fill(gate: G, keys: usize) -> Self {
+        let mut buffer = String::new();
+        for number in 0..keys {
+            gate.allow(named(number, &mut buffer));
+        }
+        Self { gate, keys, runs: AtomicU64::new(0) }
+    }
+}
+
+impl<G: Gate> Contender for Drawn<G> {
+    fn decide(&self, _keys: &[String], requests: u64) -> u64 {
+        // Another start for every run: otherwise it would find what the one before it left in the
+        // caches.
+        let mut random = SplitMix(self.runs.fetch_add(1, Ordering::Relaxed) << 40);
+        let mut buffer = String::new();
+        let mut allow = |_| {
+            let key = named(random.below(self.keys), &mut buffer);
+            u64::from(self.gate.allow(black_box(key)))
+        };
+        (0..requests).map(&mut allow).sum()
+    }
+}
+
+/// The key with this number, in a buffer that is used again.
+#[inline]
+pub(super) fn named(number: usize, buffer: &mut String) -> &String {
+    buffer.clear();
+    buffer.push_str(Name::of(number).as_str());
+    buffer
+}
+
+/// A tap with memory to itself, as far as the next cache line but one, which processors fetch too.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Alone<T>(pub(super) T);
+
+impl<T: Tap> Contender for Alone<T> {
+    fn decide(&self, _keys: &[String], requests: u64) -> u64 {
+        (0..requests).map(|_| u64::from(black_box(&self.0).allow())).sum()
+    }
+}

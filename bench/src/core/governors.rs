@@ -1,0 +1,67 @@
+//! governor, with keys and without.
+
+use std::hash::BuildHasher;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Result;
+use governor::clock::{Clock, DefaultClock, QuantaUpkeepClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::DashMapStateStore;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{DefaultKeyedRateLimiter, RateLimiter};
+
+use super::clocks::RESOLUTION;
+use super::gate::{Gate, Tap};
+use super::terms::Terms;
+
+/// Keyed by strings on its default map, with any clock and hasher.
+pub(super) type Keyed<C, S> =
+    RateLimiter<String, DashMapStateStore<String, S>, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+/// One bucket, with any clock.
+pub(super) type Direct<C> =
+    RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+/// As its documentation shows it.
+pub(super) fn as_it_comes(terms: Terms) -> Result<DefaultKeyedRateLimiter<String>> {
+    Ok(RateLimiter::keyed(terms.quota()?))
+}
+
+/// With a hasher that is several times as fast as the one of the standard library.
+pub(super) fn with_fast_hasher(
+    terms: Terms,
+) -> Result<Keyed<DefaultClock, foldhash::fast::RandomState>> {
+    let hasher = foldhash::fast::RandomState::default();
+    Ok(RateLimiter::dashmap_with_hasher(terms.quota()?, hasher))
+}
+
+/// Without keys, as its documentation shows it.
+pub(super) fn direct(terms: Terms) -> Result<Direct<DefaultClock>> {
+    Ok(RateLimiter::direct(terms.quota()?))
+}
+
+/// Without keys, on its clock that remembers the time.
+pub(super) fn direct_on_cached_clock(terms: Terms) -> Result<Direct<QuantaUpkeepClock>> {
+    // A process can have one such clock, which whoever is first starts.
+    static CLOCK: Mutex<Option<QuantaUpkeepClock>> = Mutex::new(None);
+    let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let clock = match &mut *clock {
+        Some(clock) => clock,
+        vacant => vacant.insert(QuantaUpkeepClock::from_interval(RESOLUTION)?),
+    };
+    Ok(RateLimiter::direct_with_clock(terms.quota()?, clock.clone()))
+}
+
+impl<C: Clock + Sync, S: BuildHasher + Clone + Sync + Send> Gate for Keyed<C, S> {
+    #[inline]
+    fn allow(&self, key: &String) -> bool {
+        self.check_key(key).is_ok()
+    }
+}
+
+impl<C: Clock + Sync> Tap for Direct<C> {
+    #[inline]
+    fn allow(&self) -> bool {
+        self.check().is_ok()
+    }
+}

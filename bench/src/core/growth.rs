@@ -1,0 +1,93 @@
+//! How a decision takes longer as keys grow more.
+//!
+//! Keys are made as they are asked for, which takes some time itself; that is measured too. What
+//! is beyond the floor is ours, what the floor takes longer is the memory.
+
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+
+use super::flat::flat;
+use super::gate::{Drawn, Gate};
+use super::ours::Bank;
+use super::terms::NEW;
+use crate::contender::Contender;
+use crate::machine;
+use crate::measure::{Answer, Effort, Figure, Lane, take_turns};
+
+const SIZES: [usize; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+/// What the store and the floor together take for a key at most, with some room.
+const BYTES_PER_KEY: u64 = 128;
+
+/// Nanoseconds per decision with so many keys.
+#[derive(Debug)]
+pub(super) struct Size {
+    pub(super) keys: usize,
+    pub(super) ours: Figure,
+    pub(super) floor: Figure,
+    /// Making a key and deciding nothing.
+    pub(super) idle: Figure,
+}
+
+/// The sizes up to a largest for which there is memory.
+pub(super) fn sizes(largest: usize) -> impl Iterator<Item = usize> {
+    let memory = machine::available_bytes().unwrap_or(u64::MAX);
+    SIZES.into_iter().filter(move |keys| {
+        *keys <= largest && (*keys as u64).saturating_mul(BYTES_PER_KEY) <= memory
+    })
+}
+
+pub(super) fn steps(largest: usize, effort: Effort) -> usize {
+    sizes(largest).count() * 3 * effort.runs
+}
+
+/// Whether none was forgotten. Two keys share a bucket with a probability of 2^-48, which makes some
+/// eighteen pairs of a hundred million.
+pub(super) fn are_all(stored: usize, keys: usize) -> bool {
+    stored <= keys && keys - stored <= keys / 1_000_000
+}
+
+pub(super) fn measure(largest: usize, effort: Effort, progress: &ProgressBar) -> Result<Vec<Size>> {
+    let measure = |keys| {
+        progress.set_message(format!("filling with {keys} keys"));
+        let ours = Drawn::fill(Bank::new(keys, NEW)?, keys);
+        let stored = ours.gate.store.len();
+        ensure!(are_all(stored, keys), "the store has {stored} keys of {keys}");
+        let floor = Drawn::fill(flat(keys, NEW), keys);
+        let idle = Drawn::fill(Idle, keys);
+        progress.set_message(format!("{keys} keys"));
+        let lane = |contender| vec![Lane { contender, order: &[] }];
+        let contenders: [&dyn Contender; 3] = [&ours, &floor, &idle];
+        let teams = contenders.map(lane).into();
+        let figures = take_turns(teams, Answer::Yes, effort, progress)?;
+        let [ours, floor, idle] = figures.try_into().unwrap_or([Figure::UNKNOWN; 3]);
+        Ok(Size { keys, ours, floor, idle })
+    };
+    sizes(largest).map(measure).collect()
+}
+
+/// Allows everything.
+struct Idle;
+
+impl Gate for Idle {
+    #[inline]
+    fn allow(&self, _key: &String) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_stops_at_the_largest_size() {
+        assert_eq!(sizes(100_000).collect::<Vec<_>>(), [1_000, 10_000, 100_000]);
+    }
+
+    #[test]
+    fn keys_that_are_drawn_are_those_that_were_filled_in() {
+        let drawn = Drawn::fill(Bank::new(1_000, NEW).unwrap(), 1_000);
+        assert_eq!(drawn.decide(&[], 10_000), 10_000);
+        assert_eq!(drawn.gate.store.len(), 1_000);
+    }
+}

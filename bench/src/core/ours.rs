@@ -1,0 +1,110 @@
+//! Tidegate: its in-process store by each of its doors, and its valve.
+
+use anyhow::Result;
+use tidegate::{Engine, Limiter};
+use tidegate_core::{Charge, Key, Limit};
+use tidegate_memory::clock::Clock;
+use tidegate_memory::{MemoryStore, MemoryStoreBuilder, Valve};
+
+use super::BATCH;
+use super::gate::{Gate, Tap};
+use super::terms::Terms;
+use crate::contender::{Contender, go_round_in_batches};
+
+/// What a store has unless told otherwise: room for some 1.5 million keys.
+const MEMORY: usize = 64 << 20;
+/// More than a key takes, so that the bound plays no part.
+const BYTES_PER_KEY: usize = 64;
+
+/// A store with room for `keys`.
+pub(super) fn store(keys: usize) -> MemoryStoreBuilder {
+    MemoryStore::builder().max_memory(MEMORY.max(keys * BYTES_PER_KEY))
+}
+
+/// A store and a limit to spend from.
+#[derive(Debug)]
+pub(super) struct Bank {
+    pub(super) store: MemoryStore,
+    pub(super) limit: Limit,
+}
+
+impl Bank {
+    pub(super) fn new(keys: usize, terms: Terms) -> Result<Self> {
+        Self::on(store(keys), terms)
+    }
+
+    pub(super) fn on(store: MemoryStoreBuilder, terms: Terms) -> Result<Self> {
+        Ok(Self { store: store.build()?, limit: Limit::named("client", terms.policy()?)? })
+    }
+}
+
+/// Without a receipt.
+impl Gate for Bank {
+    #[inline]
+    fn allow(&self, key: &String) -> bool {
+        self.store.spend_one(&self.limit, Key::new(key), 1).is_allowed()
+    }
+}
+
+/// With a receipt.
+#[derive(Debug)]
+pub(super) struct Receipts(pub(super) Bank);
+
+impl Gate for Receipts {
+    #[inline]
+    fn allow(&self, key: &String) -> bool {
+        let Bank { store, limit } = &self.0;
+        store.take_one(limit, Key::new(key), 1).is_allowed()
+    }
+}
+
+/// As a user calls it.
+#[derive(Debug)]
+pub(super) struct Called(Limiter);
+
+impl Called {
+    pub(super) fn new(keys: usize, terms: Terms) -> Result<Self> {
+        let engine = Engine::on(store(keys).build()?.into());
+        Ok(Self(engine.limiter("client", terms.policy()?)?))
+    }
+}
+
+impl Gate for Called {
+    #[inline]
+    fn allow(&self, key: &String) -> bool {
+        self.0.take(key).now().is_allowed()
+    }
+}
+
+/// Several at once.
+#[derive(Debug)]
+pub(super) struct Many(pub(super) Bank);
+
+impl Contender for Many {
+    fn decide(&self, keys: &[String], requests: u64) -> u64 {
+        let Bank { store, limit } = &self.0;
+        go_round_in_batches(keys, requests, BATCH, |batch| {
+            let mut allowed = 0;
+            let charges = batch.iter().map(|key| Charge::new(limit, key, 1));
+            store.take_many(charges, |_, verdict| allowed += u64::from(verdict.is_allowed()));
+            allowed
+        })
+    }
+}
+
+/// One bucket without a key, on the clock that it comes with.
+pub(super) fn valve(terms: Terms) -> Result<Valve> {
+    Ok(Valve::new(terms.policy()?)?)
+}
+
+/// The same on another clock.
+pub(super) fn valve_on(terms: Terms, clock: impl Clock + 'static) -> Result<Valve> {
+    Ok(Valve::with_clock(terms.policy()?, clock)?)
+}
+
+impl Tap for Valve {
+    #[inline]
+    fn allow(&self) -> bool {
+        self.take(1).is_allowed()
+    }
+}

@@ -1,0 +1,46 @@
+//! Other limiters without keys.
+
+use anyhow::Result;
+use leaky_bucket::RateLimiter as LeakyBucket;
+use ratelimit::Ratelimiter;
+
+use super::gate::Tap;
+use super::terms::Terms;
+
+/// `ratelimit`, with a full bucket.
+pub(super) fn ratelimit(terms: Terms) -> Result<Ratelimiter> {
+    let burst = terms.burst.into();
+    let builder = Ratelimiter::builder(1).period(terms.period);
+    Ok(builder.max_tokens(burst).initial_available(burst).build()?)
+}
+
+/// Who is served first when somebody waits for `leaky-bucket`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// Whoever came first, which is its default and takes a lock.
+    InOrder,
+    /// Whoever is there.
+    InAnyOrder,
+}
+
+/// `leaky-bucket`, with a full bucket.
+pub(super) fn leaky_bucket(terms: Terms, served: Served) -> LeakyBucket {
+    let burst = usize::try_from(terms.burst).unwrap_or(usize::MAX);
+    let mut builder = LeakyBucket::builder();
+    builder.initial(burst).max(burst).refill(1).interval(terms.period);
+    builder.fair(served == Served::InOrder).build()
+}
+
+impl Tap for Ratelimiter {
+    #[inline]
+    fn allow(&self) -> bool {
+        self.try_wait().is_ok()
+    }
+}
+
+impl Tap for LeakyBucket {
+    #[inline]
+    fn allow(&self) -> bool {
+        self.try_acquire(1)
+    }
+}

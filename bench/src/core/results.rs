@@ -1,0 +1,51 @@
+//! What came out, and how to find it again.
+
+use super::axis::{Axis, Case};
+use super::footprint::Footprint;
+use super::growth::Size;
+use super::role::Role;
+use super::sweep::Sweep;
+use super::touch::Pauses;
+use crate::measure::Figure;
+
+/// Nanoseconds per decision and thread of everybody in one case.
+#[derive(Debug)]
+pub(super) struct Point {
+    pub(super) axis: Axis,
+    pub(super) case: Case,
+    pub(super) threads: usize,
+    pub(super) figures: Vec<(Role, Figure)>,
+}
+
+impl Point {
+    pub(super) fn figure(&self, wanted: Role) -> Option<&Figure> {
+        self.figures.iter().find(|(role, _)| *role == wanted).map(|(_, figure)| figure)
+    }
+
+    /// How many times as long the first takes as the second, by their medians.
+    pub(super) fn ratio(&self, first: Role, second: Role) -> Option<f64> {
+        Some(self.figure(first)?.median / self.figure(second)?.median)
+    }
+}
+
+/// Everything that was measured; empty for what was left out.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    pub(super) points: Vec<Point>,
+    /// Nanoseconds for a new key.
+    pub(super) touches: Vec<(Role, Figure)>,
+    pub(super) pauses: Vec<(Role, Pauses)>,
+    pub(super) footprints: Vec<Footprint>,
+    pub(super) growth: Vec<Size>,
+    pub(super) sweeps: Vec<Sweep>,
+}
+
+impl Results {
+    pub(super) fn of(&self, axis: Axis) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(move |point| point.axis == axis)
+    }
+
+    pub(super) fn point(&self, axis: Axis, case: Case, threads: usize) -> Option<&Point> {
+        self.of(axis).find(|point| point.case == case && point.threads == threads)
+    }
+}

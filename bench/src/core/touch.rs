@@ -1,0 +1,127 @@
+//! New keys: what they take on the whole, and the longest that one of them takes.
+//!
+//! Everybody starts empty and grows. The whole is what a flood of new clients costs; the longest
+//! is what the unluckiest of them waits for, while a table is made larger.
+
+use anyhow::{Context as _, Result};
+use indicatif::ProgressBar;
+use tidegate_memory::clock::Clock;
+
+use super::gate::Gate;
+use super::ours::Bank;
+use super::role::Role;
+use super::terms::NEW;
+use super::{clocks, governors};
+use crate::measure::{Figure, as_float, summary};
+use crate::stopwatch::Stopwatch;
+use crate::{keys, machine};
+
+const KEYS: usize = 1_000_000;
+const ROLES: [Role; 2] = [Role::Spend, Role::Governor];
+
+/// The longest waits of several passes, in microseconds.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    /// What one key in a thousand waits longer than.
+    pub(super) one_in_a_thousand: Figure,
+    /// The longest of each pass. Whatever else the machine does makes it longer, so the smallest
+    /// of them says the most about the limiter.
+    pub(super) longest: Figure,
+}
+
+pub(super) const fn steps(passes: usize) -> usize {
+    ROLES.len() * passes
+}
+
+/// Nanoseconds per key.
+pub(super) fn measure(passes: usize, progress: &ProgressBar) -> Result<Vec<(Role, Figure)>> {
+    let keys = keys::first(KEYS);
+    let pass = |role: Role| {
+        let contender = role.enter(KEYS, NEW)?;
+        let stopwatch = Stopwatch::start();
+        contender.decide(&keys, KEYS as u64);
+        Ok(stopwatch.elapsed().as_secs_f64() * 1e9 / as_float(KEYS as u64))
+    };
+    let passes = in_turns("new keys", passes, progress, pass)?;
+    Ok(passes.into_iter().map(|(role, nanos)| (role, summary(&nanos, 0))).collect())
+}
+
+/// Waits of single keys.
+pub(super) fn pauses(passes: usize, progress: &ProgressBar) -> Result<Vec<(Role, Pauses)>> {
+    let keys = keys::first(KEYS);
+    let pass = |role: Role| match role {
+        Role::Governor => one_by_one(&governors::as_it_comes(NEW)?, &keys),
+        _ => one_by_one(&Bank::new(KEYS, NEW)?, &keys),
+    };
+    let passes = in_turns("new keys, one by one", passes, progress, pass)?;
+    let pauses = passes.into_iter().map(|(role, waits)| {
+        let column = |place: usize| waits.iter().map(|wait| wait[place]).collect::<Vec<_>>();
+        let [one_in_a_thousand, longest] = [0, 1].map(|place| summary(&column(place), 0));
+        (role, Pauses { one_in_a_thousand, longest })
+    });
+    Ok(pauses.collect())
+}
+
+/// Everybody in turn, pass by pass, on one core.
+fn in_turns<T: Send>(
+    what: &'static str,
+    passes: usize,
+    progress: &ProgressBar,
+    pass: impl Fn(Role) -> Result<T> + Sync,
+) -> Result<Vec<(Role, Vec<T>)>> {
+    machine::on_core(machine::cores().first().copied(), || {
+        let mut rows = ROLES.map(|role| (role, Vec::new()));
+        for _ in 0..passes {
+            for (role, row) in &mut rows {
+                progress.set_message(what);
+                row.push(pass(*role)?);
+                progress.inc(1);
+            }
+        }
+        Ok(rows.into())
+    })
+}
+
+/// The wait that one key in a thousand exceeds, and the longest, in microseconds.
+fn one_by_one(gate: &impl Gate, keys: &[String]) -> Result<[f64; 2]> {
+    let clock = clocks::exact();
+    // Written once beforehand, so that this memory is not part of the waits.
+    let mut waits = vec![u64::MAX; keys.len()];
+    let mut before = clock.now();
+    for (key, wait) in keys.iter().zip(&mut waits) {
+        gate.allow(key);
+        let now = clock.now();
+        *wait = now.as_nanos().saturating_sub(before.as_nanos());
+        before = now;
+    }
+    longest(&mut waits).context("no keys")
+}
+
+fn longest(nanos: &mut [u64]) -> Option<[f64; 2]> {
+    nanos.sort_unstable();
+    let beyond = nanos.len() / 1_000;
+    let micros = |nanos: &u64| as_float(*nanos) / 1e3;
+    Some([micros(nanos.get(nanos.len().checked_sub(1 + beyond)?)?), micros(nanos.last()?)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_wait_in_a_thousand_is_longer() {
+        let mut nanos: Vec<u64> = (1..=10_000).rev().map(|n| n * 1_000).collect();
+        assert_eq!(longest(&mut nanos), Some([9_990.0, 10_000.0]));
+        assert_eq!(longest(&mut [7_000]), Some([7.0, 7.0]));
+        assert_eq!(longest(&mut []), None);
+    }
+
+    #[test]
+    fn every_new_key_is_timed_and_spent() {
+        let keys = keys::first(100);
+        let bank = Bank::new(100, NEW).unwrap();
+        let [usual, longest] = one_by_one(&bank, &keys).unwrap();
+        assert!(usual <= longest && longest < 1e6);
+        assert_eq!(bank.store.len(), 100);
+    }
+}

@@ -1,0 +1,72 @@
+//! One bucket without a key.
+
+use anyhow::{Result, ensure};
+use indicatif::ProgressBar;
+
+use super::axis::{Axis, Case};
+use super::results::Point;
+use super::role::Role;
+use super::terms::{ONCE, UNKEYED};
+use crate::contender::Contender;
+use crate::measure::{Answer, Effort, Lane, take_turns};
+
+const CASES: [(Case, usize); 4] =
+    [(Case::Allowed, 1), (Case::Denied, 1), (Case::Apart, 2), (Case::Shared, 2)];
+
+pub(super) fn steps(effort: Effort) -> usize {
+    cases().count() * roles().count() * effort.runs
+}
+
+pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Point>> {
+    let measure = |(case, threads): (Case, usize)| {
+        progress.set_message(format!("without keys, {}", case.name()));
+        let answer = if case == Case::Denied { Answer::No } else { Answer::Yes };
+        let buckets = if case == Case::Apart { threads } else { 1 };
+        let teams = roles().map(|role| enter(role, answer, buckets));
+        let teams = teams.collect::<Result<Vec<_>>>()?;
+        let lanes = teams.iter().map(|team| lanes(team, threads)).collect();
+        let figures = take_turns(lanes, answer, effort, progress)?;
+        let figures = roles().zip(figures).collect();
+        Ok(Point { axis: Axis::Unkeyed, case, threads, figures })
+    };
+    cases().map(measure).collect()
+}
+
+fn cases() -> impl Iterator<Item = (Case, usize)> {
+    CASES.into_iter().filter(|(_, threads)| *threads <= super::cores())
+}
+
+fn roles() -> impl Iterator<Item = Role> {
+    Role::EXACT.into_iter().chain(Role::CACHED)
+}
+
+/// So many buckets, which will give this answer.
+fn enter(role: Role, answer: Answer, buckets: usize) -> Result<Vec<Box<dyn Contender>>> {
+    let enter = |_| {
+        let terms = if answer == Answer::No { ONCE } else { UNKEYED };
+        let contender = role.enter(0, terms)?;
+        ensure!(contender.decide(&[], 1) == 1, "{} has no token to begin with", role.name());
+        Ok(contender)
+    };
+    (0..buckets).map(enter).collect()
+}
+
+/// The threads in turn over the buckets.
+fn lanes(buckets: &[Box<dyn Contender>], threads: usize) -> Vec<Lane<'_>> {
+    let buckets = buckets.iter().cycle().take(threads);
+    buckets.map(|contender| Lane { contender: contender.as_ref(), order: &[] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_are_apart_ask_different_buckets() {
+        let apart = enter(Role::Cell, Answer::Yes, 2).unwrap();
+        let shared = enter(Role::Cell, Answer::Yes, 1).unwrap();
+        let same = |lanes: &[Lane<'_>]| std::ptr::addr_eq(lanes[0].contender, lanes[1].contender);
+        assert!(!same(&lanes(&apart, 2)));
+        assert!(same(&lanes(&shared, 2)));
+    }
+}
