@@ -10,13 +10,19 @@ use clap::Subcommand;
 use crate::{process, project, tools};
 
 /// What to measure.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// In-process decisions: this store, governor as it comes, and a bare floor.
+    /// In-process decisions with and without keys, alone and in batches, new keys, memory and
+    /// sweeps: beside governor, ratelimit, leaky-bucket and bare floors. Draws how decisions take
+    /// longer with more keys in `bench/growth.svg` of the target folder.
     Core {
-        /// Fewer runs: under a minute, for a first look.
+        /// Fewer and shorter runs: under a minute, for a first look.
         #[arg(long)]
         quick: bool,
+        /// Measure this axis alone; may be given several times: unkeyed, keyed, batch,
+        /// first-touch, pauses, memory, growth or sweep.
+        #[arg(long, value_name = "AXIS")]
+        only: Vec<String>,
     },
     /// Waiting: acquire and release, crowds on one key and their memory, beside tokio's Semaphore,
     /// leaky-bucket and governor.
@@ -54,20 +60,24 @@ pub(crate) enum Bench {
 }
 
 /// Builds and runs a benchmark.
-pub(crate) fn run(bench: Bench) -> Result<()> {
+pub(crate) fn run(bench: &Bench) -> Result<()> {
     let mut command =
         process::cargo(["run", "--profile", "bench", "--package", "tidegate-bench", "--"]);
     let (name, quick) = match bench {
-        Bench::Core { quick } => ("core", quick),
-        Bench::Pacing { quick } => ("pacing", quick),
-        Bench::Redis { quick } => ("redis", quick),
-        Bench::Inbound { quick } => ("inbound", quick),
-        Bench::Outbound { quick } => ("outbound", quick),
-        Bench::Gateway { quick } => ("gateway", quick),
+        Bench::Core { quick, .. } => ("core", *quick),
+        Bench::Pacing { quick } => ("pacing", *quick),
+        Bench::Redis { quick } => ("redis", *quick),
+        Bench::Inbound { quick } => ("inbound", *quick),
+        Bench::Outbound { quick } => ("outbound", *quick),
+        Bench::Gateway { quick } => ("gateway", *quick),
     };
     command.arg(name);
     if quick {
         command.arg("--quick");
+    }
+    if let Bench::Core { only, .. } = bench {
+        command.arg("--plot").arg(project::target_folder("bench")?.join("growth.svg"));
+        command.args(only.iter().flat_map(|axis| ["--only", axis]));
     }
     if let Bench::Redis { .. } = bench {
         match cell::build() {

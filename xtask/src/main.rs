@@ -10,6 +10,7 @@ mod models;
 mod no_std;
 mod process;
 mod project;
+mod sanitize;
 mod soak;
 mod tally;
 mod test;
@@ -52,6 +53,9 @@ enum Task {
     },
     /// Run the property tests with many more cases, in release mode. Takes minutes.
     Soak,
+    /// Run the tests that have threads under ThreadSanitizer, which reports data races. Takes
+    /// minutes, and builds the standard library anew.
+    Sanitize,
 }
 
 fn main() -> ExitCode {
@@ -61,8 +65,9 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),
-        Task::Bench { bench } => bench::run(bench),
+        Task::Bench { bench } => bench::run(&bench),
         Task::Soak => soak::run(),
+        Task::Sanitize => sanitize::run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -60,7 +60,7 @@ pub(crate) fn run() -> Result<()> {
 
     let mut findings = Findings::default();
     arrows::check(&arrows::dependencies(&metadata), &mut findings);
-    manifests::check(&members, &mut findings);
+    manifests::check(&members, &root(&metadata)?, &mut findings);
     manifests::check_map(&members, &files, &mut findings);
     licences::check(&licences::foreign(&metadata), &mut findings);
     if let Some(committed) = files::committed()? {
@@ -102,6 +102,12 @@ fn members(metadata: &Metadata) -> Result<Vec<Member>> {
         })
     };
     metadata.workspace_packages().into_iter().map(member).collect()
+}
+
+/// The manifest of the workspace.
+fn root(metadata: &Metadata) -> Result<toml::Table> {
+    let text = fs::read_to_string(metadata.workspace_root.join("Cargo.toml"))?;
+    text.parse().context("cannot parse Cargo.toml")
 }
 
 /// The oldest compiler that must understand a file, as (major, minor), if its package names one.

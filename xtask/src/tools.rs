@@ -11,6 +11,7 @@ mod postgres;
 mod promtool;
 mod python;
 mod redis;
+mod rust_source;
 mod valkey;
 
 use std::env;
@@ -23,6 +24,7 @@ use crate::process;
 use crate::project;
 
 pub(crate) use nginx::install as nginx;
+pub(crate) use rust_source::install as rust_source;
 
 /// Looks for everything and installs what is missing.
 pub(crate) fn run() -> Result<()> {

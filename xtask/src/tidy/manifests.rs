@@ -9,12 +9,20 @@ const LIBRARIES: &[&str] = &["tidegate-core", "tidegate-memory", "tidegate", "ti
 const LIBRARY_VERSION: &str = "1.85";
 const PROGRAM_VERSION: &str = "1.90";
 
-/// Checks every manifest on its own.
-pub(super) fn check(members: &[Member], findings: &mut Findings) {
+/// The crate that may contain unsafe code. What the workspace forbids cannot be allowed again, so
+/// it has a copy of the lints.
+const MAY_BE_UNSAFE: &str = "tidegate-memory";
+
+/// Checks every manifest on its own. `root` is the manifest of the workspace.
+pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
     for member in members {
         let place = format!("{}/Cargo.toml", member.folder);
         check_folder(member, &place, findings);
-        check_lints(member, &place, findings);
+        if member.name == MAY_BE_UNSAFE {
+            check_own_lints(member, root, &place, findings);
+        } else {
+            check_lints(member, &place, findings);
+        }
         check_rust_version(member, &place, findings);
         for (table, prefix) in dependency_tables(&member.manifest) {
             check_versions(table, &place, &prefix, findings);
@@ -65,6 +73,27 @@ fn check_lints(member: &Member, place: &str, findings: &mut Findings) {
         findings.error(
             place,
             "takes no part in the lints of the workspace. Add:\n    [lints]\n    workspace = true",
+        );
+    }
+}
+
+/// The copy of the lints differs from those of the workspace in what unsafe code needs, and in
+/// nothing else.
+fn check_own_lints(member: &Member, root: &Table, place: &str, findings: &mut Findings) {
+    let lints = |of: Option<&Value>| of.and_then(|of| of.get("lints")).cloned();
+    let mut expected = lints(root.get("workspace")).unwrap_or(Value::Table(Table::new()));
+    for (tool, lint, level) in
+        [("rust", "unsafe_code", "deny"), ("clippy", "undocumented_unsafe_blocks", "warn")]
+    {
+        if let Some(table) = expected.get_mut(tool).and_then(Value::as_table_mut) {
+            table.insert(lint.to_owned(), level.into());
+        }
+    }
+    if member.manifest.get("lints") != Some(&expected) {
+        findings.error(
+            place,
+            "[lints] must be [workspace.lints] of the root, with `unsafe_code = \"deny\"` and \
+             clippy's `undocumented_unsafe_blocks = \"warn\"`. Copy what has changed there",
         );
     }
 }
@@ -127,6 +156,13 @@ mod tests {
         [lints]
         workspace = true";
 
+    const ROOT: &str = "
+        [workspace.lints.rust]
+        unsafe_code = 'forbid'
+        missing_docs = 'warn'
+        [workspace.lints.clippy]
+        todo = 'warn'";
+
     fn member(name: &str, folder: &str, manifest: &str) -> Member {
         let manifest = manifest.parse().unwrap();
         Member { name: name.to_owned(), folder: folder.to_owned(), manifest }
@@ -134,7 +170,7 @@ mod tests {
 
     fn errors(name: &str, folder: &str, manifest: &str) -> Vec<String> {
         let mut findings = Findings::default();
-        check(&[member(name, folder, manifest)], &mut findings);
+        check(&[member(name, folder, manifest)], &ROOT.parse().unwrap(), &mut findings);
         findings.errors
     }
 
@@ -157,6 +193,26 @@ mod tests {
     fn lints_are_those_of_the_workspace() {
         let found = core(&GOOD.replace("workspace = true\"", "").replace("[lints]", "[other]"));
         assert!(found[0].contains("takes no part in the lints"), "{found:?}");
+    }
+
+    #[test]
+    fn the_crate_that_may_be_unsafe_keeps_all_other_lints() {
+        let memory = |lints: &str| {
+            let manifest = format!("package.rust-version = '1.85'\n{lints}");
+            errors("tidegate-memory", "crates/tidegate-memory", &manifest)
+        };
+        let copy = "
+            [lints.rust]
+            unsafe_code = 'deny'
+            missing_docs = 'warn'
+            [lints.clippy]
+            todo = 'warn'
+            undocumented_unsafe_blocks = 'warn'";
+        assert_eq!(memory(copy), [] as [String; 0]);
+        assert_eq!(memory(&copy.replace("'deny'", "'allow'")).len(), 1);
+        assert_eq!(memory(&copy.replace("todo = 'warn'", "")).len(), 1);
+        assert_eq!(memory(&copy.replace("missing_docs = 'warn'", "")).len(), 1);
+        assert_eq!(memory("lints.workspace = true").len(), 1);
     }
 
     #[test]

@@ -7,6 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result};
 
 use super::attempt;
+use crate::process;
+
+/// The keys of Debian's archive, where Debian keeps them.
+const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// A command of the package manager that asks no questions.
 pub(super) fn apt_get(arguments: &[&str]) -> Command {
@@ -24,7 +28,7 @@ pub(super) fn install(package: &str) -> Result<()> {
 }
 
 /// Downloads packages and unpacks them; nothing of them is installed or started.
-pub(super) fn unpack(into: &Path, packages: &[&str], options: &[&str]) -> Result<()> {
+pub(super) fn unpack(into: &Path, packages: &[&str], options: &[String]) -> Result<()> {
     let mut download = with(&["download"], options);
     download.args(packages).current_dir(into);
     attempt(download)?;
@@ -42,10 +46,71 @@ pub(super) fn update() -> Result<()> {
 }
 
 /// A command of the package manager. What it downloads it writes as the user that runs this.
-pub(super) fn with(arguments: &[&str], options: &[&str]) -> Command {
+pub(super) fn with(arguments: &[&str], options: &[String]) -> Command {
     let mut command = apt_get(arguments);
     command.args(["-o", "APT::Sandbox::User=root"]).args(options);
     command
+}
+
+/// Suites that are not among the sources of the system, and stay out of them: they are asked with
+/// a configuration of our own.
+pub(super) struct Sources {
+    folder: PathBuf,
+}
+
+impl Sources {
+    /// Suites of a mirror, with their lists of packages below this folder.
+    pub(super) fn of(into: &Path, mirror: &str, suites: &[String]) -> Result<Self> {
+        let sources = Self { folder: into.join("apt") };
+        for folder in ["lists/partial", "cache/archives/partial"] {
+            fs::create_dir_all(sources.folder.join(folder))?;
+        }
+        let signed =
+            if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
+        let line = |suite| format!("deb {signed}{mirror} {suite} main\n");
+        let lines: String = suites.iter().map(line).collect();
+        fs::write(sources.folder.join("sources.list"), lines)?;
+        attempt(with(&["update"], &sources.options()))?;
+        Ok(sources)
+    }
+
+    /// The options with which the package manager sees these suites and no others.
+    pub(super) fn options(&self) -> [String; 4] {
+        let at = |name| self.folder.join(name).display().to_string();
+        [
+            format!("-oDir::Etc::sourcelist={}", at("sources.list")),
+            "-oDir::Etc::sourceparts=-".to_owned(),
+            format!("-oDir::State::lists={}", at("lists")),
+            format!("-oDir::Cache={}", at("cache")),
+        ]
+    }
+
+    /// The versions that there are of a package, as the package manager lists them.
+    pub(super) fn versions(&self, package: &str) -> Result<String> {
+        let mut command = Command::new("apt-cache");
+        command.args(self.options()).args(["madison", package]);
+        process::read(command)
+    }
+
+    /// Removes the lists, which are of no use any more.
+    pub(super) fn remove(self) -> Result<()> {
+        fs::remove_dir_all(self.folder).context("cannot remove lists of packages")
+    }
+}
+
+/// The mirror and the code name of the system's main suite.
+pub(super) fn main_suite() -> Result<(String, String)> {
+    let format = "$(REPO_URI) $(CODENAME)";
+    let targets = apt_get(&["indextargets", "--format", format, "Identifier: Packages"]);
+    let targets = process::read(targets)?;
+    let (mirror, suite) = first_main(&targets).context("the system names no suite of Debian")?;
+    Ok((mirror.to_owned(), suite.to_owned()))
+}
+
+/// The first suite without a suffix such as `-updates`. Each line has a mirror and a code name.
+fn first_main(targets: &str) -> Option<(&str, &str)> {
+    let mut suites = targets.lines().filter_map(|line| line.split_once(' '));
+    suites.find(|(_, suite)| !suite.contains(['-', '/', '$', ' ']))
 }
 
 /// An empty folder beside the final one, which is removed if there is one.
@@ -64,4 +129,18 @@ pub(super) fn files_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> 
     let paths = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let paths: Vec<PathBuf> = paths.collect::<Result<_>>()?;
     Ok(paths.into_iter().filter(|path| path.to_string_lossy().ends_with(ending)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_main_suite_is_found_among_others() {
+        let targets =
+            "http://a/security/ stable-security\nhttp://b/debian/ stable\nhttp://c/ other\n";
+        assert_eq!(first_main(targets), Some(("http://b/debian/", "stable")));
+        assert_eq!(first_main("http://a/ stable-updates\n"), None);
+        assert_eq!(first_main(""), None);
+    }
 }

