@@ -54,10 +54,11 @@ impl Locked<'_> {
         Ok(())
     }
 
-    /// The hold of a key. One that has no effect any more is forgotten.
+    /// The hold of a key. One that has no effect any more is forgotten, unless the clock may step back
+    /// to when it had.
     fn hold_of(&mut self, seat: &Seat<'_>, now: Time) -> Option<Hold> {
         let hold = self.part(seat).and_then(|part| Besides::held(part, seat.hash))?;
-        if hold.lapses > now {
+        if hold.lapses > now || !self.store.clock.is_steady() {
             return Some(hold);
         }
         self.drop_hold(seat);
