@@ -57,8 +57,7 @@ impl MemoryStore {
                 });
                 match verdict {
                     Some(verdict) => {
-                        // Not earlier than this one, which may have been decided by a later reading.
-                        now = now.map(|now| verdict.moment().map_or(now, |then| now.max(then)));
+                        now = self.not_before(now, verdict.moment());
                         tell(index, verdict);
                     }
                     None => {
