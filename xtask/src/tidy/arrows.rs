@@ -7,25 +7,21 @@ use cargo_metadata::{DependencyKind, Metadata};
 
 use super::Findings;
 
-/// Allowed arrows. Rows exist before their crates do, so that the next crate finds its place.
+/// Allowed arrows. A row whose crate does not exist and an arrow that no manifest uses are findings.
 const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-core", &[]),
     ("tidegate-memory", &["tidegate-core"]),
     ("tidegate-redis", &["tidegate-core"]),
-    ("tidegate-durable", &["tidegate-core"]),
     ("tidegate", &["tidegate-core", "tidegate-memory"]),
     ("tidegate-http", &["tidegate"]),
     ("tidegate-ws", &["tidegate", "tidegate-http"]),
-    ("tidegate-llm", &["tidegate", "tidegate-http"]),
+    ("tidegate-llm", &["tidegate"]),
     ("tidegate-gateway", &["tidegate-llm", "tidegate-http", "tidegate"]),
     ("tidegate-config", &["tidegate", "tidegate-llm"]),
     (
         "tidegate-server",
         &[
-            "tidegate-core",
-            "tidegate-memory",
             "tidegate-redis",
-            "tidegate-durable",
             "tidegate",
             "tidegate-http",
             "tidegate-ws",
@@ -34,9 +30,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tidegate-config",
         ],
     ),
-    ("tidegate-cli", &["tidegate-server", "tidegate-config", "tidegate-sim"]),
+    ("tidegate-cli", &["tidegate-server", "tidegate-config"]),
     ("tidegate-sim", &[]),
-    ("tidegate-testkit", &["tidegate-core", "tidegate", "tidegate-sim"]),
+    ("tidegate-testkit", &["tidegate-core"]),
 ];
 
 /// Tools and examples around the product; they may use anything of ours.
@@ -53,6 +49,13 @@ pub(super) struct Arrow {
     from: String,
     to: String,
     tests_only: bool,
+}
+
+impl Arrow {
+    /// Whether it needs no row, because only tests use it.
+    fn is_for_tests(&self) -> bool {
+        self.tests_only && FOR_TESTS.contains(&self.to.as_str())
+    }
 }
 
 /// One member and the members that it uses.
@@ -82,8 +85,13 @@ pub(super) fn dependencies(metadata: &Metadata) -> Vec<Uses> {
     members.iter().map(uses).collect()
 }
 
-/// Every member has a row, and every arrow is in its row.
+/// Every member has a row, every arrow is in its row, and the table allows no more than that.
 pub(super) fn check(members: &[Uses], findings: &mut Findings) {
+    check_used(ARROWS, members, findings);
+    check_allowed(members, findings);
+}
+
+fn check_allowed(members: &[Uses], findings: &mut Findings) {
     for member in members {
         if TOOLS.contains(&member.name.as_str()) {
             continue;
@@ -97,8 +105,7 @@ pub(super) fn check(members: &[Uses], findings: &mut Findings) {
             continue;
         };
         for arrow in &member.arrows {
-            let for_tests = arrow.tests_only && FOR_TESTS.contains(&arrow.to.as_str());
-            if for_tests || allowed.contains(&arrow.to.as_str()) {
+            if arrow.is_for_tests() || allowed.contains(&arrow.to.as_str()) {
                 continue;
             }
             let may =
@@ -116,19 +123,48 @@ pub(super) fn check(members: &[Uses], findings: &mut Findings) {
     }
 }
 
+fn check_used(table: &[(&str, &[&str])], members: &[Uses], findings: &mut Findings) {
+    let place = "xtask/src/tidy/arrows.rs";
+    for (name, allowed) in table {
+        let Some(member) = members.iter().find(|member| member.name == *name) else {
+            findings.error(place, format!("there is no crate {name}. Remove its row"));
+            continue;
+        };
+        for to in *allowed {
+            let uses = |arrow: &Arrow| arrow.to == *to && !arrow.is_for_tests();
+            if !member.arrows.iter().any(uses) {
+                findings.error(
+                    place,
+                    format!("{name} does not depend on {to}. Remove the arrow from its row"),
+                );
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn errors(name: &str, arrows: &[(&str, bool)]) -> Vec<String> {
+    fn uses(name: &str, arrows: &[(&str, bool)]) -> Uses {
         let arrow = |&(to, tests_only): &(&str, bool)| Arrow {
             from: name.to_owned(),
             to: to.to_owned(),
             tests_only,
         };
-        let uses = Uses { name: name.to_owned(), arrows: arrows.iter().map(arrow).collect() };
+        Uses { name: name.to_owned(), arrows: arrows.iter().map(arrow).collect() }
+    }
+
+    fn errors(name: &str, arrows: &[(&str, bool)]) -> Vec<String> {
         let mut findings = Findings::default();
-        check(&[uses], &mut findings);
+        check_allowed(&[uses(name, arrows)], &mut findings);
+        findings.errors
+    }
+
+    /// What is found of a table when crate `a` uses these.
+    fn unused(table: &[(&str, &[&str])], arrows: &[(&str, bool)]) -> Vec<String> {
+        let mut findings = Findings::default();
+        check_used(table, &[uses("a", arrows)], &mut findings);
         findings.errors
     }
 
@@ -154,6 +190,17 @@ mod tests {
     #[test]
     fn a_crate_without_a_row_fails() {
         assert_eq!(errors("tidegate-extras", &[]).len(), 1);
+    }
+
+    #[test]
+    fn rows_without_a_crate_and_arrows_that_nobody_uses_fail() {
+        assert!(unused(&[("a", &["b"])], &[("b", false), ("c", false)]).is_empty());
+        assert!(unused(&[("a", &["b"])], &[("b", true)]).is_empty(), "tests need the row as well");
+        let found = unused(&[("a", &["b"])], &[("c", false)]);
+        assert!(found[0].contains("a does not depend on b"), "{found:?}");
+        assert_eq!(unused(&[("a", &["tidegate-sim"])], &[("tidegate-sim", true)]).len(), 1);
+        let found = unused(&[("a", &[]), ("gone", &["a"])], &[]);
+        assert!(found[0].contains("no crate gone") && found.len() == 1, "{found:?}");
     }
 
     #[test]
