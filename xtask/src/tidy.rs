@@ -5,9 +5,12 @@
 
 mod arrows;
 mod code;
+mod config_keys;
 mod files;
+mod guarantees;
 mod licences;
 mod manifests;
+mod names;
 mod scrub;
 mod sizes;
 mod tracked;
@@ -63,6 +66,9 @@ pub(crate) fn run() -> Result<()> {
     manifests::check(&members, &root(&metadata)?, &mut findings);
     manifests::check_map(&members, &files, &mut findings);
     licences::check(&licences::foreign(&metadata), &mut findings);
+    names::check(&files, &mut findings);
+    config_keys::check(&files, &mut findings)?;
+    guarantees::check(&files, &mut findings);
     if let Some(committed) = files::committed()? {
         tracked::check_lock_file(&committed, &mut findings);
     }

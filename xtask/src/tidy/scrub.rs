@@ -1,5 +1,17 @@
 //! Source text without comments and literals, so that words in them are not taken for code.
 
+use super::TextFile;
+use super::sizes::{is_test, production_lines};
+
+/// The code of a file that runs outside of tests, without comments and literals.
+pub(super) fn production_code(file: &TextFile) -> String {
+    if is_test(&file.path) {
+        return String::new();
+    }
+    let lines: Vec<&str> = file.text.lines().take(production_lines(&file.text)).collect();
+    scrub(&lines.join("\n"))
+}
+
 /// Replaces comments, strings and characters by spaces. Lines and columns stay where they are.
 pub(super) fn scrub(source: &str) -> String {
     let mut rest = source;
@@ -103,6 +115,17 @@ mod tests {
             assert!(!code.contains("word"), "{source} became {code}");
             assert_eq!(code.len(), source.len());
         }
+    }
+
+    #[test]
+    fn tests_are_no_production_code() {
+        let code = |path: &str, text: &str| {
+            production_code(&TextFile { path: path.into(), text: text.into() })
+        };
+        let text = "a // b\n#[cfg(test)]\nmod tests {\n    c\n}\n";
+        assert_eq!(code("crates/a/src/b.rs", text).trim_end(), "a");
+        assert_eq!(code("crates/a/src/b/tests.rs", "a"), "");
+        assert_eq!(code("crates/a/tests/b.rs", "a"), "");
     }
 
     #[test]

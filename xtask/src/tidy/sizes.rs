@@ -26,7 +26,7 @@ pub(super) fn check(file: &TextFile, findings: &mut Findings) {
 }
 
 /// Lines before the module of tests.
-fn production_lines(text: &str) -> usize {
+pub(super) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let opens_tests = |index: usize| {
         let attribute = lines[index];
@@ -37,7 +37,8 @@ fn production_lines(text: &str) -> usize {
     (0..lines.len()).find(|index| opens_tests(*index)).unwrap_or(lines.len())
 }
 
-fn is_test(path: &str) -> bool {
+/// Whether a file holds nothing but tests.
+pub(super) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }
 

@@ -1,0 +1,152 @@
+//! Public type names that stand in too many crates.
+//!
+//! A reader who meets the same name in three crates has to ask each time which one is meant. Only
+//! declarations count: a re-export is the same type.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::scrub::production_code;
+use super::{Findings, TextFile};
+
+/// The most crates that may declare a public type of one name.
+const MAX_CRATES: usize = 2;
+
+/// Names that say by themselves that they are parts of something nearby.
+const LOCAL_NAMES: &[&str] = &["Inner", "State", "Reader", "Kind", "Entry"];
+
+/// Names that still stand in more crates. The list only shrinks: a name that is on it and no
+/// longer has to be is a finding.
+const STILL_SHARED: &[&str] =
+    &["Account", "Answer", "Fault", "Reason", "Refusal", "Rule", "Settlement", "Source", "Verdict"];
+
+/// No public type name is declared in more than two crates.
+pub(super) fn check(files: &[TextFile], findings: &mut Findings) {
+    check_with(files, STILL_SHARED, findings);
+}
+
+fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings) {
+    let declared = declarations(files);
+    for (name, crates) in &declared {
+        if crates.len() > MAX_CRATES && !still_shared.contains(&name.as_str()) {
+            let list: Vec<&str> = crates.iter().map(String::as_str).collect();
+            findings.error(
+                name,
+                format!(
+                    "is a public type of {} crates ({}), and {MAX_CRATES} is the most. Name it \
+                     after what it is in its crate",
+                    list.len(),
+                    list.join(", "),
+                ),
+            );
+        }
+    }
+    for name in still_shared {
+        if declared.get(*name).is_none_or(|crates| crates.len() <= MAX_CRATES) {
+            findings.error(
+                "xtask/src/tidy/names.rs",
+                format!("`{name}` is in at most {MAX_CRATES} crates now. Take it off STILL_SHARED"),
+            );
+        }
+    }
+}
+
+/// The crates that declare each public type name.
+fn declarations(files: &[TextFile]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut declared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        let Some((package, inside)) =
+            file.path.strip_prefix("crates/").and_then(|path| path.split_once('/'))
+        else {
+            continue;
+        };
+        if !inside.starts_with("src/") || inside.contains("/generated/") {
+            continue;
+        }
+        let code = production_code(file);
+        for name in code.lines().filter_map(declared_name) {
+            if !LOCAL_NAMES.contains(&name) {
+                declared.entry(name.to_owned()).or_default().insert(package.to_owned());
+            }
+        }
+    }
+    declared
+}
+
+/// The name of the public type that a line declares.
+fn declared_name(line: &str) -> Option<&str> {
+    let item = line.trim_start().strip_prefix("pub ")?;
+    let item = item.strip_prefix("unsafe ").unwrap_or(item);
+    let (keyword, rest) = item.split_once(' ')?;
+    if !["struct", "enum", "trait", "type", "union"].contains(&keyword) {
+        return None;
+    }
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    (end > 0).then(|| &rest[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errors(files: &[(&str, &str)], still_shared: &[&str]) -> Vec<String> {
+        let file =
+            |(path, text): &(&str, &str)| TextFile { path: (*path).into(), text: (*text).into() };
+        let files: Vec<TextFile> = files.iter().map(file).collect();
+        let mut findings = Findings::default();
+        check_with(&files, still_shared, &mut findings);
+        findings.errors
+    }
+
+    /// A file with this text in each of so many crates.
+    fn in_crates(count: usize, text: &str) -> Vec<String> {
+        let paths: Vec<String> = (0..count).map(|n| format!("crates/c{n}/src/a.rs")).collect();
+        let files: Vec<_> = paths.iter().map(|path| (path.as_str(), text)).collect();
+        errors(&files, &[])
+    }
+
+    #[test]
+    fn two_crates_may_share_a_name_and_three_may_not() {
+        for declaration in [
+            "pub struct Rule;",
+            "    pub enum Rule<T> {",
+            "pub trait Rule: Send {",
+            "pub type Rule = u8;",
+            "pub unsafe trait Rule {}",
+        ] {
+            assert!(in_crates(2, declaration).is_empty(), "{declaration}");
+            let found = in_crates(3, declaration);
+            assert_eq!(found.len(), 1, "{declaration}");
+            assert!(found[0].starts_with("Rule: ") && found[0].contains("c0, c1, c2"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_public_declaration_does_not_count() {
+        for text in [
+            "struct Rule;",
+            "pub(crate) struct Rule;",
+            "pub use other::Rule;",
+            "// pub struct Rule;",
+            "const A: &str = \"\npub struct Rule;\";",
+            "pub struct Inner;",
+            "pub fn rule() {}",
+            "#[cfg(test)]\nmod tests {\n    pub struct Rule;\n}",
+        ] {
+            assert!(in_crates(3, text).is_empty(), "{text}");
+        }
+        let text = "pub struct Rule;";
+        let elsewhere =
+            [("crates/a/tests/a.rs", text), ("bench/src/a.rs", text), ("crates/b/src/a.rs", text)];
+        assert!(errors(&elsewhere, &[]).is_empty());
+    }
+
+    #[test]
+    fn the_list_of_names_that_are_still_shared_only_shrinks() {
+        let text = "pub struct Rule;";
+        let files = [("crates/a/src/a.rs", text), ("crates/b/src/a.rs", text)];
+        let three = [files[0], files[1], ("crates/c/src/a.rs", text)];
+        assert!(errors(&three, &["Rule"]).is_empty());
+        assert_eq!(errors(&files, &["Rule"]).len(), 1);
+        assert_eq!(errors(&[], &["Rule"]).len(), 1);
+    }
+}
