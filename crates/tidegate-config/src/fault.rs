@@ -5,14 +5,14 @@ use std::fmt;
 
 use tidegate::{DecimalError, LimitError, PolicyError, ScheduleError};
 
-use crate::duration::DurationError;
-use crate::fields::Path;
-use crate::place::Place;
-use crate::postgres_url::PostgresUrlError;
-use crate::redis_url::RedisUrlError;
-use crate::secret::without_credentials;
-use crate::size::{ByteSize, SizeError};
-use crate::value::{Node, Value};
+use crate::values::duration::DurationError;
+use crate::values::fields::Path;
+use crate::values::postgres_url::PostgresUrlError;
+use crate::values::redis_url::RedisUrlError;
+use crate::values::secret::without_credentials;
+use crate::values::setting::Place;
+use crate::values::size::{ByteSize, SizeError};
+use crate::values::value::{Node, Value};
 
 /// The rule that a value breaks.
 #[derive(Debug, thiserror::Error)]

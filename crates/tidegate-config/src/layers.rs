@@ -4,28 +4,38 @@
 //! They are merged as trees, value by value, and read once. So a value is in force wherever it came
 //! from, and each one knows where that was.
 
+mod conflicts;
+pub(crate) mod effective;
+pub(crate) mod environment;
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod loader;
+mod merge;
+pub(crate) mod overrides;
+pub(crate) mod patch;
+pub(crate) mod toml_text;
+pub(crate) mod tree;
+pub(crate) mod variables;
+
 use std::collections::HashMap;
 use std::path::{Path as FilePath, PathBuf};
 
-use crate::circumstances::Circumstances;
-use crate::dotted;
-use crate::environment::Environment;
+use self::environment::Environment;
+use self::file::{DEFAULT_FILE, File};
+use self::flags::Flags;
+use self::merge::{Merged, Shadow};
+use self::overrides::Overrides;
+use self::tree::{grown, leaves};
+use self::variables::{Names, Said, UnknownVariable};
 use crate::error::{ConfigError, Located, Origin};
 use crate::fault::{Fault, Rule};
-use crate::file::{self, DEFAULT_FILE, File};
-use crate::flags::Flags;
-use crate::keys;
-use crate::merge::{Merged, Shadow};
-use crate::overrides::Overrides;
-use crate::patch;
-use crate::place::Place;
 use crate::plan::Plan;
-use crate::setting::Source;
-use crate::shown::shown;
-use crate::toml_value;
-use crate::tree::{grown, leaves};
-use crate::value::{Node, Value};
-use crate::variables::{Names, Said, UnknownVariable};
+use crate::sections::keys;
+use crate::sections::read_context::ReadContext;
+use crate::sections::redact::redacted;
+use crate::values::key_path;
+use crate::values::setting::{Place, Source};
+use crate::values::value::{Node, Value};
 use crate::warning::Warning;
 
 /// Everything that was said, by whom.
@@ -75,7 +85,7 @@ impl Layers {
     /// With everything that is wrong in any layer.
     pub fn plan(&self) -> Result<Plan, ConfigError> {
         let Merging { merged, mut faults, warnings, unknown } = self.merging();
-        let mut with = Circumstances::of(&self.environment);
+        let mut with = ReadContext::of(&self.environment);
         let plan = Plan::read(&merged.tree, &mut with, &mut faults);
         faults.extend(merged.shadows.iter().filter_map(|shadow| mistake(shadow, &with)));
         if !faults.is_empty() {
@@ -129,9 +139,9 @@ impl Layers {
     /// Lays the layers over each other.
     pub(crate) fn merging(&self) -> Merging<'_> {
         let mut faults = Vec::new();
-        let defaults = toml_value::parse(DEFAULT_FILE, Source::Default, &mut faults);
+        let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
         let file = self.file.as_ref();
-        let file = file.map(|file| toml_value::parse(&file.text, Source::File, &mut faults));
+        let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut faults));
         let database = grown(self.overrides.leaves(&mut faults));
         let mut names = Names::default();
         [Some(&defaults), file.as_ref(), Some(&database)]
@@ -189,7 +199,7 @@ impl Lookup {
 }
 
 /// What is wrong with a value that another one hides: it counts as soon as that one is gone.
-fn mistake(shadow: &Shadow<'_>, with: &Circumstances<'_>) -> Option<Fault> {
+fn mistake(shadow: &Shadow<'_>, with: &ReadContext<'_>) -> Option<Fault> {
     let (value, names) = (&shadow.value, &shadow.names);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     if value.place.source == Source::Default {
@@ -229,11 +239,11 @@ fn by_database(merged: &Merged<'_>) -> Vec<Warning> {
         let winner = winners.get(&by).filter(|it| it.place.source == Source::Database)?;
         let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
         Some(Warning::Shadowed {
-            value: shown(&names, &shadow.value).to_string(),
-            key: dotted::path(&names),
+            value: redacted(&names, &shadow.value).to_string(),
+            key: key_path::join(&names),
             source: shadow.value.place.source,
-            by_value: shown(&by, winner).to_string(),
-            by: dotted::path(&by),
+            by_value: redacted(&by, winner).to_string(),
+            by: key_path::join(&by),
         })
     };
     hidden.filter_map(warning).collect()

@@ -3,29 +3,29 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::admin::AdminPlan;
-use crate::admission::AdmissionPlan;
-use crate::circumstances::Circumstances;
-use crate::database::{self, DatabasePlan};
-use crate::environment::Environment;
 use crate::fault::{Fault, Rule};
-use crate::fields::{Fields, Path};
-use crate::file::state_directory;
-use crate::keys::{self, KnownKey};
-use crate::limits::Limits;
-use crate::listen::Listen;
-use crate::modules::Modules;
-use crate::providers::{self, ProviderPlan};
-use crate::setting::{Setting, Source};
-use crate::shape::Shape;
-use crate::store::StorePlan;
-use crate::value::Value;
-use crate::variables::UnknownVariable;
+use crate::layers::environment::Environment;
+use crate::layers::file::state_directory;
+use crate::layers::variables::UnknownVariable;
+use crate::sections::admin::AdminPlan;
+use crate::sections::admission::AdmissionPlan;
+use crate::sections::database::{self, DatabasePlan};
+use crate::sections::keys::{self, KnownKey};
+use crate::sections::limits::Limits;
+use crate::sections::listen::Listen;
+use crate::sections::modules::Modules;
+use crate::sections::providers::{self, ProviderPlan};
+use crate::sections::read_context::ReadContext;
+use crate::sections::store::StorePlan;
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::{Setting, Source};
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
 use crate::warning::Warning;
 
 pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
     "state_dir",
-    Shape::Text,
+    ValueKind::Text,
     |value| directory(value).map(drop),
     "Where files of this program are; the user's directory for state if unset.",
 )
@@ -85,7 +85,7 @@ impl Plan {
     /// Reads the merged layers. Mistakes are collected, and what they hit keeps its default.
     pub(crate) fn read(
         tree: &Value<'_>,
-        with: &mut Circumstances<'_>,
+        with: &mut ReadContext<'_>,
         faults: &mut Vec<Fault>,
     ) -> Self {
         let state_dir = Setting::default(state_directory(with.environment));

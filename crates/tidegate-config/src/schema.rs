@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::file::DEFAULT_FILE;
-use crate::keys::{KnownKey, known_keys};
-use crate::setting::Source;
-use crate::toml_value;
-use crate::tree::leaves;
+use crate::layers::file::DEFAULT_FILE;
+use crate::layers::toml_text;
+use crate::layers::tree::leaves;
+use crate::sections::keys::{KnownKey, known_keys};
+use crate::values::setting::Source;
 
 /// The schema of the file, in JSON Schema of draft 2020-12, for editors and checkers. Rules that a
 /// schema cannot say, such as that a policy is of one kind, are told by `tidegate check`.
@@ -19,7 +19,7 @@ use crate::tree::leaves;
 #[must_use]
 pub fn schema() -> String {
     let mut faults = Vec::new();
-    let file = toml_value::parse(DEFAULT_FILE, Source::Default, &mut faults);
+    let file = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
     let defaults = leaves(&file);
     let defaults = defaults.iter().map(|(names, value)| (names.join("."), value.json())).collect();
     let mut top = Level::default();
@@ -52,7 +52,7 @@ impl Level {
         if parts.clone().next().is_some() {
             return self.tables.entry(part).or_default().add(parts, key, defaults);
         }
-        let mut leaf = key.shape().schema();
+        let mut leaf = key.kind().schema();
         leaf["description"] = key.about().into();
         let default = key.default().and_then(|json| serde_json::from_str(json).ok());
         if let Some(default) = defaults.get(key.path()).cloned().or(default) {

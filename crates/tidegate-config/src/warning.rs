@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::setting::Source;
+use crate::values::setting::Source;
 
 /// A warning, to be logged by whoever uses the plan. Its `Display` is one line without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,216 @@
+//! What is in force, value by value, with who said it and what it hides.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use serde::{Serialize, Serializer};
+use serde_json::{Value as Json, json};
+
+use crate::layers::Layers;
+use crate::layers::merge::Shadow;
+use crate::layers::tree::leaves;
+use crate::plan::Plan;
+use crate::sections::keys;
+use crate::sections::read_context::ReadContext;
+use crate::sections::redact::{cut, redacted};
+use crate::values::key_path;
+use crate::values::setting::{Setting, Source};
+
+/// A value in force. Texts of values are JSON, without passwords and hashes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Effective {
+    /// The path of the key.
+    pub key: String,
+    /// The value that is used.
+    #[serde(serialize_with = "as_json")]
+    pub value: String,
+    /// Who gave it.
+    pub source: Source,
+    /// What was given, if bounds made another value of it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
+    pub configured: Option<String>,
+    /// What it hides, the lowest layer first.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_shadows")]
+    pub shadowed: Vec<(Source, String)>,
+    /// Where it was given, such as `tidegate.toml:3:8` or the name of a variable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+}
+
+/// A value that differs between two configurations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Changed {
+    /// The path of the key.
+    pub key: String,
+    /// The value before, as JSON; `None` if there was none.
+    #[serde(serialize_with = "as_optional_json")]
+    pub old: Option<String>,
+    /// The value now; `None` if there is none.
+    #[serde(serialize_with = "as_optional_json")]
+    pub new: Option<String>,
+}
+
+impl Layers {
+    /// Every value in force, in the order of the file. Where the layers have mistakes, those are
+    /// shown as they were written.
+    #[must_use]
+    pub fn effective(&self) -> Vec<Effective> {
+        let merging = self.merging();
+        let mut with = ReadContext::of(&self.environment);
+        let plan = Plan::read(&merging.merged.tree, &mut with, &mut Vec::new());
+        let mut hidden: BTreeMap<Vec<&str>, Vec<(Source, String)>> = BTreeMap::new();
+        for shadow in &merging.merged.shadows {
+            let by = shadow.by.iter().map(String::as_str).collect();
+            hidden.entry(by).or_default().push(hidden_value(shadow));
+        }
+        let mut found = Table::new();
+        for (names, value) in leaves(&merging.merged.tree) {
+            let default = value.place.source == Source::Default;
+            let shadowed = hidden.remove(&names).unwrap_or_default();
+            let effective = Effective {
+                key: key_path::join(&names),
+                value: redacted(&names, value).to_string(),
+                source: value.place.source,
+                configured: None,
+                shadowed,
+                place: (!default).then(|| self.origin(value.place).to_string()),
+            };
+            found.insert(rank(&names), effective);
+        }
+        resolve(&plan, &mut found);
+        found.into_values().collect()
+    }
+}
+
+impl Effective {
+    /// Whether this is the key, or stands in the section, that is asked for. See [`is_in`].
+    #[must_use]
+    pub fn is_in(&self, part: &str) -> bool {
+        is_in(&self.key, part)
+    }
+}
+
+/// Whether a key is the one, or stands in the section, that is asked for. Everything is in the
+/// empty section.
+///
+/// ```
+/// use tidegate_config::is_in;
+/// assert!(is_in("limits.client.rate", "limits.client"));
+/// assert!(is_in("limits.client.rate", "limits."));
+/// assert!(is_in("limits.client.rate", ""));
+/// assert!(!is_in("limits.clients.rate", "limits.client"));
+/// ```
+#[must_use]
+pub fn is_in(key: &str, part: &str) -> bool {
+    let part = part.trim_end_matches('.');
+    let rest = key.strip_prefix(part);
+    rest.is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('.'))
+}
+
+/// What differs between two configurations, by key. Long texts are cut: this is for logs.
+#[must_use]
+pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
+    let values = |all: &'_ [Effective]| -> BTreeMap<String, String> {
+        all.iter().map(|it| (it.key.clone(), it.value.clone())).collect()
+    };
+    let (mut before, after) = (values(old), values(new));
+    let mut changed = Vec::new();
+    for it in new {
+        let (old, new) = (before.remove(&it.key), after.get(&it.key).cloned());
+        if old != new {
+            let (old, new) = (old.as_deref().map(cut), new.as_deref().map(cut));
+            changed.push(Changed { key: it.key.clone(), old, new });
+        }
+    }
+    let gone = before.into_iter();
+    let gone = gone.map(|(key, old)| Changed { key, old: Some(cut(&old)), new: None });
+    changed.extend(gone);
+    changed
+}
+
+/// The order of the file: sections, then names of the user's choice, then keys.
+type Rank = (usize, Vec<String>, usize, String);
+type Table = BTreeMap<Rank, Effective>;
+
+fn rank(names: &[&str]) -> Rank {
+    let section = keys::below("").iter().position(|section| names.first() == Some(section));
+    let parts = keys::find(names).map_or("", keys::KnownKey::path).split('.');
+    let chosen = parts.zip(names).filter(|(part, _)| *part == "*");
+    let chosen = chosen.map(|(_, name)| (*name).to_owned()).collect();
+    let key = keys::rank(names);
+    (section.unwrap_or(usize::MAX), chosen, key, key_path::join(names))
+}
+
+fn hidden_value(shadow: &Shadow<'_>) -> (Source, String) {
+    let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
+    let value = redacted(&names, &shadow.value);
+    let text = match names.last() {
+        // A key of another name is shown with it.
+        Some(key) if shadow.names != shadow.by => json!({ *key: value }).to_string(),
+        _ => value.to_string(),
+    };
+    (shadow.value.place.source, text)
+}
+
+/// Puts in what follows from bounds and from what is known of providers.
+fn resolve(plan: &Plan, found: &mut Table) {
+    let state_dir = plan.state_dir.value.to_string_lossy().into_owned();
+    put(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
+    for (name, provider) in &plan.providers {
+        let Setting { value, source } = provider.max_concurrent_requests;
+        put(found, &["providers", name, "max_concurrent_requests"], &value.get().into(), source);
+        let Setting { value, source } = provider.max_retries;
+        put(found, &["providers", name, "max_retries"], &value.into(), source);
+        for (endpoint, limits) in &provider.endpoints {
+            let Setting { value, source } = limits.max_concurrent_requests;
+            let Some(value) = value.map(NonZeroU32::get) else { continue };
+            let names = ["providers", name, "endpoints", endpoint, "max_concurrent_requests"];
+            put(found, &names, &value.into(), source);
+        }
+    }
+}
+
+/// The value that is used, beside the one that was configured if that is another.
+fn put(found: &mut Table, names: &[&str], value: &Json, source: Source) {
+    let text = value.to_string();
+    let key = key_path::join(names);
+    let fresh = Effective {
+        key,
+        value: text.clone(),
+        source,
+        configured: None,
+        shadowed: Vec::new(),
+        place: None,
+    };
+    let there = found.entry(rank(names)).or_insert(fresh);
+    // A number of the environment may be a text.
+    let same = there.value == text || there.value.trim_matches(['"', ' ']) == text;
+    let configured = std::mem::replace(&mut there.value, text);
+    there.configured = (!same).then_some(configured);
+}
+
+/// Text that is JSON goes out as what it stands for.
+fn as_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let parsed = serde_json::from_str::<Json>(text).unwrap_or_else(|_| text.into());
+    parsed.serialize(serializer)
+}
+
+fn as_optional_json<S: Serializer>(
+    text: &Option<String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    as_json(text.as_deref().unwrap_or("null"), serializer)
+}
+
+fn as_shadows<S: Serializer>(
+    shadows: &[(Source, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let shadow = |(source, text): &(Source, String)| {
+        let value = serde_json::from_str::<Json>(text).unwrap_or_else(|_| text.as_str().into());
+        json!({ "source": source, "value": value })
+    };
+    serializer.collect_seq(shadows.iter().map(shadow))
+}

@@ -1,0 +1,89 @@
+//! The configuration file: where it is looked for, and places in its text.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{ConfigError, Origin};
+use crate::layers::environment::Environment;
+
+const NAME: &str = "tidegate.toml";
+
+/// The configuration that holds without a file, with every key that there is.
+///
+/// ```
+/// let plan = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
+/// assert_eq!(plan.modules.rate_limit.settings().burst().get(), 60);
+/// # Ok::<(), tidegate_config::ConfigError>(())
+/// ```
+pub const DEFAULT_FILE: &str = include_str!("../../default.toml");
+
+/// A file that has been read.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+}
+
+impl File {
+    /// Reads a file that must be there.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path);
+        let text = text.map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// Reads the first of these files that is there.
+    pub(crate) fn first(candidates: &[PathBuf]) -> Result<Option<Self>, ConfigError> {
+        for path in candidates {
+            match Self::read(path) {
+                Err(ConfigError::Read { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound => {}
+                other => return other.map(Some),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The place of a byte of this file.
+    pub(crate) fn origin(&self, at: Option<usize>) -> Origin {
+        let position = at.map(|at| line_and_column(&self.text, at));
+        Origin::File { file: self.path.clone(), position }
+    }
+}
+
+impl fmt::Debug for File {
+    /// Without its text, which may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Where a file is looked for when none is named.
+pub(crate) fn candidates(working: &Path, environment: &Environment) -> Vec<PathBuf> {
+    let mut candidates = vec![working.join(NAME)];
+    let home = environment.get("XDG_CONFIG_HOME").map(Path::new);
+    candidates.extend(
+        home.filter(|home| home.is_absolute()).map(|home| home.join("tidegate").join(NAME)),
+    );
+    candidates.push(Path::new("/etc/tidegate").join(NAME));
+    candidates
+}
+
+/// Where this program keeps its files unless somebody says otherwise.
+pub(crate) fn state_directory(environment: &Environment) -> PathBuf {
+    let absolute = |name| environment.get(name).map(Path::new).filter(|path| path.is_absolute());
+    match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
+        (Some(state), _) => state.join("tidegate"),
+        (None, Some(home)) => home.join(".local").join("state").join("tidegate"),
+        (None, None) => PathBuf::from("/var/lib/tidegate"),
+    }
+}
+
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+    let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
+    (line, column)
+}

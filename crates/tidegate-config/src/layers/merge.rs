@@ -1,0 +1,122 @@
+//! Layers laid over each other, value by value.
+//!
+//! Nothing is lost on the way: what a higher layer hides is kept as a shadow, to be checked, shown
+//! and warned of.
+
+use std::collections::HashMap;
+use std::mem;
+
+use crate::layers::conflicts::conflict;
+use crate::values::setting::Source;
+use crate::values::value::{Entry, Node, Value};
+
+/// The layers so far.
+#[derive(Debug)]
+pub(crate) struct Merged<'a> {
+    pub(crate) tree: Value<'a>,
+    pub(crate) shadows: Vec<Shadow<'a>>,
+}
+
+/// A value that a higher layer hides.
+#[derive(Debug)]
+pub(crate) struct Shadow<'a> {
+    /// Its path.
+    pub(crate) names: Vec<String>,
+    pub(crate) value: Value<'a>,
+    /// The path of what hides it: its own, or that of a key that cannot stand beside it.
+    pub(crate) by: Vec<String>,
+}
+
+impl<'a> Merged<'a> {
+    pub(crate) fn new(defaults: Value<'a>) -> Self {
+        Self { tree: defaults, shadows: Vec::new() }
+    }
+
+    /// Lays a layer over those that are there.
+    pub(crate) fn lay(&mut self, layer: Value<'a>) {
+        lay(&mut self.tree, layer, &mut Vec::new(), &mut self.shadows);
+    }
+}
+
+fn lay<'a>(
+    under: &mut Value<'a>,
+    over: Value<'a>,
+    names: &mut Vec<String>,
+    shadows: &mut Vec<Shadow<'a>>,
+) {
+    let place = over.place;
+    let (Node::Table(below), Node::Table(above)) = (&mut under.node, &over.node) else {
+        let value = mem::replace(under, over);
+        shadows.push(Shadow { names: names.clone(), value, by: names.clone() });
+        return;
+    };
+    vacate(below, names, place.source);
+    let gone = displaced(below, above, names);
+    // Whoever changed the kind of a policy is to be told what the new one lacks.
+    let of_another = !gone.is_empty();
+    shadows.extend(gone);
+    if of_another || under.place.source == Source::Default || names.as_slice() == ["limits"] {
+        under.place = place;
+    }
+    let index: HashMap<String, usize> =
+        below.iter().enumerate().map(|(at, entry)| (entry.key.to_string(), at)).collect();
+    let Node::Table(above) = over.node else { return };
+    for entry in above {
+        match index.get(&*entry.key).and_then(|at| below.get_mut(*at)) {
+            Some(there) => {
+                there.place = entry.place;
+                names.push(entry.key.into_owned());
+                lay(&mut there.value, entry.value, names, shadows);
+                names.pop();
+            }
+            None => below.push(entry),
+        }
+    }
+}
+
+/// Takes away the defaults that go as soon as a file speaks of their section: the limits, all of
+/// them, and the burst of a module. Other layers change single values of what is there.
+fn vacate(below: &mut Vec<Entry<'_>>, names: &[String], source: Source) {
+    if source != Source::File {
+        return;
+    }
+    let is_default = |entry: &Entry<'_>| entry.value.place.source == Source::Default;
+    match names {
+        [section] if section == "limits" => below.retain(|entry| !is_default(entry)),
+        [section, module] if section == "modules" && module == "rate_limit" => {
+            below.retain(|entry| entry.key != "burst_capacity" || !is_default(entry));
+        }
+        _ => {}
+    }
+}
+
+/// Takes the entries away that cannot stand beside those of a higher layer.
+fn displaced<'a>(
+    below: &mut Vec<Entry<'a>>,
+    above: &[Entry<'a>],
+    names: &[String],
+) -> Vec<Shadow<'a>> {
+    let by = |entry: &Entry<'_>| {
+        let same = above.iter().any(|over| over.key == entry.key);
+        let mut others = above.iter().filter(|_| !same);
+        others.find(|over| conflict(names, &over.key, &entry.key)).map(|over| over.key.to_string())
+    };
+    let path = |key: &str| names.iter().cloned().chain([key.to_owned()]).collect();
+    // Only the tables of a limit and of a provider have such keys, and those are small.
+    let small =
+        matches!(names, [section, _] if ["limits", "providers"].contains(&section.as_str()));
+    let mut gone = Vec::new();
+    if small {
+        for entry in mem::take(below) {
+            match by(&entry) {
+                Some(key) => gone.push(Shadow {
+                    names: path(&entry.key),
+                    by: path(&key),
+                    value: entry.value,
+                }),
+                None => below.push(entry),
+            }
+        }
+    }
+    gone
+}

@@ -1,0 +1,214 @@
+//! A change that somebody asks for while the program runs.
+//!
+//! It says what is set and what is unset, and nothing of the rest. Whether the whole is still a
+//! valid configuration is for [`Layers::plan`](crate::Layers::plan) to say, over the settings that
+//! the change gives.
+
+use std::collections::BTreeMap;
+
+use crate::error::ConfigError;
+use crate::fault::{Fault, Rule};
+use crate::layers::conflicts::conflict;
+use crate::layers::overrides::{LONGEST_KEY, LONGEST_VALUE, MOST_CHANGES, Overrides, why_fixed};
+use crate::layers::tree::leaves;
+use crate::sections::keys;
+use crate::values::fields::{Fields, Path};
+use crate::values::key_path;
+use crate::values::setting::Place;
+use crate::values::value::{Node, Value};
+use crate::values::value_kind::ValueKind;
+
+/// What a database takes at most as a concurrency.
+const MOST_CONCURRENCY: u64 = 100;
+
+/// A change of settings: some keys set, some unset.
+///
+/// ```
+/// use tidegate_config::{Overrides, Patch};
+/// let patch = Patch::from_json(br#"{"limits": {"client": {"rate": "10/s", "max_debt": null}}}"#)?;
+/// patch.check()?;
+/// let overrides = patch.apply(&Overrides::new());
+/// assert_eq!(overrides.get("limits.client.rate"), Some("\"10/s\""));
+/// assert!(Patch::default().set("listen.http", "0.0.0.0:80").check().is_err());
+/// # Ok::<(), tidegate_config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "a change is made by `apply`"]
+pub struct Patch {
+    /// Values as JSON by path; `None` unsets.
+    changes: BTreeMap<String, Option<String>>,
+}
+
+impl Patch {
+    /// A change from a JSON merge patch (RFC 7396): an object of objects, in which null unsets.
+    ///
+    /// # Errors
+    /// When the body is no JSON object, has a key twice, or more than anybody means.
+    pub fn from_json(body: &[u8]) -> Result<Self, ConfigError> {
+        let value = serde_json::from_slice::<Value<'_>>(body).map_err(|error| {
+            ConfigError::of_change(vec![fault(&[], Rule::Json(error.to_string()))])
+        })?;
+        let mut faults = Vec::new();
+        check_tables(&value, Path::Root, &mut faults);
+        let below = leaves(&value);
+        if below.len() > MOST_CHANGES {
+            faults.push(fault(&[], Rule::TooManyKeys(MOST_CHANGES)));
+        }
+        if !faults.is_empty() {
+            return Err(ConfigError::of_change(faults));
+        }
+        let change = |(names, value): (Vec<&str>, &Value<'_>)| {
+            let set = !matches!(value.node, Node::Null);
+            (key_path::join(&names), set.then(|| value.json().to_string()))
+        };
+        Ok(Self { changes: below.into_iter().map(change).collect() })
+    }
+
+    /// Sets a key to a text as an environment has it (`8`, `50/s`, `true`), or to JSON.
+    pub fn set(mut self, key: &str, text: &str) -> Self {
+        let names = key_path::parse(key);
+        let known = names.as_ref().and_then(|names| keys::find(names));
+        let kind = known.map_or(ValueKind::Text, keys::KnownKey::kind);
+        let json = kind.read_json(text);
+        self.changes.insert(key.to_owned(), (!json.is_null()).then(|| json.to_string()));
+        self
+    }
+
+    /// Unsets a key, or everything below a path.
+    pub fn unset(mut self, key: &str) -> Self {
+        self.changes.insert(key.to_owned(), None);
+        self
+    }
+
+    /// What is set, as JSON, and what is unset.
+    pub fn changes(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.changes.iter().map(|(key, value)| (key.as_str(), value.as_deref()))
+    }
+
+    /// The settings after this change. What is set pushes out what cannot stand beside it: a
+    /// `quota` takes the place of a `rate`.
+    #[must_use]
+    pub fn apply(&self, to: &Overrides) -> Overrides {
+        let mut after = to.clone();
+        let settings = after.settings_mut();
+        let set = || self.changes().filter_map(|(key, value)| Some((key, value?)));
+        for (key, _) in self.changes().filter(|(_, value)| value.is_none()) {
+            let below = format!("{key}.");
+            settings.remove(key);
+            let inner =
+                settings.range(below.clone()..).take_while(|(path, _)| path.starts_with(&below));
+            let inner: Vec<_> = inner.map(|(path, _)| path.clone()).collect();
+            inner.iter().for_each(|path| drop(settings.remove(path)));
+        }
+        for (key, _) in set() {
+            let Some(names) = key_path::parse(key) else { continue };
+            let Some((last, table)) = names.split_last() else { continue };
+            let prefix = format!("{}.", key_path::join(table));
+            let beside =
+                settings.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
+            let gone = |path: &&String| {
+                let kept = self.changes.contains_key(*path);
+                !kept && conflict(table, last, &path[prefix.len()..])
+            };
+            let gone: Vec<_> = beside.map(|(path, _)| path).filter(gone).cloned().collect();
+            gone.iter().for_each(|path| drop(settings.remove(path)));
+        }
+        settings.extend(set().map(|(key, value)| (key.to_owned(), value.to_owned())));
+        after
+    }
+
+    /// The single settings that differ after this change, each with its new value: what is to be
+    /// written to a database.
+    #[must_use]
+    pub fn difference(&self, from: &Overrides) -> Vec<(String, Option<String>)> {
+        let after = self.apply(from);
+        let gone = from.iter().filter(|(key, _)| after.get(key).is_none());
+        let gone = gone.map(|(key, _)| (key.to_owned(), None));
+        let set = after.iter().filter(|(key, value)| from.get(key) != Some(value));
+        gone.chain(set.map(|(key, value)| (key.to_owned(), Some(value.to_owned())))).collect()
+    }
+
+    /// Refuses what a database never holds, what nobody knows, and values that cannot be used
+    /// whatever stands around them.
+    ///
+    /// # Errors
+    /// With everything that is wrong, by key.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut faults = Vec::new();
+        if self.changes.len() > MOST_CHANGES {
+            faults.push(fault(&[], Rule::TooManyKeys(MOST_CHANGES)));
+        }
+        for (key, value) in self.changes().take(MOST_CHANGES) {
+            faults.extend(check(key, value));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(ConfigError::of_change(faults)) }
+    }
+}
+
+fn fault(names: &[&str], rule: Rule) -> Fault {
+    Fault::of_names(names, rule, Place::default())
+}
+
+/// Tells of keys that stand twice, and of a body that is no table.
+fn check_tables(value: &Value<'_>, path: Path<'_>, faults: &mut Vec<Fault>) {
+    let Some(fields) = Fields::any(value, path, faults) else { return };
+    for entry in fields.entries() {
+        if matches!(entry.value.node, Node::Table(_)) {
+            check_tables(&entry.value, Path::Key(&path, &entry.key), faults);
+        }
+    }
+}
+
+/// What is wrong with one key of a change.
+fn check(key: &str, value: Option<&str>) -> Option<Fault> {
+    if is_longer(key, LONGEST_KEY) {
+        return Some(fault(&[key], Rule::TooLong(LONGEST_KEY)));
+    }
+    let Some(names) = key_path::parse(key) else {
+        return Some(fault(&[key], Rule::NotAPath));
+    };
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if let Some(why) = why_fixed(&names) {
+        return Some(fault(&names, Rule::NotOperational(why)));
+    }
+    // Unsetting what is not there harms nobody, so that a database can be cleaned.
+    let value = value?;
+    if is_longer(value, LONGEST_VALUE) {
+        return Some(fault(&names, Rule::TooLong(LONGEST_VALUE)));
+    }
+    match serde_json::from_str::<Value<'_>>(value) {
+        Ok(parsed) => Some(Fault::at_names(&names, &parsed, rule_broken(&names, &parsed)?)),
+        Err(error) => Some(fault(&names, Rule::Json(error.to_string()))),
+    }
+}
+
+/// Whether a text has more characters than these.
+fn is_longer(text: &str, most: usize) -> bool {
+    text.chars().nth(most).is_some()
+}
+
+fn rule_broken(names: &[&str], value: &Value<'_>) -> Option<Rule> {
+    let Some(known) = keys::find(names) else {
+        return Some(unknown(names));
+    };
+    if let ["providers", .., "max_concurrent_requests"] = names {
+        return value.to_whole_between(1, MOST_CONCURRENCY).err();
+    }
+    known.check(value).err()
+}
+
+/// The first part of a path that nobody knows decides what was probably meant.
+pub(crate) fn unknown(names: &[&str]) -> Rule {
+    let mut pattern = String::new();
+    for name in names {
+        let known = keys::below(&pattern);
+        if !known.is_empty() && !known.contains(name) {
+            return Rule::unknown(name, &known);
+        }
+        if !pattern.is_empty() {
+            pattern.push('.');
+        }
+        pattern.push_str(if known.is_empty() { "*" } else { name });
+    }
+    Rule::NotAPath
+}

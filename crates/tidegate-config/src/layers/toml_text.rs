@@ -1,0 +1,71 @@
+//! TOML text to neutral values with their places.
+//!
+//! Syntax errors are all found in one pass; the rest of the file is still read, so that a missing
+//! quote does not hide a wrong limit.
+
+use std::borrow::Cow;
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use crate::fault::{Fault, Rule};
+use crate::values::setting::{Place, Source};
+use crate::values::value::{Entry, Node, Number, Value};
+
+/// The top table of a TOML text, as far as it can be read; what cannot be goes into `faults`.
+pub(crate) fn parse<'i>(text: &'i str, source: Source, faults: &mut Vec<Fault>) -> Value<'i> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let place = |at| Place { source, at };
+    faults.extend(errors.into_iter().map(|error| Fault {
+        key: String::new(),
+        value: None,
+        place: place(error.span().map(|span| span.start)),
+        rule: Rule::Syntax(error.message().to_owned()),
+    }));
+    let at = table.span().start;
+    Value { node: Node::Table(entries(table.into_inner(), source)), place: place(Some(at)) }
+}
+
+fn entries(table: DeTable<'_>, source: Source) -> Vec<Entry<'_>> {
+    let mut entries: Vec<_> = table
+        .into_iter()
+        .map(|(key, item)| Entry {
+            place: Place { source, at: Some(key.span().start) },
+            key: key.into_inner(),
+            value: value(item, source),
+        })
+        .collect();
+    // The parser sorts by name; errors are told in the order of the text.
+    entries.sort_by_key(|entry| entry.place);
+    entries
+}
+
+fn value(item: Spanned<DeValue<'_>>, source: Source) -> Value<'_> {
+    let place = Place { source, at: Some(item.span().start) };
+    let node = match item.into_inner() {
+        DeValue::String(text) => Node::Text(text),
+        DeValue::Integer(integer) => Node::Number(whole(&integer)),
+        DeValue::Float(float) => {
+            Node::Number(Number::Float(float.as_str().parse().unwrap_or(f64::NAN)))
+        }
+        DeValue::Boolean(bool) => Node::Bool(bool),
+        DeValue::Datetime(date) => Node::Text(Cow::Owned(date.to_string())),
+        DeValue::Array(items) => {
+            Node::List(items.into_iter().map(|item| value(item, source)).collect())
+        }
+        DeValue::Table(table) => Node::Table(entries(table, source)),
+    };
+    Value { node, place }
+}
+
+fn whole(integer: &DeInteger<'_>) -> Number {
+    let (digits, radix) = (integer.as_str(), integer.radix());
+    if let Ok(whole) = u64::from_str_radix(digits, radix) {
+        return Number::Whole(whole);
+    }
+    if let Ok(whole) = i64::from_str_radix(digits, radix) {
+        return Number::Negative(whole);
+    }
+    // Beyond 64 bits: a float keeps its sign and size, and every rule refuses it.
+    Number::Float(digits.parse().unwrap_or(f64::NAN))
+}

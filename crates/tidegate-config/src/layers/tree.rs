@@ -1,0 +1,84 @@
+//! Layers that have no text of their own, as trees: single values by path become tables.
+
+use std::borrow::Cow;
+
+use crate::values::value::{Entry, Node, Value};
+
+/// A value and the names of its path.
+#[derive(Debug)]
+pub(crate) struct Leaf<'a> {
+    pub(crate) names: Vec<String>,
+    pub(crate) value: Value<'a>,
+}
+
+/// The tree of these values.
+pub(crate) fn grown(mut leaves: Vec<Leaf<'_>>) -> Value<'_> {
+    // Paths that begin alike stand together, so that a table is always the last one opened.
+    leaves.sort_by(|a, b| a.names.cmp(&b.names));
+    let mut top = Value::from(Node::Table(Vec::new()));
+    for leaf in leaves {
+        insert(&mut top, &leaf.names, leaf.value);
+    }
+    top
+}
+
+fn insert<'a>(table: &mut Value<'a>, names: &[String], value: Value<'a>) {
+    let place = value.place;
+    let (Node::Table(entries), [name, below @ ..]) = (&mut table.node, names) else { return };
+    if entries.is_empty() {
+        table.place = place;
+    }
+    let key = || Cow::Owned(name.clone());
+    if below.is_empty() {
+        entries.push(Entry { key: key(), place, value });
+        return;
+    }
+    let is_open = |last: &Entry<'_>| last.key == *name && matches!(last.value.node, Node::Table(_));
+    if !entries.last().is_some_and(is_open) {
+        entries.push(Entry {
+            key: key(),
+            place,
+            value: Value { node: Node::Table(Vec::new()), place },
+        });
+    }
+    if let Some(last) = entries.last_mut() {
+        insert(&mut last.value, below, value);
+    }
+}
+
+/// All values of a tree that are no tables, in the order in which they stand.
+pub(crate) fn leaves<'t, 'a>(tree: &'t Value<'a>) -> Vec<(Vec<&'t str>, &'t Value<'a>)> {
+    let mut found = Vec::new();
+    walk(tree, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk<'t, 'a>(
+    value: &'t Value<'a>,
+    names: &mut Vec<&'t str>,
+    found: &mut Vec<(Vec<&'t str>, &'t Value<'a>)>,
+) {
+    let Node::Table(entries) = &value.node else {
+        found.push((names.clone(), value));
+        return;
+    };
+    for entry in entries {
+        names.push(&entry.key);
+        walk(&entry.value, names, found);
+        names.pop();
+    }
+}
+
+/// The names of a table that stands at the top of a tree.
+pub(crate) fn names_in<'t>(tree: &'t Value<'_>, table: &str) -> Vec<&'t str> {
+    table_in(tree, table).map_or(Vec::new(), |table| match &table.node {
+        Node::Table(entries) => entries.iter().map(|entry| &*entry.key).collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// The value of a key.
+pub(crate) fn table_in<'t, 'a>(tree: &'t Value<'a>, key: &str) -> Option<&'t Value<'a>> {
+    let Node::Table(entries) = &tree.node else { return None };
+    entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+}

@@ -1,0 +1,237 @@
+//! The environment as a layer: which variable means which setting.
+//!
+//! Every key has a variable: `TIDEGATE_` and its path in capitals. Names of limits and providers
+//! lose their case, dots and dashes on the way, so a variable means the one that some other layer
+//! has; if two have it, nobody guesses. Names that are almost ours are pointed out and no more: other
+//! programs may well set variables with our prefix, as Kubernetes does for a service `tidegate`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::fault::{Fault, Rule, nearest};
+use crate::layers::environment::Environment;
+use crate::layers::tree::{Leaf, names_in};
+use crate::sections::keys::{KnownKey, known_keys};
+use crate::values::key_path;
+use crate::values::setting::{Place, Source};
+use crate::values::value::Value;
+use crate::warning::Warning;
+
+const PREFIX: &str = "TIDEGATE_";
+
+/// The variables of a provider that other programs know too, and the keys they stand for.
+const PLAIN: [(&str, &str); 2] =
+    [("_MAX_CONCURRENT", "max_concurrent_requests"), ("_MAX_RETRIES", "max_retries")];
+
+/// A variable that looks like one of ours and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownVariable {
+    /// Its name.
+    pub name: String,
+    /// The one that was probably meant.
+    pub nearest: String,
+}
+
+impl fmt::Display for UnknownVariable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is set and not read; did you mean {}?", self.name, self.nearest)
+    }
+}
+
+/// Names that other layers have, by what stands for them in a variable.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    limits: BTreeMap<String, BTreeSet<String>>,
+    providers: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Names {
+    /// Adds those of a layer.
+    pub(crate) fn of_layer(&mut self, tree: &Value<'_>) {
+        for (section, known) in [("limits", &mut self.limits), ("providers", &mut self.providers)] {
+            for name in names_in(tree, section) {
+                known.entry(in_variable(name)).or_default().insert(name.to_owned());
+            }
+        }
+    }
+
+    fn of_section(&self, key: &KnownKey) -> &BTreeMap<String, BTreeSet<String>> {
+        if key.path().starts_with("limits.") { &self.limits } else { &self.providers }
+    }
+}
+
+/// How a name is written in a variable.
+fn in_variable(name: &str) -> String {
+    name.to_uppercase().replace(['-', '.'], "_")
+}
+
+/// What an environment says.
+#[derive(Debug, Default)]
+pub(crate) struct Said<'e> {
+    pub(crate) leaves: Vec<Leaf<'e>>,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) unknown: Vec<UnknownVariable>,
+}
+
+impl<'e> Said<'e> {
+    /// Reads an environment; `names` are those that other layers have.
+    pub(crate) fn by(environment: &'e Environment, mut names: Names) -> Self {
+        let mut said = Self::default();
+        for (at, (name, text)) in environment.iter().enumerate() {
+            if name.strip_prefix(PREFIX).is_some() {
+                said.of_ours(name, text, at, &names);
+            }
+        }
+        for leaf in &said.leaves {
+            if let [section, name, _, ..] = leaf.names.as_slice()
+                && section == "providers"
+            {
+                names.providers.entry(in_variable(name)).or_default().insert(name.clone());
+            }
+        }
+        for (variable, providers) in &names.providers {
+            for (suffix, key) in PLAIN {
+                said.of_provider(environment, &format!("{variable}{suffix}"), providers, key);
+            }
+        }
+        said
+    }
+
+    /// A variable with our prefix.
+    fn of_ours(&mut self, name: &str, text: &'e str, at: usize, names: &Names) {
+        let place = Place { source: Source::Environment, at: Some(at) };
+        match meaning(name, names) {
+            Meaning::Setting(path, key) => {
+                let value = Value { node: key.kind().read(text), place };
+                self.leaves.push(Leaf { names: path, value });
+            }
+            Meaning::Several(paths) => self.ambiguous(&paths, place),
+            Meaning::Nothing => self.unknown.extend(near_miss(name, names)),
+        }
+    }
+
+    /// A variable that names a provider and has no prefix.
+    fn of_provider(
+        &mut self,
+        environment: &'e Environment,
+        variable: &str,
+        providers: &BTreeSet<String>,
+        key: &str,
+    ) {
+        let found = environment.iter().enumerate().find(|(_, (name, _))| name == variable);
+        let Some((at, (_, text))) = found else { return };
+        let place = Place { source: Source::Environment, at: Some(at) };
+        let path = |name: &String| vec!["providers".to_owned(), name.clone(), key.to_owned()];
+        let mut paths = providers.iter().map(path);
+        match (paths.next(), paths.next()) {
+            (Some(names), None) => {
+                if let Some(leaf) = self.leaves.iter().find(|leaf| leaf.names == names) {
+                    let used = leaf.value.place.at.and_then(|at| environment.get_at(at));
+                    let used = used.map_or("", |(name, _)| name);
+                    self.warnings.push(Warning::TwoVariables {
+                        used: used.to_owned(),
+                        unused: variable.to_owned(),
+                    });
+                } else {
+                    let value = Value { place, ..Value::text(text.as_str()) };
+                    self.leaves.push(Leaf { names, value });
+                }
+            }
+            _ => self.ambiguous(&providers.iter().map(path).collect::<Vec<_>>(), place),
+        }
+    }
+
+    fn ambiguous(&mut self, paths: &[Vec<String>], place: Place) {
+        let rule = Rule::Ambiguous(paths.iter().map(|names| key_path::join(names)).collect());
+        self.faults.push(Fault { key: String::new(), value: None, rule, place });
+    }
+}
+
+/// What a variable means.
+enum Meaning {
+    Nothing,
+    Setting(Vec<String>, &'static KnownKey),
+    Several(Vec<Vec<String>>),
+}
+
+fn meaning(variable: &str, names: &Names) -> Meaning {
+    let mut known = Vec::new();
+    let mut fresh: Option<(usize, Vec<String>, &'static KnownKey)> = None;
+    for key in known_keys() {
+        for wild in wildcards(&key.variable(), variable) {
+            let [first, rest @ ..] = wild.as_slice() else {
+                return Meaning::Setting(path(key, &[]), key);
+            };
+            let rest: Vec<_> = rest.iter().map(|name| name.to_lowercase()).collect();
+            let named = |first: &str| {
+                let all: Vec<_> =
+                    [first].into_iter().chain(rest.iter().map(String::as_str)).collect();
+                path(key, &all)
+            };
+            let there = names.of_section(key).get(*first);
+            known.extend(there.into_iter().flatten().map(|name| (named(name), key)));
+            // Of the ways to read a new name the shortest one counts: its key is the longest.
+            let length = wild.iter().map(|name| name.len()).sum();
+            if fresh.as_ref().is_none_or(|(shortest, ..)| length < *shortest) {
+                fresh = Some((length, named(&first.to_lowercase()), key));
+            }
+        }
+    }
+    if known.len() > 1 {
+        return Meaning::Several(known.into_iter().map(|(path, _)| path).collect());
+    }
+    let fresh = fresh.map(|(_, path, key)| (path, key));
+    known.pop().or(fresh).map_or(Meaning::Nothing, |(path, key)| Meaning::Setting(path, key))
+}
+
+/// The path of a key with names in the place of its wildcards.
+fn path(key: &KnownKey, names: &[&str]) -> Vec<String> {
+    let mut names = names.iter();
+    let part = |part: &str| match part {
+        "*" => names.next().copied().unwrap_or(part).to_owned(),
+        part => part.to_owned(),
+    };
+    key.path().split('.').map(part).collect()
+}
+
+/// All ways in which the wildcards of a pattern can be filled to give a variable.
+fn wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
+    let Some((head, tail)) = pattern.split_once('*') else {
+        return if pattern == variable { vec![Vec::new()] } else { Vec::new() };
+    };
+    let Some(rest) = variable.strip_prefix(head) else { return Vec::new() };
+    let is_name = |name: &str| {
+        let plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+        name.starts_with(|c: char| c.is_ascii_uppercase()) && name.bytes().all(plain)
+    };
+    let ends = rest.char_indices().map(|(at, _)| at).filter(|at| is_name(&rest[..*at]));
+    ends.flat_map(|at| {
+        let filled = |mut more: Vec<&'v str>| {
+            more.insert(0, &rest[..at]);
+            more
+        };
+        wildcards(tail, &rest[at..]).into_iter().map(filled).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+/// The variable that was probably meant, among those of sections that we have.
+fn near_miss(name: &str, names: &Names) -> Option<UnknownVariable> {
+    let mut ours = Vec::new();
+    for key in known_keys() {
+        let variable = key.variable();
+        match variable.matches('*').count() {
+            0 => ours.push(variable),
+            1 => {
+                let names = names.of_section(key).keys();
+                ours.extend(names.map(|name| variable.replace('*', name)));
+            }
+            _ => {}
+        }
+    }
+    let section = |variable: &str| variable.splitn(3, '_').take(2).collect::<Vec<_>>().join("_");
+    let is_near = ours.iter().any(|known| section(known) == section(name));
+    let nearest = nearest(name, ours.iter().map(String::as_str)).filter(|_| is_near)?;
+    Some(UnknownVariable { name: name.to_owned(), nearest: nearest.to_owned() })
+}

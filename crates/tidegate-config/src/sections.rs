@@ -1,0 +1,14 @@
+//! The sections of the file: the keys of each one, what reads them, and the plan they become.
+
+pub(crate) mod admin;
+pub(crate) mod admission;
+pub(crate) mod database;
+pub(crate) mod keys;
+pub(crate) mod limits;
+pub(crate) mod listen;
+pub(crate) mod modules;
+pub(crate) mod policy;
+pub(crate) mod providers;
+pub(crate) mod read_context;
+pub(crate) mod redact;
+pub(crate) mod store;

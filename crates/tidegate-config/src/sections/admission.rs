@@ -1,0 +1,161 @@
+//! `[admission]`: three tiers at the door of a service that asks over HTTP.
+//!
+//! The tiers of clients and organizations are the limits `client` and `organization`.
+
+use std::num::NonZeroU32;
+
+use tidegate::Policy;
+use tidegate::admission::{AllowList, Mode, Rules};
+
+use crate::fault::Rule;
+use crate::sections::keys::KnownKey;
+use crate::sections::limits::Limits;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value::{Node, Value};
+use crate::values::value_kind::{COUNT, ValueKind};
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "admission.enabled",
+        ValueKind::Switch,
+        |value| switch(value).map(drop),
+        "Whether anybody is rejected at all.",
+    ),
+    KnownKey::new(
+        "admission.backpressure_threshold",
+        COUNT,
+        |value| threshold(value).map(drop),
+        "Above how many pending requests everybody is rejected.",
+    ),
+    KnownKey::new(
+        "admission.jitter_percent",
+        ValueKind::Whole(0, 100),
+        |value| percent(value).map(drop),
+        "By up to how many per cent hints are lengthened at random.",
+    ),
+    KnownKey::new(
+        "admission.mode",
+        ValueKind::Words(MODES),
+        |value| mode(value).map(drop),
+        "Whether rejections count, or are only told.",
+    ),
+    KnownKey::new(
+        "admission.allow_organizations",
+        ValueKind::Texts,
+        |value| texts(value).map(drop),
+        "Organizations that are never rejected.",
+    ),
+];
+
+/// The limits that are tiers.
+const TIERS: [&str; 2] = ["client", "organization"];
+
+const MODES: &[&str] = &["enforce", "shadow"];
+
+/// Admission.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AdmissionPlan {
+    /// Whether anybody is rejected at all. Default `true`: who asks to admit wants an answer.
+    pub enabled: Setting<bool>,
+    /// Above how many pending requests everybody is rejected. Default 100.
+    pub backpressure_threshold: Setting<NonZeroU32>,
+    /// By up to how many per cent hints are lengthened at random. Default 0.
+    pub jitter_percent: Setting<u8>,
+    /// Whether rejections count. Default `enforce`.
+    pub mode: Setting<Mode>,
+    /// Organizations that are never rejected. Default none.
+    pub allow_organizations: Setting<Vec<String>>,
+}
+
+impl Default for AdmissionPlan {
+    fn default() -> Self {
+        Self {
+            enabled: Setting::default(true),
+            backpressure_threshold: Setting::default(NonZeroU32::MIN.saturating_add(99)),
+            jitter_percent: Setting::default(0),
+            mode: Setting::default(Mode::Enforce),
+            allow_organizations: Setting::default(Vec::new()),
+        }
+    }
+}
+
+impl AdmissionPlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut admission = Self::default();
+        admission.enabled.replace(fields.setting("enabled", switch));
+        let threshold = fields.setting("backpressure_threshold", threshold);
+        admission.backpressure_threshold.replace(threshold);
+        admission.jitter_percent.replace(fields.setting("jitter_percent", percent));
+        admission.mode.replace(fields.setting("mode", mode));
+        admission.allow_organizations.replace(fields.setting("allow_organizations", texts));
+        admission
+    }
+
+    /// The limits that have the name of a tier and are no token buckets. With a word about
+    /// admission they are refused; without one they are just no tiers.
+    pub fn unusable_tiers<'l>(
+        &self,
+        limits: &'l Limits,
+    ) -> impl Iterator<Item = &'static str> + use<'l> {
+        TIERS.into_iter().filter(|tier| {
+            let policy = limits.by_name.get(*tier).map(|plan| plan.limit.policy());
+            policy.is_some_and(|policy| !matches!(policy, Policy::Bucket(_)))
+        })
+    }
+
+    /// The rules, with the policies of the tiers that there are. A limit of another kind than a
+    /// token bucket is no tier.
+    pub fn rules(&self, limits: &Limits) -> Rules {
+        let tier = |name| {
+            let policy = *limits.by_name.get(name)?.limit.policy();
+            matches!(policy, Policy::Bucket(_)).then_some(policy)
+        };
+        let [client, organization] = TIERS.map(tier);
+        let organizations = self.allow_organizations.value.iter();
+        let allowed = organizations.fold(AllowList::new(), |list, name| list.organization(name));
+        Rules::none()
+            .backpressure(self.backpressure_threshold.value.get())
+            .client(client)
+            .organization(organization)
+            .jitter_percent(self.jitter_percent.value)
+            .mode(self.mode.value)
+            .allow(allowed)
+    }
+}
+
+/// True or false; an environment has only texts.
+pub(crate) fn switch(value: &Value<'_>) -> Result<bool, Rule> {
+    match &value.node {
+        Node::Text(text) if text == "true" => Ok(true),
+        Node::Text(text) if text == "false" => Ok(false),
+        _ => value.to_bool(),
+    }
+}
+
+fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    const MOST: u64 = u32::MAX as u64;
+    let threshold = value.to_whole_between(1, MOST)?;
+    let threshold = u32::try_from(threshold).ok().and_then(NonZeroU32::new);
+    threshold.ok_or(Rule::NotBetween { least: 1, most: MOST })
+}
+
+fn percent(value: &Value<'_>) -> Result<u8, Rule> {
+    const MOST: u8 = 100;
+    let percent = value.to_whole_between(0, MOST.into())?;
+    Ok(u8::try_from(percent).unwrap_or(MOST))
+}
+
+fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
+    match value.to_text() {
+        Ok("enforce") => Ok(Mode::Enforce),
+        Ok("shadow") => Ok(Mode::Shadow),
+        _ => Err(Rule::NotOneOf(MODES)),
+    }
+}
+
+/// A list of texts of the user's choice.
+pub(crate) fn texts(value: &Value<'_>) -> Result<Vec<String>, Rule> {
+    Ok(value.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
+}

@@ -1,0 +1,121 @@
+//! `[database]`: where settings that are changed at run time are kept.
+//!
+//! This crate names the database and never opens it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::fault::Rule;
+use crate::sections::admission::switch;
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::postgres_url::PostgresUrl;
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
+
+pub(crate) const WHY_FIXED: &str = "it is needed before a database can be read";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "database.url",
+        ValueKind::Text,
+        |value| url(value).map(drop),
+        "Where changed settings are kept: \"none\", \"sqlite:\", \"sqlite:PATH\" or postgres://...",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "database.auto_migrate",
+        ValueKind::Switch,
+        |value| switch(value).map(drop),
+        "Whether a PostgreSQL database is brought to the newest format at start.",
+    )
+    .fixed(WHY_FIXED),
+];
+
+/// The database.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DatabasePlan {
+    /// Which one. Default `sqlite:`.
+    pub url: Setting<DatabaseUrl>,
+    /// Whether PostgreSQL is migrated at start. Default `false`; SQLite migrates itself.
+    pub auto_migrate: Setting<bool>,
+}
+
+/// Which database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DatabaseUrl {
+    /// None: settings cannot be changed at run time.
+    None,
+    /// A file; `tidegate.db` in the state directory unless one is named.
+    Sqlite(Option<PathBuf>),
+    /// A PostgreSQL server that several nodes share.
+    Postgres(PostgresUrl),
+}
+
+impl fmt::Display for DatabaseUrl {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Sqlite(None) => f.write_str("sqlite:"),
+            Self::Sqlite(Some(path)) => write!(f, "sqlite:{}", path.display()),
+            Self::Postgres(url) => url.fmt(f),
+        }
+    }
+}
+
+impl Default for DatabasePlan {
+    fn default() -> Self {
+        Self {
+            url: Setting::default(DatabaseUrl::Sqlite(None)),
+            auto_migrate: Setting::default(false),
+        }
+    }
+}
+
+impl DatabasePlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut database = Self::default();
+        database.url.replace(fields.setting("url", url));
+        database.auto_migrate.replace(fields.setting("auto_migrate", switch));
+        database
+    }
+}
+
+pub(crate) fn url(value: &Value<'_>) -> Result<DatabaseUrl, Rule> {
+    let text = value.to_text().map_err(|_| Rule::DatabaseUrl)?;
+    match text.split_once(':') {
+        None if text == "none" => Ok(DatabaseUrl::None),
+        Some(("sqlite", "")) => Ok(DatabaseUrl::Sqlite(None)),
+        Some(("sqlite", path)) => match path.strip_prefix("//").unwrap_or(path) {
+            "" => Err(Rule::DatabaseUrl),
+            path => Ok(DatabaseUrl::Sqlite(Some(path.into()))),
+        },
+        Some(("postgres" | "postgresql", _)) => Ok(DatabaseUrl::Postgres(text.parse()?)),
+        _ => Err(Rule::DatabaseUrl),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_databases() {
+        for (text, shown) in [
+            ("none", "none"),
+            ("sqlite:", "sqlite:"),
+            ("sqlite:state.db", "sqlite:state.db"),
+            ("sqlite:///var/lib/x.db", "sqlite:/var/lib/x.db"),
+            ("postgres://u:secret@host/db", "postgres://host:5432/db"),
+        ] {
+            assert_eq!(url(&Value::text(text)).unwrap().to_string(), shown);
+        }
+        for text in ["", "off", "sqlite", "sqlite://", "mysql://host", "file.db"] {
+            assert!(url(&Value::text(text)).is_err(), "{text}");
+        }
+    }
+}

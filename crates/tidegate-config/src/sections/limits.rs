@@ -1,0 +1,175 @@
+//! `[limits.NAME]`: the limits that requests may name.
+
+use std::collections::BTreeMap;
+
+use tidegate::{Limit, Policy};
+
+use crate::fault::Rule;
+use crate::sections::keys::{self, KnownKey};
+use crate::sections::policy::{self, Calendar, PERIODS, PolicyPlan, read_policy_fields};
+use crate::sections::store::{FAILURES, on_failure};
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::Source;
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
+
+const WHOLE: ValueKind = ValueKind::Whole(1, u64::MAX);
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "limits.*.capacity",
+        WHOLE,
+        |value| policy::check("capacity", value),
+        "Tokens that a bucket can hold; one second's worth if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.rate",
+        ValueKind::Text,
+        |value| policy::check("rate", value),
+        "How fast a bucket fills, such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s.",
+    ),
+    KnownKey::new(
+        "limits.*.tokens_per_second",
+        ValueKind::Number,
+        |value| policy::check("tokens_per_second", value),
+        "The same as rate, in tokens of a second.",
+    ),
+    KnownKey::new(
+        "limits.*.max_debt",
+        ValueKind::Whole(0, u64::MAX),
+        |value| policy::check("max_debt", value),
+        "How far below zero a bucket may go when a call turns out to cost more.",
+    ),
+    KnownKey::new(
+        "limits.*.quota",
+        WHOLE,
+        |value| policy::check("quota", value),
+        "Tokens of a calendar window, which come back all at once.",
+    ),
+    KnownKey::new(
+        "limits.*.every",
+        ValueKind::Words(PERIODS),
+        |value| policy::check("every", value),
+        "How long the windows of a quota are.",
+    ),
+    KnownKey::new(
+        "limits.*.zone",
+        ValueKind::Text,
+        |value| policy::check("zone", value),
+        "The time zone in which the windows of a quota begin; UTC if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.allowance",
+        WHOLE,
+        |value| policy::check("allowance", value),
+        "Tokens that never come back by themselves.",
+    ),
+    KnownKey::new(
+        "limits.*.strict",
+        ValueKind::Text,
+        |value| policy::check("strict", value),
+        "Tokens in any window of this length, such as 60/min.",
+    ),
+    KnownKey::new(
+        "limits.*.burst",
+        WHOLE,
+        |value| policy::check("burst", value),
+        "How many tokens of a strict window may be spent at once; 1 if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.on_failure",
+        ValueKind::Words(FAILURES),
+        |value| on_failure(value).map(drop),
+        "What is decided about this limit when the store does not answer; the store's rule if unset.",
+    ),
+];
+
+/// The limits by name. A layer that has any replaces the ones that are there by default.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The limits.
+    pub by_name: BTreeMap<String, LimitPlan>,
+    /// The highest layer that speaks of them.
+    pub source: Source,
+}
+
+/// One limit.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LimitPlan {
+    /// The name, what it allows, and what is decided when the store does not answer, if that
+    /// differs from the store's rule.
+    pub limit: Limit,
+    /// The windows of a calendar quota.
+    pub calendar: Option<Calendar>,
+}
+
+impl Default for Limits {
+    /// `client`, 100 at once and 50 a second, and `organization`, ten times that.
+    fn default() -> Self {
+        let defaults = [("client", 100, 50), ("organization", 1_000, 500)];
+        let plans = defaults.into_iter().filter_map(|(name, capacity, rate)| {
+            let policy = Policy::per_second(rate).capacity(capacity).build().ok()?;
+            let limit = Limit::named(name, policy).ok()?;
+            Some((name.to_owned(), LimitPlan { limit, calendar: None }))
+        });
+        Self { by_name: plans.collect(), source: Source::Default }
+    }
+}
+
+impl Limits {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let path = fields.path();
+        let mut limits = Self { by_name: BTreeMap::new(), source: fields.head().source };
+        for entry in fields.entries() {
+            let path = Path::Key(&path, &entry.key);
+            if let Some(plan) = limit(&entry.key, &entry.value, path, fields) {
+                limits.by_name.insert(entry.key.to_string(), plan);
+            }
+        }
+        limits
+    }
+}
+
+fn limit<'t>(
+    name: &str,
+    value: &'t Value<'t>,
+    path: Path<'t>,
+    limits: &mut Fields<'_, '_>,
+) -> Option<LimitPlan> {
+    let known = keys::below("limits.*");
+    let mut fields = Fields::open(value, path, &known, limits.faults())?;
+    let on_failure = fields.read("on_failure", on_failure);
+    let policy = read_policy_fields(&mut fields);
+    // The name is checked even when the policy is wrong, with one that is not.
+    let PolicyPlan { policy, calendar } = match policy {
+        Some(plan) => plan,
+        None => PolicyPlan { policy: Policy::allowance(1).ok()?, calendar: None },
+    };
+    match Limit::named(name, policy) {
+        Ok(limit) => {
+            let limit = match on_failure {
+                Some(rule) => limit.on_failure(rule),
+                None => limit,
+            };
+            Some(LimitPlan { limit, calendar })
+        }
+        Err(error) => {
+            limits.refuse(name, Rule::Limit(error));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::sections::keys;
+    use crate::sections::policy::POLICY_KEYS;
+
+    #[test]
+    fn the_table_has_all_keys_of_policies() {
+        let known = keys::below("limits.*");
+        assert_eq!(known.split_last(), Some((&"on_failure", POLICY_KEYS)));
+    }
+}

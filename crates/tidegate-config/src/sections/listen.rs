@@ -1,0 +1,127 @@
+//! `[listen]`: where the doors open, and for which hosts.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use crate::fault::Rule;
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
+
+const WHY_FIXED: &str = "an open door stays where it is until the program starts again";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    door(
+        "listen.http",
+        "Where the HTTP door opens, which programs ask and call providers through.",
+    ),
+    door("listen.admin", "Where the admin door opens, with metrics and settings."),
+    door("listen.grpc", "Where the gRPC door opens."),
+    door("listen.resp", "Where the RESP door opens."),
+    KnownKey::new(
+        "listen.allowed_hosts",
+        ValueKind::Texts,
+        |value| hosts(value).map(drop),
+        "Values of the Host header that are served besides loopback and the door's own address.",
+    )
+    .fixed(WHY_FIXED),
+];
+
+const fn door(path: &'static str, about: &'static str) -> KnownKey {
+    KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), about).fixed(WHY_FIXED)
+}
+
+/// The doors. Loopback unless somebody says otherwise.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listen {
+    /// The HTTP door. Default `127.0.0.1:8080`.
+    pub http: Setting<SocketAddr>,
+    /// The admin door. Default `127.0.0.1:6070`.
+    pub admin: Setting<SocketAddr>,
+    /// The gRPC door. Default `127.0.0.1:8081`.
+    pub grpc: Setting<SocketAddr>,
+    /// The RESP door. Default `127.0.0.1:6380`.
+    pub resp: Setting<SocketAddr>,
+    /// Values of the Host header that are served besides loopback and the door's own address.
+    pub allowed_hosts: Setting<Vec<AllowedHost>>,
+}
+
+/// A host that may stand in the Host header: on any port, unless it names one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedHost {
+    /// Name or address in lower case; an IPv6 address stands in brackets.
+    pub host: String,
+    /// The only port that is allowed.
+    pub port: Option<u16>,
+}
+
+impl Default for Listen {
+    fn default() -> Self {
+        let loopback = |port| Setting::default(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        Self {
+            http: loopback(8080),
+            admin: loopback(6070),
+            grpc: loopback(8081),
+            resp: loopback(6380),
+            allowed_hosts: Setting::default(Vec::new()),
+        }
+    }
+}
+
+impl Listen {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut listen = Self::default();
+        listen.http.replace(fields.setting("http", address));
+        listen.admin.replace(fields.setting("admin", address));
+        listen.grpc.replace(fields.setting("grpc", address));
+        listen.resp.replace(fields.setting("resp", address));
+        listen.allowed_hosts.replace(fields.setting("allowed_hosts", hosts));
+        listen
+    }
+}
+
+fn address(value: &Value<'_>) -> Result<SocketAddr, Rule> {
+    let text = value.to_text().map_err(|_| Rule::Address)?;
+    if let Some(port) = text.strip_prefix("localhost:") {
+        let port = port.parse().map_err(|_| Rule::Address)?;
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| Rule::Address)
+}
+
+fn hosts(value: &Value<'_>) -> Result<Vec<AllowedHost>, Rule> {
+    value.to_texts()?.into_iter().map(str::parse).collect()
+}
+
+impl FromStr for AllowedHost {
+    type Err = Rule;
+
+    fn from_str(text: &str) -> Result<Self, Rule> {
+        // A bare IPv6 address has colons of its own.
+        if let Ok(IpAddr::V6(address)) = text.parse() {
+            return Ok(Self { host: format!("[{address}]"), port: None });
+        }
+        let after_brackets = text.rfind(']').map_or(0, |end| end + 1);
+        let (host, port) = match text[after_brackets..].find(':') {
+            Some(colon) => text.split_at(after_brackets + colon),
+            None => (text, ""),
+        };
+        let port = match port.strip_prefix(':') {
+            Some(port) => Some(port.parse().map_err(|_| Rule::Host)?),
+            None => None,
+        };
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let valid = match inner {
+            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+            None => {
+                !host.is_empty()
+                    && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+            }
+        };
+        if valid { Ok(Self { host, port }) } else { Err(Rule::Host) }
+    }
+}

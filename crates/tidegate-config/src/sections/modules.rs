@@ -1,0 +1,121 @@
+//! `[modules.*]`: what calls to LLM providers go through.
+//!
+//! So far that is `[modules.rate_limit]`. Its rules are those of `tidegate-llm`, which enforces it.
+
+use std::num::NonZeroU32;
+
+use tidegate_llm::settings::RateLimitSettings;
+
+use crate::fault::Rule;
+use crate::sections::admission::switch;
+use crate::sections::keys::{self, KnownKey};
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::values::value_kind::{COUNT, ValueKind};
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "modules.rate_limit.enabled",
+        ValueKind::Switch,
+        |value| switch(value).map(drop),
+        "Whether calls of the library stack are paced.",
+    ),
+    KnownKey::new(
+        "modules.rate_limit.requests_per_minute",
+        COUNT,
+        |value| rate(value).map(drop),
+        "How many calls of the library stack go in a minute.",
+    ),
+    KnownKey::new(
+        "modules.rate_limit.burst_capacity",
+        ValueKind::Whole(1, 10_000_000),
+        |value| capacity(value).map(drop),
+        "How many calls of the library stack may leave at once; those of a minute if unset.",
+    ),
+];
+
+/// The modules.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Modules {
+    /// Waiting for a permit before each call.
+    pub rate_limit: RateLimitPlan,
+}
+
+impl Modules {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let path = fields.path();
+        let Some(section) = fields.get("rate_limit") else { return Self::default() };
+        let path = Path::Key(&path, "rate_limit");
+        let known = keys::below("modules.rate_limit");
+        let fields = Fields::open(section, path, &known, fields.faults());
+        Self {
+            rate_limit: fields
+                .map(|mut fields| RateLimitPlan::read(&mut fields))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Pacing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RateLimitPlan {
+    /// Whether the module is there. Default `false`.
+    pub enabled: Setting<bool>,
+    /// Requests of a minute. Default 60.
+    pub requests_per_minute: Setting<NonZeroU32>,
+    /// Requests that may leave at once. Default 60, as in the [default file](crate::DEFAULT_FILE);
+    /// `None` where a file has the section and not this key, which gives those of a minute.
+    pub burst_capacity: Setting<Option<NonZeroU32>>,
+}
+
+impl Default for RateLimitPlan {
+    fn default() -> Self {
+        RateLimitSettings::default().into()
+    }
+}
+
+impl From<RateLimitSettings> for RateLimitPlan {
+    /// The same, by default.
+    fn from(settings: RateLimitSettings) -> Self {
+        Self {
+            enabled: Setting::default(settings.enabled),
+            requests_per_minute: Setting::default(settings.requests_per_minute),
+            burst_capacity: Setting::default(settings.burst_capacity),
+        }
+    }
+}
+
+impl RateLimitPlan {
+    fn read(fields: &mut Fields<'_, '_>) -> Self {
+        // The section of the default file has a burst. Where it is gone, a file has the section.
+        let mut plan = Self::from(RateLimitSettings::UNSAID);
+        plan.enabled.replace(fields.setting("enabled", switch));
+        plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
+        let burst = fields.setting("burst_capacity", capacity);
+        plan.burst_capacity.replace(burst.map(|burst| burst.map(Some)));
+        plan
+    }
+
+    /// The settings, without their sources.
+    #[must_use]
+    pub fn settings(&self) -> RateLimitSettings {
+        let mut settings = RateLimitSettings::UNSAID;
+        settings.enabled = self.enabled.value;
+        settings.requests_per_minute = self.requests_per_minute.value;
+        settings.burst_capacity = self.burst_capacity.value;
+        settings
+    }
+}
+
+/// More than zero of a minute.
+pub(crate) fn rate(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    Ok(RateLimitSettings::rate(value.to_signed(1)?)?)
+}
+
+/// So many at once.
+pub(crate) fn capacity(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
+    Ok(RateLimitSettings::capacity(value.to_signed(1)?)?)
+}

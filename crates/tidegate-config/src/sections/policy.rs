@@ -1,0 +1,279 @@
+//! A policy from its keys, the same in the file and in a request.
+//!
+//! The keys that are there say which kind it is; keys of two kinds are refused, never guessed at.
+
+use std::time::Duration;
+
+use tidegate::{Every, Policy, PolicyError, Rate, RateError, Schedule, WallTime, Windows};
+
+use crate::fault::{Fault, Rule};
+use crate::values::fields::{Fields, Path};
+use crate::values::value::Value;
+use crate::values::zone::{UTC, canonical_zone};
+
+/// All keys that a policy may have.
+pub const POLICY_KEYS: &[&str] = &[
+    "capacity",
+    "rate",
+    "tokens_per_second",
+    "max_debt",
+    "quota",
+    "every",
+    "zone",
+    "allowance",
+    "strict",
+    "burst",
+];
+
+pub(crate) const PERIODS: &[&str] = &["day", "week", "month", "year"];
+
+/// The kinds of policy and the keys that belong to each.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Bucket,
+    Calendar,
+    Allowance,
+    Strict,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Bucket, Self::Calendar, Self::Allowance, Self::Strict];
+
+    const fn keys(self) -> &'static [&'static str] {
+        match self {
+            Self::Bucket => &["rate", "tokens_per_second", "capacity", "max_debt"],
+            Self::Calendar => &["quota", "every", "zone"],
+            Self::Allowance => &["allowance"],
+            Self::Strict => &["strict", "burst"],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Bucket => "a token bucket",
+            Self::Calendar => "a calendar quota",
+            Self::Allowance => "an allowance",
+            Self::Strict => "a strict window",
+        }
+    }
+
+    pub(crate) fn of(key: &str) -> Option<(Self, &'static str)> {
+        Self::ALL.into_iter().find_map(|kind| {
+            kind.keys().iter().find(|&&known| known == key).map(|&known| (kind, known))
+        })
+    }
+}
+
+/// A policy, and its calendar if it is a calendar quota.
+#[derive(Clone, Debug)]
+pub struct PolicyPlan {
+    /// What is allowed.
+    pub policy: Policy,
+    /// The windows in which a quota counts.
+    pub calendar: Option<Calendar>,
+}
+
+/// The calendar of a quota: how long its windows are, and in which zone they begin.
+#[derive(Clone, Debug)]
+pub struct Calendar {
+    schedule: Schedule,
+    name: String,
+}
+
+impl Calendar {
+    fn new(every: Period<'_>, zone: &str) -> Result<Self, Rule> {
+        let schedule = Schedule::new(every.period, zone)?;
+        Ok(Self { schedule, name: format!("{}:{zone}", every.word) })
+    }
+
+    /// The windows around this wall time.
+    #[must_use]
+    pub fn windows(&self, wall: WallTime) -> Windows {
+        self.schedule.windows(wall)
+    }
+
+    /// A name that only equal calendars share, such as `day:UTC`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Reads a policy that stands alone in a table, as in a request.
+pub fn read_policy(
+    value: &Value<'_>,
+    path: Path<'_>,
+    faults: &mut Vec<Fault>,
+) -> Option<PolicyPlan> {
+    read_policy_fields(&mut Fields::open(value, path, POLICY_KEYS, faults)?)
+}
+
+/// Reads the policy among the keys of a table, which may have others.
+pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
+    let plain = |policy| PolicyPlan { policy, calendar: None };
+    match kind(fields)? {
+        Kind::Bucket => bucket(fields).map(plain),
+        Kind::Calendar => calendar(fields),
+        Kind::Allowance => counted(fields, "allowance", Policy::allowance).map(plain),
+        Kind::Strict => strict(fields).map(plain),
+    }
+}
+
+/// The kind that the keys speak of; every key of another kind than the first is refused.
+fn kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
+    let mut keys = fields.entries().iter().filter_map(|entry| Kind::of(&entry.key));
+    let Some((first, other)) = keys.next() else {
+        let (path, place) = (fields.path().to_string(), fields.head());
+        // With unknown keys only, the mistake has been told already.
+        if fields.entries().is_empty() {
+            fields.faults().push(Fault { key: path, value: None, rule: Rule::Kindless, place });
+        }
+        return None;
+    };
+    let strangers: Vec<_> = keys.filter(|(kind, _)| *kind != first).collect();
+    for &(kind, key) in &strangers {
+        let rule = Rule::Mixed { kind: kind.name(), other, other_kind: first.name() };
+        fields.refuse(key, rule);
+    }
+    strangers.is_empty().then_some(first)
+}
+
+fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
+    let capacity = fields.read("capacity", capacity);
+    let max_debt = fields.read("max_debt", |value| value.to_whole(0));
+    let rate = match (fields.get("rate"), fields.get("tokens_per_second")) {
+        (Some(_), Some(_)) => {
+            fields.refuse("tokens_per_second", Rule::TwoRates);
+            None
+        }
+        (Some(_), None) => fields.read("rate", rate),
+        (None, Some(_)) => fields.read("tokens_per_second", tokens_per_second),
+        (None, None) => {
+            fields.refuse("rate", Rule::NoRate);
+            None
+        }
+    };
+    // What was refused above has been told; only a whole policy is built.
+    let given = |key, read: Option<u64>| fields.get(key).is_none() || read.is_some();
+    if !given("capacity", capacity) || !given("max_debt", max_debt) {
+        return None;
+    }
+    let mut builder = Policy::rate(rate?);
+    if let Some(capacity) = capacity {
+        builder = builder.capacity(capacity);
+    }
+    if let Some(max_debt) = max_debt {
+        builder = builder.max_debt(max_debt);
+    }
+    let at = if capacity.is_some() { "capacity" } else { "rate" };
+    builder.build().map_err(|error| fields.refuse(at, error.into())).ok()
+}
+
+fn capacity(value: &Value<'_>) -> Result<u64, Rule> {
+    match value.as_number() {
+        Some(number) if number.is_negative() || number.whole() == Some(0) => {
+            Err(PolicyError::Capacity.into())
+        }
+        _ => value.to_whole(1),
+    }
+}
+
+fn rate(value: &Value<'_>) -> Result<Rate, Rule> {
+    let rate = value.to_text().map_err(|_| RateError::Malformed).and_then(str::parse);
+    rate.map_err(|error| PolicyError::from(error).into())
+}
+
+fn tokens_per_second(value: &Value<'_>) -> Result<Rate, Rule> {
+    let number = value.as_number().ok_or(PolicyError::from(RateError::NotPositive))?;
+    let rate = match number.decimal() {
+        Ok(tokens) => Rate::decimal(tokens, Duration::from_secs(1)),
+        Err(tidegate::DecimalError::TooLong) => Err(RateError::TooFine),
+        // Negative, infinite, not a number.
+        Err(_) => Err(RateError::NotPositive),
+    };
+    rate.map_err(|error| PolicyError::from(error).into())
+}
+
+/// Refuses a value that no policy can have under this key.
+pub(crate) fn check(key: &str, value: &Value<'_>) -> Result<(), Rule> {
+    match key {
+        "rate" => rate(value).map(drop),
+        "tokens_per_second" => tokens_per_second(value).map(drop),
+        "capacity" => capacity(value).map(drop),
+        "max_debt" => value.to_whole(0).map(drop),
+        "quota" => count(value, Policy::quota).map(drop),
+        "allowance" => count(value, Policy::allowance).map(drop),
+        "every" => period(value).map(drop),
+        "zone" => canonical_zone(value.to_text()?).map(drop),
+        "strict" => window(value.to_text().ok()).map(drop),
+        _ => value.to_whole(1).map(drop),
+    }
+}
+
+fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
+    let policy = counted(fields, "quota", Policy::quota);
+    let every = fields.require("every", period);
+    let zone = match fields.get("zone") {
+        Some(_) => fields.read("zone", |value| canonical_zone(value.to_text()?)),
+        None => Some(UTC.to_owned()),
+    };
+    let calendar = Calendar::new(every?, &zone?).ok()?;
+    Some(PolicyPlan { policy: policy?, calendar: Some(calendar) })
+}
+
+/// A length of windows, with the word for it.
+#[derive(Clone, Copy)]
+struct Period<'v> {
+    period: Every,
+    word: &'v str,
+}
+
+fn period<'v>(value: &'v Value<'v>) -> Result<Period<'v>, Rule> {
+    let read = |word: &'v str| Some(Period { period: word.parse().ok()?, word });
+    value.to_text().ok().and_then(read).ok_or(Rule::NotOneOf(PERIODS))
+}
+
+/// A required whole number from which a policy is made.
+fn counted(
+    fields: &mut Fields<'_, '_>,
+    key: &str,
+    policy: fn(u64) -> Result<Policy, PolicyError>,
+) -> Option<Policy> {
+    fields.require(key, |value| count(value, policy))
+}
+
+fn count(
+    value: &Value<'_>,
+    policy: fn(u64) -> Result<Policy, PolicyError>,
+) -> Result<Policy, Rule> {
+    match value.as_number() {
+        // Zero and less get the text of the policy, which names the rule best.
+        Some(number) if number.is_negative() => policy(0).map_err(Rule::from),
+        _ => policy(value.to_whole(0)?).map_err(Rule::from),
+    }
+}
+
+fn strict(fields: &mut Fields<'_, '_>) -> Option<Policy> {
+    let window = fields.require("strict", |value| window(value.to_text().ok()));
+    let burst = match fields.get("burst") {
+        Some(_) => fields.read("burst", |value| value.to_whole(1)),
+        // The smallest burst gives the highest sustained rate.
+        None => Some(1),
+    };
+    let ((tokens, window), burst) = (window?, burst?);
+    let at = if fields.get("burst").is_some() { "burst" } else { "strict" };
+    let policy = Policy::strict_window(tokens, window, burst);
+    policy.map_err(|error| fields.refuse(at, error.into())).ok()
+}
+
+/// A whole number of tokens and the window they belong to.
+fn window(text: Option<&str>) -> Result<(u64, Duration), Rule> {
+    let (tokens, unit) = text.and_then(|text| text.split_once('/')).ok_or(Rule::Strict)?;
+    let tokens = tokens.trim().parse::<u64>().map_err(|_| Rule::Strict)?;
+    // One token per window is a rate, in lowest terms as it stands: its period is the window.
+    let once: Rate = format!("1/{unit}").parse().map_err(|error| match error {
+        RateError::Malformed => Rule::Strict,
+        other => PolicyError::from(other).into(),
+    })?;
+    Ok((tokens, Duration::from_nanos(once.period())))
+}

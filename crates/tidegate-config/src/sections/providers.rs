@@ -1,0 +1,196 @@
+//! `[providers.NAME]`: the LLM providers that the gateway forwards to.
+//!
+//! Values that were written down for this program are used as they are. Those of variables that
+//! other programs know too, and of the database, are made to fit with a warning: a number that
+//! somebody stored long ago must not keep a program from starting.
+
+mod bounded;
+mod fallback;
+mod keys;
+mod limits;
+mod read;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate_llm::plan::{Constraint, TierTable};
+use tidegate_llm::settings::{RetrySettings, default_concurrency};
+use tidegate_llm::{Credential, Dialect, Provider};
+
+use fallback::Speakers;
+pub(crate) use keys::KEYS;
+pub use limits::{EndpointPlan, ProviderLimits};
+pub(crate) use read::name_of_variable;
+use read::{base_url, check_name, dialect};
+
+use crate::fault::Rule;
+use crate::sections::admission::texts;
+use crate::sections::keys as table;
+use crate::sections::read_context::ReadContext;
+use crate::values::duration::{duration, positive};
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::warning::Warning;
+
+/// The providers that have a door without any file.
+pub(crate) const SHIPPED: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
+
+/// One provider.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProviderPlan {
+    /// Where it is, without a slash at the end. Default: the address of its dialect.
+    pub base_url: Setting<String>,
+    /// The variable that holds the key. Default none: the caller's own key passes through.
+    pub api_key_env: Setting<Option<String>>,
+    /// Which API it speaks. Default: by its name.
+    pub dialect: Setting<Dialect>,
+    /// The tier of the account, for a table of tiers. Default none.
+    pub tier: Setting<Option<String>>,
+    /// What it allows, as far as somebody said.
+    pub limits: ProviderLimits,
+    /// Calls under way at once, within bounds. With the source `default` nobody said anything, and
+    /// the number is where adapting starts.
+    pub max_concurrent_requests: Setting<NonZeroU32>,
+    /// Retries after the first attempt. Default 8; 3 at Ollama.
+    pub max_retries: Setting<u32>,
+    /// The first delay between attempts. Default 1 s; half of it at Ollama.
+    pub retry_base: Setting<Duration>,
+    /// How long a call may wait before it is refused. Default 50 s.
+    pub max_wait: Setting<Duration>,
+    /// Whom to turn to, in this order. Default nobody.
+    pub fallback: Setting<Vec<String>>,
+    /// Models that metrics may name. Default none.
+    pub models: Setting<Vec<String>>,
+    /// Limits of single endpoints, such as `embeddings`.
+    pub endpoints: BTreeMap<String, EndpointPlan>,
+    name: Provider,
+    credential: Option<Credential>,
+}
+
+impl ProviderPlan {
+    /// A provider of which nothing is said, of the dialect that `speaker` speaks.
+    fn bare(name: &str, speaker: &Provider) -> Self {
+        let (dialect, retry) = (Dialect::of(speaker), RetrySettings::of(speaker));
+        let concurrency = default_concurrency(speaker).unwrap_or(NonZeroU32::MIN);
+        Self {
+            base_url: Setting::default(dialect.base_url().unwrap_or_default().to_owned()),
+            api_key_env: Setting::default(None),
+            dialect: Setting::default(dialect),
+            tier: Setting::default(None),
+            limits: ProviderLimits::default(),
+            max_concurrent_requests: Setting::default(concurrency),
+            max_retries: Setting::default(retry.max_retries),
+            retry_base: Setting::default(retry.base),
+            max_wait: Setting::default(Duration::from_secs(50)),
+            fallback: Setting::default(Vec::new()),
+            models: Setting::default(Vec::new()),
+            endpoints: BTreeMap::new(),
+            name: Provider::new(name),
+            credential: None,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &Provider {
+        &self.name
+    }
+
+    /// Which API it speaks.
+    #[must_use]
+    pub const fn dialect(&self) -> Dialect {
+        self.dialect.value
+    }
+
+    /// The key that calls go out with; without one the caller's own passes through.
+    #[must_use]
+    pub const fn credential(&self) -> Option<&Credential> {
+        self.credential.as_ref()
+    }
+
+    /// What calls keep to, as far as somebody said; calls under way at once are told apart. `None`
+    /// if nothing was said, and everything is learned.
+    #[must_use]
+    pub const fn constraint(&self) -> Option<&Constraint> {
+        self.limits.constraint.as_ref()
+    }
+
+    /// The same over what a table knows of the tier, value by value.
+    #[must_use]
+    pub fn constraint_of_tier(&self, tiers: &TierTable) -> Option<Constraint> {
+        self.limits.over_tier(&self.name, self.tier.value.as_deref(), tiers)
+    }
+
+    fn read(
+        name: &str,
+        fields: &mut Fields<'_, '_>,
+        all: &Speakers<'_>,
+        with: &mut ReadContext<'_>,
+    ) -> Self {
+        let named = fields.setting("dialect", dialect);
+        let speaker = named.as_ref().map_or(Provider::new(name), |named| named.value.1.clone());
+        let mut plan = Self::bare(name, &speaker);
+        plan.dialect.replace(named.map(|named| named.map(|(dialect, _)| dialect)));
+        plan.base_url.replace(fields.setting("base_url", base_url));
+        if plan.base_url.value.is_empty() && fields.get("base_url").is_none() {
+            fields.refuse("base_url", Rule::NoBaseUrl);
+        }
+        let tier = |value: &Value<'_>| value.to_text().map(|tier| Some(tier.to_owned()));
+        plan.tier.replace(fields.setting("tier", tier));
+        plan.api_key_env
+            .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
+        plan.credential = key(name, plan.api_key_env.value.as_deref(), with);
+        plan.limits = ProviderLimits::read(fields);
+        let concurrency = bounded::concurrency(name, &speaker, fields, with);
+        plan.max_concurrent_requests.replace(concurrency);
+        plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
+        plan.retry_base.replace(fields.setting("retry_base", positive));
+        plan.max_wait.replace(fields.setting("max_wait", duration));
+        plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
+        plan.models.replace(fields.setting("models", texts));
+        plan.endpoints = limits::endpoints(name, &speaker, fields, with);
+        plan
+    }
+}
+
+/// The providers that are there without a word from anybody.
+pub(crate) fn shipped() -> BTreeMap<String, ProviderPlan> {
+    let plan = |name: &str| (name.to_owned(), ProviderPlan::bare(name, &Provider::new(name)));
+    SHIPPED.into_iter().map(plan).collect()
+}
+
+/// Reads all of them.
+pub(crate) fn read(
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> BTreeMap<String, ProviderPlan> {
+    let path = fields.path();
+    let all = Speakers::of(fields.entries());
+    let known = table::below("providers.*");
+    let mut plans = BTreeMap::new();
+    for entry in fields.entries() {
+        if let Err(rule) = check_name(&entry.key) {
+            fields.refuse(&entry.key, rule);
+        }
+        let path = Path::Key(&path, &entry.key);
+        if let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) {
+            let plan = ProviderPlan::read(&entry.key, &mut fields, &all, with);
+            plans.insert(entry.key.to_string(), plan);
+        }
+    }
+    plans
+}
+
+/// The key to a provider, from the variable that was named.
+fn key(name: &str, variable: Option<&str>, with: &mut ReadContext<'_>) -> Option<Credential> {
+    let variable = variable?;
+    let found = with.environment.get(variable).map(str::trim).filter(|key| !key.is_empty());
+    if found.is_none() {
+        let (provider, variable) = (name.to_owned(), variable.to_owned());
+        with.warnings.push(Warning::NoKey { provider, variable });
+    }
+    found.map(Credential::new)
+}

@@ -1,0 +1,70 @@
+//! Numbers that are held to bounds: strictly where they were written for this program, and with a
+//! warning where they were not.
+
+use std::num::NonZeroU32;
+
+use tidegate_llm::Provider;
+use tidegate_llm::settings::{Configured, Warning as Told, resolve_concurrency};
+
+use super::SHIPPED;
+use super::read::{MOST_RETRIES, retries as strict_retries};
+use crate::sections::read_context::ReadContext;
+use crate::values::fields::Fields;
+use crate::values::setting::{Setting, Source};
+use crate::values::value::{Node, Value};
+use crate::warning::Warning;
+
+/// Calls under way at once.
+pub(super) fn concurrency(
+    owner: &str,
+    speaker: &Provider,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> Option<Setting<NonZeroU32>> {
+    const KEY: &str = "max_concurrent_requests";
+    let value = fields.get(KEY);
+    if value.is_some_and(|value| !with.is_lenient(value.place)) {
+        return fields.setting(KEY, Value::to_count);
+    }
+    let configured = value.map_or(Configured::Nothing, configured);
+    let (limit, warning) = resolve_concurrency(speaker, configured, with.cap);
+    // Those that are there without anybody's doing are nobody's mistake.
+    let quiet = value.is_none() && SHIPPED.contains(&owner);
+    if let Some(warning) = warning.filter(|told| !quiet || *told != Told::NotConfigured) {
+        let provider = owner.to_owned();
+        with.warnings.push(Warning::Concurrency { provider, warning });
+    }
+    let source = value.map_or(Source::Default, |value| value.place.source);
+    Some(Setting { value: limit, source })
+}
+
+/// Retries after the first attempt.
+pub(super) fn retries(
+    owner: &str,
+    default: u32,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> Option<Setting<u32>> {
+    const KEY: &str = "max_retries";
+    let value = fields.get(KEY)?;
+    if !with.is_lenient(value.place) {
+        return fields.setting(KEY, strict_retries);
+    }
+    let number = match &value.node {
+        Node::Text(text) => text.trim().parse().ok().filter(|number| *number <= MOST_RETRIES),
+        _ => strict_retries(value).ok(),
+    };
+    if number.is_none() {
+        let provider = owner.to_owned();
+        with.warnings.push(Warning::Retries { provider, most: MOST_RETRIES, used: default });
+    }
+    Some(Setting { value: number.unwrap_or(default), source: value.place.source })
+}
+
+fn configured<'v>(value: &'v Value<'_>) -> Configured<'v> {
+    match &value.node {
+        Node::Null => Configured::Nothing,
+        Node::Text(text) => Configured::Text(text),
+        _ => value.to_signed(1).map_or(Configured::Text(""), Configured::Number),
+    }
+}

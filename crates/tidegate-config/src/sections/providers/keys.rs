@@ -1,0 +1,135 @@
+//! The keys of `[providers.NAME]` and of `[providers.NAME.endpoints.ENDPOINT]`.
+
+use super::fallback::names;
+use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
+use crate::sections::admission::texts;
+use crate::sections::keys::KnownKey;
+use crate::sections::modules::{capacity, rate};
+use crate::values::duration::{duration, positive};
+use crate::values::value::Value;
+use crate::values::value_kind::{COUNT, DURATION, ValueKind};
+use crate::values::zone::canonical_zone;
+
+/// What speaks which API. `compatible` is anything that speaks OpenAI's.
+pub(crate) const DIALECTS: &[&str] = &[
+    "openai",
+    "azure",
+    "anthropic",
+    "gemini",
+    "groq",
+    "mistral",
+    "together",
+    "openrouter",
+    "deepseek",
+    "ollama",
+    "compatible",
+    "mock",
+];
+
+const WHY_FIXED: &str = "keys and prompts are sent there, so only who runs the program says where";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "providers.*.base_url",
+        ValueKind::Form("^https?://"),
+        |value| base_url(value).map(drop),
+        "Where the provider is; its own address if unset.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "providers.*.api_key_env",
+        ValueKind::Text,
+        |value| name_of_variable(value).map(drop),
+        "The variable that holds the key; the caller's own key passes through if unset.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "providers.*.dialect",
+        ValueKind::Words(DIALECTS),
+        |value| dialect(value).map(drop),
+        "Which API it speaks; by its name if unset.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "providers.*.tier",
+        ValueKind::Text,
+        |value| value.to_text().map(drop),
+        "The tier of the account, by which limits are found in a table of tiers.",
+    ),
+    per_minute("providers.*.requests_per_minute", "Requests of a minute; learned if unset."),
+    per_minute("providers.*.tokens_per_minute", "Tokens of a minute, input and output together."),
+    per_minute("providers.*.input_tokens_per_minute", "Input tokens of a minute."),
+    per_minute("providers.*.output_tokens_per_minute", "Output tokens of a minute."),
+    per_minute("providers.*.requests_per_day", "Requests of a calendar day."),
+    KnownKey::new(
+        "providers.*.requests_per_day_zone",
+        ValueKind::Text,
+        |value| canonical_zone(value.to_text()?).map(drop),
+        "The time zone in which that day begins; UTC if unset.",
+    ),
+    KnownKey::new(
+        "providers.*.min_interval_ms",
+        ValueKind::Whole(0, 86_400_000),
+        |value| interval(value).map(drop),
+        "Milliseconds from one request to the next, at least.",
+    )
+    .or("0"),
+    KnownKey::new(
+        "providers.*.burst_factor",
+        ValueKind::Number,
+        |value| factor(value).map(drop),
+        "How many seconds' worth of requests may leave at once; 1.0 is one request after the other.",
+    ),
+    KnownKey::new(
+        "providers.*.burst_capacity",
+        ValueKind::Whole(1, 10_000_000),
+        |value| capacity(value).map(drop),
+        "How many requests may leave at once; one second's worth if neither is set.",
+    ),
+    at_once("providers.*.max_concurrent_requests"),
+    KnownKey::new(
+        "providers.*.max_retries",
+        ValueKind::Whole(0, MOST_RETRIES as u64),
+        |value| retries(value).map(drop),
+        "Retries after the first attempt; 8 if unset, and 3 at Ollama.",
+    ),
+    KnownKey::new(
+        "providers.*.retry_base",
+        DURATION,
+        |value| positive(value).map(drop),
+        "The first delay between attempts; 1s if unset, and 500ms at Ollama.",
+    ),
+    KnownKey::new(
+        "providers.*.max_wait",
+        DURATION,
+        |value| duration(value).map(drop),
+        "How long a call may wait here before it is refused.",
+    )
+    .or("\"50s\""),
+    KnownKey::new(
+        "providers.*.fallback",
+        ValueKind::Texts,
+        |value| names(value).map(drop),
+        "Providers of the same API to turn to, in this order.",
+    )
+    .or("[]"),
+    KnownKey::new(
+        "providers.*.models",
+        ValueKind::Texts,
+        |value| texts(value).map(drop),
+        "Models that metrics may name; others are counted together.",
+    )
+    .or("[]"),
+    at_once("providers.*.endpoints.*.max_concurrent_requests"),
+    per_minute("providers.*.endpoints.*.requests_per_minute", "Requests of a minute."),
+    per_minute("providers.*.endpoints.*.tokens_per_minute", "Tokens of a minute."),
+];
+
+const fn per_minute(path: &'static str, about: &'static str) -> KnownKey {
+    KnownKey::new(path, COUNT, |value| rate(value).map(drop), about)
+}
+
+const fn at_once(path: &'static str) -> KnownKey {
+    let about = "Calls under way at once; known by provider if unset, and adapted upward then.";
+    KnownKey::new(path, COUNT, |value: &Value<'_>| value.to_count().map(drop), about)
+}

@@ -1,0 +1,241 @@
+//! What a provider, or one of its endpoints, allows.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate_llm::Provider;
+use tidegate_llm::plan::{Constraint, RawConstraint, Tier, TierTable};
+
+use super::bounded;
+use super::read::{check_plain_name, factor, interval};
+use crate::fault::Rule;
+use crate::sections::keys as table;
+use crate::sections::modules::{capacity, rate};
+use crate::sections::read_context::ReadContext;
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::Setting;
+use crate::values::zone::canonical_zone;
+
+/// The limits of a provider. What is `None` was not said, and is learned from its answers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProviderLimits {
+    /// Requests of a minute.
+    pub requests_per_minute: Setting<Option<NonZeroU32>>,
+    /// Tokens of a minute, input and output together.
+    pub tokens_per_minute: Setting<Option<NonZeroU32>>,
+    /// Input tokens of a minute.
+    pub input_tokens_per_minute: Setting<Option<NonZeroU32>>,
+    /// Output tokens of a minute.
+    pub output_tokens_per_minute: Setting<Option<NonZeroU32>>,
+    /// Requests of a calendar day.
+    pub requests_per_day: Setting<Option<NonZeroU32>>,
+    /// The time zone in which that day begins.
+    pub requests_per_day_zone: Setting<Option<String>>,
+    /// From one request to the next, at least.
+    pub min_interval: Setting<Option<Duration>>,
+    /// How many seconds' worth of requests may leave at once.
+    pub burst_factor: Setting<Option<f64>>,
+    /// How many requests may leave at once.
+    pub burst_capacity: Setting<Option<NonZeroU32>>,
+    pub(super) constraint: Option<Constraint>,
+    raw: RawConstraint,
+}
+
+impl Default for ProviderLimits {
+    fn default() -> Self {
+        Self {
+            requests_per_minute: Setting::default(None),
+            tokens_per_minute: Setting::default(None),
+            input_tokens_per_minute: Setting::default(None),
+            output_tokens_per_minute: Setting::default(None),
+            requests_per_day: Setting::default(None),
+            requests_per_day_zone: Setting::default(None),
+            min_interval: Setting::default(None),
+            burst_factor: Setting::default(None),
+            burst_capacity: Setting::default(None),
+            constraint: None,
+            raw: RawConstraint::default(),
+        }
+    }
+}
+
+impl ProviderLimits {
+    pub(super) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut limits = Self::default();
+        let amounts = [
+            ("requests_per_minute", &mut limits.requests_per_minute),
+            ("tokens_per_minute", &mut limits.tokens_per_minute),
+            ("input_tokens_per_minute", &mut limits.input_tokens_per_minute),
+            ("output_tokens_per_minute", &mut limits.output_tokens_per_minute),
+            ("requests_per_day", &mut limits.requests_per_day),
+        ];
+        for (key, setting) in amounts {
+            setting.replace(fields.setting(key, |value| rate(value).map(Some)));
+        }
+        let zone = fields
+            .setting("requests_per_day_zone", |value| canonical_zone(value.to_text()?).map(Some));
+        limits.requests_per_day_zone.replace(zone);
+        let pause = fields.setting("min_interval_ms", |value| interval(value).map(Some));
+        limits.min_interval.replace(pause);
+        let seconds = fields.setting("burst_factor", |value| factor(value).map(Some));
+        limits.burst_factor.replace(seconds);
+        let burst = fields.setting("burst_capacity", |value| capacity(value).map(Some));
+        limits.burst_capacity.replace(burst);
+        limits.raw = limits.to_raw();
+        limits.constraint = constraint(&limits.raw, fields);
+        limits
+    }
+
+    fn to_raw(&self) -> RawConstraint {
+        let number = |setting: &Setting<Option<NonZeroU32>>| setting.value.map(|n| n.get().into());
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        RawConstraint {
+            requests_per_minute: number(&self.requests_per_minute),
+            tokens_per_minute: number(&self.tokens_per_minute),
+            input_tokens_per_minute: number(&self.input_tokens_per_minute),
+            output_tokens_per_minute: number(&self.output_tokens_per_minute),
+            requests_per_day: number(&self.requests_per_day),
+            requests_per_day_zone: self.requests_per_day_zone.value.clone(),
+            min_interval_ms: self.min_interval.value.map(millis),
+            burst_factor: self.burst_factor.value,
+            burst_capacity: number(&self.burst_capacity),
+            max_concurrent_requests: None,
+        }
+    }
+
+    /// What was said, over what a table knows of a tier.
+    pub(super) fn over_tier(
+        &self,
+        name: &Provider,
+        tier: Option<&str>,
+        tiers: &TierTable,
+    ) -> Option<Constraint> {
+        let row = tier.and_then(|tier| tiers.get(name, &Tier::new(tier), ""));
+        let Some(row) = row else { return self.constraint.clone() };
+        let (said, mut raw) = (self.raw.clone(), RawConstraint::from(row.clone()));
+        if said.tokens_per_minute.is_some() {
+            (raw.input_tokens_per_minute, raw.output_tokens_per_minute) = (None, None);
+        }
+        if said.input_tokens_per_minute.or(said.output_tokens_per_minute).is_some() {
+            raw.tokens_per_minute = None;
+        }
+        let both = RawConstraint {
+            requests_per_minute: said.requests_per_minute.or(raw.requests_per_minute),
+            tokens_per_minute: said.tokens_per_minute.or(raw.tokens_per_minute),
+            input_tokens_per_minute: said.input_tokens_per_minute.or(raw.input_tokens_per_minute),
+            output_tokens_per_minute: said
+                .output_tokens_per_minute
+                .or(raw.output_tokens_per_minute),
+            requests_per_day: said.requests_per_day.or(raw.requests_per_day),
+            requests_per_day_zone: said.requests_per_day_zone.or(raw.requests_per_day_zone),
+            min_interval_ms: said.min_interval_ms.or(raw.min_interval_ms),
+            burst_factor: said.burst_factor.or(raw.burst_factor),
+            burst_capacity: said.burst_capacity.or(raw.burst_capacity),
+            max_concurrent_requests: None,
+        };
+        // Parts that are valid alone are valid together, but for totals, which were seen to.
+        Constraint::try_new(&with_burst(both)).ok().or_else(|| self.constraint.clone())
+    }
+}
+
+/// Limits of one endpoint of a provider.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct EndpointPlan {
+    /// Calls under way at once.
+    pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
+    /// Requests of a minute.
+    pub requests_per_minute: Setting<Option<NonZeroU32>>,
+    /// Tokens of a minute.
+    pub tokens_per_minute: Setting<Option<NonZeroU32>>,
+    constraint: Option<Constraint>,
+}
+
+impl EndpointPlan {
+    /// What calls keep to, calls under way at once included; `None` if nothing was said.
+    #[must_use]
+    pub const fn constraint(&self) -> Option<&Constraint> {
+        self.constraint.as_ref()
+    }
+}
+
+pub(super) fn endpoints(
+    provider: &str,
+    speaker: &Provider,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> BTreeMap<String, EndpointPlan> {
+    let mut plans = BTreeMap::new();
+    let path = fields.path();
+    let path = Path::Key(&path, "endpoints");
+    let Some(section) = fields.get("endpoints") else { return plans };
+    let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return plans };
+    let known = table::below("providers.*.endpoints.*");
+    for entry in fields.entries() {
+        if let Err(rule) = check_plain_name(&entry.key) {
+            fields.refuse(&entry.key, rule);
+        }
+        let path = Path::Key(&path, &entry.key);
+        let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) else {
+            continue;
+        };
+        let owner = format!("{provider} {}", entry.key);
+        plans.insert(entry.key.to_string(), endpoint(&owner, speaker, &mut fields, with));
+    }
+    plans
+}
+
+fn endpoint(
+    owner: &str,
+    speaker: &Provider,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> EndpointPlan {
+    let amount = |read: Option<Setting<NonZeroU32>>| {
+        read.map_or(Setting::default(None), |read| read.map(Some))
+    };
+    let requests_per_minute = amount(fields.setting("requests_per_minute", rate));
+    let tokens_per_minute = amount(fields.setting("tokens_per_minute", rate));
+    let concurrency = match fields.get("max_concurrent_requests") {
+        Some(_) => bounded::concurrency(owner, speaker, fields, with),
+        None => None,
+    };
+    let max_concurrent_requests = amount(concurrency);
+    let number = |setting: &Setting<Option<NonZeroU32>>| setting.value.map(|n| n.get().into());
+    let raw = RawConstraint {
+        requests_per_minute: number(&requests_per_minute),
+        tokens_per_minute: number(&tokens_per_minute),
+        max_concurrent_requests: number(&max_concurrent_requests),
+        ..RawConstraint::default()
+    };
+    let constraint = constraint(&raw, fields);
+    EndpointPlan { max_concurrent_requests, requests_per_minute, tokens_per_minute, constraint }
+}
+
+/// The constraint of these numbers, if there are any; what they break together is told.
+fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constraint> {
+    if *raw == RawConstraint::default() {
+        return None;
+    }
+    match Constraint::try_new(&with_burst(raw.clone())) {
+        Ok(constraint) => Some(constraint),
+        Err(invalid) => {
+            for fault in invalid.faults() {
+                fields.refuse(fault.field, Rule::Module(fault.rule.clone()));
+            }
+            None
+        }
+    }
+}
+
+/// The same with one second's worth of requests at once, unless somebody said how many.
+fn with_burst(mut raw: RawConstraint) -> RawConstraint {
+    if raw.burst_capacity.is_none() && raw.burst_factor.is_none() {
+        raw.burst_capacity = raw.requests_per_minute.map(|requests| (requests / 60).max(1));
+        // The largest of rates is more at once than any burst may be.
+        raw.burst_capacity = raw.burst_capacity.map(|burst| burst.min(10_000_000));
+    }
+    raw
+}

@@ -1,0 +1,124 @@
+//! Single values of a provider's section.
+
+use std::time::Duration;
+
+use tidegate_llm::{Dialect, Provider};
+
+use super::keys::DIALECTS;
+use crate::fault::Rule;
+use crate::values::authority::host_and_port;
+use crate::values::value::{Node, Number, Value};
+
+/// The most retries; a database refuses more by itself.
+pub(crate) const MOST_RETRIES: u32 = 20;
+
+/// The first parts of paths that the HTTP and admin doors have for themselves.
+const RESERVED: [&str; 8] =
+    ["v1", "admin", "json", "config", "metrics", "llm", "healthz", "readyz"];
+
+/// Refuses what cannot be the name of a provider.
+pub(crate) fn check_name(name: &str) -> Result<(), Rule> {
+    if RESERVED.contains(&name) {
+        return Err(Rule::ReservedName);
+    }
+    check_plain_name(name)
+}
+
+/// Refuses what cannot be a name at all.
+pub(crate) fn check_plain_name(name: &str) -> Result<(), Rule> {
+    let may_be = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+    let fits = first && name.len() <= 64 && name.bytes().all(may_be);
+    if fits { Ok(()) } else { Err(Rule::Name) }
+}
+
+/// An address without the slash at its end.
+pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
+    const MOST: usize = 2_048;
+    let text = value.to_text().map_err(|_| Rule::BaseUrl)?;
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let rest = rest.filter(|_| text.len() <= MOST).ok_or(Rule::BaseUrl)?;
+    let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\".contains(&byte);
+    if host_and_port(server).is_err() || !path.bytes().all(plain) {
+        return Err(Rule::BaseUrl);
+    }
+    Ok(text.trim_end_matches('/').to_owned())
+}
+
+/// The name of a variable. A key that was put here by mistake has other characters in it, or is
+/// looked for in the environment and not found; neither way is it shown.
+pub(crate) fn name_of_variable(value: &Value<'_>) -> Result<String, Rule> {
+    let text = value.to_text().map_err(|_| Rule::VariableName)?;
+    let may_be = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    let first = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
+    let fits = first && text.len() <= 128 && text.bytes().all(may_be);
+    if fits { Ok(text.to_owned()) } else { Err(Rule::VariableName) }
+}
+
+/// A dialect, and the name of the provider that speaks it.
+pub(crate) fn dialect(value: &Value<'_>) -> Result<(Dialect, Provider), Rule> {
+    let word = value.to_text().ok().filter(|word| DIALECTS.contains(word));
+    let provider = Provider::new(word.ok_or(Rule::NotOneOf(DIALECTS))?);
+    Ok((Dialect::of(&provider), provider))
+}
+
+pub(crate) fn retries(value: &Value<'_>) -> Result<u32, Rule> {
+    let most = MOST_RETRIES.into();
+    let retries = value.to_whole_between(0, most)?;
+    u32::try_from(retries).map_err(|_| Rule::NotBetween { least: 0, most })
+}
+
+pub(crate) fn interval(value: &Value<'_>) -> Result<Duration, Rule> {
+    value.to_whole_between(0, 86_400_000).map(Duration::from_millis)
+}
+
+/// A factor of bursts. What it may be is a rule of the constraint.
+pub(crate) fn factor(value: &Value<'_>) -> Result<f64, Rule> {
+    match value.node {
+        Node::Number(Number::Float(float)) => Ok(float),
+        // Above 32 bits a factor is refused anyway.
+        Node::Number(number) => {
+            let whole = number.whole().and_then(|whole| u32::try_from(whole).ok());
+            Ok(whole.map_or(f64::INFINITY, f64::from))
+        }
+        _ => Err(Rule::NotNumber),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_for_dialects_are_those_of_their_providers() {
+        for word in DIALECTS {
+            let (dialect, _) = dialect(&Value::text(*word)).unwrap();
+            assert_eq!(dialect == Dialect::Compatible, *word == "compatible", "{word}");
+        }
+        assert!(dialect(&Value::text("OpenAI")).is_err());
+    }
+
+    #[test]
+    fn an_address_has_neither_user_nor_query() {
+        for (text, read) in [
+            ("https://api.openai.com", "https://api.openai.com"),
+            ("http://127.0.0.1:11434/", "http://127.0.0.1:11434"),
+            ("https://[::1]:8443/v1/", "https://[::1]:8443/v1"),
+        ] {
+            assert_eq!(base_url(&Value::text(text)).unwrap(), read);
+        }
+        for text in [
+            "api.openai.com",
+            "ftp://host",
+            "https://",
+            "https://user:secret@host",
+            "https://host/?key=1",
+            "https://host/#x",
+            "https://host:0",
+            "https://ho st",
+        ] {
+            assert!(base_url(&Value::text(text)).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What reading a plan depends on besides the merged tree, and what it is to be warned of.
+
+use std::num::NonZeroU32;
+
+use tidegate_llm::settings::resolve_concurrency_cap;
+
+use crate::layers::environment::Environment;
+use crate::values::setting::{Place, Source};
+use crate::warning::Warning;
+
+/// What providers are read with.
+#[derive(Debug)]
+pub(crate) struct ReadContext<'c> {
+    pub(crate) environment: &'c Environment,
+    /// The most calls under way at once, for values that nobody wrote down for this program.
+    pub(crate) cap: NonZeroU32,
+    pub(crate) warnings: Vec<Warning>,
+}
+
+impl<'c> ReadContext<'c> {
+    pub(crate) fn of(environment: &'c Environment) -> Self {
+        let (cap, warning) = resolve_concurrency_cap(environment.get("MAX_CONCURRENT_THREADS"));
+        Self { environment, cap, warnings: warning.map(Warning::Cap).into_iter().collect() }
+    }
+
+    /// Whether a value that cannot be used is replaced instead of refused.
+    pub(crate) fn is_lenient(&self, place: Place) -> bool {
+        match place.source {
+            Source::Database => true,
+            Source::Environment => {
+                let variable = place.at.and_then(|at| self.environment.get_at(at));
+                variable.is_some_and(|(name, _)| !name.starts_with("TIDEGATE_"))
+            }
+            _ => false,
+        }
+    }
+}

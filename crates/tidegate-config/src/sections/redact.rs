@@ -1,0 +1,67 @@
+//! Values as they may be shown to anybody who may read settings: without passwords and hashes.
+
+use serde_json::Value as Json;
+
+use crate::sections::admin::TokenHash;
+use crate::sections::database;
+use crate::sections::providers;
+use crate::sections::store;
+use crate::values::secret::{looks_like_key, without_credentials};
+use crate::values::value::Value;
+
+/// What stands in the place of a value that may be a secret.
+const HIDDEN: &str = "...";
+
+/// A value as JSON without secrets.
+pub(crate) fn redacted(names: &[&str], value: &Value<'_>) -> Json {
+    let or_hidden = |text: Option<String>| text.unwrap_or_else(|| HIDDEN.to_owned()).into();
+    match names {
+        ["store", "url"] => or_hidden(store::url(value).ok().map(|url| url.to_string())),
+        ["database", "url"] => or_hidden(database::url(value).ok().map(|url| url.to_string())),
+        ["providers", _, "api_key_env"] => or_hidden(providers::name_of_variable(value).ok()),
+        ["admin", "read_tokens" | "write_tokens"] => {
+            let hash =
+                |text: &str| or_hidden(text.parse().ok().map(|it: TokenHash| it.to_string()));
+            value.to_texts().map_or(HIDDEN.into(), |texts| texts.into_iter().map(hash).collect())
+        }
+        _ => masked(value.json()),
+    }
+}
+
+fn masked(json: Json) -> Json {
+    match json {
+        Json::String(text) if looks_like_key(&text) => HIDDEN.into(),
+        Json::String(text) => without_credentials(&text).into_owned().into(),
+        Json::Array(items) => items.into_iter().map(masked).collect(),
+        Json::Object(fields) => fields.into_iter().map(|(key, it)| (key, masked(it))).collect(),
+        other => other,
+    }
+}
+
+/// How much of a text a log has room for.
+const CUT: usize = 64;
+
+/// A value as JSON that was shown already, with its texts cut for a log.
+pub(crate) fn cut(json: &str) -> String {
+    if json.len() <= CUT {
+        return json.to_owned();
+    }
+    let Ok(value) = serde_json::from_str(json) else { return shortened(json) };
+    cut_texts(value).to_string()
+}
+
+fn cut_texts(json: Json) -> Json {
+    match json {
+        Json::String(text) => shortened(&text).into(),
+        Json::Array(items) => items.into_iter().map(cut_texts).collect(),
+        other => other,
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut kept: String = text.chars().take(CUT).collect();
+    if kept.len() < text.len() {
+        kept.push('…');
+    }
+    kept
+}

@@ -1,0 +1,187 @@
+//! `[store]`: where buckets live and what happens when they cannot.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use tidegate::{FailureRule, Overflow};
+
+use crate::fault::Rule;
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::redis_url::RedisUrl;
+use crate::values::setting::Setting;
+use crate::values::size::{ByteSize, SizeError};
+use crate::values::value::{Node, Value};
+use crate::values::value_kind::{COUNT, ValueKind};
+
+const WHY_FIXED: &str = "what was counted lives in the store, and a running program cannot move it";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "store.url",
+        ValueKind::Text,
+        |value| url(value).map(drop),
+        "Where buckets live: \"memory:\", or the address of a Redis or Valkey server.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.max_memory",
+        ValueKind::Size,
+        |value| memory(value).map(drop),
+        "How much memory the table of this process may take.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.overflow",
+        ValueKind::Words(OVERFLOWS),
+        |value| overflow(value).map(drop),
+        "What happens to new keys when the table is full of keys in debt.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.on_failure",
+        ValueKind::Words(FAILURES),
+        |value| on_failure(value).map(drop),
+        "What is decided when the store does not answer.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.expected_nodes",
+        COUNT,
+        |value| value.to_count().map(drop),
+        "Among how many nodes a limit is divided before they have met in the store.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "store.snapshot",
+        ValueKind::Text,
+        |value| snapshot(value).map(drop),
+        "A file in which buckets of this process outlive a restart, or \"none\".",
+    )
+    .fixed(WHY_FIXED),
+];
+
+/// The store.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StorePlan {
+    /// Which one. Default `memory:`.
+    pub url: Setting<StoreUrl>,
+    /// The bound of the in-process store, or of what this process decides by itself while another
+    /// one does not answer. Default `64MiB`.
+    pub max_memory: Setting<ByteSize>,
+    /// What happens to new keys when it is full. Default `shared`.
+    pub overflow: Setting<Overflow>,
+    /// What is decided when the store does not answer, about limits that have no rule of their
+    /// own and are no calendar quotas. Default `local`; the in-process store always answers.
+    pub on_failure: Setting<FailureRule>,
+    /// Among how many nodes a limit is divided before they have met in the store. Default 1.
+    pub expected_nodes: Setting<NonZeroU32>,
+    /// The file in which the buckets of the in-process store outlive a restart. Default none.
+    pub snapshot: Setting<Option<PathBuf>>,
+}
+
+/// Which store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreUrl {
+    /// The one in this process.
+    Memory,
+    /// A Redis or Valkey server that several processes share.
+    Redis(RedisUrl),
+}
+
+impl fmt::Display for StoreUrl {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Redis(url) => url.fmt(f),
+        }
+    }
+}
+
+/// Below this the in-process store refuses to start.
+const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
+const OVERFLOWS: &[&str] = &["shared", "deny"];
+pub(crate) const FAILURES: &[&str] = &["open", "closed", "local"];
+
+impl Default for StorePlan {
+    fn default() -> Self {
+        Self {
+            url: Setting::default(StoreUrl::Memory),
+            max_memory: Setting::default(ByteSize::from_bytes(64 << 20)),
+            overflow: Setting::default(Overflow::Shared),
+            on_failure: Setting::default(FailureRule::Local),
+            expected_nodes: Setting::default(NonZeroU32::MIN),
+            snapshot: Setting::default(None),
+        }
+    }
+}
+
+impl StorePlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut store = Self::default();
+        store.url.replace(fields.setting("url", url));
+        store.max_memory.replace(fields.setting("max_memory", memory));
+        store.overflow.replace(fields.setting("overflow", overflow));
+        store.on_failure.replace(fields.setting("on_failure", on_failure));
+        store.expected_nodes.replace(fields.setting("expected_nodes", Value::to_count));
+        store.snapshot.replace(fields.setting("snapshot", snapshot));
+        if store.snapshot.value.is_some() && store.url.value != StoreUrl::Memory {
+            fields.refuse("snapshot", Rule::NothingToSave);
+        }
+        store
+    }
+}
+
+pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
+    const LATER: [&str; 2] = ["redis+cluster", "redis+sentinel"];
+    let text = value.to_text().map_err(|_| Rule::StoreUrl)?;
+    match text.split_once(':') {
+        Some(("memory", "")) => Ok(StoreUrl::Memory),
+        Some(("redis" | "rediss", _)) => Ok(StoreUrl::Redis(text.parse()?)),
+        Some((scheme, _)) if LATER.contains(&scheme) => {
+            Err(Rule::StoreNotServed { scheme: scheme.to_owned() })
+        }
+        _ => Err(Rule::StoreUrl),
+    }
+}
+
+/// A size, large enough for the in-process store to work at all.
+fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
+    let size = match &value.node {
+        Node::Text(text) => text.parse()?,
+        Node::Number(number) => number.whole().ok_or(SizeError::Malformed)?.try_into()?,
+        _ => return Err(SizeError::Malformed.into()),
+    };
+    if size < LEAST_MEMORY { Err(Rule::TooLittle { least: LEAST_MEMORY }) } else { Ok(size) }
+}
+
+/// The path of a file, or none. An address, which may hold a password, got here by mistake.
+fn snapshot(value: &Value<'_>) -> Result<Option<PathBuf>, Rule> {
+    let is_file = |path: &str| !path.is_empty() && !path.ends_with('/') && !path.contains("://");
+    match value.to_text() {
+        Ok("none") => Ok(None),
+        Ok(path) if is_file(path) => Ok(Some(path.into())),
+        _ => Err(Rule::SnapshotFile),
+    }
+}
+
+fn overflow(value: &Value<'_>) -> Result<Overflow, Rule> {
+    match value.to_text() {
+        Ok("shared") => Ok(Overflow::Shared),
+        Ok("deny") => Ok(Overflow::Deny),
+        _ => Err(Rule::NotOneOf(OVERFLOWS)),
+    }
+}
+
+pub(crate) fn on_failure(value: &Value<'_>) -> Result<FailureRule, Rule> {
+    match value.to_text() {
+        Ok("open") => Ok(FailureRule::Open),
+        Ok("closed") => Ok(FailureRule::Closed),
+        Ok("local") => Ok(FailureRule::Local),
+        _ => Err(Rule::NotOneOf(FAILURES)),
+    }
+}

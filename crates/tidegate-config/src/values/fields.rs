@@ -1,0 +1,211 @@
+//! Reading the keys of a table, with every mistake collected instead of the first one thrown.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use crate::fault::{Fault, Rule};
+use crate::values::secret::is_secret;
+use crate::values::setting::{Place, Setting};
+use crate::values::value::{Entry, Node, Value};
+
+/// Where in the tree of keys a value stands, such as `limits.client.rate` or `charges[1].cost`.
+///
+/// It is written out only when there is something to complain about.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'p> {
+    /// The top.
+    Root,
+    /// A key of a table.
+    Key(&'p Path<'p>, &'p str),
+    /// An item of a list.
+    Index(&'p Path<'p>, usize),
+}
+
+impl Path<'_> {
+    /// Whether a text that stands here may hold a password. The sections of store and database are
+    /// where addresses are put, and so is any of their keys by mistake; there only plain words are
+    /// shown. Where a hash or the name of a variable belongs, people put the secret itself.
+    pub(crate) fn may_hide(&self, text: &str) -> bool {
+        match *self {
+            Self::Key(Path::Root, "store" | "database" | "admin")
+            | Self::Key(Path::Key(Path::Key(Path::Root, "providers"), _), "api_key_env") => true,
+            Self::Key(Path::Key(Path::Root, "store" | "database"), key) => {
+                key == "url" || text.contains([':', '/', '@'])
+            }
+            Self::Key(Path::Key(Path::Root, "admin"), key) => {
+                key != "allow_unauthenticated" || is_secret(text)
+            }
+            Self::Index(list, _) => list.may_hide(text),
+            _ => is_secret(text),
+        }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Root => Ok(()),
+            Self::Key(Path::Root, key) => write_key(f, key),
+            Self::Key(parent, key) => {
+                write!(f, "{parent}.")?;
+                write_key(f, key)
+            }
+            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// Writes a key; one that a stranger made up is quoted, without control characters, and cut. One
+/// that may hold a password is not shown.
+fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
+    const SHOWN: usize = 64;
+    if is_secret(key) {
+        return f.write_str("\"...\"");
+    }
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"_-?".contains(&b);
+    if key.len() <= SHOWN && !key.is_empty() && key.bytes().all(plain) {
+        return f.write_str(key);
+    }
+    match key.char_indices().nth(SHOWN) {
+        Some((end, _)) => write!(f, "{:?}...", &key[..end]),
+        None => write!(f, "{key:?}"),
+    }
+}
+
+/// How many unknown or repeated keys of one table are told; a stranger may send thousands.
+const MAX_TOLD: usize = 20;
+
+/// The keys of one table, checked against those that are known.
+#[derive(Debug)]
+pub struct Fields<'t, 'f> {
+    entries: &'t [Entry<'t>],
+    /// Where a missing key is reported: at the head of the table.
+    head: Place,
+    path: Path<'f>,
+    faults: &'f mut Vec<Fault>,
+}
+
+impl<'t, 'f> Fields<'t, 'f> {
+    /// Opens a table. Unknown and repeated keys are reported at once; `None` if it is no table.
+    pub fn open(
+        value: &'t Value<'t>,
+        path: Path<'f>,
+        known: &[&'static str],
+        faults: &'f mut Vec<Fault>,
+    ) -> Option<Self> {
+        let fields = Self::any(value, path, faults)?;
+        let unknown = fields.entries.iter().filter(|entry| !known.contains(&&*entry.key));
+        for entry in unknown.take(MAX_TOLD) {
+            fields.faults.push(Fault {
+                key: Path::Key(&path, &entry.key).to_string(),
+                value: None,
+                rule: Rule::unknown(&entry.key, known),
+                place: entry.place,
+            });
+        }
+        Some(fields)
+    }
+
+    /// Opens a table whose keys are names of the user's choice; only repeated ones are reported.
+    pub fn any(value: &'t Value<'t>, path: Path<'f>, faults: &'f mut Vec<Fault>) -> Option<Self> {
+        let Node::Table(entries) = &value.node else {
+            faults.push(Fault::at(path, value, Rule::NotTable));
+            return None;
+        };
+        for entry in repeated(entries).into_iter().take(MAX_TOLD) {
+            faults.push(Fault::at(Path::Key(&path, &entry.key), &entry.value, Rule::Twice));
+        }
+        Some(Self { entries, head: value.place, path, faults })
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&'t Value<'t>> {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
+    }
+
+    /// The entries, in the order of the text.
+    #[must_use]
+    pub fn entries(&self) -> &'t [Entry<'t>] {
+        self.entries
+    }
+
+    /// Where the table stands.
+    #[must_use]
+    pub fn path(&self) -> Path<'f> {
+        self.path
+    }
+
+    /// Where its head stands.
+    #[must_use]
+    pub fn head(&self) -> Place {
+        self.head
+    }
+
+    /// Where mistakes are collected, for tables further down.
+    pub fn faults(&mut self) -> &mut Vec<Fault> {
+        self.faults
+    }
+
+    /// The value of a key after `parse`; a refusal is reported and gives `None`.
+    pub fn read<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
+    ) -> Option<T> {
+        let value = self.get(key)?;
+        match parse(value) {
+            Ok(parsed) => Some(parsed),
+            Err(rule) => {
+                self.refuse(key, rule);
+                None
+            }
+        }
+    }
+
+    /// As [`read`](Self::read), with who gave the value.
+    pub(crate) fn setting<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
+    ) -> Option<Setting<T>> {
+        let source = self.get(key)?.place.source;
+        self.read(key, parse).map(|value| Setting { value, source })
+    }
+
+    /// As [`read`](Self::read), and reports a missing key.
+    pub fn require<T>(
+        &mut self,
+        key: &str,
+        parse: impl FnOnce(&'t Value<'t>) -> Result<T, Rule>,
+    ) -> Option<T> {
+        if self.get(key).is_none() {
+            self.refuse(key, Rule::Required);
+        }
+        self.read(key, parse)
+    }
+
+    /// Reports that a key, present or missing, breaks a rule.
+    pub fn refuse(&mut self, key: &str, rule: Rule) {
+        let entry = self.entries.iter().find(|entry| entry.key == key);
+        let path = Path::Key(&self.path, key);
+        self.faults.push(match entry {
+            Some(entry) => Fault::at(path, &entry.value, rule),
+            None => Fault { key: path.to_string(), value: None, rule, place: self.head },
+        });
+    }
+}
+
+/// The entries whose key stands further up already.
+fn repeated<'t>(entries: &'t [Entry<'t>]) -> Vec<&'t Entry<'t>> {
+    // The tables of a request have a handful of keys, for which a set is the slower way.
+    const FEW: usize = 16;
+    let again = |&(index, entry): &(usize, &Entry<'_>)| {
+        entries[..index].iter().any(|earlier| earlier.key == entry.key)
+    };
+    if entries.len() <= FEW {
+        return entries.iter().enumerate().filter(again).map(|(_, entry)| entry).collect();
+    }
+    let mut seen = HashSet::new();
+    entries.iter().filter(|entry| !seen.insert(&entry.key)).collect()
+}

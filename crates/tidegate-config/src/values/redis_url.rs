@@ -1,0 +1,239 @@
+//! The address of a Redis or Valkey server: checked here, connected to elsewhere.
+//!
+//! It may hold a user and a password. Neither `Debug`, nor `Display`, nor any error shows them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::values::authority::{self, BadServer, number, unescaped};
+
+/// The port unless one is given.
+const DEFAULT_PORT: u16 = 6379;
+
+/// Why an address cannot be used. It never repeats what was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisUrlError {
+    /// Not of the form of such an address.
+    #[error(
+        "must be redis://[user:password@]host[:port][/database], or rediss:// for TLS; special \
+         characters of a password are written as in %40"
+    )]
+    Malformed,
+    /// A user, but nothing to prove it by; or nothing at all before the `@`.
+    #[error(
+        "must have a password after the user, as in redis://user:password@host, or none of the \
+         two; a password alone is written as in redis://:password@host"
+    )]
+    NoPassword,
+    /// A user or a password that is no text once its escapes are undone.
+    #[error("must have a user and a password that are UTF-8 once escapes such as %40 are undone")]
+    NotUtf8,
+    /// A port that is none.
+    #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
+    Port,
+    /// A path that is no database.
+    #[error("must end with the number of a database, as in redis://host:6379/0, or without one")]
+    Database,
+    /// A query or a fragment.
+    #[error("must not have a query or a fragment")]
+    Extra,
+}
+
+/// The address of a Redis or Valkey server.
+///
+/// ```
+/// use tidegate_config::RedisUrl;
+/// let url: RedisUrl = "rediss://gate:secret@cache.internal/2".parse()?;
+/// assert!(url.tls());
+/// assert_eq!((url.host(), url.port(), url.database()), ("cache.internal", 6379, 2));
+/// assert_eq!(url.to_string(), "rediss://cache.internal:6379/2");
+/// assert!(!format!("{url:?}").contains("secret"));
+/// # Ok::<(), tidegate_config::RedisUrlError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl {
+    /// As it was given, with user and password.
+    text: String,
+    tls: bool,
+    host: String,
+    port: u16,
+    database: u32,
+}
+
+impl RedisUrl {
+    /// The address as it was given, with user and password: for the client, and for no log.
+    #[must_use]
+    pub fn with_credentials(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the connection is encrypted.
+    #[must_use]
+    pub const fn tls(&self) -> bool {
+        self.tls
+    }
+
+    /// The host: a name, or an address; one of IPv6 in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The port; 6379 if none was given.
+    #[must_use]
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The number of the database; 0 if none was given.
+    #[must_use]
+    pub const fn database(&self) -> u32 {
+        self.database
+    }
+}
+
+impl FromStr for RedisUrl {
+    type Err = RedisUrlError;
+
+    fn from_str(text: &str) -> Result<Self, RedisUrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or(RedisUrlError::Malformed)?;
+        let tls = match scheme {
+            "redis" => false,
+            "rediss" => true,
+            _ => return Err(RedisUrlError::Malformed),
+        };
+        if rest.contains(['?', '#']) {
+            return Err(RedisUrlError::Extra);
+        }
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, server) = match authority.rsplit_once('@') {
+            Some((credentials, server)) => (Some(credentials), server),
+            None => (None, authority),
+        };
+        if let Some(credentials) = credentials {
+            check_credentials(credentials)?;
+        }
+        let (host, port) = host_and_port(server)?;
+        let database = match path {
+            "" => 0,
+            // Clients count with a sign.
+            path => number::<i32>(path).ok_or(RedisUrlError::Database)?.unsigned_abs(),
+        };
+        Ok(Self { text: text.to_owned(), tls, host: host.to_owned(), port, database })
+    }
+}
+
+/// Printable characters of ASCII, of which those that mean something in an address are escaped: a
+/// user, who may be missing, and a password.
+fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
+    if !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@') {
+        return Err(RedisUrlError::Malformed);
+    }
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    for part in [user, password] {
+        let bytes = unescaped(part).ok_or(RedisUrlError::Malformed)?;
+        std::str::from_utf8(&bytes).map_err(|_| RedisUrlError::NotUtf8)?;
+    }
+    if password.is_empty() { Err(RedisUrlError::NoPassword) } else { Ok(()) }
+}
+
+fn host_and_port(server: &str) -> Result<(&str, u16), RedisUrlError> {
+    match authority::host_and_port(server) {
+        Ok((host, port)) => Ok((host, port.unwrap_or(DEFAULT_PORT))),
+        Err(BadServer::Host) => Err(RedisUrlError::Malformed),
+        Err(BadServer::Port) => Err(RedisUrlError::Port),
+    }
+}
+
+impl fmt::Display for RedisUrl {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "rediss" } else { "redis" };
+        write!(f, "{scheme}://{}:{}/{}", self.host, self.port, self.database)
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    /// Without user and password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisUrl({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(String, bool), RedisUrlError> {
+        let url: RedisUrl = text.parse()?;
+        assert_eq!(url.with_credentials(), text);
+        assert!(!format!("{url:?} {url}").contains("secret"));
+        Ok((format!("{} {} {}", url.host(), url.port(), url.database()), url.tls()))
+    }
+
+    #[test]
+    fn addresses_are_read_and_their_secrets_kept() {
+        for (text, shown) in [
+            ("redis://host", "host 6379 0"),
+            ("redis://host/", "host 6379 0"),
+            ("redis://cache_1.internal:7000/15", "cache_1.internal 7000 15"),
+            ("redis://127.0.0.1:1", "127.0.0.1 1 0"),
+            ("redis://[::1]", "[::1] 6379 0"),
+            ("redis://[fd00::7]:65535/1", "[fd00::7] 65535 1"),
+            ("redis://:secret@host", "host 6379 0"),
+            ("redis://user:secret%40%2F@host:7", "host 7 0"),
+            ("redis://:p%C3%A4ss@host/2147483647", "host 6379 2147483647"),
+            ("redis://user:secret!$&'()*+,;=:x@[::1]:7/3", "[::1] 7 3"),
+        ] {
+            assert_eq!(read(text), Ok((shown.to_owned(), false)), "{text}");
+            let over_tls = text.replacen("redis", "rediss", 1);
+            assert_eq!(read(&over_tls), Ok((shown.to_owned(), true)), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_addresses_are_refused_without_being_repeated() {
+        use RedisUrlError::{Database, Extra, Malformed, NoPassword, NotUtf8, Port};
+        for (text, error) in [
+            ("redis:host", Malformed),
+            ("redis://", Malformed),
+            ("redis://:6379", Malformed),
+            ("redis://user:secret@", Malformed),
+            ("redis://user:secret@word@host", Malformed),
+            ("redis://user:sec ret@host", Malformed),
+            ("redis://user:secret%4@host", Malformed),
+            ("redis://user:secret%zz@host", Malformed),
+            ("redis://user:secret%+f@host", Malformed),
+            ("redis://user:secret%FF@host", NotUtf8),
+            ("redis://%C3:secret@host", NotUtf8),
+            ("redis://secret@host", NoPassword),
+            ("redis://user:@host", NoPassword),
+            ("redis://:@host", NoPassword),
+            ("redis://@host", NoPassword),
+            ("redis://us/er:secret@host", Database),
+            ("redis://host name", Malformed),
+            ("redis://::1", Malformed),
+            ("redis://[::1", Malformed),
+            ("redis://[secret]", Malformed),
+            ("redis://a,b,c", Malformed),
+            ("REDIS://host", Malformed),
+            ("redis+cluster://host", Malformed),
+            ("redis://host:", Port),
+            ("redis://host:0", Port),
+            ("redis://host:+1", Port),
+            ("redis://host:65536", Port),
+            ("redis://host:secret", Port),
+            ("redis://host/x", Database),
+            ("redis://host/-1", Database),
+            ("redis://host/2147483648", Database),
+            ("redis://host/0/1", Database),
+            ("redis://host/0?protocol=resp3", Extra),
+            ("rediss://host/#insecure", Extra),
+            ("redis://user:sec#ret@host", Extra),
+        ] {
+            assert_eq!(read(text), Err(error), "{text}");
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! A neutral value: what TOML and JSON have in common, with its place in the text if it has one.
+//!
+//! Rules are written once over this type and serve the file and the HTTP API alike. It keeps
+//! repeated keys, so that they can be refused; it does not interpret anything.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::num::NonZeroU32;
+
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use tidegate::{Decimal, DecimalError};
+
+use crate::fault::Rule;
+use crate::values::setting::Place;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub struct Value<'a> {
+    /// The value itself.
+    pub node: Node<'a>,
+    /// Where it was read.
+    pub place: Place,
+}
+
+/// What a value is.
+#[derive(Clone, Debug)]
+pub enum Node<'a> {
+    /// JSON's null; TOML has none.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// Text; a date of TOML counts as the text it was written as.
+    Text(Cow<'a, str>),
+    /// A list.
+    List(Vec<Value<'a>>),
+    /// Keys and values, in the order of the text.
+    Table(Vec<Entry<'a>>),
+}
+
+/// One key of a table.
+#[derive(Clone, Debug)]
+pub struct Entry<'a> {
+    /// The key.
+    pub key: Cow<'a, str>,
+    /// Where the key was read.
+    pub place: Place,
+    /// Its value.
+    pub value: Value<'a>,
+}
+
+/// A number as it was written: a float stands for its shortest decimal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// Whole, not negative.
+    Whole(u64),
+    /// Whole and negative.
+    Negative(i64),
+    /// With a point or an exponent, or too large for 64 bits.
+    Float(f64),
+}
+
+impl Number {
+    /// The number as an exact decimal.
+    ///
+    /// # Errors
+    /// When it is negative, not finite, or has too many digits.
+    pub fn decimal(self) -> Result<Decimal, DecimalError> {
+        match self {
+            Self::Whole(whole) => Ok(whole.into()),
+            Self::Negative(_) => Err(DecimalError::Negative),
+            // Negative zero is zero.
+            Self::Float(0.0) => Ok(0.into()),
+            Self::Float(float) => Decimal::try_from(float),
+        }
+    }
+
+    /// The number if it is whole and not negative; 1.0 is whole.
+    #[must_use]
+    pub fn whole(self) -> Option<u64> {
+        self.decimal().ok()?.whole()
+    }
+
+    /// The number if it is whole and fits 64 bits with a sign.
+    #[must_use]
+    pub fn signed(self) -> Option<i64> {
+        match self {
+            Self::Negative(whole) => Some(whole),
+            Self::Float(float) if float < 0.0 => {
+                let magnitude = Decimal::try_from(-float).ok()?.whole()?;
+                0_i64.checked_sub_unsigned(magnitude)
+            }
+            other => i64::try_from(other.whole()?).ok(),
+        }
+    }
+
+    /// Whether it is above 64 bits.
+    fn is_beyond(self) -> bool {
+        matches!(self, Self::Float(float) if float.is_finite() && float > 18_446_744_073_709_549_568.0)
+    }
+
+    /// Whether it is below zero.
+    #[must_use]
+    pub fn is_negative(self) -> bool {
+        match self {
+            Self::Whole(_) => false,
+            Self::Negative(_) => true,
+            Self::Float(float) => float < 0.0,
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(whole) => whole.fmt(f),
+            Self::Negative(whole) => whole.fmt(f),
+            Self::Float(float) => float.fmt(f),
+        }
+    }
+}
+
+impl<'a> Value<'a> {
+    /// A text without a place.
+    #[must_use]
+    pub fn text(text: impl Into<Cow<'a, str>>) -> Self {
+        Node::Text(text.into()).into()
+    }
+
+    /// The number, if it is one.
+    #[must_use]
+    pub fn as_number(&self) -> Option<Number> {
+        match self.node {
+            Node::Number(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_text(&self) -> Result<&str, Rule> {
+        match &self.node {
+            Node::Text(text) => Ok(text),
+            _ => Err(Rule::NotText),
+        }
+    }
+
+    /// True or false.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_bool(&self) -> Result<bool, Rule> {
+        match self.node {
+            Node::Bool(bool) => Ok(bool),
+            _ => Err(Rule::NotBool),
+        }
+    }
+
+    /// The items of a list.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_list(&self) -> Result<&[Self], Rule> {
+        match &self.node {
+            Node::List(items) => Ok(items),
+            _ => Err(Rule::NotList),
+        }
+    }
+
+    /// A whole number of at least `least`.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_whole(&self, least: u64) -> Result<u64, Rule> {
+        let number = self.as_number().ok_or(Rule::NotWhole { least })?;
+        match number.whole() {
+            Some(whole) if whole >= least => Ok(whole),
+            None if number.is_beyond() => Err(Rule::TooBig),
+            _ => Err(Rule::NotWhole { least }),
+        }
+    }
+
+    /// A whole number from `least` to `most`.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_whole_between(&self, least: u64, most: u64) -> Result<u64, Rule> {
+        let whole = self.to_whole(least).ok().filter(|whole| *whole <= most);
+        whole.ok_or(Rule::NotBetween { least, most })
+    }
+
+    /// A whole number that fits 64 bits with a sign. Above that it is the largest, which no rule
+    /// allows.
+    ///
+    /// # Errors
+    /// When it is no whole number.
+    pub fn to_signed(&self, least: u64) -> Result<i64, Rule> {
+        match (self.as_number().and_then(Number::signed), self.to_whole(least)) {
+            (Some(whole), _) => Ok(whole),
+            (None, Ok(_) | Err(Rule::TooBig)) => Ok(i64::MAX),
+            (None, Err(rule)) => Err(rule),
+        }
+    }
+
+    /// A whole number of at least one that fits 32 bits.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn to_count(&self) -> Result<NonZeroU32, Rule> {
+        let count = u32::try_from(self.to_whole(1)?).ok().and_then(NonZeroU32::new);
+        count.ok_or(Rule::NotBetween { least: 1, most: u32::MAX.into() })
+    }
+
+    /// The texts of a list, or of one text with commas, which is what an environment can hold.
+    ///
+    /// # Errors
+    /// When it is anything else, or an item is no text.
+    pub fn to_texts(&self) -> Result<Vec<&str>, Rule> {
+        match &self.node {
+            Node::Text(text) => {
+                Ok(text.split(',').map(str::trim).filter(|text| !text.is_empty()).collect())
+            }
+            _ => self.to_list()?.iter().map(Self::to_text).collect(),
+        }
+    }
+}
+
+impl<'a> From<Node<'a>> for Value<'a> {
+    fn from(node: Node<'a>) -> Self {
+        Self { node, place: Place::default() }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    /// The value as an error shows it: short, whatever its size.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 60;
+        match &self.node {
+            Node::Null => f.write_str("null"),
+            Node::Bool(bool) => bool.fmt(f),
+            Node::Number(number) => number.fmt(f),
+            Node::Text(text) => match text.char_indices().nth(SHOWN) {
+                Some((end, _)) => write!(f, "{:?}...", &text[..end]),
+                None => write!(f, "{text:?}"),
+            },
+            Node::List(_) => f.write_str("[...]"),
+            Node::Table(_) => f.write_str("{...}"),
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue).map(Self::from)
+    }
+}
+
+/// Takes every value as it comes, so that what is wrong with it is told by the rules above it.
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Node<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E: Error>(self, bool: bool) -> Result<Self::Value, E> {
+        Ok(Node::Bool(bool))
+    }
+
+    fn visit_u64<E: Error>(self, whole: u64) -> Result<Self::Value, E> {
+        Ok(Node::Number(Number::Whole(whole)))
+    }
+
+    fn visit_i64<E: Error>(self, whole: i64) -> Result<Self::Value, E> {
+        let number = u64::try_from(whole).map_or(Number::Negative(whole), Number::Whole);
+        Ok(Node::Number(number))
+    }
+
+    fn visit_f64<E: Error>(self, float: f64) -> Result<Self::Value, E> {
+        Ok(Node::Number(Number::Float(float)))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Node::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Node::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Node::Text(Cow::Owned(text)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut table = Vec::new();
+        // Keys are read as values too: that is what borrows those without escapes.
+        while let Some(key) = entries.next_key::<Value<'de>>()? {
+            let Node::Text(key) = key.node else { return Err(A::Error::custom("a key of text")) };
+            let place = Place::default();
+            table.push(Entry { key, place, value: entries.next_value()? });
+        }
+        Ok(Node::Table(table))
+    }
+}

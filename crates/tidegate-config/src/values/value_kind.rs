@@ -1,0 +1,105 @@
+//! What form the value of a key has: how a text of the environment is taken, and what the schema says.
+
+use serde_json::{Value as Json, json};
+
+use crate::values::value::{Node, Number};
+
+/// The form of a value. Rules that a form cannot say are checked elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ValueKind {
+    /// Any text.
+    Text,
+    /// A text of this form, as a regular expression.
+    Form(&'static str),
+    /// One of a few words.
+    Words(&'static [&'static str]),
+    /// A whole number within bounds.
+    Whole(u64, u64),
+    /// A number, perhaps with a fraction.
+    Number,
+    /// True or false.
+    Switch,
+    /// A list of texts; where there are no lists, a text with commas.
+    Texts,
+    /// A number of bytes, or a text with a unit.
+    Size,
+}
+
+/// A length of time.
+pub(crate) const DURATION: ValueKind = ValueKind::Form("^[0-9]+ ?(ms|s|m|h)$");
+/// A number that only the arithmetic bounds.
+pub(crate) const COUNT: ValueKind = ValueKind::Whole(1, u32::MAX as u64);
+
+impl ValueKind {
+    /// What a text of the environment, or of the command line, stands for.
+    pub(crate) fn read(self, text: &str) -> Node<'_> {
+        let number = match self {
+            Self::Whole(..) | Self::Size => whole(text),
+            Self::Number => whole(text).or_else(|| {
+                text.parse().ok().filter(|float: &f64| float.is_finite()).map(Number::Float)
+            }),
+            _ => None,
+        };
+        match (self, text) {
+            (Self::Switch, "true") => Node::Bool(true),
+            (Self::Switch, "false") => Node::Bool(false),
+            _ => number.map_or(Node::Text(text.into()), Node::Number),
+        }
+    }
+
+    /// The same for somebody who may write JSON too.
+    pub(crate) fn read_json(self, text: &str) -> Json {
+        let parsed = || serde_json::from_str::<Json>(text).ok();
+        let json = match (self, text.as_bytes().first()) {
+            (_, Some(b'"' | b'[' | b'{')) => parsed(),
+            _ if text == "null" => parsed(),
+            _ => None,
+        };
+        json.unwrap_or_else(|| crate::values::value::Value::from(self.read(text)).json())
+    }
+
+    /// What JSON Schema says about it.
+    pub(crate) fn schema(self) -> Json {
+        match self {
+            Self::Text => json!({ "type": "string" }),
+            Self::Form(pattern) => json!({ "type": "string", "pattern": pattern }),
+            Self::Words(words) => json!({ "enum": words }),
+            Self::Whole(least, u64::MAX) => json!({ "type": "integer", "minimum": least }),
+            Self::Whole(least, most) => {
+                json!({ "type": "integer", "minimum": least, "maximum": most })
+            }
+            Self::Number => json!({ "type": "number", "minimum": 0 }),
+            Self::Switch => json!({ "type": "boolean" }),
+            Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            Self::Size => json!({ "type": ["string", "integer"] }),
+        }
+    }
+}
+
+fn whole(text: &str) -> Option<Number> {
+    match text.parse() {
+        Ok(whole) => Some(Number::Whole(whole)),
+        Err(_) => text.parse().ok().map(Number::Negative),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_taken_as_the_key_wants_it() {
+        let read = |kind: ValueKind, text| kind.read_json(text).to_string();
+        assert_eq!(read(COUNT, "8"), "8");
+        assert_eq!(read(COUNT, "-3"), "-3");
+        assert_eq!(read(COUNT, "many"), "\"many\"");
+        assert_eq!(read(ValueKind::Number, "1.5"), "1.5");
+        assert_eq!(read(ValueKind::Text, "8"), "\"8\"");
+        assert_eq!(read(ValueKind::Text, "\"50/s\""), "\"50/s\"");
+        assert_eq!(read(ValueKind::Switch, "true"), "true");
+        assert_eq!(read(ValueKind::Texts, "[\"a\"]"), "[\"a\"]");
+        assert_eq!(read(ValueKind::Texts, "a, b"), "\"a, b\"");
+        assert_eq!(read(ValueKind::Texts, "[a"), "\"[a\"");
+        assert_eq!(read(COUNT, "null"), "null");
+    }
+}
