@@ -1,11 +1,11 @@
 //! Making a store: how much memory, what to do when it is used up, which clock.
 
-use crate::cell::Fingerprint;
+use crate::table::cell::Fingerprint;
 use crate::clock::{Clock, Source};
-use crate::holds::Holds;
-use crate::leases::Leases;
-use crate::line::Line;
-use crate::overflow::SharedBuckets;
+use crate::side_table::holds::Holds;
+use crate::side_table::leases::Leases;
+use crate::table::line::Line;
+use crate::table::overflow::SharedBuckets;
 use crate::store::MemoryStore;
 
 const DEFAULT_MEMORY: usize = 64 << 20;

@@ -15,12 +15,12 @@
 //! other. Tests drive a [`ManualClock`], which does as it is told.
 
 mod cached;
+mod calibration;
 mod counter;
-mod course;
-mod lines;
 mod manual;
 #[cfg(all(test, loom))]
 mod model_loom;
+mod seqlock;
 mod source;
 mod ticks;
 

@@ -8,32 +8,16 @@
 //! (unless a [`CachedClock`](clock::CachedClock) is asked to tick), store key strings, or forget an
 //! offender to make room.
 
-mod arena;
-mod batch;
-mod beside;
 mod builder;
-mod cell;
 pub mod clock;
-mod directory;
-mod hash;
-mod holds;
-mod leases;
-mod line;
-mod lines;
-mod locked;
-mod operations;
-mod overflow;
-mod plain;
-mod prefetch;
-mod seats;
-mod segment;
+mod direct;
+mod operation;
+mod side_table;
 mod snapshot;
 mod stats;
 mod store;
 mod sync;
 mod table;
-mod valve;
-mod verdict;
 
 #[cfg(all(test, loom))]
 mod model_loom;
@@ -41,10 +25,10 @@ mod model_loom;
 mod model_shuttle;
 
 pub use builder::{MemoryError, MemoryStoreBuilder, Overflow};
-#[doc(hidden)]
-pub use prefetch::prefetch;
+pub use direct::{NotABucket, Valve};
+pub use operation::verdict::Verdict;
 pub use snapshot::{Restored, Saved, SnapshotError};
 pub use stats::Stats;
 pub use store::MemoryStore;
-pub use valve::{NotABucket, Valve};
-pub use verdict::Verdict;
+#[doc(hidden)]
+pub use table::prefetch::prefetch;

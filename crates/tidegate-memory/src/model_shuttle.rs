@@ -138,7 +138,7 @@ impl MemoryStore {
     /// The `nth` key that shares this bucket of a limit.
     fn key_on_shared_bucket(&self, limit: &Limit, bucket: usize, nth: usize) -> String {
         let shares = |key: &String| {
-            crate::overflow::bucket(self.hasher.bucket(limit, Key::new(key))) == bucket
+            crate::table::overflow::bucket(self.hasher.bucket(limit, Key::new(key))) == bucket
         };
         (0_u32..).map(|number| number.to_string()).filter(shares).nth(nth).unwrap()
     }

@@ -18,11 +18,11 @@ mod bytes;
 mod error;
 mod file;
 mod format;
-mod glue;
 mod history;
 mod part;
 mod policy;
 mod reader;
+mod save_restore;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests;

@@ -11,19 +11,19 @@ use tidegate_core::{
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
 };
 
-use crate::beside::Besides;
+use crate::side_table::Besides;
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::Source;
-use crate::hash::Hasher;
-use crate::holds::Holds;
-use crate::leases::Leases;
-use crate::operations::{LeaseAct, Mode};
-use crate::overflow::SharedBuckets;
+use crate::table::hash::Hasher;
+use crate::side_table::holds::Holds;
+use crate::side_table::leases::Leases;
+use crate::operation::{LeaseAct, Mode};
+use crate::table::overflow::SharedBuckets;
 use crate::snapshot::Lineage;
 use crate::stats::Stats;
 use crate::sync::RwLock;
 use crate::table::Table;
-use crate::verdict::Verdict;
+use crate::operation::verdict::Verdict;
 
 /// Buckets in the memory of this process.
 ///

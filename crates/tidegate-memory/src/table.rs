@@ -4,19 +4,27 @@
 //! and shrink alone (`room.rs`, `shrink.rs`), under the locks of all their lines, so whoever holds
 //! one line of a segment keeps it as it is.
 
+mod arena;
+pub(crate) mod cell;
+mod cell_refs;
+pub(crate) mod directory;
+pub(crate) mod hash;
+pub(crate) mod line;
+pub(crate) mod overflow;
+pub(crate) mod prefetch;
 mod room;
+pub(crate) mod segment;
 mod shrink;
-mod spots;
 
 use tidegate_core::Time;
 
-use crate::arena::Arena;
+use crate::table::arena::Arena;
 use crate::builder::Sizes;
-use crate::cell::{Cell, Fingerprint, Tag};
-use crate::directory::{Directory, LookedUp};
-use crate::line::{Held, Line};
-use crate::prefetch::prefetch;
-use crate::segment::{Header, Prefix, SPILL, Segment, Whole};
+use crate::table::cell::{Cell, Fingerprint, Tag};
+use crate::table::directory::{Directory, LookedUp};
+use crate::table::line::{Held, Line};
+use crate::table::prefetch::prefetch;
+use crate::table::segment::{Header, Prefix, SPILL, Segment, Whole};
 use crate::sync::Patience;
 use crate::sync::atomic::{AtomicU64, Ordering};
 

@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
 use tidegate_core::{Time, WallTime};
 
-use super::course::{Anchor, Course, Distrust, Reach};
-use super::lines::{Found, Lines};
+use super::calibration::{Anchor, Course, Distrust, Reach};
+use super::seqlock::{Found, Lines};
 use super::{Clock, Source, SystemClock, ticks, wall_now};
 
 /// How long the first measurement takes, once in a process, in nanoseconds.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::course::{Line, Reach};
-use super::lines::{Found, Lines};
+use super::calibration::{Line, Reach};
+use super::seqlock::{Found, Lines};
 
 const REACH: Reach = Reach { due: 80, end: 100 };
 /// A tick takes a nanosecond.

@@ -15,7 +15,7 @@ use tidegate_core::{Key, Limit, Policy};
 use super::bytes::put_text;
 use super::history::History;
 use super::part::{Head, SavedCell, SavedHold, SavedLimit, SavedShared};
-use crate::hash::Hasher;
+use crate::table::hash::Hasher;
 
 pub(super) const MAGIC: [u8; 8] = *b"TIDESNAP";
 /// The format that this version writes and reads.

@@ -9,9 +9,9 @@ use std::time::Duration;
 use tidegate_core::{State, Time, WallTime};
 
 use super::{NEVER, Table};
-use crate::cell::{Cell, Fingerprint};
+use crate::table::cell::{Cell, Fingerprint};
 use crate::clock::Source;
-use crate::segment::{Prefix, Segment, Times, Whole};
+use crate::table::segment::{Prefix, Segment, Times, Whole};
 
 /// A full segment whose sweep freed little is not swept again before this has passed, so that a
 /// flood of new keys cannot buy a sweep with every request.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tidegate_core::Time;
 
 use super::{NEVER, Table};
-use crate::cell::Cell;
+use crate::table::cell::Cell;
 use crate::clock::Source;
-use crate::segment::{Prefix, Segment, Times, Whole};
+use crate::table::segment::{Prefix, Segment, Times, Whole};
 
 impl Table {
     /// Takes out what has been full for `idle`, and gives memory back. Says how many that were.

@@ -6,8 +6,8 @@
 mod bounded;
 mod clock;
 mod contract;
+mod direct;
+mod fast_path;
 mod faults;
 mod growth;
-mod plain;
 mod snapshot;
-mod valve;

@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering;
 
 use tidegate_core::{Now, Place, Receipt, State, StoreError, Time};
 
-use super::Locked;
-use crate::beside::Besides;
+use super::locked::Locked;
+use crate::side_table::Besides;
 use crate::builder::Overflow;
-use crate::cell::Cell;
-use crate::holds::Hold;
-use crate::overflow::bucket;
-use crate::seats::{Seat, Seats};
+use crate::table::cell::Cell;
+use crate::side_table::holds::Hold;
+use crate::table::overflow::bucket;
+use crate::operation::list_entry::{Seat, Seats};
 use crate::snapshot::adopt;
 
 impl Locked<'_> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tidegate_core::{Limit, Now, State};
 
-use crate::cell::{Cell, Fingerprint};
+use crate::table::cell::{Cell, Fingerprint};
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// How many buckets the overflow of one limit has.

@@ -10,7 +10,7 @@ use tidegate_core::{Bucket, Exact, Time};
 
 use crate::clock::Source;
 use crate::sync::{AtomicU64, Patience};
-use crate::verdict::Verdict;
+use crate::operation::verdict::Verdict;
 
 /// Set while somebody decides.
 const HELD: u64 = 1 << 63;

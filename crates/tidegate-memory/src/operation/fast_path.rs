@@ -17,12 +17,12 @@ use tidegate_core::{
     Receipt, Retry, Stamp, State, Time,
 };
 
-use crate::cell::{Cell, Fingerprint, Tag};
-use crate::directory::LookedUp;
-use crate::line::Held;
-use crate::segment::Segment;
+use crate::table::cell::{Cell, Fingerprint, Tag};
+use crate::table::directory::LookedUp;
+use crate::table::line::Held;
+use crate::table::segment::Segment;
 use crate::store::MemoryStore;
-use crate::verdict::Verdict;
+use crate::operation::verdict::Verdict;
 
 /// How old a reading may have become before the line was locked: longer than a thread is usually
 /// put aside for.

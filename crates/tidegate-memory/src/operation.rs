@@ -1,5 +1,13 @@
 //! The operations of the contract. Each takes its locks once and decides under all of them.
 
+mod batch;
+mod fast_path;
+pub(crate) mod line_locks;
+mod list_entry;
+mod locked;
+mod open;
+pub(crate) mod verdict;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,10 +18,10 @@ use tidegate_core::{
     ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
 };
 
-use crate::beside::Besides;
-use crate::cell::Fingerprint;
-use crate::locked::Locked;
-use crate::seats::{Seat, Seats};
+use crate::side_table::Besides;
+use crate::table::cell::Fingerprint;
+use locked::Locked;
+use list_entry::{Seat, Seats};
 use crate::store::MemoryStore;
 
 /// Whether a decision spends, and when at the latest.

@@ -4,12 +4,15 @@
 //! the table look no further. A hold begins under the lock of the line where the key belongs, and
 //! the filter is read under it; holds that have no effect any more are forgotten at any time.
 
+pub(crate) mod holds;
+pub(crate) mod leases;
+
 use std::time::Duration;
 
 use tidegate_core::Time;
 
-use crate::holds::{Hold, Holds};
-use crate::leases::{LeaseBudget, Leases};
+use crate::side_table::holds::{Hold, Holds};
+use crate::side_table::leases::{LeaseBudget, Leases};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
 

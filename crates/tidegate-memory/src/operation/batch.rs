@@ -4,10 +4,10 @@
 
 use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
 
-use crate::cell::Fingerprint;
-use crate::plain::Plain;
+use crate::table::cell::Fingerprint;
+use crate::operation::fast_path::Plain;
 use crate::store::MemoryStore;
-use crate::verdict::Verdict;
+use crate::operation::verdict::Verdict;
 
 /// So many lines are fetched at once: about as many as a processor keeps under way.
 const AHEAD: usize = 16;

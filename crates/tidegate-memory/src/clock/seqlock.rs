@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::course::{Line, Reach};
+use super::calibration::{Line, Reach};
 use crate::sync::{AtomicU64, fence};
 
 /// Two lines: that of this turn, and that of the turn before.

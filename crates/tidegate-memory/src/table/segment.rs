@@ -6,10 +6,10 @@
 
 use tidegate_core::Time;
 
-use crate::arena::Arena;
-use crate::cell::{Cell, Fingerprint};
-use crate::line::{CELLS, Held};
-use crate::prefetch::prefetch;
+use crate::table::arena::Arena;
+use crate::table::cell::{Cell, Fingerprint};
+use crate::table::line::{CELLS, Held};
+use crate::table::prefetch::prefetch;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Lines behind the last home.

@@ -6,8 +6,8 @@
 //! outdated when they hold the lock of a line, so they ask again then: a segment changes only while
 //! all its lines are locked.
 
-use crate::cell::Fingerprint;
-use crate::segment::Segment;
+use crate::table::cell::Fingerprint;
+use crate::table::segment::Segment;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Mutex, Patience, lock};
 

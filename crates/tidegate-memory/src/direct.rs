@@ -5,17 +5,17 @@
 //! backwards, it is the general arithmetic under a small lock (`valve/latch.rs`). Both are exact.
 //! A valve has no holds, no settlements and no policy changes: those need a store.
 
-mod latch;
+mod atomic_bucket;
+mod locked_bucket;
 #[cfg(all(test, loom))]
 mod model_loom;
-mod word;
 
 use tidegate_core::{Bucket, Policy};
 
 use crate::clock::{Clock, Source};
-use crate::verdict::Verdict;
-use latch::Latch;
-use word::Word;
+use crate::operation::verdict::Verdict;
+use locked_bucket::Latch;
+use atomic_bucket::Word;
 
 /// The policy of a valve is no token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

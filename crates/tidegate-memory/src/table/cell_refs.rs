@@ -3,8 +3,8 @@
 use tidegate_core::Exact;
 
 use super::Table;
-use crate::cell::{Cell, Tag};
-use crate::line::Held;
+use crate::table::cell::{Cell, Tag};
+use crate::table::line::Held;
 
 /// Several cells, with the locks that keep them where they are.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use tidegate_core::{
     Account, ChargeError, Limit, Now, Place, Policy, Receipt, Stamp, State, Target, Time,
 };
 
-use crate::cell::Fingerprint;
-use crate::lines::Berth;
-use crate::segment::Segment;
+use crate::table::cell::Fingerprint;
+use crate::operation::line_locks::Berth;
+use crate::table::segment::Segment;
 
 /// One bucket of a list.
 #[derive(Debug)]

@@ -6,8 +6,8 @@
 //! segment moves. Where the system makes huge pages of everything, pages are huge ones, and a small
 //! table takes more than it says.
 
-use crate::line::Line;
-use crate::segment::Header;
+use crate::table::line::Line;
+use crate::table::segment::Header;
 use crate::sync::{Mutex, lock};
 
 /// Slabs that are handed out and taken back, in lines numbered through.
@@ -111,8 +111,8 @@ use mapped::Memory;
 mod mapped {
     use std::ptr::NonNull;
 
-    use crate::line::Line;
-    use crate::segment::Header;
+    use crate::table::line::Line;
+    use crate::table::segment::Header;
 
     /// Zeroed memory for so many lines.
     #[derive(Debug)]
@@ -171,7 +171,7 @@ mod mapped {
 
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-        use crate::line::Line;
+        use crate::table::line::Line;
 
         pub(super) fn map(bytes: usize) -> Option<NonNull<Line>> {
             #[cfg(target_os = "linux")]
@@ -213,7 +213,7 @@ mod mapped {
         use std::alloc::{Layout, alloc_zeroed, dealloc};
         use std::ptr::NonNull;
 
-        use crate::line::Line;
+        use crate::table::line::Line;
 
         fn layout(bytes: usize) -> Option<Layout> {
             Layout::from_size_align(bytes.max(1), align_of::<Line>()).ok()

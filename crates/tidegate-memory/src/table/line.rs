@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::cell::{Cell, Fingerprint, Tag};
+use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Patience, UnsafeCell};
 

@@ -5,8 +5,6 @@
 //! when the lines are locked: a reading from before could be older than what another thread has
 //! written meanwhile.
 
-mod open;
-
 use std::sync::PoisonError;
 
 use smallvec::SmallVec;
@@ -15,11 +13,11 @@ use tidegate_core::{
     Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, Time,
 };
 
-use crate::beside::{Beside, Besides};
-use crate::cell::Cell;
-use crate::lines::{Lines, Newcomers, lock_lines};
-use crate::overflow::Sets;
-use crate::seats::{Seat, Seats};
+use crate::side_table::{Beside, Besides};
+use crate::table::cell::Cell;
+use crate::operation::line_locks::{Lines, Newcomers, lock_lines};
+use crate::table::overflow::Sets;
+use crate::operation::list_entry::{Seat, Seats};
 use crate::store::MemoryStore;
 use crate::sync::MutexGuard;
 use crate::table::{NEVER, fresh_at};
@@ -35,11 +33,11 @@ enum Parts {
 
 /// The locks of one operation.
 pub(crate) struct Locked<'s> {
-    store: &'s MemoryStore,
+    pub(super) store: &'s MemoryStore,
     // Given back in this order.
     shared: Option<MutexGuard<'s, Sets>>,
     parts: SmallVec<[(usize, MutexGuard<'s, Beside>); 1]>,
-    lines: Lines<'s>,
+    pub(super) lines: Lines<'s>,
 }
 
 impl<'s> Locked<'s> {
@@ -206,7 +204,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    fn drop_hold(&mut self, seat: &Seat<'_>) {
+    pub(super) fn drop_hold(&mut self, seat: &Seat<'_>) {
         let besides = &self.store.besides;
         if let Some(part) = self.part(seat) {
             besides.release(part, seat.hash);
@@ -233,13 +231,13 @@ impl<'s> Locked<'s> {
 
     /// The part of a seat, if it was locked.
     #[inline]
-    fn part(&mut self, seat: &Seat<'_>) -> Option<&mut Beside> {
+    pub(super) fn part(&mut self, seat: &Seat<'_>) -> Option<&mut Beside> {
         let number = Besides::part_of(seat.hash);
         let mut parts = self.parts.iter_mut();
         parts.find(|(part, _)| *part == number).map(|(_, part)| &mut **part)
     }
 
-    fn shared(&mut self) -> &mut Sets {
+    pub(super) fn shared(&mut self) -> &mut Sets {
         let store = self.store;
         self.shared.get_or_insert_with(|| store.shared.lock())
     }

@@ -157,7 +157,7 @@ fn rate(first: Anchor, second: Anchor) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::{Found, Lines};
+    use super::super::seqlock::{Found, Lines};
     use super::*;
 
     const MILLI: u64 = 1_000_000;

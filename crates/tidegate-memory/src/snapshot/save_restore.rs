@@ -20,9 +20,9 @@ use super::reader::Reader;
 use super::times::{time_of, to_store, to_wall, wall_of};
 use super::{Restored, Saved};
 use crate::builder::MemoryStoreBuilder;
-use crate::cell::{Cell, Fingerprint, Tag};
-use crate::holds::{Hold, RESTORED};
-use crate::lines;
+use crate::table::cell::{Cell, Fingerprint, Tag};
+use crate::side_table::holds::{Hold, RESTORED};
+use crate::operation::line_locks;
 use crate::store::MemoryStore;
 use crate::table::fresh_at;
 
@@ -248,7 +248,7 @@ impl Restoring<'_> {
             return Fate::Full;
         };
         let full_at = fresh_at(state, self.now.time, || self.now.wall);
-        if lines::put(self.store, cell.restored(), full_at) { Fate::Kept } else { Fate::NoRoom }
+        if line_locks::put(self.store, cell.restored(), full_at) { Fate::Kept } else { Fate::NoRoom }
     }
 
     fn hold(&self, saved: &SavedHold) -> Fate {

@@ -8,10 +8,10 @@
 use smallvec::SmallVec;
 use tidegate_core::{Exact, Time};
 
-use crate::cell::{Cell, Fingerprint, Tag};
-use crate::line::Held;
-use crate::seats::{Seat, Seats};
-use crate::segment::{Segment, within_reach};
+use crate::table::cell::{Cell, Fingerprint, Tag};
+use crate::table::line::Held;
+use crate::operation::list_entry::{Seat, Seats};
+use crate::table::segment::{Segment, within_reach};
 use crate::store::MemoryStore;
 use crate::sync::Patience;
 use crate::table::{Table, Wanted};
