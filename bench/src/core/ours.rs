@@ -1,10 +1,10 @@
-//! Tidegate: its in-process store by each of its doors, and its valve.
+//! Tidegate: its in-process store by each of its doors, and its direct limiter.
 
 use anyhow::Result;
 use tidegate::{Engine, Limiter};
 use tidegate_core::{Charge, Key, Limit};
 use tidegate_memory::clock::Clock;
-use tidegate_memory::{MemoryStore, MemoryStoreBuilder, Valve};
+use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder};
 
 use super::BATCH;
 use super::gate::{Gate, Tap};
@@ -93,16 +93,16 @@ impl Contender for Many {
 }
 
 /// One bucket without a key, on the clock that it comes with.
-pub(super) fn valve(terms: Terms) -> Result<Valve> {
-    Ok(Valve::new(terms.policy()?)?)
+pub(super) fn valve(terms: Terms) -> Result<DirectLimiter> {
+    Ok(DirectLimiter::new(terms.policy()?)?)
 }
 
 /// The same on another clock.
-pub(super) fn valve_on(terms: Terms, clock: impl Clock + 'static) -> Result<Valve> {
-    Ok(Valve::with_clock(terms.policy()?, clock)?)
+pub(super) fn valve_on(terms: Terms, clock: impl Clock + 'static) -> Result<DirectLimiter> {
+    Ok(DirectLimiter::with_clock(terms.policy()?, clock)?)
 }
 
-impl Tap for Valve {
+impl Tap for DirectLimiter {
     #[inline]
     fn allow(&self) -> bool {
         self.take(1).is_allowed()

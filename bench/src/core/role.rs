@@ -65,7 +65,7 @@ impl Role {
             Self::Flat => "floor: flat table",
             Self::Many => "tidegate `take_many`",
             Self::FlatBatched => "floor: flat table, prefetched",
-            Self::Valve | Self::ValveCached => "tidegate `Valve`",
+            Self::Valve | Self::ValveCached => "tidegate `DirectLimiter`",
             Self::GovernorDirect => "governor",
             Self::GovernorDirectCached => "governor, upkeep clock",
             Self::Ratelimit => "ratelimit",

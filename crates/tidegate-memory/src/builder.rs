@@ -1,12 +1,12 @@
 //! Making a store: how much memory, what to do when it is used up, which clock.
 
-use crate::table::cell::Fingerprint;
 use crate::clock::{Clock, Source};
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;
+use crate::store::MemoryStore;
+use crate::table::cell::Fingerprint;
 use crate::table::line::Line;
 use crate::table::overflow::SharedBuckets;
-use crate::store::MemoryStore;
 
 const DEFAULT_MEMORY: usize = 64 << 20;
 const MIN_MEMORY: usize = 1 << 20;

@@ -1,9 +1,9 @@
 //! One token bucket without a key: the cheapest limiter there is here.
 //!
 //! Its state is one number, the arrival time. Where that fits a machine word, a decision is a
-//! reading of the clock and a compare-and-swap (`valve/word.rs`); else, and on clocks that may run
-//! backwards, it is the general arithmetic under a small lock (`valve/latch.rs`). Both are exact.
-//! A valve has no holds, no settlements and no policy changes: those need a store.
+//! reading of the clock and a compare-and-swap (`direct/atomic_bucket.rs`); else, and on clocks that may run
+//! backwards, it is the general arithmetic under a small lock (`direct/locked_bucket.rs`). Both are exact.
+//! A direct limiter has no holds, no settlements and no policy changes: those need a store.
 
 mod atomic_bucket;
 mod locked_bucket;
@@ -14,26 +14,26 @@ use tidegate_core::{Bucket, Policy};
 
 use crate::clock::{Clock, Source};
 use crate::operation::verdict::Verdict;
-use locked_bucket::Latch;
-use atomic_bucket::Word;
+use atomic_bucket::AtomicBucket;
+use locked_bucket::LockedBucket;
 
-/// The policy of a valve is no token bucket.
+/// The policy of a direct limiter is no token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a valve is one token bucket: it takes a capacity and a rate")]
+#[error("a direct limiter is one token bucket: it takes a capacity and a rate")]
 pub struct NotABucket;
 
 /// One token bucket without a key, for a whole process or one connection.
 ///
 /// ```
 /// use tidegate_core::Policy;
-/// use tidegate_memory::Valve;
-/// let valve = Valve::new(Policy::per_second(1).capacity(2).build()?)?;
-/// assert!(valve.take(2).is_allowed());
-/// assert!(!valve.take(1).is_allowed());
+/// use tidegate_memory::DirectLimiter;
+/// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
+/// assert!(limiter.take(2).is_allowed());
+/// assert!(!limiter.take(1).is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Valve {
+pub struct DirectLimiter {
     state: State,
     clock: Source,
     bucket: Bucket,
@@ -41,11 +41,11 @@ pub struct Valve {
 
 #[derive(Debug)]
 enum State {
-    Word(Word),
-    Latch(Latch),
+    AtomicBucket(AtomicBucket),
+    LockedBucket(LockedBucket),
 }
 
-impl Valve {
+impl DirectLimiter {
     /// A full bucket on the clock of the machine: the counter of the processor where it can be
     /// trusted.
     ///
@@ -67,8 +67,9 @@ impl Valve {
 
     fn on(policy: Policy, clock: Source) -> Result<Self, NotABucket> {
         let Policy::Bucket(bucket) = policy else { return Err(NotABucket) };
-        let word = Word::new(&bucket).filter(|_| clock.is_steady());
-        let state = word.map_or_else(|| State::Latch(Latch::new()), State::Word);
+        let word = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
+        let state =
+            word.map_or_else(|| State::LockedBucket(LockedBucket::new()), State::AtomicBucket);
         Ok(Self { state, clock, bucket })
     }
 
@@ -78,12 +79,12 @@ impl Valve {
     #[inline(always)]
     pub fn take(&self, cost: u64) -> Verdict<'_> {
         match &self.state {
-            State::Word(word) => {
+            State::AtomicBucket(word) => {
                 let now = self.clock.now();
                 let taken = word.take(cost, now);
                 Verdict::of_units(&self.bucket, cost, taken.tat, now, taken.allowed)
             }
-            State::Latch(latch) => latch.take(&self.bucket, cost, &self.clock),
+            State::LockedBucket(latch) => latch.take(&self.bucket, cost, &self.clock),
         }
     }
 }

@@ -18,11 +18,11 @@ use tidegate_core::{
     ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
 };
 
-use crate::side_table::Besides;
-use crate::table::cell::Fingerprint;
-use locked::Locked;
-use list_entry::{Seat, Seats};
+use crate::side_table::SideTable;
 use crate::store::MemoryStore;
+use crate::table::cell::Fingerprint;
+use list_entry::{ListEntries, ListEntry};
+use locked::Locked;
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy)]
@@ -46,17 +46,17 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         mode: Mode,
     ) -> Result<Decision, StoreError> {
-        let plain = match (charges, mode) {
-            ([charge], Mode::Take) => self.plain(charge).and_then(|plain| {
-                let found = self.table.fetch(plain.fingerprint());
-                self.take_plain(plain, found, self.early_now())
+        let fast = match (charges, mode) {
+            ([charge], Mode::Take) => self.fast_charge(charge).and_then(|fast| {
+                let found = self.table.fetch(fast.fingerprint());
+                self.take_fast(fast, found, self.early_now())
             }),
-            ([a, b], Mode::Take) => self.take_plain_list(&[*a, *b]),
-            ([a, b, c], Mode::Take) => self.take_plain_list(&[*a, *b, *c]),
-            ([a, b, c, d], Mode::Take) => self.take_plain_list(&[*a, *b, *c, *d]),
+            ([a, b], Mode::Take) => self.take_list_fast(&[*a, *b]),
+            ([a, b, c], Mode::Take) => self.take_list_fast(&[*a, *b, *c]),
+            ([a, b, c, d], Mode::Take) => self.take_list_fast(&[*a, *b, *c, *d]),
             _ => None,
         };
-        if let Some(decision) = plain {
+        if let Some(decision) = fast {
             return Ok(decision);
         }
         self.decide_any(charges, mode)
@@ -69,42 +69,42 @@ impl MemoryStore {
         mode: Mode,
     ) -> Result<Decision, StoreError> {
         decide::check_list(charges.len())?;
-        let entries = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
-        let mut seats = Seats::new(entries, |target| self.hash(target));
-        let mut locked = Locked::new(self, &mut seats);
-        let now = self.moment(&seats);
-        locked.open(&mut seats, None, now)?;
-        let mut accounts = seats.accounts(now)?;
-        for (account, seat) in accounts.iter_mut().zip(seats.as_slice()) {
-            locked.hint_at_leases(account, seat, now.time);
+        let items = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
+        let mut entries = ListEntries::new(items, |target| self.hash(target));
+        let mut locked = Locked::new(self, &mut entries);
+        let now = self.moment(&entries);
+        locked.open(&mut entries, None, now)?;
+        let mut accounts = entries.accounts(now)?;
+        for (account, entry) in accounts.iter_mut().zip(entries.as_slice()) {
+            locked.hint_at_leases(account, entry, now.time);
         }
         let horizon = match mode {
             Mode::Take | Mode::Peek => Duration::ZERO,
             Mode::Reserve(horizon) => horizon,
         };
-        let open = seats.as_slice().iter().all(|seat| !seat.shut_out || seat.amount == 0);
+        let open = entries.as_slice().iter().all(|entry| !entry.rejected || entry.amount == 0);
         let start = if open { decide::start(&accounts, horizon, now) } else { None };
         let Some(start) = start else {
-            let mut outcomes = decide::refused(&accounts, seats.order(), now);
-            locked.mark_shut_out(&mut outcomes, &seats, now.time);
+            let mut outcomes = decide::refused(&accounts, entries.order(), now);
+            locked.mark_rejected(&mut outcomes, &entries, now.time);
             if !matches!(mode, Mode::Peek) {
-                let mended = |(account, seat)| mended(account, seat, now);
+                let mended = |(account, entry)| mended(account, entry, now);
                 let states: States =
-                    accounts.into_iter().zip(seats.as_slice()).map(mended).collect();
-                write_back(&mut seats, &states, &mut locked, now);
-                locked.drop_reopened(&seats);
+                    accounts.into_iter().zip(entries.as_slice()).map(mended).collect();
+                write_back(&mut entries, &states, &mut locked, now);
+                locked.drop_reopened(&entries);
             }
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
         decide::spend(&mut accounts, start, now);
-        let outcomes = decide::granted(&accounts, seats.order(), now);
+        let outcomes = decide::granted(&accounts, entries.order(), now);
         if let Mode::Peek = mode {
             let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
             return Ok(Decision::Allowed(grant));
         }
         let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
-        write_back(&mut seats, &states, &mut locked, now);
-        let receipt = Receipt::new(self.issuer, start, seats.stamps());
+        write_back(&mut entries, &states, &mut locked, now);
+        let receipt = Receipt::new(self.issuer, start, entries.stamps());
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
     }
 
@@ -119,34 +119,34 @@ impl MemoryStore {
             self.check(receipt, targets())?;
         }
         let amounts = corrections.iter().map(|correction| i128::from(correction.delta));
-        let mut seats = Seats::new(targets().zip(amounts), |target| self.hash(target));
-        let mut locked = Locked::to_settle(self, &mut seats, receipt);
-        let now = self.moment(&seats);
-        locked.open(&mut seats, receipt, now)?;
-        let mut accounts = seats.accounts(now)?;
+        let mut entries = ListEntries::new(targets().zip(amounts), |target| self.hash(target));
+        let mut locked = Locked::to_settle(self, &mut entries, receipt);
+        let now = self.moment(&entries);
+        locked.open(&mut entries, receipt, now)?;
+        let mut accounts = entries.accounts(now)?;
         let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
-        for (index, (account, seat)) in accounts.iter_mut().zip(seats.as_slice()).enumerate() {
-            let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+        for (index, (account, entry)) in accounts.iter_mut().zip(entries.as_slice()).enumerate() {
+            let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
             let spend = stamp.zip(receipt.map(Receipt::start));
             let of_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
             results.push(if account.concurrency().is_some() || of_slots {
-                let settled = locked.give_slots_back(seat, stamp, now.time);
+                let settled = locked.give_slots_back(entry, stamp, now.time);
                 if account.concurrency().is_some() {
-                    account.set_taken(locked.taken(seat, now.time));
+                    account.set_taken(locked.taken(entry, now.time));
                 }
                 settled
-            } else if seat.shut_out || (seat.repaid && seat.amount < 0) {
-                Settled::nothing_of(seat.delta())
+            } else if entry.rejected || (entry.repaid && entry.amount < 0) {
+                Settled::nothing_of(entry.delta())
             } else {
-                account.settle(seat.delta(), spend, seat.limit().generation(), now)
+                account.settle(entry.delta(), spend, entry.limit().generation(), now)
             });
         }
-        let settlement = decide::settlement(&accounts, &results, seats.order(), now);
+        let settlement = decide::settlement(&accounts, &results, entries.order(), now);
         // Slots are not charged after the fact: what was given back has been given back already.
         let settled =
             |account: Account<'_>| account.concurrency().is_none().then(|| account.state());
         let states: States = accounts.into_iter().map(settled).collect();
-        write_back(&mut seats, &states, &mut locked, now);
+        write_back(&mut entries, &states, &mut locked, now);
         self.saturated.fetch_add(settlement.saturated as u64, Ordering::Relaxed);
         Ok(settlement)
     }
@@ -160,19 +160,19 @@ impl MemoryStore {
     ) -> Result<u64, StoreError> {
         decide::check_list(targets.len())?;
         self.check(receipt, targets.iter().copied())?;
-        let seats = Seats::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
+        let entries = ListEntries::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
         let now = self.clock.now();
         let mut slots = 0;
-        for (index, seat) in seats.as_slice().iter().enumerate() {
-            let place = seats.stamp_of(index, receipt).map(|stamp| stamp.place);
+        for (index, entry) in entries.as_slice().iter().enumerate() {
+            let place = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
             let Some(Place::Slot(id)) = place else { continue };
             // Each lease is released by itself: there is nothing to decide about all of them.
-            let leases = &mut self.besides.lock(Besides::part_of(seat.hash)).leases;
+            let leases = &mut self.side_table.lock(SideTable::part_of(entry.hash)).leases;
             // A slot is given back whatever the limit has become meanwhile.
-            slots += match (act, seat.limit().policy()) {
-                (LeaseAct::Release, _) => leases.release(seat.hash, id, u64::MAX, now),
+            slots += match (act, entry.limit().policy()) {
+                (LeaseAct::Release, _) => leases.release(entry.hash, id, u64::MAX, now),
                 (LeaseAct::Renew, Policy::Concurrency(policy)) => {
-                    leases.renew(seat.hash, id, policy.lease(), now)
+                    leases.renew(entry.hash, id, policy.lease(), now)
                 }
                 (LeaseAct::Renew, _) => 0,
             };
@@ -191,14 +191,15 @@ impl MemoryStore {
         let now = self.clock.now_after();
         let until = now.after(span.min(MAX_SPAN));
         let hold = (until, refill, target.limit.generation());
-        let held = self.besides.hold(hash, hold, now);
+        let held = self.side_table.hold(hash, hold, now);
         held.map(|until| until.since(now)).ok_or(StoreError::Full)
     }
 
     pub(crate) fn reset(&self, target: &Target<'_>) -> bool {
-        let mut seats = Seats::new(std::iter::once((*target, 0)), |target| self.hash(target));
-        let mut locked = Locked::to_forget(self, &mut seats);
-        seats.as_slice().iter().any(|seat| locked.forget(seat))
+        let mut entries =
+            ListEntries::new(std::iter::once((*target, 0)), |target| self.hash(target));
+        let mut locked = Locked::to_forget(self, &mut entries);
+        entries.as_slice().iter().any(|entry| locked.forget(entry))
     }
 
     /// Refuses a receipt of another store, or for other buckets than these.
@@ -222,8 +223,8 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn moment(&self, seats: &Seats<'_>) -> Now {
-        let wall = if seats.need_wall() { self.clock.wall() } else { WallTime::default() };
+    fn moment(&self, entries: &ListEntries<'_>) -> Now {
+        let wall = if entries.need_wall() { self.clock.wall() } else { WallTime::default() };
         Now { time: self.clock.now_after(), wall }
     }
 
@@ -233,16 +234,16 @@ impl MemoryStore {
     }
 }
 
-/// For each seat the state to write, if it is to be written.
+/// For each entry the state to write, if it is to be written.
 type States = SmallVec<[Option<State>; 2]>;
 
-/// Writes states to where their seats live.
+/// Writes states to where their entries live.
 #[inline]
-fn write_back(seats: &mut Seats<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
-    for (seat, state) in seats.as_mut_slice().iter_mut().zip(states) {
-        if let (Some(state), true) = (state, seat.amount != 0 && !seat.shut_out) {
-            seat.state = *state;
-            locked.write(seat, now);
+fn write_back(entries: &mut ListEntries<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
+    for (entry, state) in entries.as_mut_slice().iter_mut().zip(states) {
+        if let (Some(state), true) = (state, entry.amount != 0 && !entry.rejected) {
+            entry.state = *state;
+            locked.write(entry, now);
         }
     }
 }
@@ -250,9 +251,9 @@ fn write_back(seats: &mut Seats<'_>, states: &States, locked: &mut Locked<'_>, n
 /// The state that a denial leaves, if it changes: nothing is spent, but a bucket comes under the
 /// present policy, and what a clock that stepped back has left is brought back. The time of a
 /// shared bucket may have been read by another thread later than ours: it is left alone.
-fn mended(mut account: Account<'_>, seat: &Seat<'_>, now: Now) -> Option<State> {
-    if account.concurrency().is_some() || seat.place == Place::Shared {
+fn mended(mut account: Account<'_>, entry: &ListEntry<'_>, now: Now) -> Option<State> {
+    if account.concurrency().is_some() || entry.place == Place::Shared {
         return None;
     }
-    (account.repair(now) || seat.converted).then(|| account.state())
+    (account.repair(now) || entry.converted).then(|| account.state())
 }

@@ -23,8 +23,8 @@ const COUNTERS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1_024 };
 
 /// Holds and leases, in parts with a lock each.
 #[derive(Debug)]
-pub(crate) struct Besides {
-    parts: Box<[Padded<Mutex<Beside>>]>,
+pub(crate) struct SideTable {
+    parts: Box<[Padded<Mutex<SidePart>>]>,
     max_holds: usize,
     /// How many keys are held.
     held: AtomicUsize,
@@ -34,7 +34,7 @@ pub(crate) struct Besides {
 
 /// One part.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct SidePart {
     pub(crate) leases: Leases,
     holds: Holds,
 }
@@ -44,12 +44,12 @@ pub(crate) struct Beside {
 #[repr(align(64))]
 struct Padded<T>(T);
 
-impl Besides {
+impl SideTable {
     pub(crate) fn new(max_holds: usize, max_leases: usize) -> Self {
         let budget = std::sync::Arc::new(LeaseBudget::new(max_leases));
         let part = |_| {
             let leases = Leases::new(budget.clone());
-            Padded(Mutex::new(Beside { leases, holds: Holds::default() }))
+            Padded(Mutex::new(SidePart { leases, holds: Holds::default() }))
         };
         Self {
             parts: (0..PARTS).map(part).collect(),
@@ -71,7 +71,7 @@ impl Besides {
         hash as usize % PARTS
     }
 
-    pub(crate) fn lock(&self, part: usize) -> MutexGuard<'_, Beside> {
+    pub(crate) fn lock(&self, part: usize) -> MutexGuard<'_, SidePart> {
         lock(&self.parts[part].0)
     }
 
@@ -83,7 +83,7 @@ impl Besides {
     }
 
     /// The hold of a key.
-    pub(crate) fn held(part: &Beside, hash: u64) -> Option<Hold> {
+    pub(crate) fn held(part: &SidePart, hash: u64) -> Option<Hold> {
         part.holds.get(hash)
     }
 
@@ -117,7 +117,7 @@ impl Besides {
     }
 
     /// Forgets the hold of a key; says whether there was one.
-    pub(crate) fn release(&self, part: &mut Beside, hash: u64) -> bool {
+    pub(crate) fn release(&self, part: &mut SidePart, hash: u64) -> bool {
         let was_held = part.holds.remove(hash);
         if was_held {
             self.count_out(hash);
@@ -169,7 +169,7 @@ impl Besides {
         true
     }
 
-    fn expire(&self, part: &mut Beside, idle: Duration, now: Time) {
+    fn expire(&self, part: &mut SidePart, idle: Duration, now: Time) {
         part.holds.expire(idle, now, |hash| self.count_out(hash));
     }
 

@@ -11,19 +11,19 @@ use tidegate_core::{
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
 };
 
-use crate::side_table::Besides;
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::Source;
-use crate::table::hash::Hasher;
+use crate::operation::verdict::Verdict;
+use crate::operation::{LeaseAct, Mode};
+use crate::side_table::SideTable;
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;
-use crate::operation::{LeaseAct, Mode};
-use crate::table::overflow::SharedBuckets;
 use crate::snapshot::Lineage;
 use crate::stats::Stats;
 use crate::sync::RwLock;
 use crate::table::Table;
-use crate::operation::verdict::Verdict;
+use crate::table::hash::Hasher;
+use crate::table::overflow::SharedBuckets;
 
 /// Buckets in the memory of this process.
 ///
@@ -38,7 +38,7 @@ use crate::operation::verdict::Verdict;
 /// ```
 pub struct MemoryStore {
     pub(crate) table: Table,
-    pub(crate) besides: Besides,
+    pub(crate) side_table: SideTable,
     pub(crate) shared: SharedBuckets,
     /// The newest revision seen of each limit that has been revised, for callers that still
     /// hold an older one.
@@ -83,7 +83,7 @@ impl MemoryStore {
     ) -> Option<Self> {
         Some(Self {
             table: Table::new(&sizes)?,
-            besides: Besides::new(sizes.max_holds, sizes.max_leases),
+            side_table: SideTable::new(sizes.max_holds, sizes.max_leases),
             shared: SharedBuckets::new(sizes.max_shared_sets),
             newest: RwLock::new(BTreeMap::new()),
             restored: Lineage::default(),
@@ -129,16 +129,16 @@ impl MemoryStore {
     /// A calendar quota needs its windows and a full concurrency limit has no room: both are
     /// denied here; use [`execute`](Self::execute) for them.
     pub fn take_one(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
-        if let Some(plain) = self.plain_of(limit, key, cost) {
-            let found = self.table.fetch(plain.fingerprint());
-            if let Some(decision) = self.take_plain(plain, found, self.early_now()) {
+        if let Some(fast) = self.fast_charge_of(limit, key, cost) {
+            let found = self.table.fetch(fast.fingerprint());
+            if let Some(decision) = self.take_fast(fast, found, self.early_now()) {
                 return decision;
             }
         }
         self.take_any(limit, key, cost)
     }
 
-    /// The same for whatever is not plain.
+    /// Takes what the fast path leaves.
     #[cold]
     fn take_any(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         let charge = Charge { target: Target { limit, key, windows: None }, cost };
@@ -151,16 +151,16 @@ impl MemoryStore {
     /// The same without a receipt: the shortest way, for those who settle nothing later.
     #[inline(always)]
     pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
-        if let Some(plain) = self.plain_of(limit, key, cost) {
-            let found = self.table.fetch(plain.fingerprint());
-            if let Some(verdict) = self.spend_plain(plain, found, self.early_now()) {
+        if let Some(fast) = self.fast_charge_of(limit, key, cost) {
+            let found = self.table.fetch(fast.fingerprint());
+            if let Some(verdict) = self.spend_fast(fast, found, self.early_now()) {
                 return verdict;
             }
         }
         self.spend_any(limit, key, cost)
     }
 
-    /// The same for whatever is not plain.
+    /// Spends what the fast path leaves.
     #[cold]
     pub(crate) fn spend_any<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
         let decision = self.take_any(limit, key, cost);
@@ -203,14 +203,14 @@ impl MemoryStore {
     pub fn cleanup_stale(&self, max_idle: Duration) -> usize {
         let now = self.clock.now();
         self.shared.clean(Now { time: now, wall: self.clock.wall() });
-        self.besides.clean(max_idle, now);
+        self.side_table.clean(max_idle, now);
         self.table.clean(max_idle, now, &self.clock)
     }
 
     /// Forgets every key, hold and lease.
     pub fn clear(&self) {
         self.table.clear();
-        self.besides.clear();
+        self.side_table.clear();
         self.shared.clear();
     }
 
@@ -230,14 +230,14 @@ impl MemoryStore {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let table = self.table.extent();
-        let (held_keys, leases) = (self.besides.holds(), self.besides.leases());
+        let (held_keys, leases) = (self.side_table.holds(), self.side_table.leases());
         Stats {
             keys: table.keys,
             max_keys: Table::max_keys(&self.sizes),
             held_keys,
             leases,
             memory_bytes: table.bytes
-                + self.besides.bytes()
+                + self.side_table.bytes()
                 + held_keys * Holds::BYTES
                 + leases * Leases::BYTES
                 + self.shared.bytes(),
@@ -282,10 +282,10 @@ impl Store for MemoryStore {
     #[inline]
     fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
         match charges {
-            [charge] => self.spend_plain_list(&[*charge], outcomes).is_some(),
-            [a, b] => self.spend_plain_list(&[*a, *b], outcomes).is_some(),
-            [a, b, c] => self.spend_plain_list(&[*a, *b, *c], outcomes).is_some(),
-            [a, b, c, d] => self.spend_plain_list(&[*a, *b, *c, *d], outcomes).is_some(),
+            [charge] => self.spend_list_fast(&[*charge], outcomes).is_some(),
+            [a, b] => self.spend_list_fast(&[*a, *b], outcomes).is_some(),
+            [a, b, c] => self.spend_list_fast(&[*a, *b, *c], outcomes).is_some(),
+            [a, b, c, d] => self.spend_list_fast(&[*a, *b, *c, *d], outcomes).is_some(),
             _ => false,
         }
     }

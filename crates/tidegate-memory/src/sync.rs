@@ -38,11 +38,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How to wait for somebody who will be done in some tens of nanoseconds, unless the system has
 /// put him aside.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     rounds: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// Spins this often before it lets others run. Model checkers do not know what spinning is.
     const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 

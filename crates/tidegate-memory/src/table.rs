@@ -18,15 +18,15 @@ mod shrink;
 
 use tidegate_core::Time;
 
-use crate::table::arena::Arena;
 use crate::builder::Sizes;
+use crate::sync::Backoff;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::table::arena::Arena;
 use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::directory::{Directory, LookedUp};
 use crate::table::line::{Held, Line};
 use crate::table::prefetch::prefetch;
 use crate::table::segment::{Header, Prefix, SPILL, Segment, Whole};
-use crate::sync::Patience;
-use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use room::{Wanted, fresh_at};
 
@@ -147,13 +147,13 @@ impl Table {
 
     #[cold]
     fn lock_later(&self, fingerprint: Fingerprint) -> (Segment, Held<'_>) {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             let found = self.directory.look_up(fingerprint);
             if let Some(line) = self.try_lock_found(fingerprint, found) {
                 return (found.segment(), line);
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 
@@ -220,14 +220,14 @@ impl Table {
 
     /// All lines of the segment of a key.
     fn lock_whole(&self, fingerprint: Fingerprint) -> Whole<'_> {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             let segment = self.directory.segment(fingerprint);
             let current = || self.directory.is_current(fingerprint, segment);
             if let Some(whole) = Whole::lock(&self.arena, segment, current) {
                 return whole;
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 

@@ -67,6 +67,6 @@ pub use tidegate_core::{
     Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows,
 };
 pub use tidegate_memory::{
-    MemoryError, MemoryStore, MemoryStoreBuilder, NotABucket, Overflow, Restored, Saved,
-    SnapshotError, Stats, Valve, Verdict,
+    DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, NotABucket, Overflow, Restored,
+    Saved, SnapshotError, Stats, Verdict,
 };

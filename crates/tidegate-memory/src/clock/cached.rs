@@ -138,13 +138,13 @@ mod tests {
 
     /// Reads until the clock has moved on from `time`.
     fn moves_on(clock: &CachedClock, time: Time) -> Time {
-        let patience = SystemClock::new();
+        let elapsed = SystemClock::new();
         loop {
             let now = clock.now();
             if now > time {
                 return now;
             }
-            assert!(patience.now() < Time::ZERO.after(HOUR / 60), "it stands still at {now:?}");
+            assert!(elapsed.now() < Time::ZERO.after(HOUR / 60), "it stands still at {now:?}");
             thread::yield_now();
         }
     }

@@ -67,7 +67,7 @@ pub(super) struct Reach {
 
 /// The line in force, and what the next one is computed from.
 #[derive(Clone, Debug)]
-pub(super) struct Course {
+pub(super) struct Calibration {
     line: Line,
     reach: Reach,
     anchor: Anchor,
@@ -76,8 +76,8 @@ pub(super) struct Course {
     strikes: u32,
 }
 
-impl Course {
-    /// A course through two anchors some milliseconds apart, corrected every `period` nanoseconds.
+impl Calibration {
+    /// A calibration through two anchors some milliseconds apart, corrected every `period` nanoseconds.
     pub(super) fn new(first: Anchor, second: Anchor, period: u64) -> Result<Self, Distrust> {
         let rate = rate(first, second).filter(|rate| (FASTEST..=SLOWEST).contains(rate));
         let rate = rate.ok_or(Distrust)?;
@@ -157,7 +157,7 @@ fn rate(first: Anchor, second: Anchor) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seqlock::{Found, Lines};
+    use super::super::seqlock::{Found, SeqLock};
     use super::*;
 
     const MILLI: u64 = 1_000_000;
@@ -166,8 +166,8 @@ mod tests {
     /// A machine with a counter of 2.4 GHz, and somebody who reads its clock.
     struct Machine {
         seen: Anchor,
-        course: Course,
-        lines: Lines,
+        calibration: Calibration,
+        lines: SeqLock,
         last: u64,
         trusted: bool,
     }
@@ -176,9 +176,9 @@ mod tests {
         fn new() -> Self {
             let first = Anchor { ticks: 7 << 40, ns: 5 };
             let second = Anchor { ticks: first.ticks + 4_800_000, ns: first.ns + 2 * MILLI };
-            let course = Course::new(first, second, SECOND).unwrap();
-            let lines = Lines::new(course.line(), course.reach());
-            Self { seen: second, course, lines, last: 0, trusted: true }
+            let calibration = Calibration::new(first, second, SECOND).unwrap();
+            let lines = SeqLock::new(calibration.line(), calibration.reach());
+            Self { seen: second, calibration, lines, last: 0, trusted: true }
         }
 
         /// So many nanoseconds by the operating system, in which the counter is off by `ppm`.
@@ -197,7 +197,7 @@ mod tests {
             for _ in 0..3 {
                 let found = match self.lines.at(self.seen.ticks) {
                     Some(time) => Found::At(time),
-                    None => self.lines.find(self.seen.ticks, self.course.reach()),
+                    None => self.lines.find(self.seen.ticks, self.calibration.reach()),
                 };
                 let time = match found {
                     Found::At(time) => Some(time),
@@ -211,7 +211,7 @@ mod tests {
                     }
                 };
                 if !self.trusted {
-                    return self.course.end().max(self.seen.ns);
+                    return self.calibration.end().max(self.seen.ns);
                 }
                 if let Some(time) = time {
                     assert!(time >= self.last, "{time} after {}", self.last);
@@ -219,11 +219,11 @@ mod tests {
                     return time;
                 }
             }
-            panic!("no line holds {:?}: {:?}", self.seen, self.course);
+            panic!("no line holds {:?}: {:?}", self.seen, self.calibration);
         }
 
         fn renew(&mut self) {
-            match self.course.renew(self.seen) {
+            match self.calibration.renew(self.seen) {
                 Ok(Some(line)) => self.lines.publish(line),
                 Ok(None) => {}
                 Err(Distrust) => self.trusted = false,
@@ -281,18 +281,18 @@ mod tests {
         machine.pass(101 * MILLI, 400);
         let before = machine.read();
         assert!(before > machine.seen.ns, "ahead of the operating system");
-        let slow = machine.course.line().slope;
-        assert!(slow < machine.course.rate, "so it is slowed");
-        assert!(slow > machine.course.rate / 2);
+        let slow = machine.calibration.line().slope;
+        assert!(slow < machine.calibration.rate, "so it is slowed");
+        assert!(slow > machine.calibration.rate / 2);
     }
 
     #[test]
     fn readers_of_the_old_line_and_of_the_new_one_agree_on_every_tick() {
         let mut machine = Machine::new();
         machine.pass(1_001 * MILLI, 300);
-        let old = machine.course.line();
+        let old = machine.calibration.line();
         machine.read();
-        let (new, reach) = (machine.course.line(), machine.course.reach());
+        let (new, reach) = (machine.calibration.line(), machine.calibration.reach());
         assert_eq!(new.ticks, old.ticks + reach.end, "it begins where the old one ends");
         assert_eq!(machine.lines.find(new.ticks, reach), Found::At(new.ns));
         let last = new.ticks - 1;
@@ -348,7 +348,7 @@ mod tests {
                 machine.read();
             }
             assert!(!machine.trusted, "{ppm} ppm");
-            let ahead = machine.course.end().saturating_sub(machine.seen.ns);
+            let ahead = machine.calibration.end().saturating_sub(machine.seen.ns);
             assert!(ahead < 2 * SECOND, "{ahead} ns to stand still at {ppm} ppm");
         }
     }
@@ -369,9 +369,9 @@ mod tests {
         machine.pass(5 * SECOND, 0);
         machine.read();
         machine.seen.ticks -= SKEW;
-        assert_eq!(machine.course.renew(machine.seen), Ok(None));
+        assert_eq!(machine.calibration.renew(machine.seen), Ok(None));
         machine.seen.ticks -= 1;
-        assert_eq!(machine.course.renew(machine.seen), Err(Distrust));
+        assert_eq!(machine.calibration.renew(machine.seen), Err(Distrust));
     }
 
     #[test]
@@ -379,8 +379,8 @@ mod tests {
         let first = Anchor { ticks: 100, ns: 100 };
         for ticks in [0, 100, 101, 10_000_000_000] {
             let second = Anchor { ticks, ns: 2 * MILLI + 100 };
-            assert!(Course::new(first, second, SECOND).is_err(), "{ticks}");
+            assert!(Calibration::new(first, second, SECOND).is_err(), "{ticks}");
         }
-        assert!(Course::new(first, Anchor { ticks: 9_000, ns: 100 }, SECOND).is_err());
+        assert!(Calibration::new(first, Anchor { ticks: 9_000, ns: 100 }, SECOND).is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! There is one for the process, measured when the first clock is made of it; a [`CounterClock`]
 //! is that one and an origin. A reading is the counter, a multiplication and an addition by a line
-//! that is corrected every second by whoever reads then (`course.rs` has the arithmetic, `lines.rs`
+//! that is corrected every second by whoever reads then (`calibration.rs` has the arithmetic, `seqlock.rs`
 //! how it is shared). There is no thread, and no reader writes anything but that one, once a
 //! second.
 
@@ -11,8 +11,8 @@ use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
 use tidegate_core::{Time, WallTime};
 
-use super::calibration::{Anchor, Course, Distrust, Reach};
-use super::seqlock::{Found, Lines};
+use super::calibration::{Anchor, Calibration, Distrust, Reach};
+use super::seqlock::{Found, SeqLock};
 use super::{Clock, Source, SystemClock, ticks, wall_now};
 
 /// How long the first measurement takes, once in a process, in nanoseconds.
@@ -115,9 +115,9 @@ impl Clock for CounterClock {
 /// The counter of this process, in nanoseconds.
 #[derive(Debug)]
 struct Counter {
-    lines: Lines,
+    lines: SeqLock,
     reach: Reach,
-    course: Mutex<Course>,
+    calibration: Mutex<Calibration>,
     system: SystemClock,
     /// Whether the counter was given up, and the time that had been told until then.
     given_up: AtomicBool,
@@ -148,15 +148,15 @@ impl Counter {
             std::hint::spin_loop();
         }
         let second = anchor(&system).map_err(disagrees)?;
-        let course = Course::new(first, second, period).map_err(disagrees)?;
-        Ok(Self::of(course, system))
+        let calibration = Calibration::new(first, second, period).map_err(disagrees)?;
+        Ok(Self::of(calibration, system))
     }
 
-    fn of(course: Course, system: SystemClock) -> Self {
+    fn of(calibration: Calibration, system: SystemClock) -> Self {
         Self {
-            lines: Lines::new(course.line(), course.reach()),
-            reach: course.reach(),
-            course: Mutex::new(course),
+            lines: SeqLock::new(calibration.line(), calibration.reach()),
+            reach: calibration.reach(),
+            calibration: Mutex::new(calibration),
             system,
             given_up: AtomicBool::new(false),
             floor: AtomicU64::new(0),
@@ -198,15 +198,15 @@ impl Counter {
 
     /// Corrects the clock if that is due, unless somebody else is at it.
     fn renew(&self) -> Renewed {
-        let mut course = match self.course.try_lock() {
-            Ok(course) => course,
+        let mut calibration = match self.calibration.try_lock() {
+            Ok(calibration) => calibration,
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
             Err(TryLockError::WouldBlock) => return Renewed::ByAnother,
         };
-        match anchor(&self.system).and_then(|seen| course.renew(seen)) {
+        match anchor(&self.system).and_then(|seen| calibration.renew(seen)) {
             Ok(Some(line)) => self.lines.publish(line),
             Ok(None) => {}
-            Err(Distrust) => self.give_up(course.end()),
+            Err(Distrust) => self.give_up(calibration.end()),
         }
         Renewed::Here
     }
@@ -281,7 +281,7 @@ mod tests {
                 });
             }
         });
-        let line = counter.course.lock().unwrap().line();
+        let line = counter.calibration.lock().unwrap().line();
         assert!(line.ns > until / 2, "it was corrected on the way: {line:?}");
     }
 
@@ -304,8 +304,8 @@ mod tests {
         let first = anchor(&honest.system).unwrap();
         // Three times as fast as it is, and asked about it every 20 ms.
         let second = Anchor { ticks: first.ticks + honest.reach.due, ns: first.ns + 3 * PERIOD };
-        let course = Course::new(first, second, PERIOD / 50).unwrap();
-        let counter = Counter::of(course, honest.system);
+        let calibration = Calibration::new(first, second, PERIOD / 50).unwrap();
+        let counter = Counter::of(calibration, honest.system);
         let mut last = 0;
         while !given_up(&counter) {
             let time = counter.at(ticks::now());
@@ -325,7 +325,7 @@ mod tests {
         let far = ticks::now() + honest.reach.due * 1_000;
         let first = Anchor { ticks: far, ns: 0 };
         let second = Anchor { ticks: far + honest.reach.due, ns: PERIOD };
-        let counter = Counter::of(Course::new(first, second, PERIOD).unwrap(), honest.system);
+        let counter = Counter::of(Calibration::new(first, second, PERIOD).unwrap(), honest.system);
         assert!(counter.at(ticks::now()) >= PERIOD, "what was told stays told");
         assert!(given_up(&counter));
     }
@@ -341,7 +341,7 @@ mod tests {
     #[test]
     fn who_finds_the_clock_being_corrected_goes_on_by_the_old_line() {
         let Some(counter) = counter(PERIOD) else { return };
-        let correcting = counter.course.lock().unwrap();
+        let correcting = counter.calibration.lock().unwrap();
         let line = correcting.line();
         let due = line.ticks + counter.reach.due + 1;
         assert_eq!(counter.at(due), line.after(counter.reach.due + 1));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::calibration::{Line, Reach};
-use super::seqlock::{Found, Lines};
+use super::seqlock::{Found, SeqLock};
 
 const REACH: Reach = Reach { due: 80, end: 100 };
 /// A tick takes a nanosecond.
@@ -23,11 +23,11 @@ fn by(turn: u64, ticks: u64) -> u64 {
 
 /// Two lines are published while `read` runs. Threads are interrupted three times at most, else
 /// there are too many ways.
-fn while_corrected(read: fn(&Lines)) {
+fn while_corrected(read: fn(&SeqLock)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let lines = Arc::new(Lines::new(line(0), REACH));
+        let lines = Arc::new(SeqLock::new(line(0), REACH));
         let writer = {
             let lines = lines.clone();
             thread::spawn(move || {

@@ -12,7 +12,7 @@ use crate::sync::{AtomicU64, fence};
 /// Two lines: that of this turn, and that of the turn before.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, shuttle)), repr(align(64)))]
-pub(super) struct Lines {
+pub(super) struct SeqLock {
     /// Odd while the line of the turn before is being written over; the rest counts turns.
     turn: AtomicU64,
     /// Ticks after the start of the line in force from which on readers take the long way. Zero
@@ -39,7 +39,7 @@ pub(super) enum Found {
     Nowhere,
 }
 
-impl Lines {
+impl SeqLock {
     pub(super) fn new(line: Line, reach: Reach) -> Self {
         let slot = || Slot {
             ticks: AtomicU64::new(line.ticks),

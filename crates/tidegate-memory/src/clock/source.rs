@@ -6,7 +6,7 @@ use tidegate_core::{Time, WallTime};
 
 use super::{CachedClock, Clock, CounterClock, SystemClock, wall_now};
 
-/// The clock of a store or of a valve.
+/// The clock of a store or of a direct limiter.
 ///
 /// The default is the counter of the processor where that can be trusted, else the clock of the
 /// operating system.

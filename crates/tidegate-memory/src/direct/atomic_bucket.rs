@@ -3,7 +3,7 @@
 //! A rate of N tokens in P nanoseconds is counted in units of 1/N ns, in which a token takes P of
 //! them, without a rest. So many units must fit 64 bits as there are in 36 years and a bucket,
 //! which they do for N up to 16: 50/s, 7/min and 1.5/s, but not 999/s. After those years time
-//! stands still for the valve, and it denies.
+//! stands still for the limiter, and it denies.
 
 use std::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ const YEARS: u64 = 36 * 31_557_600 * 1_000_000_000;
 /// A bucket without clock and lock. Time must not run backwards for it; of two threads either may
 /// have the older reading, which then is to its own disadvantage.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct AtomicBucket {
     /// The arrival time.
     tat: AtomicU64,
     /// Units of a nanosecond.
@@ -38,7 +38,7 @@ pub(super) struct Taken {
     pub(super) tat: u64,
 }
 
-impl Word {
+impl AtomicBucket {
     /// A full bucket, if its arrival times fit.
     pub(super) fn new(bucket: &Bucket) -> Option<Self> {
         let (scale, one) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
@@ -95,13 +95,16 @@ mod tests {
     #[test]
     fn rates_that_fit_a_word_for_36_years_are_kept_in_one() {
         for rate in ["50/s", "7/min", "1.5/s", "3/s", "0.1/s", "13/7s", "1/day", "1000000/s"] {
-            assert!(Word::new(&bucket(rate, 1_000)).is_some(), "{rate}");
+            assert!(AtomicBucket::new(&bucket(rate, 1_000)).is_some(), "{rate}");
         }
         for rate in ["17/min", "999/s", "999983/min"] {
-            assert!(Word::new(&bucket(rate, 1_000)).is_none(), "{rate}");
+            assert!(AtomicBucket::new(&bucket(rate, 1_000)).is_none(), "{rate}");
         }
-        assert!(Word::new(&bucket("13/3day", 14_000)).is_some());
-        assert!(Word::new(&bucket("13/3day", 15_000)).is_none(), "it takes nine years to fill");
+        assert!(AtomicBucket::new(&bucket("13/3day", 14_000)).is_some());
+        assert!(
+            AtomicBucket::new(&bucket("13/3day", 15_000)).is_none(),
+            "it takes nine years to fill"
+        );
     }
 
     #[test]
@@ -110,7 +113,7 @@ mod tests {
             [("7/min", 7, 60 * SECOND), ("3/s", 3, SECOND), ("1.5/s", 3, 2 * SECOND)]
         {
             for step in [1_000_003, 333_333_333, SECOND / 3 + 1] {
-                let word = Word::new(&bucket(rate, 10)).unwrap();
+                let word = AtomicBucket::new(&bucket(rate, 10)).unwrap();
                 let (mut granted, mut now) = (0, 0);
                 for _ in 0..5_000 {
                     while word.take(1, Time::from_nanos(now)).allowed {
@@ -127,7 +130,7 @@ mod tests {
     #[test]
     fn at_the_end_of_its_years_it_denies_and_does_not_wrap() {
         for rate in ["13/7s", "1/s"] {
-            let word = Word::new(&bucket(rate, 2)).unwrap();
+            let word = AtomicBucket::new(&bucket(rate, 2)).unwrap();
             for now in [YEARS, YEARS + 1, u64::MAX / 2, u64::MAX] {
                 let granted = (0..10).filter(|_| word.take(1, Time::from_nanos(now)).allowed);
                 assert!(granted.count() <= 2, "{rate} at {now}");
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn threads_share_the_tokens_and_none_gets_one_twice() {
-        let word = Word::new(&bucket("1000000/s", 5_000)).unwrap();
+        let word = AtomicBucket::new(&bucket("1000000/s", 5_000)).unwrap();
         let now = &AtomicU64::new(0);
         let granted: u64 = std::thread::scope(|scope| {
             let worker = || {
@@ -173,7 +176,7 @@ mod tests {
             ),
         ) {
             let bucket = bucket(rate, capacity);
-            let word = Word::new(&bucket).unwrap();
+            let word = AtomicBucket::new(&bucket).unwrap();
             let (mut tat, mut now) = (Exact::ZERO, Time::ZERO);
             for (wait, cost) in steps {
                 now = Time::from_nanos(now.as_nanos() + wait);

@@ -9,15 +9,15 @@ use std::sync::atomic::Ordering;
 use tidegate_core::{Bucket, Exact, Time};
 
 use crate::clock::Source;
-use crate::sync::{AtomicU64, Patience};
 use crate::operation::verdict::Verdict;
+use crate::sync::{AtomicU64, Backoff};
 
 /// Set while somebody decides.
 const HELD: u64 = 1 << 63;
 
-/// The state of a valve whose arrival time does not fit a word.
+/// The state of a direct limiter whose arrival time does not fit a word.
 #[derive(Debug)]
-pub(super) struct Latch {
+pub(super) struct LockedBucket {
     ns: AtomicU64,
     /// The part of a nanosecond, and the lock.
     part: AtomicU64,
@@ -26,16 +26,16 @@ pub(super) struct Latch {
 /// The right to change the state. A clock that is not ours may panic under it, so giving back is
 /// left to `drop`.
 struct Held<'l> {
-    latch: &'l Latch,
+    bucket: &'l LockedBucket,
     tat: Exact,
 }
 
-impl Latch {
+impl LockedBucket {
     pub(super) fn new() -> Self {
         Self { ns: AtomicU64::new(0), part: AtomicU64::new(0) }
     }
 
-    /// Spends `cost` tokens by the clock, or nothing. Not inlined: the other form of a valve would
+    /// Spends `cost` tokens by the clock, or nothing. Not inlined: the other form of a direct limiter would
     /// pay for the registers that this one needs.
     #[inline(never)]
     pub(super) fn take<'b>(&self, bucket: &'b Bucket, cost: u64, clock: &Source) -> Verdict<'b> {
@@ -57,7 +57,7 @@ impl Latch {
     }
 
     fn hold(&self) -> Held<'_> {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             let part = self.part.load(Ordering::Relaxed) & !HELD;
             let (taken, seen) = (Ordering::Acquire, Ordering::Relaxed);
@@ -65,16 +65,16 @@ impl Latch {
                 let ns = self.ns.load(Ordering::Relaxed);
                 // Written below from 32 bits.
                 let part = u32::try_from(part).unwrap_or(u32::MAX);
-                return Held { latch: self, tat: Exact { ns, part } };
+                return Held { bucket: self, tat: Exact { ns, part } };
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.latch.ns.store(self.tat.ns, Ordering::Relaxed);
-        self.latch.part.store(self.tat.part.into(), Ordering::Release);
+        self.bucket.ns.store(self.tat.ns, Ordering::Relaxed);
+        self.bucket.part.store(self.tat.part.into(), Ordering::Release);
     }
 }

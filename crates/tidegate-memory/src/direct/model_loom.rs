@@ -1,11 +1,11 @@
-//! Every interleaving of two threads on a valve, by loom: no token is spent twice, and none lost.
+//! Every interleaving of two threads on a direct limiter, by loom: no token is spent twice, and none lost.
 
 use std::sync::Arc;
 
 use loom::thread;
 use tidegate_core::{Policy, Time};
 
-use super::{Valve, Word};
+use super::{AtomicBucket, DirectLimiter};
 use crate::clock::ManualClock;
 
 fn policy(capacity: u64) -> Policy {
@@ -16,7 +16,7 @@ fn policy(capacity: u64) -> Policy {
 fn a_word_gives_its_last_token_to_one_of_two() {
     loom::model(|| {
         let Policy::Bucket(bucket) = policy(3) else { unreachable!() };
-        let word = Arc::new(Word::new(&bucket).unwrap());
+        let word = Arc::new(AtomicBucket::new(&bucket).unwrap());
         let other = {
             let word = word.clone();
             thread::spawn(move || word.take(2, Time::ZERO).allowed)
@@ -31,14 +31,14 @@ fn a_word_gives_its_last_token_to_one_of_two() {
 #[test]
 fn a_latch_gives_its_last_token_to_one_of_two() {
     loom::model(|| {
-        let valve = Arc::new(Valve::with_clock(policy(3), ManualClock::new()).unwrap());
+        let limiter = Arc::new(DirectLimiter::with_clock(policy(3), ManualClock::new()).unwrap());
         let other = {
-            let valve = valve.clone();
-            thread::spawn(move || valve.take(2).is_allowed())
+            let limiter = limiter.clone();
+            thread::spawn(move || limiter.take(2).is_allowed())
         };
-        let mine = valve.take(2).is_allowed();
+        let mine = limiter.take(2).is_allowed();
         assert!(mine ^ other.join().unwrap(), "three tokens, two takes of two");
-        assert!(valve.take(1).is_allowed());
-        assert!(!valve.take(1).is_allowed());
+        assert!(limiter.take(1).is_allowed());
+        assert!(!limiter.take(1).is_allowed());
     });
 }

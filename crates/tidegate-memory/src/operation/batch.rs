@@ -4,10 +4,10 @@
 
 use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
 
-use crate::table::cell::Fingerprint;
-use crate::operation::fast_path::Plain;
-use crate::store::MemoryStore;
+use crate::operation::fast_path::FastCharge;
 use crate::operation::verdict::Verdict;
+use crate::store::MemoryStore;
+use crate::table::cell::Fingerprint;
 
 /// So many lines are fetched at once: about as many as a processor keeps under way.
 const AHEAD: usize = 16;
@@ -51,9 +51,9 @@ impl MemoryStore {
             let mut now = self.early_now();
             for (&hash, charge) in hashes[..fetched].iter().zip(charges.by_ref()) {
                 let Target { limit, key, .. } = charge.target;
-                let verdict = Plain::new(limit, charge.cost, || hash).and_then(|plain| {
-                    let found = self.table.look_up(plain.fingerprint());
-                    self.spend_plain(plain, found, now)
+                let verdict = FastCharge::new(limit, charge.cost, || hash).and_then(|fast| {
+                    let found = self.table.look_up(fast.fingerprint());
+                    self.spend_fast(fast, found, now)
                 });
                 match verdict {
                     Some(verdict) => {
@@ -79,15 +79,15 @@ impl MemoryStore {
             }
             let mut now = self.early_now();
             for (hash, operation) in hashes.into_iter().zip(operations) {
-                let plain = match operation {
+                let fast = match operation {
                     Operation::Take([charge]) => {
-                        Plain::new(charge.target.limit, charge.cost, || hash)
+                        FastCharge::new(charge.target.limit, charge.cost, || hash)
                     }
                     _ => None,
                 };
-                let decision = plain.and_then(|plain| {
-                    let found = self.table.look_up(plain.fingerprint());
-                    self.take_plain(plain, found, now)
+                let decision = fast.and_then(|fast| {
+                    let found = self.table.look_up(fast.fingerprint());
+                    self.take_fast(fast, found, now)
                 });
                 let answer = match decision {
                     Some(decision) => Ok(Answer::Decision(decision)),

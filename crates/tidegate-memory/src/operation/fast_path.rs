@@ -17,12 +17,12 @@ use tidegate_core::{
     Receipt, Retry, Stamp, State, Time,
 };
 
+use crate::operation::verdict::Verdict;
+use crate::store::MemoryStore;
 use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::directory::LookedUp;
 use crate::table::line::Held;
 use crate::table::segment::Segment;
-use crate::store::MemoryStore;
-use crate::operation::verdict::Verdict;
 
 /// How old a reading may have become before the line was locked: longer than a thread is usually
 /// put aside for.
@@ -30,7 +30,7 @@ const STALE: Duration = Duration::from_millis(100);
 
 /// One charge, and whose cell it is on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plain<'a> {
+pub(crate) struct FastCharge<'a> {
     bucket: &'a Bucket,
     cost: u64,
     generation: u32,
@@ -48,60 +48,60 @@ struct Charged<const N: usize> {
 impl MemoryStore {
     /// Spends one charge, or denies. `None` leaves it to the general way.
     #[inline]
-    pub(crate) fn take_plain(
+    pub(crate) fn take_fast(
         &self,
-        plain: Plain<'_>,
+        fast: FastCharge<'_>,
         found: LookedUp,
         now: Option<Time>,
     ) -> Option<Decision> {
-        self.charge(plain, found, now).map(|charged| self.decision(&[plain], charged))
+        self.charge(fast, found, now).map(|charged| self.decision(&[fast], charged))
     }
 
     /// The same without a receipt.
     #[inline(always)]
-    pub(crate) fn spend_plain<'l>(
+    pub(crate) fn spend_fast<'l>(
         &self,
-        plain: Plain<'l>,
+        fast: FastCharge<'l>,
         found: LookedUp,
         now: Option<Time>,
     ) -> Option<Verdict<'l>> {
-        let Charged { tats: [tat], allowed, now } = self.charge(plain, found, now)?;
-        Some(Verdict::of_bucket(plain.bucket, plain.cost, tat, now, allowed))
+        let Charged { tats: [tat], allowed, now } = self.charge(fast, found, now)?;
+        Some(Verdict::of_bucket(fast.bucket, fast.cost, tat, now, allowed))
     }
 
     /// Spends all of some charges or none.
     #[inline]
-    pub(crate) fn take_plain_list<const N: usize>(
+    pub(crate) fn take_list_fast<const N: usize>(
         &self,
         charges: &[Charge<'_>; N],
     ) -> Option<Decision> {
-        self.charge_list(charges).map(|(plain, charged)| self.decision(&plain, charged))
+        self.charge_list(charges).map(|(fast, charged)| self.decision(&fast, charged))
     }
 
     /// The same without a receipt; pushes the outcomes.
     #[inline]
-    pub(crate) fn spend_plain_list<const N: usize>(
+    pub(crate) fn spend_list_fast<const N: usize>(
         &self,
         charges: &[Charge<'_>; N],
         outcomes: &mut Outcomes,
     ) -> Option<()> {
-        self.charge_list(charges).map(|(plain, charged)| charged.tell(&plain, outcomes))
+        self.charge_list(charges).map(|(fast, charged)| charged.tell(&fast, outcomes))
     }
 
-    /// What is plain about a charge; `None` if nothing is.
+    /// A charge as the fast path takes it; `None` if it cannot.
     #[inline]
-    pub(crate) fn plain<'a>(&self, charge: &Charge<'a>) -> Option<Plain<'a>> {
-        self.plain_of(charge.target.limit, charge.target.key, charge.cost)
+    pub(crate) fn fast_charge<'a>(&self, charge: &Charge<'a>) -> Option<FastCharge<'a>> {
+        self.fast_charge_of(charge.target.limit, charge.target.key, charge.cost)
     }
 
     #[inline(always)]
-    pub(crate) fn plain_of<'l>(
+    pub(crate) fn fast_charge_of<'l>(
         &self,
         limit: &'l Limit,
         key: Key<'_>,
         cost: u64,
-    ) -> Option<Plain<'l>> {
-        Plain::new(limit, cost, || self.hasher.bucket(limit, key))
+    ) -> Option<FastCharge<'l>> {
+        FastCharge::new(limit, cost, || self.hasher.bucket(limit, key))
     }
 
     /// The time, if it may be read before anything is locked.
@@ -111,26 +111,31 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    fn charge(&self, plain: Plain<'_>, found: LookedUp, now: Option<Time>) -> Option<Charged<1>> {
-        let (segment, mut line) = self.table.lock_found(plain.fingerprint(), found);
-        if self.besides.may_hold(plain.hash) {
+    fn charge(
+        &self,
+        fast: FastCharge<'_>,
+        found: LookedUp,
+        now: Option<Time>,
+    ) -> Option<Charged<1>> {
+        let (segment, mut line) = self.table.lock_found(fast.fingerprint(), found);
+        if self.side_table.may_hold(fast.hash) {
             return None;
         }
-        match line.find(plain.tag()) {
-            Some(cell) => self.charge_cell(plain, &mut line, cell, now),
-            None if line.reach() == 0 => self.welcome(plain, segment, line),
+        match line.find(fast.tag()) {
+            Some(cell) => self.charge_cell(fast, &mut line, cell, now),
+            None if line.reach() == 0 => self.insert_new(fast, segment, line),
             None => {
-                let (mut further, cell) = self.table.lock_further(plain.tag(), segment, &line)?;
-                self.charge_cell(plain, &mut further, cell, now)
+                let (mut further, cell) = self.table.lock_further(fast.tag(), segment, &line)?;
+                self.charge_cell(fast, &mut further, cell, now)
             }
         }
     }
 
     /// Charges a key that is not in the table, if nothing but that is special about it.
     #[inline(never)]
-    fn welcome(
+    fn insert_new(
         &self,
-        plain: Plain<'_>,
+        fast: FastCharge<'_>,
         segment: Segment,
         mut line: Held<'_>,
     ) -> Option<Charged<1>> {
@@ -139,7 +144,7 @@ impl MemoryStore {
             return None;
         }
         // A revised limit is to be remembered, and a key may be here under another generation.
-        if plain.generation > 0 || line.find_key(plain.fingerprint()).is_some() {
+        if fast.generation > 0 || line.find_key(fast.fingerprint()).is_some() {
             return None;
         }
         let vacancy = line.vacancy()?;
@@ -150,8 +155,8 @@ impl MemoryStore {
         if !header.has_room(segment) || now < header.times().owing_until {
             return None;
         }
-        let tat = plain.bucket.try_spend(Exact::ZERO, plain.cost, now)?;
-        line.set(vacancy, Cell::of_bucket(plain.tag(), tat));
+        let tat = fast.bucket.try_spend(Exact::ZERO, fast.cost, now)?;
+        line.set(vacancy, Cell::of_bucket(fast.tag(), tat));
         header.add_key();
         header.note_full_at(Time::from_nanos(tat.ns));
         Some(Charged { tats: [tat], allowed: true, now })
@@ -160,22 +165,22 @@ impl MemoryStore {
     #[inline(always)]
     fn charge_cell(
         &self,
-        plain: Plain<'_>,
+        fast: FastCharge<'_>,
         line: &mut Held<'_>,
         cell: usize,
         now: Option<Time>,
     ) -> Option<Charged<1>> {
         let stored = line.cell(cell).tat();
         let early = now.is_some();
-        let (before, mut now) = self.effective(&plain, stored, now);
-        let mut after = plain.bucket.try_spend(before, plain.cost, now);
+        let (before, mut now) = self.effective(&fast, stored, now);
+        let mut after = fast.bucket.try_spend(before, fast.cost, now);
         if after.is_none() && early {
-            (after, now) = self.decide_again(plain, before, now)?;
+            (after, now) = self.decide_again(fast, before, now)?;
         }
         let tat = after.unwrap_or(before);
         if tat != stored {
-            line.set(cell, Cell::of_bucket(plain.tag(), tat));
-            self.note_lowered(&plain, stored, tat);
+            line.set(cell, Cell::of_bucket(fast.tag(), tat));
+            self.note_lowered(&fast, stored, tat);
         }
         Some(Charged { tats: [tat], allowed: after.is_some(), now })
     }
@@ -186,103 +191,106 @@ impl MemoryStore {
     #[inline(never)]
     fn decide_again(
         &self,
-        plain: Plain<'_>,
+        fast: FastCharge<'_>,
         tat: Exact,
         now: Time,
     ) -> Option<(Option<Exact>, Time)> {
-        if plain.is_absurd(tat, now) {
+        if fast.is_absurd(tat, now) {
             return None;
         }
-        if !plain.fits_soon(tat, now) {
+        if !fast.fits_soon(tat, now) {
             return Some((None, now));
         }
         let now = self.clock.now_after().max(now);
-        Some((plain.bucket.try_spend(tat, plain.cost, now), now))
+        Some((fast.bucket.try_spend(tat, fast.cost, now), now))
     }
 
     fn charge_list<'a, const N: usize>(
         &self,
         charges: &[Charge<'a>; N],
-    ) -> Option<([Plain<'a>; N], Charged<N>)> {
-        let mut plain = [self.plain(&charges[0])?; N];
+    ) -> Option<([FastCharge<'a>; N], Charged<N>)> {
+        let mut fast = [self.fast_charge(&charges[0])?; N];
         for index in 1..N {
-            plain[index] = self.plain(&charges[index])?;
+            fast[index] = self.fast_charge(&charges[index])?;
             // Two charges on one bucket are one charge: a question for the general way.
-            let same = |other: &Plain<'_>| other.fingerprint() == plain[index].fingerprint();
-            if plain[..index].iter().any(same) {
+            let same = |other: &FastCharge<'_>| other.fingerprint() == fast[index].fingerprint();
+            if fast[..index].iter().any(same) {
                 return None;
             }
         }
-        for plain in plain {
-            self.table.fetch(plain.fingerprint());
+        for fast in fast {
+            self.table.fetch(fast.fingerprint());
         }
         let now = self.early_now();
-        let mut spots = self.table.lock_buckets(plain.map(|plain| plain.tag()))?;
-        if plain.iter().any(|plain| self.besides.may_hold(plain.hash)) {
+        let mut cells = self.table.lock_buckets(fast.map(|fast| fast.tag()))?;
+        if fast.iter().any(|fast| self.side_table.may_hold(fast.hash)) {
             return None;
         }
         let early = now.is_some();
         let mut now = now.unwrap_or_else(|| self.clock.now_after());
         let tats: [Exact; N] = std::array::from_fn(|index| {
-            let (bucket, stored) = (plain[index].bucket, spots.tat(index));
+            let (bucket, stored) = (fast[index].bucket, cells.tat(index));
             // As for one.
             if early { bucket.in_rate(stored) } else { bucket.effective(stored, Time::ZERO, now) }
         });
-        let all_fit_soon = |now: Time| {
-            early && plain.iter().zip(tats).all(|(plain, tat)| plain.fits_soon(tat, now))
-        };
-        let mut afters = spend_all(&plain, &tats, now);
-        let mut absurd = plain.iter().zip(tats).filter(|(plain, tat)| plain.is_absurd(*tat, now));
+        let all_fit_soon =
+            |now: Time| early && fast.iter().zip(tats).all(|(fast, tat)| fast.fits_soon(tat, now));
+        let mut afters = spend_all(&fast, &tats, now);
+        let mut absurd = fast.iter().zip(tats).filter(|(fast, tat)| fast.is_absurd(*tat, now));
         if afters.is_none() && early && absurd.next().is_some() {
             return None;
         }
         if afters.is_none() && all_fit_soon(now) {
             now = self.clock.now_after().max(now);
-            afters = spend_all(&plain, &tats, now);
+            afters = spend_all(&fast, &tats, now);
         }
         let (allowed, tats) = (afters.is_some(), afters.unwrap_or(tats));
-        for (index, plain) in plain.iter().enumerate() {
-            let stored = spots.tat(index);
+        for (index, fast) in fast.iter().enumerate() {
+            let stored = cells.tat(index);
             if tats[index] != stored {
-                spots.set_tat(index, plain.tag(), tats[index]);
-                self.note_lowered(plain, stored, tats[index]);
+                cells.set_tat(index, fast.tag(), tats[index]);
+                self.note_lowered(fast, stored, tats[index]);
             }
         }
-        Some((plain, Charged { tats, allowed, now }))
+        Some((fast, Charged { tats, allowed, now }))
     }
 
     /// The arrival time that counts, and the moment.
     #[inline(always)]
-    fn effective(&self, plain: &Plain<'_>, stored: Exact, now: Option<Time>) -> (Exact, Time) {
+    fn effective(&self, fast: &FastCharge<'_>, stored: Exact, now: Option<Time>) -> (Exact, Time) {
         match now {
             // A steady clock leaves nothing too far ahead, and this reading may be older than what
             // another thread has written. What is too far ahead all the same is noticed when it
             // is denied.
-            Some(now) => (plain.bucket.in_rate(stored), now),
+            Some(now) => (fast.bucket.in_rate(stored), now),
             None => {
                 let now = self.clock.now_after();
-                (plain.bucket.effective(stored, Time::ZERO, now), now)
+                (fast.bucket.effective(stored, Time::ZERO, now), now)
             }
         }
     }
 
     /// A key may be full earlier than was known: its clock stepped back.
     #[inline(always)]
-    fn note_lowered(&self, plain: &Plain<'_>, stored: Exact, tat: Exact) {
+    fn note_lowered(&self, fast: &FastCharge<'_>, stored: Exact, tat: Exact) {
         if tat < stored {
-            let segment = self.table.directory.settled(plain.fingerprint());
+            let segment = self.table.directory.settled(fast.fingerprint());
             self.table.header(segment).note_full_at(Time::from_nanos(tat.ns));
         }
     }
 
     #[inline]
-    fn decision<const N: usize>(&self, plain: &[Plain<'_>; N], charged: Charged<N>) -> Decision {
+    fn decision<const N: usize>(
+        &self,
+        fast: &[FastCharge<'_>; N],
+        charged: Charged<N>,
+    ) -> Decision {
         let mut outcomes = Outcomes::new();
-        charged.tell(plain, &mut outcomes);
+        charged.tell(fast, &mut outcomes);
         if !charged.allowed {
             return Decision::Denied(Denial::new(outcomes));
         }
-        let stamps = plain.iter().zip(charged.tats).map(|(plain, tat)| plain.stamp(tat));
+        let stamps = fast.iter().zip(charged.tats).map(|(fast, tat)| fast.stamp(tat));
         let receipt = Receipt::new(self.issuer, charged.now, stamps);
         Decision::Allowed(Grant::new(outcomes, Duration::ZERO, receipt))
     }
@@ -291,13 +299,13 @@ impl MemoryStore {
 /// The arrival times after all charges, if all fit.
 #[inline]
 fn spend_all<const N: usize>(
-    plain: &[Plain<'_>; N],
+    fast: &[FastCharge<'_>; N],
     tats: &[Exact; N],
     now: Time,
 ) -> Option<[Exact; N]> {
     let mut afters = *tats;
-    for (after, plain) in afters.iter_mut().zip(plain) {
-        *after = plain.bucket.try_spend(*after, plain.cost, now)?;
+    for (after, fast) in afters.iter_mut().zip(fast) {
+        *after = fast.bucket.try_spend(*after, fast.cost, now)?;
     }
     Some(afters)
 }
@@ -305,21 +313,21 @@ fn spend_all<const N: usize>(
 impl<const N: usize> Charged<N> {
     /// Pushes the outcome of each charge.
     #[inline]
-    fn tell(&self, plain: &[Plain<'_>; N], outcomes: &mut Outcomes) {
-        for (plain, tat) in plain.iter().zip(self.tats) {
-            let retry = if self.allowed { None } else { plain.retry(tat, self.now) };
-            outcomes.push(plain.outcome(tat, self.now, retry));
+    fn tell(&self, fast: &[FastCharge<'_>; N], outcomes: &mut Outcomes) {
+        for (fast, tat) in fast.iter().zip(self.tats) {
+            let retry = if self.allowed { None } else { fast.retry(tat, self.now) };
+            outcomes.push(fast.outcome(tat, self.now, retry));
         }
     }
 }
 
-impl<'l> Plain<'l> {
-    /// What is plain about a charge of a key with this hash; `None` if nothing is.
+impl<'l> FastCharge<'l> {
+    /// A charge of a key with this hash; `None` if the fast path cannot take it.
     #[inline(always)]
     pub(crate) fn new(limit: &'l Limit, cost: u64, hash: impl FnOnce() -> u64) -> Option<Self> {
         // A cost of zero spends nothing and always fits: another question.
         let (Policy::Bucket(bucket), true) = (limit.policy(), cost > 0) else { return None };
-        Some(Plain { bucket, cost, generation: limit.generation(), hash: hash() })
+        Some(FastCharge { bucket, cost, generation: limit.generation(), hash: hash() })
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! The lines that one list of charges has locked, and where its keys are in them.
 //!
-//! Lines are locked in ascending order, those of a key from its home on without a gap. So lists
+//! LineLocks are locked in ascending order, those of a key from its home on without a gap. So lists
 //! cannot wait for each other in a circle. A key that is not there gets a place at once, before
 //! anything is decided: no lock has to be taken later, out of order. A place that was not needed is
 //! vacated when the locks are given back.
@@ -8,12 +8,12 @@
 use smallvec::SmallVec;
 use tidegate_core::{Exact, Time};
 
+use crate::operation::list_entry::{ListEntries, ListEntry};
+use crate::store::MemoryStore;
+use crate::sync::Backoff;
 use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::line::Held;
-use crate::operation::list_entry::{Seat, Seats};
 use crate::table::segment::{Segment, within_reach};
-use crate::store::MemoryStore;
-use crate::sync::Patience;
 use crate::table::{Table, Wanted};
 
 /// Room is made so many times for each key of a list before they are taken to have none.
@@ -21,16 +21,16 @@ const TRIES: usize = 16;
 
 /// Locked lines, by their numbers.
 #[derive(Debug)]
-pub(crate) struct Lines<'s> {
+pub(crate) struct LineLocks<'s> {
     table: &'s Table,
     held: SmallVec<[(usize, Held<'s>); 2]>,
     /// Places that were taken for new keys and have nothing in them yet.
-    placed: SmallVec<[Berth; 2]>,
+    placed: SmallVec<[SlotRef; 2]>,
 }
 
 /// Where the cell of a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Berth {
+pub(crate) struct SlotRef {
     line: usize,
     cell: usize,
     segment: Segment,
@@ -38,9 +38,9 @@ pub(crate) struct Berth {
 
 /// Whether a key that is not there gets a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newcomers {
-    Welcome,
-    Unseated,
+pub(crate) enum NewKeys {
+    Insert,
+    Skip,
 }
 
 /// Why a search ended.
@@ -55,7 +55,7 @@ pub(crate) enum Stop {
     },
 }
 
-impl<'s> Lines<'s> {
+impl<'s> LineLocks<'s> {
     pub(crate) fn new(table: &'s Table) -> Self {
         Self { table, held: SmallVec::new(), placed: SmallVec::new() }
     }
@@ -65,8 +65,8 @@ impl<'s> Lines<'s> {
         &mut self,
         fingerprint: Fingerprint,
         segment: Segment,
-        newcomers: Newcomers,
-    ) -> Result<Option<Berth>, Stop> {
+        new_keys: NewKeys,
+    ) -> Result<Option<SlotRef>, Stop> {
         let home = segment.home(fingerprint);
         let first = self.hold(home)?;
         if !self.table.directory.is_current(fingerprint, segment) {
@@ -75,34 +75,34 @@ impl<'s> Lines<'s> {
         for number in home..=home + self.held[first].1.reach() {
             let line = self.hold(number)?;
             if let Some(cell) = self.held[line].1.find_key(fingerprint) {
-                return Ok(Some(Berth { line, cell, segment }));
+                return Ok(Some(SlotRef { line, cell, segment }));
             }
         }
-        match newcomers {
-            Newcomers::Welcome => self.place(fingerprint, segment, first).map(Some),
-            Newcomers::Unseated => Ok(None),
+        match new_keys {
+            NewKeys::Insert => self.place(fingerprint, segment, first).map(Some),
+            NewKeys::Skip => Ok(None),
         }
     }
 
     #[inline]
-    pub(crate) fn cell(&self, berth: Berth) -> Cell {
-        self.held[berth.line].1.cell(berth.cell)
+    pub(crate) fn cell(&self, slot: SlotRef) -> Cell {
+        self.held[slot.line].1.cell(slot.cell)
     }
 
     /// Whether the key was not there before.
-    pub(crate) fn is_new(&self, berth: Berth) -> bool {
-        self.placed.contains(&berth)
+    pub(crate) fn is_new(&self, slot: SlotRef) -> bool {
+        self.placed.contains(&slot)
     }
 
-    pub(crate) fn set(&mut self, berth: Berth, cell: Cell) {
-        self.placed.retain(|placed| *placed != berth);
-        self.held[berth.line].1.set(berth.cell, cell);
+    pub(crate) fn set(&mut self, slot: SlotRef, cell: Cell) {
+        self.placed.retain(|placed| *placed != slot);
+        self.held[slot.line].1.set(slot.cell, cell);
     }
 
     /// Takes a key out, unless it has never been in.
-    pub(crate) fn vacate(&mut self, berth: Berth) {
-        if !self.is_new(berth) {
-            self.clear(berth);
+    pub(crate) fn vacate(&mut self, slot: SlotRef) {
+        if !self.is_new(slot) {
+            self.clear(slot);
             self.table.count_removed(1);
         }
     }
@@ -113,7 +113,7 @@ impl<'s> Lines<'s> {
         fingerprint: Fingerprint,
         segment: Segment,
         first: usize,
-    ) -> Result<Berth, Stop> {
+    ) -> Result<SlotRef, Stop> {
         #[cfg(all(test, shuttle))]
         if self.table.is_full_by_force() {
             return Err(Stop::NoRoom { crowded: true });
@@ -131,9 +131,9 @@ impl<'s> Lines<'s> {
                 self.held[line].1.set(cell, full);
                 self.held[first].1.extend_reach(number - home);
                 header.add_key();
-                let berth = Berth { line, cell, segment };
-                self.placed.push(berth);
-                return Ok(berth);
+                let slot = SlotRef { line, cell, segment };
+                self.placed.push(slot);
+                return Ok(slot);
             }
         }
         Err(Stop::NoRoom { crowded: true })
@@ -152,16 +152,16 @@ impl<'s> Lines<'s> {
         }
     }
 
-    fn clear(&mut self, berth: Berth) {
-        self.held[berth.line].1.set(berth.cell, Cell::default());
-        self.table.header(berth.segment).drop_key();
+    fn clear(&mut self, slot: SlotRef) {
+        self.held[slot.line].1.set(slot.cell, Cell::default());
+        self.table.header(slot.segment).drop_key();
     }
 }
 
-impl Drop for Lines<'_> {
+impl Drop for LineLocks<'_> {
     fn drop(&mut self) {
-        for berth in std::mem::take(&mut self.placed) {
-            self.clear(berth);
+        for slot in std::mem::take(&mut self.placed) {
+            self.clear(slot);
         }
     }
 }
@@ -172,10 +172,10 @@ pub(crate) fn put(store: &MemoryStore, cell: Cell, full_at: Time) -> bool {
     let fingerprint = cell.tag().fingerprint();
     for _ in 0..TRIES {
         let segment = store.table.look_up(fingerprint).segment();
-        let mut lines = Lines::new(&store.table);
-        match lines.seek(fingerprint, segment, Newcomers::Welcome) {
-            Ok(Some(berth)) => {
-                lines.set(berth, cell);
+        let mut lines = LineLocks::new(&store.table);
+        match lines.seek(fingerprint, segment, NewKeys::Insert) {
+            Ok(Some(slot)) => {
+                lines.set(slot, cell);
                 store.table.header(segment).note_full_at(full_at);
                 return true;
             }
@@ -192,33 +192,33 @@ pub(crate) fn put(store: &MemoryStore, cell: Cell, full_at: Time) -> bool {
     false
 }
 
-/// Locks the lines of every seat, in their order, and makes room for new keys.
+/// Locks the lines of every entry, in their order, and makes room for new keys.
 pub(crate) fn lock_lines<'s>(
     store: &'s MemoryStore,
-    seats: &mut Seats<'_>,
-    newcomers: Newcomers,
-) -> Lines<'s> {
-    let (mut patience, mut tries) = (Patience::default(), 0);
+    entries: &mut ListEntries<'_>,
+    new_keys: NewKeys,
+) -> LineLocks<'s> {
+    let (mut backoff, mut tries) = (Backoff::default(), 0);
     loop {
-        let mut lines = Lines::new(&store.table);
-        match seek_all(store, seats, &mut lines, newcomers) {
+        let mut lines = LineLocks::new(&store.table);
+        match seek_all(store, entries, &mut lines, new_keys) {
             Ok(()) => return lines,
             Err((_, Stop::Moved)) => {
                 // Not with any line locked: somebody may be waiting for it.
                 drop(lines);
-                patience.wait();
+                backoff.wait();
             }
             Err((index, Stop::NoRoom { crowded })) => {
                 drop(lines);
-                let fingerprint = seats.as_slice()[index].fingerprint();
-                let segment = seats.as_slice()[index].segment;
-                let of_segment = |seat: &&Seat<'_>| seat.segment == segment;
-                let more = seats.as_slice().iter().filter(of_segment).count();
+                let fingerprint = entries.as_slice()[index].fingerprint();
+                let segment = entries.as_slice()[index].segment;
+                let of_segment = |entry: &&ListEntry<'_>| entry.segment == segment;
+                let more = entries.as_slice().iter().filter(of_segment).count();
                 let wanted = Wanted { fingerprint, more, crowded };
                 tries += 1;
-                let made = tries <= TRIES * seats.as_slice().len()
+                let made = tries <= TRIES * entries.as_slice().len()
                     && store.table.make_room(wanted, store.clock.now(), &store.clock);
-                seats.as_mut_slice()[index].roomless = !made;
+                entries.as_mut_slice()[index].no_slot = !made;
             }
         }
     }
@@ -226,27 +226,27 @@ pub(crate) fn lock_lines<'s>(
 
 fn seek_all(
     store: &MemoryStore,
-    seats: &mut Seats<'_>,
-    lines: &mut Lines<'_>,
-    newcomers: Newcomers,
+    entries: &mut ListEntries<'_>,
+    lines: &mut LineLocks<'_>,
+    new_keys: NewKeys,
 ) -> Result<(), (usize, Stop)> {
     let mut order: SmallVec<[(usize, usize, Segment); 2]> = SmallVec::new();
-    for (index, seat) in seats.as_mut_slice().iter_mut().enumerate() {
-        (seat.berth, seat.segment) = (None, None);
+    for (index, entry) in entries.as_mut_slice().iter_mut().enumerate() {
+        (entry.slot, entry.segment) = (None, None);
         // Slots are not in the table; but a limit of slots may have been something else before, and
         // who forgets a key forgets that too.
-        if !seat.is_of_slots() || newcomers == Newcomers::Unseated {
-            let segment = store.table.directory.segment(seat.fingerprint());
-            order.push((segment.home(seat.fingerprint()), index, segment));
+        if !entry.is_of_slots() || new_keys == NewKeys::Skip {
+            let segment = store.table.directory.segment(entry.fingerprint());
+            order.push((segment.home(entry.fingerprint()), index, segment));
         }
     }
     order.sort_unstable_by_key(|(home, index, _)| (*home, *index));
     for (_, index, segment) in order {
-        let seat = &mut seats.as_mut_slice()[index];
-        seat.segment = Some(segment);
-        let newcomers = if seat.roomless { Newcomers::Unseated } else { newcomers };
-        seat.berth =
-            lines.seek(seat.fingerprint(), segment, newcomers).map_err(|stop| (index, stop))?;
+        let entry = &mut entries.as_mut_slice()[index];
+        entry.segment = Some(segment);
+        let new_keys = if entry.no_slot { NewKeys::Skip } else { new_keys };
+        entry.slot =
+            lines.seek(entry.fingerprint(), segment, new_keys).map_err(|stop| (index, stop))?;
     }
     Ok(())
 }

@@ -13,13 +13,13 @@ use tidegate_core::{
     Account, Now, Outcome, Outcomes, Place, Policy, Receipt, Retry, Stamp, State, Time,
 };
 
-use crate::side_table::{Beside, Besides};
-use crate::table::cell::Cell;
-use crate::operation::line_locks::{Lines, Newcomers, lock_lines};
-use crate::table::overflow::Sets;
-use crate::operation::list_entry::{Seat, Seats};
+use crate::operation::line_locks::{LineLocks, NewKeys, lock_lines};
+use crate::operation::list_entry::{ListEntries, ListEntry};
+use crate::side_table::{SidePart, SideTable};
 use crate::store::MemoryStore;
 use crate::sync::MutexGuard;
+use crate::table::cell::Cell;
+use crate::table::overflow::Sets;
 use crate::table::{NEVER, fresh_at};
 
 /// Which parts beside the table are locked.
@@ -36,158 +36,169 @@ pub(crate) struct Locked<'s> {
     pub(super) store: &'s MemoryStore,
     // Given back in this order.
     shared: Option<MutexGuard<'s, Sets>>,
-    parts: SmallVec<[(usize, MutexGuard<'s, Beside>); 1]>,
-    pub(super) lines: Lines<'s>,
+    parts: SmallVec<[(usize, MutexGuard<'s, SidePart>); 1]>,
+    pub(super) lines: LineLocks<'s>,
 }
 
 impl<'s> Locked<'s> {
     /// Locks what every charge needs, and makes room for keys that are not there.
     #[inline]
-    pub(crate) fn new(store: &'s MemoryStore, seats: &mut Seats<'_>) -> Self {
-        Self::with(store, seats, Newcomers::Welcome, Parts::Needed)
+    pub(crate) fn new(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
+        Self::with(store, entries, NewKeys::Insert, Parts::Needed)
     }
 
     /// The same for a settlement. A receipt may have slots of a limit that has become another.
     pub(crate) fn to_settle(
         store: &'s MemoryStore,
-        seats: &mut Seats<'_>,
+        entries: &mut ListEntries<'_>,
         receipt: Option<&Receipt>,
     ) -> Self {
         let mut stamps = receipt.into_iter().flat_map(Receipt::stamps);
         let slots = stamps.any(|stamp| matches!(stamp.place, Place::Slot(_)));
         let parts = if slots { Parts::All } else { Parts::Needed };
-        Self::with(store, seats, Newcomers::Welcome, parts)
+        Self::with(store, entries, NewKeys::Insert, parts)
     }
 
     /// The same to forget a key, whatever there is of it.
-    pub(crate) fn to_forget(store: &'s MemoryStore, seats: &mut Seats<'_>) -> Self {
-        Self::with(store, seats, Newcomers::Unseated, Parts::All)
+    pub(crate) fn to_forget(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
+        Self::with(store, entries, NewKeys::Skip, Parts::All)
     }
 
     fn with(
         store: &'s MemoryStore,
-        seats: &mut Seats<'_>,
-        newcomers: Newcomers,
+        entries: &mut ListEntries<'_>,
+        new_keys: NewKeys,
         parts: Parts,
     ) -> Self {
-        let lines = lock_lines(store, seats, newcomers);
-        let wanted = |seat: &&Seat<'_>| {
-            parts == Parts::All || seat.is_of_slots() || store.besides.may_hold(seat.hash)
+        let lines = lock_lines(store, entries, new_keys);
+        let wanted = |entry: &&ListEntry<'_>| {
+            parts == Parts::All || entry.is_of_slots() || store.side_table.may_hold(entry.hash)
         };
-        let mut numbers: SmallVec<[usize; 1]> = seats
+        let mut numbers: SmallVec<[usize; 1]> = entries
             .as_slice()
             .iter()
             .filter(wanted)
-            .map(|seat| Besides::part_of(seat.hash))
+            .map(|entry| SideTable::part_of(entry.hash))
             .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let parts = numbers.iter().map(|&part| (part, store.besides.lock(part))).collect();
+        let parts = numbers.iter().map(|&part| (part, store.side_table.lock(part))).collect();
         Self { store, shared: None, parts, lines }
     }
 
     /// Says when slots will have run out by themselves, if there are too few.
     #[inline]
-    pub(crate) fn hint_at_leases(&mut self, account: &mut Account<'_>, seat: &Seat<'_>, now: Time) {
-        if let (Some(policy), Some(part)) = (account.concurrency(), self.part(seat)) {
-            let free_in = part.leases.free_in(seat.hash, seat.cost(), policy, now);
+    pub(crate) fn hint_at_leases(
+        &mut self,
+        account: &mut Account<'_>,
+        entry: &ListEntry<'_>,
+        now: Time,
+    ) {
+        if let (Some(policy), Some(part)) = (account.concurrency(), self.part(entry)) {
+            let free_in = part.leases.free_in(entry.hash, entry.cost(), policy, now);
             *account = account.slots_free_in(free_in);
         }
     }
 
     /// Replaces the outcomes of keys for which there is no room at all.
-    pub(crate) fn mark_shut_out(&mut self, outcomes: &mut Outcomes, seats: &Seats<'_>, now: Time) {
-        for (outcome, index) in outcomes.iter_mut().zip(seats.order()) {
-            let seat = &seats.as_slice()[index];
-            if seat.shut_out && seat.amount > 0 {
-                let retry = Retry::After(self.store.table.room_in(seat.fingerprint(), now));
+    pub(crate) fn mark_rejected(
+        &mut self,
+        outcomes: &mut Outcomes,
+        entries: &ListEntries<'_>,
+        now: Time,
+    ) {
+        for (outcome, index) in outcomes.iter_mut().zip(entries.order()) {
+            let entry = &entries.as_slice()[index];
+            if entry.rejected && entry.amount > 0 {
+                let retry = Retry::After(self.store.table.room_in(entry.fingerprint(), now));
                 *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
             }
         }
     }
 
-    /// Writes the state of a seat to where it lives.
+    /// Writes the state of a entry to where it lives.
     #[inline]
-    pub(crate) fn write(&mut self, seat: &mut Seat<'_>, now: Now) {
-        match (seat.place, *seat.limit().policy()) {
+    pub(crate) fn write(&mut self, entry: &mut ListEntry<'_>, now: Now) {
+        match (entry.place, *entry.limit().policy()) {
             (Place::Shared, _) => {
-                self.shared().write(seat.limit(), seat.hash, seat.state);
-                self.note_shared(seat, now);
-                self.remember(seat);
+                self.shared().write(entry.limit(), entry.hash, entry.state);
+                self.note_shared(entry, now);
+                self.remember(entry);
             }
-            (_, Policy::Concurrency(policy)) if seat.amount > 0 => {
-                let (hash, cost) = (seat.hash, seat.cost());
-                if let Some(part) = self.part(seat) {
+            (_, Policy::Concurrency(policy)) if entry.amount > 0 => {
+                let (hash, cost) = (entry.hash, entry.cost());
+                if let Some(part) = self.part(entry) {
                     let lease = part.leases.acquire(hash, cost, policy.lease(), now.time);
-                    seat.place = Place::Slot(lease);
+                    entry.place = Place::Slot(lease);
                 }
             }
             (_, Policy::Concurrency(_)) => {}
             _ => {
-                self.write_own(seat, now);
-                self.remember(seat);
+                self.write_own(entry, now);
+                self.remember(entry);
             }
         }
-        if seat.reopened {
-            self.drop_hold(seat);
+        if entry.reopened {
+            self.drop_hold(entry);
         }
     }
 
     /// Forgets holds that have passed under an older policy, now that they were looked at.
-    pub(crate) fn drop_reopened(&mut self, seats: &Seats<'_>) {
-        for seat in seats.as_slice() {
-            if seat.reopened && seat.amount != 0 && seat.place != Place::Shared {
-                self.drop_hold(seat);
+    pub(crate) fn drop_reopened(&mut self, entries: &ListEntries<'_>) {
+        for entry in entries.as_slice() {
+            if entry.reopened && entry.amount != 0 && entry.place != Place::Shared {
+                self.drop_hold(entry);
             }
         }
     }
 
     /// Forgets a key; says whether there was anything to forget.
-    pub(crate) fn forget(&mut self, seat: &Seat<'_>) -> bool {
-        if let Some(berth) = seat.berth {
-            self.lines.vacate(berth);
+    pub(crate) fn forget(&mut self, entry: &ListEntry<'_>) -> bool {
+        if let Some(slot) = entry.slot {
+            self.lines.vacate(slot);
         }
-        let besides = &self.store.besides;
-        let beside = self.part(seat).is_some_and(|part| {
-            let (hold, lease) = (besides.release(part, seat.hash), part.leases.forget(seat.hash));
+        let side_table = &self.store.side_table;
+        let beside = self.part(entry).is_some_and(|part| {
+            let (hold, lease) =
+                (side_table.release(part, entry.hash), part.leases.forget(entry.hash));
             hold | lease
         });
-        beside | seat.berth.is_some()
+        beside | entry.slot.is_some()
     }
 
     /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
     pub(crate) fn give_slots_back(
         &mut self,
-        seat: &Seat<'_>,
+        entry: &ListEntry<'_>,
         stamp: Option<&Stamp>,
         now: Time,
     ) -> Settled {
-        let slots = seat.delta().unsigned_abs();
-        match (stamp.map(|stamp| stamp.place), self.part(seat)) {
-            (Some(Place::Slot(id)), Some(part)) if seat.amount < 0 => {
-                Settled::slots_back(part.leases.release(seat.hash, id, slots, now))
+        let slots = entry.delta().unsigned_abs();
+        match (stamp.map(|stamp| stamp.place), self.part(entry)) {
+            (Some(Place::Slot(id)), Some(part)) if entry.amount < 0 => {
+                Settled::slots_back(part.leases.release(entry.hash, id, slots, now))
             }
-            _ => Settled::nothing_of(seat.delta()),
+            _ => Settled::nothing_of(entry.delta()),
         }
     }
 
-    /// Slots of a seat that are taken.
-    pub(crate) fn taken(&mut self, seat: &Seat<'_>, now: Time) -> u64 {
-        self.part(seat).map_or(0, |part| part.leases.taken(seat.hash, now))
+    /// Slots of a entry that are taken.
+    pub(crate) fn taken(&mut self, entry: &ListEntry<'_>, now: Time) -> u64 {
+        self.part(entry).map_or(0, |part| part.leases.taken(entry.hash, now))
     }
 
-    fn write_own(&mut self, seat: &Seat<'_>, now: Now) {
-        let Some(berth) = seat.berth else { return };
-        if seat.state.is_fresh(now) {
-            self.lines.vacate(berth);
+    fn write_own(&mut self, entry: &ListEntry<'_>, now: Now) {
+        let Some(slot) = entry.slot else { return };
+        if entry.state.is_fresh(now) {
+            self.lines.vacate(slot);
             return;
         }
-        let generation = seat.limit().generation();
-        if let Some(cell) = Cell::new(seat.fingerprint(), seat.state, generation) {
-            self.lines.set(berth, cell);
+        let generation = entry.limit().generation();
+        if let Some(cell) = Cell::new(entry.fingerprint(), entry.state, generation) {
+            self.lines.set(slot, cell);
         }
-        if let Some(segment) = seat.segment {
-            self.store.table.header(segment).note_full_at(match seat.state {
+        if let Some(segment) = entry.segment {
+            self.store.table.header(segment).note_full_at(match entry.state {
                 State::Bucket(tat) => Time::from_nanos(tat.ns),
                 State::Allowance { .. } => NEVER,
                 // The end of a calendar window is in wall time: let the next sweep find out.
@@ -197,23 +208,23 @@ impl<'s> Locked<'s> {
     }
 
     /// Notes that a key was charged on a shared bucket, which is now in its state.
-    fn note_shared(&self, seat: &Seat<'_>, now: Now) {
-        if let Some(segment) = seat.segment {
-            let until = fresh_at(seat.state, now.time, || now.wall);
+    fn note_shared(&self, entry: &ListEntry<'_>, now: Now) {
+        if let Some(segment) = entry.segment {
+            let until = fresh_at(entry.state, now.time, || now.wall);
             self.store.table.header(segment).note_owing(until);
         }
     }
 
-    pub(super) fn drop_hold(&mut self, seat: &Seat<'_>) {
-        let besides = &self.store.besides;
-        if let Some(part) = self.part(seat) {
-            besides.release(part, seat.hash);
+    pub(super) fn drop_hold(&mut self, entry: &ListEntry<'_>) {
+        let side_table = &self.store.side_table;
+        if let Some(part) = self.part(entry) {
+            side_table.release(part, entry.hash);
         }
     }
 
     /// Keeps a revised limit for callers that still hold an older one.
-    fn remember(&self, seat: &Seat<'_>) {
-        let (limit, generation) = (seat.limit(), seat.limit().generation());
+    fn remember(&self, entry: &ListEntry<'_>) {
+        let (limit, generation) = (entry.limit(), entry.limit().generation());
         if generation == 0 {
             return;
         }
@@ -229,10 +240,10 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// The part of a seat, if it was locked.
+    /// The part of a entry, if it was locked.
     #[inline]
-    pub(super) fn part(&mut self, seat: &Seat<'_>) -> Option<&mut Beside> {
-        let number = Besides::part_of(seat.hash);
+    pub(super) fn part(&mut self, entry: &ListEntry<'_>) -> Option<&mut SidePart> {
+        let number = SideTable::part_of(entry.hash);
         let mut parts = self.parts.iter_mut();
         parts.find(|(part, _)| *part == number).map(|(_, part)| &mut **part)
     }

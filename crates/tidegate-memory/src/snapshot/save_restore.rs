@@ -20,10 +20,10 @@ use super::reader::Reader;
 use super::times::{time_of, to_store, to_wall, wall_of};
 use super::{Restored, Saved};
 use crate::builder::MemoryStoreBuilder;
-use crate::table::cell::{Cell, Fingerprint, Tag};
-use crate::side_table::holds::{Hold, RESTORED};
 use crate::operation::line_locks;
+use crate::side_table::holds::{Hold, RESTORED};
 use crate::store::MemoryStore;
+use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::fresh_at;
 
 impl MemoryStore {
@@ -65,7 +65,7 @@ impl MemoryStore {
         let mut writer = Writer::new(to, Head { wall: at.wall, seed: self.hasher.seed() })?;
         let mut saving = Saving { lineage: &self.restored, at, rest: Rest::Nothing };
         // The holds first: one that passes meanwhile becomes part of its bucket.
-        let holds = self.besides.all_holds();
+        let holds = self.side_table.all_holds();
         self.table.each_segment(|cells| {
             cells.iter().try_for_each(|cell| match saving.state(cell) {
                 Some((state, generation)) => {
@@ -248,7 +248,11 @@ impl Restoring<'_> {
             return Fate::Full;
         };
         let full_at = fresh_at(state, self.now.time, || self.now.wall);
-        if line_locks::put(self.store, cell.restored(), full_at) { Fate::Kept } else { Fate::NoRoom }
+        if line_locks::put(self.store, cell.restored(), full_at) {
+            Fate::Kept
+        } else {
+            Fate::NoRoom
+        }
     }
 
     fn hold(&self, saved: &SavedHold) -> Fate {
@@ -257,7 +261,7 @@ impl Restoring<'_> {
             return Fate::Full;
         }
         let generation = self.numbers.of(saved.generation) | RESTORED;
-        let kept = self.store.besides.restore(saved.hash, Hold { until, lapses, generation });
+        let kept = self.store.side_table.restore(saved.hash, Hold { until, lapses, generation });
         if kept { Fate::Kept } else { Fate::NoRoom }
     }
 

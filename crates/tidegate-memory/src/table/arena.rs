@@ -6,9 +6,9 @@
 //! segment moves. Where the system makes huge pages of everything, pages are huge ones, and a small
 //! table takes more than it says.
 
+use crate::sync::{Mutex, lock};
 use crate::table::line::Line;
 use crate::table::segment::Header;
-use crate::sync::{Mutex, lock};
 
 /// Slabs that are handed out and taken back, in lines numbered through.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use crate::table::line::Held;
 
 /// Several cells, with the locks that keep them where they are.
 #[derive(Debug)]
-pub(crate) struct Spots<'t, const N: usize> {
+pub(crate) struct CellRefs<'t, const N: usize> {
     lines: [Option<Held<'t>>; N],
     /// For each bucket its line and its place there.
     cells: [(usize, usize); N],
 }
 
-impl<const N: usize> Spots<'_, N> {
+impl<const N: usize> CellRefs<'_, N> {
     #[inline]
     pub(crate) fn tat(&self, index: usize) -> Exact {
         let (line, cell) = self.cells[index];
@@ -34,29 +34,29 @@ impl Table {
     /// Locks the lines of several token buckets, all different, that are there under exactly these
     /// tags and at home. `None` if any is not.
     #[inline]
-    pub(crate) fn lock_buckets<const N: usize>(&self, tags: [Tag; N]) -> Option<Spots<'_, N>> {
+    pub(crate) fn lock_buckets<const N: usize>(&self, tags: [Tag; N]) -> Option<CellRefs<'_, N>> {
         let segments = tags.map(|tag| self.directory.segment(tag.fingerprint()));
         let mut order: [usize; N] = std::array::from_fn(|index| index);
         let home = |index: usize| segments[index].home(tags[index].fingerprint());
         order.sort_unstable_by_key(|&index| home(index));
-        let mut spots = Spots { lines: [const { None }; N], cells: [(0, 0); N] };
+        let mut cells = CellRefs { lines: [const { None }; N], cells: [(0, 0); N] };
         let mut before = None;
         for (turn, &index) in order.iter().enumerate() {
             let line = match before {
                 Some((number, line)) if number == home(index) => line,
                 _ => {
-                    spots.lines[turn] = Some(self.arena.line(home(index)).lock()?);
+                    cells.lines[turn] = Some(self.arena.line(home(index)).lock()?);
                     turn
                 }
             };
             before = Some((home(index), line));
-            let cell = spots.lines[line].as_ref()?.find(tags[index])?;
+            let cell = cells.lines[line].as_ref()?.find(tags[index])?;
             let known = self.directory.is_current(tags[index].fingerprint(), segments[index]);
             if !known {
                 return None;
             }
-            spots.cells[index] = (line, cell);
+            cells.cells[index] = (line, cell);
         }
-        Some(spots)
+        Some(cells)
     }
 }

@@ -6,10 +6,10 @@
 //! outdated when they hold the lock of a line, so they ask again then: a segment changes only while
 //! all its lines are locked.
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{Backoff, Mutex, lock};
 use crate::table::cell::Fingerprint;
 use crate::table::segment::Segment;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, Patience, lock};
 
 /// The depth while entries are moved.
 const CHANGING: u32 = u32::MAX;
@@ -57,13 +57,13 @@ impl Directory {
 
     /// The segment of a key at some moment of this call, for those who hold no line of it.
     pub(crate) fn settled(&self, fingerprint: Fingerprint) -> Segment {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             let found = self.look_up(fingerprint);
             if self.is_unchanged(found) {
                 return found.segment();
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 
@@ -87,9 +87,9 @@ impl Directory {
 
     #[cold]
     fn look_up_later(&self, fingerprint: Fingerprint) -> LookedUp {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         while self.depth.load(Ordering::Acquire) == CHANGING {
-            patience.wait();
+            backoff.wait();
         }
         self.look_up(fingerprint)
     }

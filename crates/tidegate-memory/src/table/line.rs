@@ -6,9 +6,9 @@
 
 use std::fmt;
 
-use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::sync::atomic::{AtomicU8, Ordering};
-use crate::sync::{Patience, UnsafeCell};
+use crate::sync::{Backoff, UnsafeCell};
+use crate::table::cell::{Cell, Fingerprint, Tag};
 
 /// Cells of one line.
 pub(crate) const CELLS: usize = 3;
@@ -53,7 +53,7 @@ impl Line {
 
     #[cold]
     fn lock_later(&self) -> Option<Held<'_>> {
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             match self.lock.load(Ordering::Relaxed) {
                 CLOSED => return None,
@@ -70,7 +70,7 @@ impl Line {
                 }
                 _ => {}
             }
-            patience.wait();
+            backoff.wait();
         }
     }
 

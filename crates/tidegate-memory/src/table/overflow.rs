@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tidegate_core::{Limit, Now, State};
 
-use crate::table::cell::{Cell, Fingerprint};
 use crate::sync::{Mutex, MutexGuard, lock};
+use crate::table::cell::{Cell, Fingerprint};
 
 /// How many buckets the overflow of one limit has.
 const BUCKETS: usize = 4_096;

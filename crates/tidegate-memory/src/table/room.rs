@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_core::{State, Time, WallTime};
 
 use super::{NEVER, Table};
-use crate::table::cell::{Cell, Fingerprint};
 use crate::clock::Source;
+use crate::table::cell::{Cell, Fingerprint};
 use crate::table::segment::{Prefix, Segment, Times, Whole};
 
 /// A full segment whose sweep freed little is not swept again before this has passed, so that a

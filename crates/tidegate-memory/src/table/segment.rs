@@ -6,11 +6,11 @@
 
 use tidegate_core::Time;
 
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::table::arena::Arena;
 use crate::table::cell::{Cell, Fingerprint};
 use crate::table::line::{CELLS, Held};
 use crate::table::prefetch::prefetch;
-use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Lines behind the last home.
 pub(crate) const SPILL: usize = if cfg!(any(loom, shuttle)) { 1 } else { 15 };

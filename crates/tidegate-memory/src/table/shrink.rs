@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_core::Time;
 
 use super::{NEVER, Table};
-use crate::table::cell::Cell;
 use crate::clock::Source;
+use crate::table::cell::Cell;
 use crate::table::segment::{Prefix, Segment, Times, Whole};
 
 impl Table {

@@ -1,4 +1,4 @@
-//! A valve decides as a store does on one key, at any rate, and holds its bound under threads.
+//! A direct limiter decides as a store does on one key, at any rate, and holds its bound under threads.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{Limit, Policy, Rate, Time};
 use tidegate_memory::clock::{CachedClock, Clock, CounterClock, ManualClock, SystemClock};
-use tidegate_memory::{MemoryStore, NotABucket, Valve};
+use tidegate_memory::{DirectLimiter, MemoryStore, NotABucket};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -16,41 +16,41 @@ fn policy(rate: &str, capacity: u64) -> Policy {
 }
 
 #[test]
-fn a_valve_is_a_token_bucket_and_nothing_else() {
+fn a_direct_limiter_is_a_token_bucket_and_nothing_else() {
     let allowance = Policy::allowance(3).unwrap();
-    assert_eq!(Valve::new(allowance).unwrap_err(), NotABucket);
+    assert_eq!(DirectLimiter::new(allowance).unwrap_err(), NotABucket);
 }
 
 #[test]
-fn a_valve_tells_what_is_left_and_when_to_come_back() {
+fn a_direct_limiter_tells_what_is_left_and_when_to_come_back() {
     let clock = ManualClock::new();
-    let valve = Valve::with_clock(policy("999/s", 3), clock.clone()).unwrap();
-    assert_eq!(valve.take(2).outcome().remaining, 1);
-    let denied = valve.take(2);
+    let limiter = DirectLimiter::with_clock(policy("999/s", 3), clock.clone()).unwrap();
+    assert_eq!(limiter.take(2).outcome().remaining, 1);
+    let denied = limiter.take(2);
     assert!(!denied.is_allowed());
     let wait = denied.outcome().reset.unwrap();
     assert_eq!(wait, Duration::from_nanos(2_002_003), "two tokens at 999/s, rounded up");
     clock.advance(wait);
-    assert_eq!(valve.take(3).outcome().remaining, 0);
+    assert_eq!(limiter.take(3).outcome().remaining, 0);
 }
 
 #[test]
-fn a_valve_on_the_clocks_of_the_machine_is_full_at_first_and_then_paced() {
+fn a_direct_limiter_on_the_clocks_of_the_machine_is_full_at_first_and_then_paced() {
     let hourly = || policy("1/h", 2);
-    let valves = [
-        Valve::new(hourly()).unwrap(),
-        Valve::with_clock(hourly(), SystemClock::new()).unwrap(),
-        Valve::with_clock(hourly(), CachedClock::new()).unwrap(),
-        Valve::new(policy("17/17h", 2)).unwrap(),
-        Valve::new(policy("23/24h", 2)).unwrap(),
+    let limiters = [
+        DirectLimiter::new(hourly()).unwrap(),
+        DirectLimiter::with_clock(hourly(), SystemClock::new()).unwrap(),
+        DirectLimiter::with_clock(hourly(), CachedClock::new()).unwrap(),
+        DirectLimiter::new(policy("17/17h", 2)).unwrap(),
+        DirectLimiter::new(policy("23/24h", 2)).unwrap(),
     ];
-    for valve in valves {
-        assert!(valve.take(1).is_allowed());
-        assert!(!valve.take(2).is_allowed(), "one is left");
-        assert!(valve.take(1).is_allowed());
-        assert!(!valve.take(1).is_allowed());
-        assert!(valve.take(0).is_allowed(), "nothing is free of charge");
-        assert!(valve.take(u64::MAX).retry().is_some());
+    for limiter in limiters {
+        assert!(limiter.take(1).is_allowed());
+        assert!(!limiter.take(2).is_allowed(), "one is left");
+        assert!(limiter.take(1).is_allowed());
+        assert!(!limiter.take(1).is_allowed());
+        assert!(limiter.take(0).is_allowed(), "nothing is free of charge");
+        assert!(limiter.take(u64::MAX).retry().is_some());
     }
 }
 
@@ -60,13 +60,13 @@ fn never_above_its_bound(rate: u64, clock: &(impl Clock + Clone + 'static)) {
     const THREADS: usize = 4;
     const TRIES: usize = 10_000;
     let policy = Policy::per_second(rate).capacity(CAPACITY).build().unwrap();
-    let valve = Valve::with_clock(policy, clock.clone()).unwrap();
+    let limiter = DirectLimiter::with_clock(policy, clock.clone()).unwrap();
     let (granted, all_there) = (AtomicU64::new(0), Barrier::new(THREADS));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 all_there.wait();
-                let allowed = (0..TRIES).filter(|_| valve.take(1).is_allowed()).count();
+                let allowed = (0..TRIES).filter(|_| limiter.take(1).is_allowed()).count();
                 granted.fetch_add(allowed as u64, Ordering::Relaxed);
             });
         }
@@ -91,7 +91,7 @@ fn threads_get_no_more_than_the_limit_by_any_clock() {
 
 proptest! {
     #[test]
-    fn a_valve_decides_as_a_store_does_also_when_the_clock_is_set_back(
+    fn a_direct_limiter_decides_as_a_store_does_also_when_the_clock_is_set_back(
         rate in prop_oneof![
             Just("7/min"), Just("3/s"), Just("999/s"), Just("999983/min"), Just("1.5/s")
         ],
@@ -108,13 +108,13 @@ proptest! {
         let (clock, policy) = (ManualClock::new(), policy(rate, capacity));
         let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone());
         let store = store.build().unwrap();
-        let limit = Limit::named("valve", policy).unwrap();
-        let valve = Valve::with_clock(policy, clock.clone()).unwrap();
+        let limit = Limit::named("direct", policy).unwrap();
+        let limiter = DirectLimiter::with_clock(policy, clock.clone()).unwrap();
         for (span, forward, cost) in steps {
             let now = clock.now().as_nanos();
             let now = if forward { now + span } else { now.saturating_sub(span) };
             clock.set(Time::from_nanos(now));
-            let (ours, theirs) = (valve.take(cost), store.spend_one(&limit, "key".into(), cost));
+            let (ours, theirs) = (limiter.take(cost), store.spend_one(&limit, "key".into(), cost));
             prop_assert_eq!(ours.is_allowed(), theirs.is_allowed());
             prop_assert_eq!(ours.outcome(), theirs.outcome());
         }
