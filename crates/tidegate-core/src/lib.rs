@@ -41,4 +41,4 @@ pub use rate::{Rate, RateError};
 pub use receipt::{Place, Receipt, ReceiptError, Stamp};
 pub use state::State;
 pub use store::{Answer, Answers, Operation, Probe, Store, StoreError, Submission};
-pub use time::{MAX_SPAN, Now, Time, WallTime, Windows};
+pub use time::{MAX_SPAN, Now, Time, WallTime, Windows, ceil_millis};

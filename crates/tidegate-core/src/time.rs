@@ -131,6 +131,20 @@ impl Windows {
     }
 }
 
+/// Whole milliseconds of a span, rounded up: whoever waits that long has waited long enough.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::ceil_millis;
+/// assert_eq!(ceil_millis(Duration::from_nanos(1)), 1);
+/// assert_eq!(ceil_millis(Duration::from_millis(3)), 3);
+/// assert_eq!(ceil_millis(Duration::MAX), u64::MAX);
+/// ```
+#[must_use]
+pub fn ceil_millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 /// Nanoseconds of a duration, saturating.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)

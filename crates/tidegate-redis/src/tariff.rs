@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Bucket, Policy, Windows};
+use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
 
 use crate::error::Fault;
 use crate::number::{MOST, MOST_COUNTED, Pair, put};
@@ -105,7 +105,7 @@ pub(crate) fn is_countable(policy: &Policy) -> bool {
 }
 
 fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(MOST).min(MOST)
+    ceil_millis(span).min(MOST)
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ pub use tidegate_core::{
     Decimal, DecimalError, Decision, Denial, FailureRule, Grant, Key, KeyBuf, KeyError, Limit,
     LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Place, Policy,
     PolicyBuilder, PolicyError, Probe, Quota, Rate, RateError, Receipt, ReceiptError, Retry,
-    Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows,
+    Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows, ceil_millis,
 };
 pub use tidegate_memory::{
     DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, NotABucket, Overflow, Restored,
