@@ -21,13 +21,15 @@
 //! ```
 
 mod forwarded;
+mod network;
 mod proxies;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use http::header::{HeaderMap, HeaderName};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::IpNet;
 
+pub use network::{IPV6_CLIENT_BITS, client_network};
 pub use proxies::{ProxyError, TrustedProxies};
 
 /// The address at the other end of the connection, as a request extension. Whoever accepts
@@ -62,10 +64,7 @@ pub struct PrefixError(u8);
 
 /// How the address of a client is found, and how much of it counts.
 ///
-/// A household or a server has at least a /64 of IPv6 addresses and can use a new one for every
-/// request, so that prefix is one client. IPv4 addresses count whole, and those that are written
-/// as IPv6 (`::ffff:192.0.2.1`) are IPv4. So are those that a translator writes so (NAT64,
-/// `64:ff9b::192.0.2.1`): else all of IPv4 would be one client behind it.
+/// [`client_network`] says how much of an address is one client.
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -77,13 +76,13 @@ impl ClientAddress {
     /// The client is the other end of the connection, whatever headers say.
     #[must_use]
     pub const fn peer() -> Self {
-        Self { proxies: TrustedProxies::NONE, forwarding: None, prefix: 64 }
+        Self { proxies: TrustedProxies::NONE, forwarding: None, prefix: IPV6_CLIENT_BITS }
     }
 
     /// The client is whom these proxies got the request from.
     #[must_use]
     pub const fn behind(proxies: TrustedProxies, forwarding: Forwarding) -> Self {
-        Self { proxies, forwarding: Some(forwarding), prefix: 64 }
+        Self { proxies, forwarding: Some(forwarding), prefix: IPV6_CLIENT_BITS }
     }
 
     /// Another length of the IPv6 prefix that is one client: 64 unless said otherwise.
@@ -127,29 +126,10 @@ impl ClientAddress {
         client
     }
 
-    /// The part of an address that counts: all of IPv4, a prefix of IPv6.
+    /// The part of an address that counts: see [`client_network`].
     #[must_use]
     pub fn network(&self, address: IpAddr) -> IpNet {
-        match address.to_canonical() {
-            IpAddr::V4(address) => IpNet::V4(Ipv4Net::from(address)),
-            IpAddr::V6(address) => {
-                if let Some(address) = translated(address) {
-                    return IpNet::V4(Ipv4Net::from(address));
-                }
-                let net = Ipv6Net::new(address, self.prefix).unwrap_or_else(|_| address.into());
-                IpNet::V6(net.trunc())
-            }
-        }
-    }
-}
-
-/// The IPv4 address inside of one with the well-known prefix of translators (RFC 6052).
-const fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    match address.octets() {
-        [0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => {
-            Some(Ipv4Addr::new(a, b, c, d))
-        }
-        _ => None,
+        client_network(address, self.prefix)
     }
 }
 

@@ -51,6 +51,7 @@ mod decided;
 mod deciding;
 mod future;
 mod limits;
+mod log;
 mod pass;
 mod policy_line;
 mod render;
@@ -58,10 +59,8 @@ mod rule;
 mod served;
 mod service;
 mod settings;
-mod spread;
 mod tab;
 mod tiers;
-mod troubles;
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,7 +79,6 @@ pub use service::Limited;
 use settings::Settings;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 pub(crate) use settings::Shared;
-use spread::Spread;
 
 use crate::field::Styles;
 use crate::head::Head;
@@ -210,7 +208,7 @@ impl LimitLayer {
     /// Tells callers to come back up to this many percent later than they could, at most 100,
     /// each at another time: those who were refused together do not return together.
     pub fn spread_retries(mut self, percent: u8) -> Self {
-        self.settings().spread = Some(Spread::new(percent));
+        self.settings().jitter_percent = percent.min(100);
         self
     }
 

@@ -2,7 +2,9 @@
 //!
 //! - [`field`]: what callers are told of limits in header fields, in every style that is in use,
 //!   and a reader for those who are told.
-//! - [`problem`]: bodies that say why a request was refused (RFC 9457), from a [`Refusal`].
+//! - [`problem`]: documents that say why a request was refused (RFC 9457), and the table of their
+//!   types.
+//! - [`host`]: hosts with a port, and the check of `Host` and `Origin`.
 //! - [`identity`]: the address of a client behind proxies that are trusted, and behind no others.
 //! - [`key`]: what a request is charged to.
 #![cfg_attr(feature = "tower", doc = "- [`layer`]: all of it as a tower layer.")]
@@ -19,6 +21,7 @@ pub mod field;
 #[cfg(feature = "tonic")]
 pub mod grpc;
 mod head;
+pub mod host;
 pub mod identity;
 pub mod key;
 #[cfg(feature = "tower")]
@@ -28,6 +31,8 @@ mod refusal;
 #[cfg(feature = "axum")]
 pub mod route;
 mod text;
+mod throttled_log;
 
 pub use head::Head;
 pub use refusal::{Cause, Refusal};
+pub use throttled_log::ThrottledLog;

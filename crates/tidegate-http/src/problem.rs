@@ -1,119 +1,85 @@
-//! Problem documents (RFC 9457): why a request was refused, for programs and for people.
+//! Problem documents (RFC 9457): why a request is refused, for programs and for people.
 //!
-//! They name limits and numbers, never keys.
+//! [`ProblemType`] is the table of types, [`Problem`] a document, and [`Problems`] makes one of a
+//! [`Refusal`]. Documents name limits, fields, rules and numbers, never keys.
+
+mod document;
+mod kind;
 
 use std::borrow::Cow;
 
-use serde::Serialize;
+pub use document::{FieldError, PROBLEM_JSON, Problem};
+pub use kind::ProblemType;
 
+use crate::field::Report;
 use crate::key::Unkeyed;
 use crate::refusal::{Cause, Refusal};
 
-/// The media type of a problem document.
-pub const CONTENT_TYPE: &str = "application/problem+json";
-
-/// The types of problems, which are URIs. The defaults are those of the IETF draft for limits,
-/// and names of ours for the rest.
+/// How a [`Refusal`] becomes a document, with other types than those of [`ProblemType`] if wanted.
 ///
 /// ```
 /// use tidegate_http::problem::Problems;
 /// use tidegate_http::{Cause, Refusal};
 ///
 /// let problems = Problems::default().quota_exceeded("https://example.org/problems/quota");
-/// let body = problems.document(&Refusal::new(Cause::Limit));
-/// let body: serde_json::Value = serde_json::from_slice(&body)?;
+/// let refusal = Refusal::new(Cause::Limit);
+/// let body: serde_json::Value = serde_json::from_slice(&problems.document(&refusal).to_json())?;
 /// assert_eq!(body["type"], "https://example.org/problems/quota");
 /// assert_eq!(body["status"], 429);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Problems {
-    quota_exceeded: Cow<'static, str>,
-    reduced_capacity: Cow<'static, str>,
+    quota_exceeded: Option<Cow<'static, str>>,
+    reduced_capacity: Option<Cow<'static, str>>,
 }
 
 impl Problems {
     /// Another type for a caller over its limit (status 429).
     #[must_use]
     pub fn quota_exceeded(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
-        self.quota_exceeded = uri.into();
+        self.quota_exceeded = Some(uri.into());
         self
     }
 
     /// Another type for a service that cannot serve anybody now (status 503).
     #[must_use]
     pub fn reduced_capacity(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
-        self.reduced_capacity = uri.into();
+        self.reduced_capacity = Some(uri.into());
         self
     }
 
-    /// The document that tells of a refusal, as JSON.
-    #[must_use]
-    pub fn document(&self, refusal: &Refusal<'_>) -> Vec<u8> {
-        let (r#type, title) = self.kind(refusal.cause());
+    /// The document that tells of a refusal.
+    pub fn document<'a>(&'a self, refusal: &Refusal<'a>) -> Problem<'a> {
+        let (kind, uri) = self.kind(refusal.cause());
         let binding = refusal.binding();
-        let document = Document {
-            r#type,
-            title,
-            status: refusal.cause().status().as_u16(),
-            detail: detail(refusal),
-            violated_policies: refusal.violated().map(crate::field::Report::name).collect(),
-            retry_after_ms: refusal.retry_after().map(crate::field::RetryAfter::millis),
-            limit: binding.map(crate::field::Report::quota),
-            remaining: binding.map(crate::field::Report::remaining),
-            level: refusal.level(),
-            reason: refusal.reason(),
-        };
-        // A document of texts and numbers is always serialized.
-        serde_json::to_vec(&document).unwrap_or_default()
+        let mut problem = Problem::new(kind, detail(refusal))
+            .status(refusal.cause().status())
+            .retry_after(refusal.retry_after());
+        if let Some(uri) = uri {
+            problem = problem.uri(uri);
+        }
+        problem.violated_policies = refusal.violated().map(Report::name).collect();
+        problem.limit = binding.map(Report::quota);
+        problem.remaining = binding.map(Report::remaining);
+        problem.level = refusal.level();
+        problem.reason = refusal.reason();
+        problem
     }
 
-    fn kind(&self, cause: Cause) -> (&str, &'static str) {
+    /// The type, and the URI in place of its own.
+    fn kind(&self, cause: Cause) -> (ProblemType, Option<&str>) {
         match cause {
-            Cause::Limit => (&self.quota_exceeded, "Quota exceeded"),
+            Cause::Limit => (ProblemType::QuotaExceeded, self.quota_exceeded.as_deref()),
             Cause::BackPressure | Cause::Store => {
-                (&self.reduced_capacity, "Temporarily reduced capacity")
+                (ProblemType::TemporaryReducedCapacity, self.reduced_capacity.as_deref())
             }
             Cause::Unkeyed(Unkeyed::BadRequest | Unkeyed::Unauthorized) => {
-                ("urn:tidegate:problem:no-key", "Nobody to charge")
+                (ProblemType::NoKey, None)
             }
-            Cause::Unkeyed(Unkeyed::NoPeer) => {
-                ("urn:tidegate:problem:no-peer", "Limits are set up incompletely")
-            }
+            Cause::Unkeyed(Unkeyed::NoPeer) => (ProblemType::NoPeer, None),
         }
     }
-}
-
-impl Default for Problems {
-    fn default() -> Self {
-        let draft = |name| Cow::Borrowed(name);
-        Self {
-            quota_exceeded: draft("https://iana.org/assignments/http-problem-types#quota-exceeded"),
-            reduced_capacity: draft(
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
-            ),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    r#type: &'a str,
-    title: &'static str,
-    status: u16,
-    detail: &'static str,
-    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
-    violated_policies: Vec<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    limit: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    level: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
 }
 
 fn detail(refusal: &Refusal<'_>) -> &'static str {

@@ -28,6 +28,7 @@ mod batch;
 mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
+mod jitter;
 mod limiter;
 pub mod pacer;
 mod request;
@@ -54,6 +55,7 @@ pub use batch::Batch;
 #[cfg(feature = "calendar")]
 pub use engine::CalendarError;
 pub use engine::Engine;
+pub use jitter::Jitter;
 pub use limiter::{Limiter, Spend};
 pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use http::{HeaderMap, HeaderValue};
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, QuotaViolation, StatusExt as _};
 
-use crate::field::{Report, RetryAfter};
+use crate::field::{RETRY_AFTER_MS, Report, RetryAfter};
 use crate::key::Unkeyed;
 use crate::refusal::{Cause, Refusal};
 
 /// The domain of our reasons.
 const DOMAIN: &str = "tidegate";
+/// After how many milliseconds a client with a retry policy tries again.
+const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// The status that tells of a refusal.
 ///
@@ -78,17 +81,17 @@ fn violation(report: &Report<'_>) -> QuotaViolation {
 /// `retry-after-ms`, which is a convention, and the push-back that clients with a retry policy
 /// obey: a number, or one below zero for never.
 fn metadata(refusal: &Refusal<'_>) -> MetadataMap {
-    let mut metadata = MetadataMap::new();
+    let mut fields = HeaderMap::new();
     match refusal.retry_after().map(RetryAfter::millis) {
         Some(millis) => {
-            metadata.insert("retry-after-ms", AsciiMetadataValue::from(millis));
+            fields.insert(&RETRY_AFTER_MS, millis.into());
             let pushback = i32::try_from(millis).unwrap_or(i32::MAX);
-            metadata.insert("grpc-retry-pushback-ms", AsciiMetadataValue::from(pushback));
+            fields.insert(PUSHBACK, pushback.into());
         }
         None if refusal.cause() == Cause::Limit => {
-            metadata.insert("grpc-retry-pushback-ms", AsciiMetadataValue::from_static("-1"));
+            fields.insert(PUSHBACK, HeaderValue::from_static("-1"));
         }
         None => {}
     }
-    metadata
+    MetadataMap::from_headers(fields)
 }

@@ -68,7 +68,7 @@ impl Drop for Deciding {
                 // What comes of it is dropped, and by that it is settled.
                 drop(settings.judge(case, answer, |_| ()));
             })),
-            Err(_) => settings.troubles.no_runtime(),
+            Err(_) => settings.log.no_runtime(),
         }
     }
 }

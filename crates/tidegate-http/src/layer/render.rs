@@ -1,8 +1,6 @@
 //! A refusal as a response, in the protocol of the request.
 
-use http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE,
-};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 
 use super::body::Body;
@@ -28,22 +26,15 @@ pub(super) fn response<B>(
 
 /// A problem document that no cache may keep.
 fn problem<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
-    let document = settings.problems.document(refusal);
-    let length = document.len();
-    let mut response = Response::new(Body::said(document.into()));
-    *response.status_mut() = refusal.cause().status();
+    let mut response = settings.problems.document(refusal).response();
+    let length = response.body().len();
     let headers = response.headers_mut();
-    headers.reserve(8);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(crate::problem::CONTENT_TYPE));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if refusal.cause().status() == StatusCode::UNAUTHORIZED {
         // Such a status must say how to show who one is.
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    if let Some(retry) = refusal.retry_after() {
-        retry.write(headers);
-    }
     settings.fields(refusal.reports()).write(headers);
-    response
+    response.map(|document| Body::said(document.into()))
 }

@@ -7,17 +7,16 @@ use std::sync::Arc;
 use http::HeaderValue;
 use smallvec::SmallVec;
 use tidegate::guard::NotAsked;
-use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError, WallTime};
+use tidegate::{FailureRule, Jitter, Outcome, Retry, Snapshot, StoreError, WallTime};
 
 use super::case::{Answer, Case};
 use super::decided::Decided;
 use super::limits::{Charged, Limits, holds_slots};
+use super::log::LayerLog;
 use super::pass::Pass;
 use super::policy_line::PolicyLine;
-use super::spread::Spread;
 use super::tab::{Owed, Tab};
 use super::tiers::Tiers;
-use super::troubles::Troubles;
 use crate::field::{Fields, Report, RetryAfter, Styles};
 use crate::head::Head;
 use crate::identity::ClientAddress;
@@ -44,9 +43,11 @@ pub(crate) struct Settings {
     pub(super) shadow: bool,
     pub(super) expose: bool,
     pub(super) browsers: bool,
-    pub(super) spread: Option<Spread>,
+    pub(super) jitter: Arc<Jitter>,
+    /// How much longer a hint may get.
+    pub(super) jitter_percent: u8,
     pub(super) on_refused: Option<Listener>,
-    pub(super) troubles: Arc<Troubles>,
+    pub(super) log: Arc<LayerLog>,
     pub(super) policies: PolicyLine,
 }
 
@@ -105,7 +106,7 @@ impl Settings {
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
         if unkeyed == Unkeyed::NoPeer {
-            self.troubles.no_peer();
+            self.log.no_peer();
         }
         if self.in_shadow() {
             tracing::info!("a request without a key would be refused");
@@ -244,7 +245,7 @@ impl Settings {
         error: &StoreError,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Pass, R> {
-        self.troubles.not_decided(self.wall_time(), error);
+        self.log.not_decided(self.wall_time(), error);
         if self.in_shadow() {
             return Ok(self.unasked(case));
         }
@@ -290,7 +291,7 @@ impl Settings {
     /// Tells of a refusal those who want to hear of it.
     pub(super) fn tell_refused(&self, refusal: &Refusal<'_>) {
         if let Some(listener) = &self.on_refused {
-            let _ = self.troubles.contained(|| listener(refusal));
+            let _ = self.log.contained(|| listener(refusal));
         }
     }
 
@@ -314,7 +315,7 @@ impl Settings {
 
     pub(super) fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {
         let exact = RetryAfter::of(retry?)?;
-        Some(self.spread.as_ref().map_or(exact, |spread| spread.apply(exact)))
+        Some(self.jitter.lengthen(exact.wait(), self.jitter_percent).into())
     }
 
     fn tell_shadow(&self, reports: &[Report<'_>]) {

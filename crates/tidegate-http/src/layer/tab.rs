@@ -122,7 +122,7 @@ impl Owed {
         }
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(async move { self.carry_out(due).await })),
-            Err(_) => self.settings.troubles.no_runtime(),
+            Err(_) => self.settings.log.no_runtime(),
         }
     }
 
@@ -164,7 +164,7 @@ impl Owed {
     /// What a request has really cost, if anybody can tell.
     fn real_cost(&self, real: Option<&Real>, served: &Served) -> Option<u64> {
         let real = real?;
-        self.settings.troubles.contained(|| real(served))
+        self.settings.log.contained(|| real(served))
     }
 
     /// Does what the store can do without being waited for; whether that was all of it.
@@ -235,7 +235,7 @@ impl Owed {
 
     fn told(&self, result: Result<(), StoreError>) {
         if let Err(error) = result {
-            self.settings.troubles.not_settled(self.settings.wall_time(), &error);
+            self.settings.log.not_settled(self.settings.wall_time(), &error);
         }
     }
 }

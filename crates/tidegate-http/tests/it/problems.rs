@@ -10,7 +10,7 @@ use tidegate_http::problem::Problems;
 use tidegate_http::{Cause, Refusal};
 
 fn document(refusal: &Refusal<'_>) -> Value {
-    serde_json::from_slice(&Problems::default().document(refusal)).unwrap()
+    serde_json::from_slice(&Problems::default().document(refusal).to_json()).unwrap()
 }
 
 #[test]
@@ -58,7 +58,8 @@ fn back_pressure_says_its_level_and_reason() {
 fn types_can_be_chosen() {
     let problems = Problems::default().quota_exceeded("about:blank").reduced_capacity("urn:x:busy");
     let kind = |cause| {
-        let body: Value = serde_json::from_slice(&problems.document(&Refusal::new(cause))).unwrap();
+        let body: Value =
+            serde_json::from_slice(&problems.document(&Refusal::new(cause)).to_json()).unwrap();
         body["type"].as_str().unwrap().to_owned()
     };
     assert_eq!(kind(Cause::Limit), "about:blank");

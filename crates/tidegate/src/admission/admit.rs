@@ -252,7 +252,7 @@ fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
 }
 
 fn reject<'a>(shared: &Shared, live: &Live, mut rejection: Rejection<'a>) -> Verdict<'a> {
-    rejection.retry = shared.spread.lengthen(rejection.retry, live.rules.jitter_percent);
+    rejection.retry = hint::lengthened(rejection.retry, &shared.jitter, live.rules.jitter_percent);
     match live.rules.mode {
         Mode::Enforce => {
             shared.rejected.add(rejection.tier);

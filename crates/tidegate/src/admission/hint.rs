@@ -1,10 +1,10 @@
 //! When a rejected caller may try again.
 
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::Retry;
+
+use crate::jitter::Jitter;
 
 /// For each request above the threshold.
 const STEP: Duration = Duration::from_millis(10);
@@ -17,40 +17,12 @@ pub(super) fn of_backpressure(pending: u32, threshold: u32) -> Duration {
     STEP.saturating_mul(above).min(LONGEST)
 }
 
-/// Spreads the hints of those who are rejected together.
-#[derive(Debug)]
-pub(super) struct Spread {
-    seed: u64,
-    drawn: AtomicU64,
-}
-
-impl Spread {
-    pub(super) fn new() -> Self {
-        Self { seed: RandomState::new().hash_one(0_u8), drawn: AtomicU64::new(0) }
-    }
-
-    /// The hint, longer by a random part of up to `percent`.
-    pub(super) fn lengthen(&self, retry: Retry, percent: u8) -> Retry {
-        match retry {
-            Retry::After(wait) if percent > 0 => {
-                let most = wait.as_nanos().saturating_mul(percent.into()) / 100;
-                // A part of 2^32 of it is as fine as anybody can tell.
-                let more = most.saturating_mul((self.draw() >> 32).into()) >> 32;
-                let more = Duration::from_nanos(u64::try_from(more).unwrap_or(u64::MAX));
-                Retry::After(wait.saturating_add(more))
-            }
-            retry => retry,
-        }
-    }
-
-    /// A number that looks random: a counter, mixed well.
-    fn draw(&self) -> u64 {
-        let drawn = self.drawn.fetch_add(1, Ordering::Relaxed);
-        let mut mixed = self.seed ^ drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        for factor in [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB] {
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(factor);
-        }
-        mixed ^ (mixed >> 31)
+/// The hint, longer by a part of up to `percent`: those who are rejected together come back one
+/// by one.
+pub(super) fn lengthened(retry: Retry, jitter: &Jitter, percent: u8) -> Retry {
+    match retry {
+        Retry::After(wait) => Retry::After(jitter.lengthen(wait, percent)),
+        retry => retry,
     }
 }
 
@@ -70,14 +42,15 @@ mod tests {
 
     #[test]
     fn jitter_spreads_hints_and_never_shortens_them() {
-        let spread = Spread::new();
+        let jitter = Jitter::new();
         let wait = Duration::from_secs(1);
-        let hints: Vec<_> =
-            (0..1_000).filter_map(|_| spread.lengthen(Retry::After(wait), 20).after()).collect();
+        let hints: Vec<_> = (0..1_000)
+            .filter_map(|_| lengthened(Retry::After(wait), &jitter, 20).after())
+            .collect();
         let (least, most) = (hints.iter().min().unwrap(), hints.iter().max().unwrap());
         assert!(*least >= wait && *most <= wait.mul_f64(1.2), "{least:?} {most:?}");
         assert!(*most - *least >= wait / 10, "{least:?} {most:?}");
-        assert_eq!(spread.lengthen(Retry::Never, 20), Retry::Never);
-        assert_eq!(spread.lengthen(Retry::After(wait), 0), Retry::After(wait));
+        assert_eq!(lengthened(Retry::Never, &jitter, 20), Retry::Never);
+        assert_eq!(lengthened(Retry::After(wait), &jitter, 0), Retry::After(wait));
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tidegate_core::Limit;
 
+use crate::jitter::Jitter;
 use crate::terms::{Terms, Watch};
 
-use super::hint::Spread;
 use super::pending::Pending;
 use super::rules::Rules;
 use super::verdict::Tier;
@@ -51,7 +51,7 @@ pub(super) struct Shared {
     pub(super) enabled: AtomicBool,
     pub(super) live: ArcSwap<Live>,
     pub(super) pending: Arc<Pending>,
-    pub(super) spread: Spread,
+    pub(super) jitter: Jitter,
     pub(super) rejected: Counts,
     pub(super) shadowed: Counts,
     pub(super) allowed: AtomicU64,
@@ -66,7 +66,7 @@ impl Shared {
             enabled: AtomicBool::new(true),
             live: ArcSwap::from_pointee(nothing),
             pending: Arc::new(pending),
-            spread: Spread::new(),
+            jitter: Jitter::new(),
             rejected: Counts::default(),
             shadowed: Counts::default(),
             allowed: AtomicU64::new(0),

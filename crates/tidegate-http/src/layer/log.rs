@@ -1,34 +1,29 @@
-//! What a layer logs of its own troubles: seldom, and without keys.
-//!
-//! A store that is away fails every request, and a line for each would be a flood on top.
+//! What a layer logs: seldom, and without keys.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::{StoreError, WallTime};
 
+use crate::throttled_log::ThrottledLog;
+
 /// The shortest time between two lines about the store.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What has been told already.
+/// What a layer logs.
 #[derive(Debug)]
-pub(super) struct Troubles {
-    /// When the store was last told of, in nanoseconds and one.
-    last: AtomicU64,
-    /// How often it failed since.
-    unsaid: AtomicU64,
+pub(super) struct LayerLog {
+    store: ThrottledLog,
     no_peer: Once,
     no_runtime: Once,
     panicked: Once,
 }
 
-impl Default for Troubles {
+impl Default for LayerLog {
     fn default() -> Self {
         Self {
-            last: AtomicU64::new(0),
-            unsaid: AtomicU64::new(0),
+            store: ThrottledLog::every(PAUSE),
             no_peer: Once::new(),
             no_runtime: Once::new(),
             panicked: Once::new(),
@@ -36,17 +31,17 @@ impl Default for Troubles {
     }
 }
 
-impl Troubles {
+impl LayerLog {
     /// A request could not be decided.
     pub(super) fn not_decided(&self, wall: WallTime, error: &StoreError) {
-        if let Some(unsaid) = self.turn(wall) {
+        if let Some(unsaid) = self.store.due(wall) {
             tracing::error!(error = error as &dyn std::error::Error, unsaid, "limits not checked");
         }
     }
 
     /// A cost could not be corrected, or a slot not be given back.
     pub(super) fn not_settled(&self, wall: WallTime, error: &StoreError) {
-        if let Some(unsaid) = self.turn(wall) {
+        if let Some(unsaid) = self.store.due(wall) {
             tracing::error!(error = error as &dyn std::error::Error, unsaid, "cost not settled");
         }
     }
@@ -78,38 +73,5 @@ impl Troubles {
             });
         }
         called
-    }
-
-    /// Whether to say something now, and how much was left unsaid before.
-    fn turn(&self, wall: WallTime) -> Option<u64> {
-        let now = wall.as_nanos().saturating_add(1);
-        let last = self.last.load(Ordering::Relaxed);
-        let pause = u64::try_from(PAUSE.as_nanos()).unwrap_or(u64::MAX);
-        // A clock that was set back must not silence us until it has caught up.
-        let quiet = last != 0 && now >= last && now - last < pause;
-        let ours = !quiet
-            && self.last.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if ours {
-            return Some(self.unsaid.swap(0, Ordering::Relaxed));
-        }
-        self.unsaid.fetch_add(1, Ordering::Relaxed);
-        None
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_that_fails_all_the_time_is_told_of_every_five_seconds() {
-        let troubles = Troubles::default();
-        let at = |seconds| troubles.turn(WallTime::from_secs(seconds));
-        assert_eq!(at(100), Some(0));
-        assert_eq!((at(100), at(104)), (None, None));
-        assert_eq!(at(105), Some(2));
-        // The clock was set back.
-        assert_eq!(at(50), Some(0));
-        assert_eq!(at(51), None);
     }
 }

@@ -10,8 +10,8 @@ use tidegate::Retry;
 
 use super::line::whole_seconds;
 
-/// Milliseconds until a retry is worth it.
-pub(super) static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
+/// The field `retry-after-ms`: milliseconds until a retry is worth it.
+pub static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
 /// The hint when a slot must be released first: nobody knows when, and a second is the shortest
 /// that `Retry-After` can say.
@@ -46,12 +46,10 @@ impl RetryAfter {
         }
     }
 
-    /// The same wait, longer by `parts` of 65,536.
-    #[cfg(feature = "tower")]
-    pub(crate) fn lengthened(self, parts: u16) -> Self {
-        let extra = self.0.as_nanos().saturating_mul(u128::from(parts)) >> 16;
-        let extra = Duration::from_nanos(u64::try_from(extra).unwrap_or(u64::MAX));
-        Self(self.0.saturating_add(extra))
+    /// The wait, not rounded.
+    #[must_use]
+    pub const fn wait(self) -> Duration {
+        self.0
     }
 
     /// For `Retry-After`: whole seconds, rounded up, at least one.
@@ -72,5 +70,11 @@ impl RetryAfter {
     pub fn write(self, headers: &mut HeaderMap) {
         headers.insert(RETRY_AFTER, HeaderValue::from(self.seconds()));
         headers.insert(&RETRY_AFTER_MS, HeaderValue::from(self.millis()));
+    }
+}
+
+impl From<Duration> for RetryAfter {
+    fn from(wait: Duration) -> Self {
+        Self(wait)
     }
 }
