@@ -1,29 +1,24 @@
-//! The Tidegate server: doors on one engine.
+//! The Tidegate server: listeners on one engine.
 //!
 //! A [`Server`] takes the layers of a configuration and opens what they say; the [`Running`] server
 //! knows the addresses that were really bound, follows the configuration as it changes, and knows
-//! how to stop without dropping a request. Each door speaks one protocol and decides nothing by
+//! how to stop without dropping a request. Each API speaks one protocol and decides nothing by
 //! itself: every decision is one call to the engine. The [`Database`] keeps what was changed at run
 //! time.
 //!
 //! This crate reads no environment, and never logs a key.
 
-mod connections;
+mod api;
+mod call_observer;
+mod configuration;
 mod database;
-mod door;
-mod drain;
 mod events;
-mod health;
-mod listen;
-mod live;
+mod listener;
 mod metrics;
-mod observer;
-mod served;
 mod server;
 mod tokens;
-mod workers;
 
 pub use database::{Audit, AutoMigrate, Change, Database, DatabaseError, Migrated, Note, Stored};
-pub use drain::{Drained, GRACE};
+pub use listener::drain::{Drained, GRACE};
 pub use server::{Running, Server, StartError, check_change};
 pub use tokens::{MintError, Minted, OpenToAll, TokenDigest, mint};

@@ -15,20 +15,20 @@ use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
 use tidegate_gateway::Gateway;
 use tokio::net::TcpListener;
 
+use crate::api::admin::{AdminApi, By};
+use crate::api::grpc;
+use crate::api::health::{self, Health};
+use crate::api::host_check::HostCheck;
+use crate::api::http::{HttpApi, ThrottledLog};
+use crate::configuration::limit_registry::LimitRegistry;
+use crate::configuration::{self, ActiveConfig, Parts};
 use crate::database::{Database, Stored};
-use crate::door::admin::{AdminDoor, By};
-use crate::door::bounds::Bounds;
-use crate::door::grpc;
-use crate::door::guard::Guard;
-use crate::door::http::{HttpDoor, Troubles};
-use crate::drain::{Drain, Drained, GRACE};
-use crate::health::{self, Health};
-use crate::listen;
-use crate::live::{self, Live, Parts};
+use crate::listener::accept;
+use crate::listener::bounds::Bounds;
+use crate::listener::drain::{Drain, Drained, GRACE};
+use crate::listener::workers::Workers;
 use crate::metrics::Metrics;
-use crate::served::Served;
 use crate::tokens::check_door;
-use crate::workers::Workers;
 pub use error::StartError;
 use snapshot::Keeper;
 use store::Opened;
@@ -44,7 +44,7 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), StartError> {
     // Layers that are of no use by themselves are nothing that a server runs with.
     let Ok(before) = before.plan() else { return Ok(()) };
     let metrics = Metrics::default();
-    let served = Served::new(&before.limits, &metrics).revised(&plan.limits, &metrics);
+    let served = LimitRegistry::new(&before.limits, &metrics).revised(&plan.limits, &metrics);
     served.map(drop).map_err(|(limit, why)| StartError::Limit { limit, why: why.to_string() })
 }
 
@@ -124,7 +124,7 @@ impl Server {
     /// start: the environment, the file and the defaults hold until it is back.
     pub async fn open(mut self) -> Result<Running, StartError> {
         let listen = &self.plan.listen;
-        for (door, address) in live::doors(listen.admin.value, listen.grpc.value) {
+        for (door, address) in configuration::doors(listen.admin.value, listen.grpc.value) {
             check_door(door, address, &self.plan.admin)?;
         }
         let database = Database::of(&self.plan)?;
@@ -144,9 +144,9 @@ impl Server {
         let ((engine, guarded), books) = (opened.engine(), opened.books());
         let parts = Parts::new(&self.plan, &engine, books.clone(), database)?;
         parts.metrics.ask_store(opened.figures());
-        let live = Arc::new(Live::new(self.layers, self.plan, stored, parts));
-        let keeper = Keeper::of(&opened, live.clone(), &engine, books);
-        Ok(doors.open(live, workers, engine, guarded).kept_by(keeper))
+        let config = Arc::new(ActiveConfig::new(self.layers, self.plan, stored, parts));
+        let keeper = Keeper::of(&opened, config.clone(), &engine, books);
+        Ok(doors.open(config, workers, engine, guarded).kept_by(keeper))
     }
 
     /// Takes over what the database holds, if it is of use; what that is.
@@ -194,7 +194,7 @@ struct Doors {
 impl Doors {
     async fn bind(plan: &Plan) -> Result<Self, StartError> {
         let bind = async |door, address| {
-            let bound = listen::bind(address).await;
+            let bound = accept::bind(address).await;
             bound.map_err(|source| StartError::Bind { door, address, source })
         };
         Ok(Self {
@@ -207,7 +207,7 @@ impl Doors {
     /// Opens them, and watches what the configuration comes from.
     fn open(
         self,
-        live: Arc<Live>,
+        config: Arc<ActiveConfig>,
         workers: Workers,
         engine: Engine<dyn Store>,
         guarded: Option<Guarded<dyn Store>>,
@@ -215,48 +215,48 @@ impl Doors {
         let Self { http, admin, grpc } = self;
         let (mut drain, mut last) = (Drain::new(), Drain::new());
         let stop = drain.signal();
-        let parts = live.parts().clone();
-        let hosts = live.current().plan.listen.allowed_hosts.value.clone();
+        let parts = config.parts().clone();
+        let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
         let health = {
-            let (live, guarded) = (live.clone(), guarded.clone());
+            let (config, guarded) = (config.clone(), guarded.clone());
             Health::new(drain.signal(), move || {
-                let current = live.current();
+                let current = config.current();
                 guarded
                     .as_ref()
-                    .map_or(0, |store| health::undecided(store, current.served.limits()))
+                    .map_or(0, |store| health::undecided(store, current.limits.limits()))
             })
         };
-        let door = HttpDoor {
+        let door = HttpApi {
             engine,
-            live: live.clone(),
+            config: config.clone(),
             admission: parts.admission,
             gateway: parts.gateway.clone(),
             metrics: parts.metrics.door("http"),
             inline: parts.metrics.door("http").inline(),
-            guard: Guard::new(http.1, hosts.clone()),
+            host_check: HostCheck::new(http.1, hosts.clone()),
             bounds,
-            troubles: Troubles::default(),
+            store_errors: ThrottledLog::default(),
         };
         drain.watch(door.serve(http.0, workers, stop.clone()));
-        let door = AdminDoor {
-            control: live.clone(),
+        let door = AdminApi {
+            control: config.clone(),
             tokens: parts.tokens,
             metrics: parts.metrics,
             events: parts.events,
             health,
-            guard: Guard::new(admin.1, hosts),
+            host_check: HostCheck::new(admin.1, hosts),
             bounds,
         };
         last.watch(door.serve(admin.0, last.signal()));
-        drain.watch(grpc::serve(live.clone(), grpc.0, stop.clone()));
-        drain.watch(watch::sources(live.clone(), guarded.clone(), stop));
+        drain.watch(grpc::serve(config.clone(), grpc.0, stop.clone()));
+        drain.watch(watch::sources(config.clone(), guarded.clone(), stop));
         for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
             tracing::info!(%address, "the {door} door is open");
         }
         let gateway = parts.gateway;
         let (http, admin, grpc) = (http.1, admin.1, grpc.1);
-        Running { http, admin, grpc, drain, last, guarded, live, gateway, keeper: None }
+        Running { http, admin, grpc, drain, last, guarded, config, gateway, keeper: None }
     }
 }
 
@@ -271,7 +271,7 @@ pub struct Running {
     /// The admin door, which tells how the others are being closed.
     last: Drain,
     guarded: Option<Guarded<dyn Store>>,
-    live: Arc<Live>,
+    config: Arc<ActiveConfig>,
     gateway: Gateway,
     /// Saves the store, if it is to be saved.
     keeper: Option<Keeper>,
@@ -321,7 +321,7 @@ impl Running {
     /// stays, and the log says what.
     pub async fn reload(&self) {
         // What came of it is told where all changes are.
-        let _ = self.live.reread(&By { door: "signal", who: None }).await;
+        let _ = self.config.reread(&By { door: "signal", who: None }).await;
     }
 
     /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives

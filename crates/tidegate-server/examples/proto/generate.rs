@@ -10,7 +10,7 @@ pub(crate) fn here() -> &'static Path {
 
 /// Where the code of the server is kept, and that of the client, which is for tests.
 pub(crate) fn committed() -> [PathBuf; 2] {
-    [here().join("src/door/grpc/generated"), here().join("tests/it/generated")]
+    [here().join("src/api/grpc/generated"), here().join("tests/it/generated")]
 }
 
 /// Writes the code of the server into one folder, and that of the client into the other.

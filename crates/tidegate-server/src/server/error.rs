@@ -10,8 +10,8 @@ use tidegate_config::ConfigError;
 use tidegate_gateway::GatewayError;
 use tidegate_redis::OpenError;
 
+use crate::configuration::PartsError;
 use crate::database::DatabaseError;
-use crate::live::PartsError;
 use crate::tokens::OpenToAll;
 
 /// Why a server does not start.

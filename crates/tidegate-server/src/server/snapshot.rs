@@ -18,13 +18,13 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;
 use super::store::Opened;
-use crate::drain::Stop;
-use crate::live::Live;
+use crate::configuration::ActiveConfig;
+use crate::listener::drain::Stop;
 use crate::metrics::SnapshotFigures;
 
 /// How often the store is saved: what a crash can lose.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long the end may wait for the disk. With [`GRACE`](crate::drain::GRACE) this is as long as
+/// How long the end may wait for the disk. With [`GRACE`](crate::listener::drain::GRACE) this is as long as
 /// those who run containers wait before they kill.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -122,7 +122,7 @@ pub(super) struct Keeper {
     store: Arc<MemoryStore>,
     file: Arc<SnapshotFile>,
     /// Who has limits in it: the configuration, admission, and the gateway.
-    live: Arc<Live>,
+    config: Arc<ActiveConfig>,
     engine: Engine<dyn Store>,
     books: Books,
 }
@@ -131,13 +131,13 @@ impl Keeper {
     /// That of a store that is to be saved.
     pub(super) fn of(
         opened: &Opened,
-        live: Arc<Live>,
+        config: Arc<ActiveConfig>,
         engine: &Engine<dyn Store>,
         books: Books,
     ) -> Option<Self> {
         let Opened::Memory(store, Some(file)) = opened else { return None };
         let (store, file, engine) = (store.clone(), file.clone(), engine.clone());
-        Some(Self { store, file, live, engine, books })
+        Some(Self { store, file, config, engine, books })
     }
 
     /// Saves at once, so that a path that is of no use is told of at the start, and then from time
@@ -173,7 +173,7 @@ impl Keeper {
 
     /// The limits that have a name, wherever they come from.
     fn limits(&self) -> Vec<Limit> {
-        let mut limits: Vec<Limit> = self.live.current().served.ever().cloned().collect();
+        let mut limits: Vec<Limit> = self.config.current().limits.ever().cloned().collect();
         limits.extend(self.engine.limits());
         limits.extend(match &self.books {
             Books::Local(engine) => engine.limits(),

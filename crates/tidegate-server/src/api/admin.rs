@@ -1,0 +1,88 @@
+//! The admin API: what is configured and what happens, and changing the one while watching the
+//! other.
+//!
+//! | path | |
+//! | --- | --- |
+//! | `GET /config` | a summary for anybody: providers and limits |
+//! | `GET /admin/config` | every value, where it comes from and what it shadows |
+//! | `PATCH`, `POST /admin/config` | changes some values, whole or not at all |
+//! | `GET /admin/history` | what was changed, when and through which listener |
+//! | `GET /admin/events` | what happens, as server-sent events |
+//! | `GET /metrics` | numbers for Prometheus |
+//! | `GET /openapi.json` | this API, for programs |
+//! | `GET /healthz`, `/readyz` | whether it lives, and whether to send requests |
+//!
+//! The API keeps no configuration: it asks whoever runs it, through [`Control`]. It shows neither
+//! tokens nor keys.
+
+mod config;
+mod control;
+mod etag;
+mod problem;
+mod route;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::health::Health;
+use super::host_check::HostCheck;
+use crate::events::Events;
+use crate::listener::bounds::Bounds;
+use crate::listener::drain::Stop;
+use crate::listener::workers::Workers;
+use crate::listener::{connection, connections};
+use crate::metrics::Metrics;
+use crate::tokens::Tokens;
+
+pub(crate) use control::{
+    Audit, By, Control, ControlFuture, Fault, Setting, Shadowed, Shown, UpdateError,
+};
+
+/// How many may watch events at once.
+const MOST_WATCHERS: usize = 64;
+
+/// What every request of this API sees.
+pub(crate) struct AdminApi {
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) host_check: HostCheck,
+    pub(crate) bounds: Bounds,
+    pub(crate) metrics: Metrics,
+    pub(crate) events: Events,
+    pub(crate) health: Health,
+}
+
+/// The API while it is served.
+struct Open {
+    api: AdminApi,
+    stop: Stop,
+    /// Seats for those who watch.
+    seats: Arc<Semaphore>,
+}
+
+impl AdminApi {
+    /// Serves until told to stop, and then what is under way. Those who watch events are sent away.
+    ///
+    /// It should be told last: while the other listeners are being closed, this one says so.
+    pub(crate) async fn serve(self, listener: TcpListener, stop: Stop) {
+        let bounds = self.bounds;
+        let seats = Arc::new(Semaphore::new(MOST_WATCHERS));
+        let router = route::router(Arc::new(Open { api: self, stop: stop.clone(), seats }));
+        let connection = {
+            let stop = stop.clone();
+            move |stream| {
+                let router = router.clone();
+                let answer = move |request, _| connection::answered(router.clone(), request);
+                connection::serve(stream, answer, bounds, stop.clone())
+            }
+        };
+        // It has little to do, and needs no threads of its own.
+        let workers = Workers::here();
+        connections::serve(listener, bounds.connections, &workers, stop, connection).await;
+    }
+}

@@ -1,0 +1,95 @@
+//! Paths, and who may ask for them.
+//!
+//! Probes need no token and may name any host: they call a machine by whatever address they know,
+//! and learn nothing but whether it is well. The summary needs no token either: it has numbers of
+//! limits, and neither addresses nor hashes nor paths. Whoever brings a good token may name any host too: no
+//! foreign page has one. All others pass the host_check first, so that a page learns not even whether
+//! there are tokens.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+
+use super::Open;
+use super::problem::AdminProblem;
+use super::{config, watch};
+use crate::api::health;
+use crate::api::problem::Problem;
+use crate::listener::bounds::MAX_BODY;
+use crate::metrics::Format;
+use crate::tokens::{Caller, Role};
+
+/// All paths of the door.
+pub(super) fn router(open: Arc<Open>) -> Router {
+    let probes = Router::new()
+        .route("/healthz", get(async || health::alive()))
+        .route("/readyz", get(async |State(open): State<Arc<Open>>| open.api.health.ready()));
+    // Callers may know what holds for them.
+    let public = Router::new()
+        .route("/config", get(config::summary))
+        .layer(middleware::from_fn_with_state(open.clone(), admit_anybody));
+    Router::new()
+        .route("/admin/config", get(config::show).patch(config::change).post(config::change))
+        .route("/admin/history", get(config::history))
+        .route("/admin/events", get(watch::events))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(openapi))
+        .fallback(async || AdminProblem::NotFound)
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(open.clone(), admit))
+        .merge(public)
+        .merge(probes)
+        .method_not_allowed_fallback(async || Problem::Method)
+        .with_state(open)
+}
+
+async fn admit(State(open): State<Arc<Open>>, mut request: Request, next: Next) -> Response {
+    match open.admit(&request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+async fn admit_anybody(State(open): State<Arc<Open>>, request: Request, next: Next) -> Response {
+    match open.admit(&request) {
+        // The host_check has let it pass, and there is nothing secret here.
+        Ok(_) | Err(AdminProblem::Refused(_)) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
+impl Open {
+    /// Who asks, if it is somebody who may.
+    fn admit(&self, request: &Request) -> Result<Caller, AdminProblem> {
+        let needed = match *request.method() {
+            Method::GET | Method::HEAD => Role::Read,
+            _ => Role::Write,
+        };
+        let checked = self.api.tokens.check(request.headers(), needed);
+        if !matches!(checked, Ok(Caller::Holder(_))) {
+            self.api.host_check.admit(request.uri(), request.headers())?;
+        }
+        checked.map_err(AdminProblem::Refused)
+    }
+}
+
+/// This door as a document for programs.
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
+}
+
+async fn metrics(State(open): State<Arc<Open>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let format = Format::accepted(accept);
+    let text = open.api.metrics.text(format);
+    ([(CONTENT_TYPE, format.content_type())], text).into_response()
+}

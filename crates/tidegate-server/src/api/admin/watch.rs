@@ -1,0 +1,133 @@
+//! Events as they happen, over a response that does not end (server-sent events).
+//!
+//! A watcher is asked for nothing, so nothing waits for it: it reads from the ring at its own pace,
+//! and if the ring has moved on it is sent away, to come back and be told that it missed something.
+//! There is a number of seats, and whoever finds none is told so.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName};
+use axum::response::{IntoResponse as _, Response};
+use futures_core::Stream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Open;
+use super::problem::AdminProblem;
+use crate::events::{Id, Seen, Told, Watcher};
+use crate::tokens::Role;
+
+/// How long nothing is said at most, so that everybody on the way knows that the connection lives.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// What a watcher is told first: after how many milliseconds to come back, should it be cut off.
+const GREETING: &str = "retry: 2000\n\n";
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// `GET /admin/events`.
+pub(super) async fn events(
+    State(open): State<Arc<Open>>,
+    headers: HeaderMap,
+) -> Result<Response, AdminProblem> {
+    let seat = open.seats.clone().try_acquire_owned();
+    let seat = seat.map_err(|_| AdminProblem::TooManyWatchers)?;
+    let watcher = open.api.events.watch(last_seen(&headers)?);
+    // Of the head only what tells who watches is kept.
+    let brought = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
+    let headers = brought.into_iter().collect();
+    let visit = Visit { open, headers, watcher, begun: Begun::No };
+    let feed = Feed { next: Box::pin(visit.next()), _seat: seat };
+    let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
+    Ok((head, Body::from_stream(feed)).into_response())
+}
+
+/// The event that a watcher has seen last, if it comes back.
+fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
+    let Some(field) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    let id = field.to_str().ok().and_then(Id::parse);
+    let rule = "must be the id of an event, as it was told";
+    id.map(Some).ok_or_else(|| AdminProblem::field("last-event-id", rule))
+}
+
+/// One watcher, from its request to its leave.
+struct Visit {
+    open: Arc<Open>,
+    /// The token, which may be withdrawn meanwhile.
+    headers: HeaderMap,
+    watcher: Watcher,
+    begun: Begun,
+}
+
+/// How far a visit is.
+#[derive(PartialEq, Eq)]
+enum Begun {
+    No,
+    /// Greeted.
+    Just,
+    /// Told something.
+    Yes,
+}
+
+impl Visit {
+    /// What is to be said next, and the visit as it goes on; `None` at its end.
+    async fn next(mut self) -> Option<(Bytes, Self)> {
+        if self.begun == Begun::No {
+            self.begun = Begun::Just;
+            return Some((Bytes::from_static(GREETING.as_bytes()), self));
+        }
+        let said = tokio::select! {
+            biased;
+            () = self.open.stop.clone().told() => return None,
+            seen = self.watcher.next() => match seen {
+                Seen::Told(told) => written(&told).into(),
+                Seen::Missed if self.begun == Begun::Just => missed(),
+                // It was too slow.
+                Seen::Missed => return None,
+            },
+            () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b":\n\n"),
+        };
+        self.open.api.tokens.check(&self.headers, Role::Read).ok()?;
+        self.begun = Begun::Yes;
+        Some((said, self))
+    }
+}
+
+fn written(told: &Told) -> String {
+    let Told { id, name, data } = told;
+    format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
+}
+
+/// Tells whoever comes back that there was more than what follows.
+fn missed() -> Bytes {
+    Bytes::from_static(b"event: missed\ndata: {}\n\n")
+}
+
+type Next = Pin<Box<dyn Future<Output = Option<(Bytes, Visit)>> + Send>>;
+
+/// A visit as a stream.
+struct Feed {
+    next: Next,
+    /// Given back with the stream.
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Stream for Feed {
+    type Item = Result<Bytes, std::convert::Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Poll::Ready(next) = self.next.as_mut().poll(cx) else { return Poll::Pending };
+        let Some((said, visit)) = next else {
+            // Asked again, it has ended again.
+            self.next = Box::pin(std::future::ready(None));
+            return Poll::Ready(None);
+        };
+        self.next = Box::pin(visit.next());
+        Poll::Ready(Some(Ok(said)))
+    }
+}

@@ -1,0 +1,77 @@
+//! Bodies: declared as JSON, read whole or not at all, and written as JSON.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest as _, Request};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+
+use super::problem::Problem;
+
+/// The body of a request, if all of it comes in this time. How large it may be is up to the
+/// router.
+pub(crate) async fn whole(request: Request, time: Duration) -> Result<Bytes, Problem> {
+    let body = tokio::time::timeout(time, Bytes::from_request(request, &()));
+    body.await.map_err(|_| Problem::SlowBody)?.map_err(|error| refused(&error))
+}
+
+/// A body that was not read to its end: too large, or the caller went away.
+fn refused(error: &BytesRejection) -> Problem {
+    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        Problem::TooLarge
+    } else {
+        Problem::Incomplete
+    }
+}
+
+/// An answer in JSON.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    // Bodies of numbers and texts are always serialized.
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    let content_type = HeaderValue::from_static("application/json");
+    (status, [(CONTENT_TYPE, content_type)], body).into_response()
+}
+
+/// What a body may be declared to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declared {
+    /// `application/json`.
+    Json,
+    /// That, or `application/merge-patch+json` (RFC 7396).
+    MergePatch,
+}
+
+impl Declared {
+    fn takes(self, media: &str) -> bool {
+        let patch = "application/merge-patch+json";
+        media.eq_ignore_ascii_case("application/json")
+            || (self == Self::MergePatch && media.eq_ignore_ascii_case(patch))
+    }
+}
+
+/// Refuses a body that is not declared to be plain JSON of the kind that is taken. A page of
+/// another origin cannot declare any of them without being asked first.
+pub(crate) fn require_json(headers: &HeaderMap, taken: Declared) -> Result<(), Problem> {
+    let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
+        return Err(Problem::NotJsonType);
+    }
+    // Of several declarations others may believe another one.
+    let mut declared = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(declared), None) = (declared.next(), declared.next()) else {
+        return Err(Problem::NotJsonType);
+    };
+    let declared = declared.to_str().map_err(|_| Problem::NotJsonType)?;
+    let mut parts = declared.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|media| taken.takes(media));
+    let utf8 = parts.filter(|part| !part.is_empty()).all(|parameter| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        !name.eq_ignore_ascii_case("charset")
+            || value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+    });
+    if json && utf8 { Ok(()) } else { Err(Problem::NotJsonType) }
+}

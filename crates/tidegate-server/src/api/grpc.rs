@@ -1,0 +1,203 @@
+//! The gRPC door: the configuration of a running server as an RPC.
+//!
+//! Whoever has a token that may write changes settings, whoever has any may read them; the rules are
+//! those of the admin door. Messages are small, and bounded.
+
+/// Made from `proto/` by `cargo run -p tidegate-server --example proto`; a test compares.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    reason = "nobody wrote it"
+)]
+mod generated {
+    include!("grpc/generated/tidegate.admin.v1.rs");
+}
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tidegate_config::{Changed, Patch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::service::Routes;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+use tower::Service as _;
+
+use crate::api::admin::{By, Fault};
+use crate::configuration::{ActiveConfig, ApplyError};
+use crate::database::DatabaseError;
+use crate::listener::connections;
+use crate::listener::drain::Stop;
+use crate::listener::workers::Workers;
+use crate::tokens::{Caller, Refused, Role};
+use generated::admin_server::{Admin, AdminServer};
+use generated::{
+    GetConfigRequest, GetConfigResponse, Setting, UpdateConfigRequest, UpdateConfigResponse,
+};
+
+/// The largest message that is read, in bytes.
+const MAX_MESSAGE: usize = 64 * 1024;
+/// How long a call may take. Whatever it asks of the database goes on without it.
+const CALL: Duration = Duration::from_secs(30);
+/// How many connections there are at once; others wait to be accepted.
+const CONNECTIONS: usize = 1_000;
+/// How many calls of one connection are answered at once.
+const CALLS: u32 = 64;
+/// How long a connection may take until it has asked something.
+const FIRST: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before it is asked whether it is still there, and how long
+/// it may take to say so.
+const SILENCE: Duration = Duration::from_secs(60);
+const ECHO: Duration = Duration::from_secs(10);
+
+/// Serves until told to stop, and then what is under way.
+pub(crate) async fn serve(config: Arc<ActiveConfig>, listener: TcpListener, stop: Stop) {
+    let service = AdminServer::new(Door { config }).max_decoding_message_size(MAX_MESSAGE);
+    let routes = Routes::new(service).prepare();
+    let connection = {
+        let stop = stop.clone();
+        move |stream| connection(stream, routes.clone(), stop.clone())
+    };
+    // It has little to do, and needs no threads of its own.
+    let workers = Workers::here();
+    connections::serve(listener, CONNECTIONS, &workers, stop, connection).await;
+}
+
+/// Serves a connection to its end. One that asks nothing is cut.
+async fn connection(stream: TcpStream, routes: Routes, stop: Stop) {
+    let has_asked = Arc::new(AtomicBool::new(false));
+    let service = {
+        let has_asked = has_asked.clone();
+        service_fn(move |request: http::Request<Incoming>| {
+            has_asked.store(true, Ordering::Relaxed);
+            let answer = routes.clone().call(request.map(Body::new));
+            async move {
+                match timeout(CALL, answer).await {
+                    Ok(answer) => answer,
+                    Err(_) => Ok(Status::deadline_exceeded("it took too long").into_http()),
+                }
+            }
+        })
+    };
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(CALLS)
+        .keep_alive_interval(SILENCE)
+        .keep_alive_timeout(ECHO);
+    let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let (mut stop, mut first) = (pin!(stop.told()), pin!(tokio::time::sleep(FIRST)));
+    let (mut is_new, mut stopping) = (true, false);
+    let ended = loop {
+        tokio::select! {
+            ended = &mut served => break ended,
+            () = &mut first, if is_new => is_new = false,
+            () = &mut stop, if !stopping => {
+                stopping = true;
+                served.as_mut().graceful_shutdown();
+            }
+        }
+        // Neither the first seconds nor the last are for those who have nothing to ask.
+        if !has_asked.load(Ordering::Relaxed) {
+            tracing::debug!("a connection asked nothing and is cut");
+            return;
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection failed");
+    }
+}
+
+struct Door {
+    config: Arc<ActiveConfig>,
+}
+
+impl Door {
+    /// Who asks, if that is somebody who may.
+    fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<By, Status> {
+        match self.config.parts().tokens.check(request.metadata().as_ref(), role) {
+            Ok(Caller::Anybody) => Ok(By { door: "rpc", who: None }),
+            Ok(Caller::Holder(who)) => Ok(By { door: "rpc", who: Some(who) }),
+            Err(Refused::NoToken | Refused::UnknownToken) => {
+                Err(Status::unauthenticated("a known token is needed: authorization: Bearer ..."))
+            }
+            Err(Refused::ReadOnly) => {
+                Err(Status::permission_denied("this token may look, and not change anything"))
+            }
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Admin for Door {
+    async fn update_config(
+        &self,
+        request: Request<UpdateConfigRequest>,
+    ) -> Result<Response<UpdateConfigResponse>, Status> {
+        let by = self.admit(&request, Role::Write)?;
+        let UpdateConfigRequest { set, unset, expected_revision } = request.into_inner();
+        let patch = set.iter().fold(Patch::default(), |patch, (key, text)| patch.set(key, text));
+        let patch = unset.iter().fold(patch, |patch, key| patch.unset(key));
+        // The change goes on when the caller hangs up: it must not stop in the middle.
+        let config = self.config.clone();
+        let change = async move { config.update(&patch, expected_revision, &by).await };
+        let changed =
+            tokio::spawn(change).await.map_err(|_| Status::internal("the change failed"))?;
+        let changed = changed.map_err(|error| refused(&error))?;
+        let revision = self.config.current().revision;
+        let changed = changed.into_iter().map(|Changed { key, old, new, .. }| generated::Changed {
+            key,
+            before: old,
+            after: new,
+        });
+        Ok(Response::new(UpdateConfigResponse { revision, changed: changed.collect() }))
+    }
+
+    async fn get_config(
+        &self,
+        request: Request<GetConfigRequest>,
+    ) -> Result<Response<GetConfigResponse>, Status> {
+        self.admit(&request, Role::Read)?;
+        let prefix = request.into_inner().prefix;
+        let current = self.config.current();
+        let settings = current.effective.iter().filter(|one| one.is_in(&prefix));
+        let settings = settings.map(|one| Setting {
+            key: one.key.clone(),
+            value: one.value.clone(),
+            source: one.source.to_string(),
+        });
+        let (revision, settings) = (current.revision, settings.collect());
+        Ok(Response::new(GetConfigResponse { revision, settings }))
+    }
+}
+
+/// What a caller is told of a change that is refused: every mistake, by its key.
+fn refused(error: &ApplyError) -> Status {
+    let faults = error.faults();
+    if faults.is_empty() {
+        let code = match error {
+            ApplyError::Database(DatabaseError::Conflict { .. }) => Code::Aborted,
+            ApplyError::Database(DatabaseError::ReadOnly) => Code::FailedPrecondition,
+            _ => Code::Unavailable,
+        };
+        return Status::new(code, error.to_string());
+    }
+    let mut details = ErrorDetails::new();
+    let mut told = String::from("the configuration cannot be used");
+    for Fault { key, message } in faults {
+        told.extend(["; ", &key, " ", &message]);
+        details.add_bad_request_violation(key, message);
+    }
+    Status::with_error_details(Code::InvalidArgument, told, details)
+}

@@ -1,0 +1,154 @@
+//! Whether the server is alive, and whether it should be sent requests.
+//!
+//! It is ready unless somebody asked for it not to be: a limit whose failure rule is *closed*
+//! denies everything while the store is away, so another node may do better. With rules *open* and
+//! *local* this node decides by itself, and taking it out would only make the outage wider. While
+//! the doors are being closed it is not ready either.
+//!
+//! What is said here needs no token, so it names no limits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use tidegate::guard::{Guarded, StoreState};
+use tidegate::{FailureRule, Limit, Store};
+
+use crate::api::body::json;
+use crate::listener::drain::Stop;
+
+/// Says that a door answers.
+pub(crate) fn alive() -> Response {
+    #[derive(Serialize)]
+    struct Alive {
+        status: &'static str,
+    }
+    json(StatusCode::OK, &Alive { status: "ok" })
+}
+
+/// Knows whether the server is ready. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Health {
+    draining: Stop,
+    undecided: Arc<dyn Fn() -> usize + Send + Sync>,
+}
+
+impl Health {
+    /// The health of doors that are told to stop by `draining`. `undecided` counts the limits that
+    /// deny for want of a store, at the time when it is called; see [`undecided`].
+    pub(crate) fn new(
+        draining: Stop,
+        undecided: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Self {
+        Self { draining, undecided: Arc::new(undecided) }
+    }
+
+    /// Answers whether requests should be sent here: 200, or 503 with the reasons.
+    pub(crate) fn ready(&self) -> Response {
+        #[derive(Serialize)]
+        struct Ready {
+            status: &'static str,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            reasons: Vec<Reason>,
+        }
+        let reasons = self.reasons();
+        let (code, status) = match reasons.is_empty() {
+            true => (StatusCode::OK, "ready"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+        };
+        json(code, &Ready { status, reasons })
+    }
+
+    fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if self.draining.is_told() {
+            reasons
+                .push(Reason { code: "draining", detail: "the doors are being closed".to_owned() });
+        }
+        let limits = (self.undecided)();
+        if limits > 0 {
+            let detail = format!(
+                "the store does not answer, and {limits} limits deny everything until it does"
+            );
+            reasons.push(Reason { code: "store", detail });
+        }
+        reasons
+    }
+}
+
+impl fmt::Debug for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Health").field("draining", &self.draining).finish_non_exhaustive()
+    }
+}
+
+/// Why the server is not ready.
+#[derive(Debug, Serialize)]
+struct Reason {
+    code: &'static str,
+    detail: String,
+}
+
+/// How many of the limits deny at present because their store is away.
+pub(crate) fn undecided<'l>(
+    store: &Guarded<dyn Store>,
+    limits: impl IntoIterator<Item = &'l Limit>,
+) -> usize {
+    if store.state() != StoreState::Down {
+        return 0;
+    }
+    let closed = |limit: &&Limit| store.failure_rule(limit) == FailureRule::Closed;
+    limits.into_iter().filter(closed).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use tidegate::{Answers, Engine, Operation, Policy, StoreError, Submission};
+
+    use super::*;
+    use crate::listener::drain::Drain;
+
+    /// A store that is away.
+    #[derive(Debug)]
+    struct Away;
+
+    impl Store for Away {
+        fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+            Submission::Pending(Box::pin(std::future::pending()))
+        }
+
+        fn probe(&self) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + '_>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_closed_limit_of_a_store_that_is_away_is_undecided() {
+        let policy = Policy::per_second(10).build().unwrap();
+        let store = Guarded::builder(Arc::new(Away) as Arc<dyn Store>).build().unwrap();
+        let engine: Engine<dyn Store> = Engine::on(Arc::new(store.clone()));
+        let limiter = engine.limiter("api", policy).unwrap();
+        let ordinary = limiter.limit();
+        let closed = ordinary.on_failure(FailureRule::Closed);
+        assert_eq!(undecided(&store, [&ordinary, &closed]), 0, "nobody has noticed yet");
+        while store.state() != StoreState::Down {
+            let _ = limiter.take("alice").await.unwrap();
+        }
+        assert_eq!(undecided(&store, [&ordinary]), 0);
+        assert_eq!(undecided(&store, [&ordinary, &closed]), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_closing_its_doors_is_not_ready() {
+        let drain = Drain::new();
+        let health = Health::new(drain.signal(), || 0);
+        assert_eq!(health.ready().status(), StatusCode::OK);
+        drain.drain(std::time::Duration::ZERO).await;
+        assert_eq!(health.ready().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(health.reasons()[0].code, "draining");
+    }
+}

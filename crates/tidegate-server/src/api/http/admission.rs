@@ -1,0 +1,182 @@
+//! Admission for programs of other languages: who gets in, and how much is pending there.
+//!
+//! A decision is 200 or 429, also under back-pressure: a 503 would look as if this server could
+//! not decide.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
+use tidegate::{FailureRule, Outcome, Store};
+use tidegate_config::{Rule, Value};
+
+use super::answer::{Deny, Reply};
+use super::request::{self, key_text, read};
+use crate::api::body::json;
+use crate::api::problem::{Problem, whole_millis as millis};
+use crate::configuration::limit_registry::LimitRegistry;
+use crate::metrics::Verdict as Decided;
+
+/// How long a number of pending requests is good for if the caller does not say.
+const GOOD_FOR: Duration = Duration::from_secs(10);
+/// How long it is good for at most.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+#[derive(Serialize)]
+struct Admitted {
+    allowed: bool,
+    /// The fewest tokens left in any tier that was charged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
+    /// In shadow mode: who would have been rejected, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_reject: Option<Reject>,
+    charges: Vec<TierState>,
+}
+
+#[derive(Serialize)]
+struct Rejected<'a> {
+    allowed: bool,
+    #[serde(flatten)]
+    reject: Reject,
+    /// Whom the tier rejects; nobody in particular under back-pressure.
+    id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
+    charges: Vec<TierState>,
+}
+
+#[derive(Serialize)]
+struct Reject {
+    level: &'static str,
+    reason: &'static str,
+    retry_after_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct TierState {
+    limit: &'static str,
+    remaining: u64,
+    reset_after_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Pending {
+    pending: u32,
+}
+
+/// `POST /v1/admit`.
+pub(super) async fn admit(
+    admission: &Admission<dyn Store>,
+    limits: &LimitRegistry,
+    body: &Value<'_>,
+    deny: Deny,
+) -> Result<Response, Problem> {
+    let count = |tier: Tier, verdict| {
+        if let Some(limit) = limits.get(tier.as_str()) {
+            limit.metrics.decided(verdict);
+        }
+    };
+    let caller = read(body, &["organization", "client", "connection", "cost"], |top| {
+        let organization = top.read("organization", key_text);
+        let client = top.read("client", key_text);
+        let connection = top.read("connection", key_text);
+        let mut caller = Caller::new().cost(request::cost(top)?);
+        if let Some(organization) = organization {
+            caller = caller.organization(organization);
+        }
+        if let Some(client) = client {
+            caller = caller.client(client);
+        }
+        if let Some(connection) = connection {
+            caller = caller.connection(connection);
+        }
+        Some(caller)
+    })?;
+    Ok(match admission.admit(caller).await? {
+        Verdict::Admitted(pass) => {
+            pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
+            json(StatusCode::OK, &admitted(&pass))
+        }
+        Verdict::Rejected(rejection) => {
+            count(rejection.tier, Decided::Denied);
+            let retry = rejection.retry.after();
+            Reply::denied(rejected(&rejection), retry, deny).into_response()
+        }
+        // Verdicts may grow; what is not known to be admitted is not.
+        _ => json(StatusCode::TOO_MANY_REQUESTS, &()),
+    })
+}
+
+fn admitted(pass: &Pass<'_>) -> Admitted {
+    Admitted {
+        allowed: true,
+        remaining: pass.outcomes().map(|(_, outcome)| outcome.remaining).min(),
+        degraded: pass.degraded().map(FailureRule::as_str),
+        would_reject: pass.would_reject().map(reject),
+        charges: pass.outcomes().map(state).collect(),
+    }
+}
+
+fn rejected<'r>(rejection: &Rejection<'r>) -> Rejected<'r> {
+    Rejected {
+        allowed: false,
+        reject: reject(rejection),
+        id: rejection.id,
+        degraded: rejection.degraded.map(FailureRule::as_str),
+        charges: rejection.outcomes().map(state).collect(),
+    }
+}
+
+fn reject(rejection: &Rejection<'_>) -> Reject {
+    Reject {
+        level: rejection.tier.as_str(),
+        reason: rejection.reason.as_str(),
+        retry_after_ms: rejection.retry.after().map(millis),
+    }
+}
+
+fn state((tier, outcome): (Tier, &Outcome)) -> TierState {
+    TierState {
+        limit: tier.as_str(),
+        remaining: outcome.remaining,
+        reset_after_ms: outcome.reset.map(millis),
+    }
+}
+
+/// `PUT /v1/pending`.
+pub(super) fn set_pending(
+    admission: &Admission<dyn Store>,
+    body: &Value<'_>,
+) -> Result<Response, Problem> {
+    let (value, good_for) = read(body, &["value", "ttl_ms"], |top| {
+        let value = top.require("value", depth);
+        let ttl = match top.get("ttl_ms") {
+            Some(_) => top.read("ttl_ms", lifetime),
+            None => Some(GOOD_FOR),
+        };
+        Some((value?, ttl?))
+    })?;
+    admission.set_pending(value, good_for);
+    Ok(pending(admission))
+}
+
+/// `GET /v1/pending`.
+pub(super) fn pending(admission: &Admission<dyn Store>) -> Response {
+    json(StatusCode::OK, &Pending { pending: admission.pending() })
+}
+
+/// How long a number is good for. Not for long: if its sender dies, somebody is kept out by it.
+fn lifetime(value: &Value<'_>) -> Result<Duration, Rule> {
+    value.to_whole_between(0, LONGEST.as_secs() * 1_000).map(Duration::from_millis)
+}
+
+/// The depth of a queue.
+fn depth(value: &Value<'_>) -> Result<u32, Rule> {
+    let depth = value.to_whole_between(0, u32::MAX.into())?;
+    Ok(u32::try_from(depth).unwrap_or(u32::MAX))
+}

@@ -1,0 +1,224 @@
+//! From a decision to what is told of it: a status, JSON and headers. Durations are whole
+//! milliseconds, rounded up.
+
+use std::time::Duration;
+
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement};
+
+use super::request::List;
+use crate::api::body::json;
+use crate::api::problem::{whole_millis as millis, whole_seconds};
+
+/// An answer, before it is a response of its own or a part of one.
+pub(crate) struct Reply<B> {
+    pub(crate) status: StatusCode,
+    pub(crate) body: B,
+    retry: Option<Duration>,
+}
+
+/// How a denial is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Deny {
+    /// With status 429.
+    #[default]
+    TooManyRequests,
+    /// With status 200, for clients that retry 429 by themselves.
+    Ok,
+}
+
+/// What an answer to an allowed request tells besides the state.
+#[derive(Clone, Copy)]
+pub(crate) enum Extra {
+    Nothing,
+    Receipt,
+    WaitAndReceipt,
+}
+
+/// What the bodies of the verbs are.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Body<'a> {
+    Allowed(Allowed<'a>),
+    Denied(Denied<'a>),
+    Settled(Settled<'a>),
+    Held {
+        held_ms: u64,
+    },
+    Reset {
+        reset: bool,
+    },
+    /// Of a decision that this door does not know.
+    Unknown {},
+}
+
+/// `degraded` is the failure rule that decided because the store did not answer, in both answers.
+#[derive(Serialize)]
+pub(crate) struct Allowed<'a> {
+    allowed: bool,
+    remaining: u64,
+    reset_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    wait_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charges: Option<Vec<State<'a>>>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Denied<'a> {
+    allowed: bool,
+    by: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_index: Option<usize>,
+    remaining: u64,
+    retry_after_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    degraded: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charges: Option<Vec<State<'a>>>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct Settled<'a> {
+    remaining: u64,
+    reset_after_ms: Option<u64>,
+    saturated: bool,
+    dropped: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    charges: Option<Vec<State<'a>>>,
+}
+
+/// How one charge of a list stands.
+#[derive(Serialize)]
+struct State<'a> {
+    limit: &'a str,
+    remaining: u64,
+    reset_after_ms: Option<u64>,
+}
+
+impl<B> Reply<B> {
+    pub(crate) const fn ok(body: B) -> Self {
+        Self { status: StatusCode::OK, body, retry: None }
+    }
+
+    /// Somebody was denied, with the wait if there is one.
+    pub(crate) fn denied(body: B, retry: Option<Duration>, deny: Deny) -> Self {
+        match deny {
+            Deny::TooManyRequests => Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry },
+            Deny::Ok => Self::ok(body),
+        }
+    }
+}
+
+impl<B: Serialize> IntoResponse for Reply<B> {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &self.body);
+        if let Some(wait) = self.retry {
+            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
+        }
+        response
+    }
+}
+
+/// Answers a take, peek or reserve.
+pub(crate) fn decided<'a>(
+    decision: &Decision,
+    list: &'a List<'_, u64>,
+    extra: Extra,
+    deny: Deny,
+) -> Reply<Body<'a>> {
+    match decision {
+        Decision::Allowed(grant) => Reply::ok(Body::Allowed(allowed(grant, list, extra))),
+        Decision::Denied(denial) => {
+            Reply::denied(Body::Denied(denied(denial, list)), denial.retry.after(), deny)
+        }
+        // The contract may grow; what is not known to be allowed is not.
+        _ => {
+            Reply { status: StatusCode::INTERNAL_SERVER_ERROR, body: Body::Unknown {}, retry: None }
+        }
+    }
+}
+
+fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<'a> {
+    let (wait_ms, receipt) = match extra {
+        Extra::Nothing => (None, None),
+        Extra::Receipt => (None, Some(encoded(&grant.receipt))),
+        Extra::WaitAndReceipt => (Some(millis(grant.wait)), Some(encoded(&grant.receipt))),
+    };
+    Allowed {
+        allowed: true,
+        remaining: least(&grant.outcomes),
+        reset_after_ms: longest_reset(&grant.outcomes),
+        wait_ms,
+        receipt,
+        degraded: grant.degraded.map(FailureRule::as_str),
+        charges: states(list, &grant.outcomes),
+    }
+}
+
+fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>) -> Denied<'a> {
+    Denied {
+        allowed: false,
+        by: list.items.get(denial.by).map_or("", |item| item.limit.name()),
+        by_index: list.listed.then_some(denial.by),
+        remaining: least(&denial.outcomes),
+        retry_after_ms: denial.retry.after().map(millis),
+        degraded: denial.degraded.map(FailureRule::as_str),
+        charges: states(list, &denial.outcomes),
+    }
+}
+
+/// Answers a settle.
+pub(crate) fn settled<'a>(settlement: &Settlement, list: &'a List<'_, i64>) -> Reply<Body<'a>> {
+    Reply::ok(Body::Settled(Settled {
+        remaining: least(&settlement.outcomes),
+        reset_after_ms: longest_reset(&settlement.outcomes),
+        saturated: settlement.saturated > 0,
+        dropped: settlement.dropped > 0,
+        charges: states(list, &settlement.outcomes),
+    }))
+}
+
+/// Answers a hold.
+pub(crate) fn held(span: Duration) -> Reply<Body<'static>> {
+    Reply::ok(Body::Held { held_ms: millis(span) })
+}
+
+/// Answers a reset.
+pub(crate) const fn reset(reset: bool) -> Reply<Body<'static>> {
+    Reply::ok(Body::Reset { reset })
+}
+
+fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
+    let states = || {
+        list.items.iter().zip(outcomes).map(|(item, outcome)| State {
+            limit: item.limit.name(),
+            remaining: outcome.remaining,
+            reset_after_ms: outcome.reset.map(millis),
+        })
+    };
+    list.listed.then(|| states().collect())
+}
+
+fn least(outcomes: &[Outcome]) -> u64 {
+    outcomes.iter().map(|outcome| outcome.remaining).min().unwrap_or(0)
+}
+
+/// When all buckets are full again; `None` if time alone does not fill one of them.
+fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
+    let resets = outcomes.iter().map(|outcome| outcome.reset);
+    let all: Option<Vec<_>> = resets.collect();
+    all?.into_iter().max().map(millis)
+}
+
+fn encoded(receipt: &Receipt) -> String {
+    URL_SAFE_NO_PAD.encode(receipt.to_bytes())
+}

@@ -1,0 +1,157 @@
+//! What one request asks of the engine, from its body to its answer.
+//!
+//! The same whether it comes alone or in a batch. Nothing is decided here.
+
+use std::time::Duration;
+
+use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, Store, StoreError};
+use tidegate_config::Value;
+
+use super::answer::{self, Body, Deny, Extra, Reply};
+use super::request::{Item, List, Reader, Reserve, Settle, Spend};
+use super::tally;
+use crate::api::problem::Problem;
+
+/// The verbs of the engine that are asked of this door.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Verb {
+    Take,
+    Peek,
+    Reserve,
+    Settle,
+    Hold,
+    Reset,
+}
+
+impl Verb {
+    /// All of them, in the order in which they are told.
+    pub(super) const ALL: [Self; 6] =
+        [Self::Take, Self::Peek, Self::Reserve, Self::Settle, Self::Hold, Self::Reset];
+
+    /// Its name in paths and bodies.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Take => "take",
+            Self::Peek => "peek",
+            Self::Reserve => "reserve",
+            Self::Settle => "settle",
+            Self::Hold => "hold",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// A request that was understood.
+pub(super) enum Operation<'v> {
+    Take(Spend<'v>),
+    Peek(Spend<'v>),
+    Reserve(Reserve<'v>),
+    Settle(Settle<'v>),
+    Hold(Item<'v, Duration>),
+    Reset(Item<'v, ()>),
+}
+
+/// The list that goes to the engine with a request.
+pub(super) enum Lines<'l> {
+    None,
+    Charges(Vec<Charge<'l>>),
+    Corrections(Vec<Correction<'l>>),
+}
+
+impl<'v> Operation<'v> {
+    pub(super) fn read(
+        verb: Verb,
+        reader: Reader<'v>,
+        body: &'v Value<'v>,
+    ) -> Result<Self, Problem> {
+        Ok(match verb {
+            Verb::Take => Self::Take(reader.take(body)?),
+            Verb::Peek => Self::Peek(reader.peek(body)?),
+            Verb::Reserve => Self::Reserve(reader.reserve(body)?),
+            Verb::Settle => Self::Settle(reader.settle(body)?),
+            Verb::Hold => Self::Hold(reader.hold(body)?),
+            Verb::Reset => Self::Reset(reader.reset(body)?),
+        })
+    }
+
+    pub(super) fn lines(&self) -> Lines<'_> {
+        match self {
+            Self::Take(Spend { list, .. })
+            | Self::Peek(Spend { list, .. })
+            | Self::Reserve(Reserve { list, .. }) => Lines::Charges(charges(list)),
+            Self::Settle(Settle { list, .. }) => Lines::Corrections(corrections(list)),
+            Self::Hold(_) | Self::Reset(_) => Lines::None,
+        }
+    }
+
+    /// What the engine is asked, with the [lines](Self::lines) of this request.
+    pub(super) fn request<'a>(
+        &'a self,
+        lines: &'a Lines<'a>,
+        engine: &'a Engine<dyn Store>,
+    ) -> Request<'a, dyn Store, Answer> {
+        let charges = lines.charges();
+        match self {
+            Self::Take(_) => engine.take(charges).any(),
+            Self::Peek(_) => engine.peek(charges).any(),
+            Self::Reserve(asked) => engine.reserve(charges, asked.max_wait).any(),
+            Self::Settle(asked) => engine.settle(lines.corrections(), asked.receipt.as_ref()).any(),
+            Self::Hold(item) => engine.hold(item.target(), item.amount).any(),
+            Self::Reset(item) => engine.reset(item.target()).any(),
+        }
+    }
+
+    /// Tells what came of it, and counts decisions.
+    pub(super) fn answered(
+        &self,
+        answer: Result<Answer, StoreError>,
+        deny: Deny,
+    ) -> Result<Reply<Body<'_>>, Problem> {
+        Ok(match self {
+            Self::Take(asked) => {
+                let decision = tally::of(typed(answer), &asked.list)?;
+                let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
+                answer::decided(&decision, &asked.list, extra, deny)
+            }
+            Self::Peek(asked) => {
+                answer::decided(&typed(answer)?, &asked.list, Extra::Nothing, deny)
+            }
+            Self::Reserve(asked) => {
+                let decision = tally::of(typed(answer), &asked.list)?;
+                answer::decided(&decision, &asked.list, Extra::WaitAndReceipt, deny)
+            }
+            Self::Settle(asked) => answer::settled(&typed(answer)?, &asked.list),
+            Self::Hold(_) => answer::held(typed(answer)?),
+            Self::Reset(_) => answer::reset(typed(answer)?),
+        })
+    }
+}
+
+impl<'l> Lines<'l> {
+    fn charges(&self) -> &[Charge<'l>] {
+        match self {
+            Self::Charges(charges) => charges,
+            _ => &[],
+        }
+    }
+
+    fn corrections(&self) -> &[Correction<'l>] {
+        match self {
+            Self::Corrections(corrections) => corrections,
+            _ => &[],
+        }
+    }
+}
+
+fn typed<T: FromAnswer>(answer: Result<Answer, StoreError>) -> Result<T, StoreError> {
+    answer.and_then(T::from_answer)
+}
+
+fn charges<'l>(list: &'l List<'_, u64>) -> Vec<Charge<'l>> {
+    list.items.iter().map(|item| Charge { target: item.target(), cost: item.amount }).collect()
+}
+
+fn corrections<'l>(list: &'l List<'_, i64>) -> Vec<Correction<'l>> {
+    let items = list.items.iter();
+    items.map(|item| Correction { target: item.target(), delta: item.amount }).collect()
+}

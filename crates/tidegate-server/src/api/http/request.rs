@@ -1,0 +1,343 @@
+//! From a JSON body to a list of charges. All wrong fields are named at once.
+//!
+//! The keys and rules of inline policies are those of the configuration file.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use tidegate::{
+    ChargeError, Key, KeyError, Limit, MAX_CHARGES, MAX_SPAN, Receipt, ReceiptError, Target,
+    WallTime, Windows,
+};
+use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
+
+use super::answer::Deny;
+use crate::api::problem::Problem;
+use crate::configuration::limit_registry::LimitRegistry;
+use crate::metrics::LimitMetrics;
+
+/// How many limits an error lists.
+const MAX_LISTED: usize = 10;
+
+/// Rules of this door, besides those of policies.
+#[derive(Debug, thiserror::Error)]
+enum RequestRule {
+    #[error("{name:?} is not a configured limit; {}", configured(known))]
+    UnknownLimit { name: String, known: Vec<String> },
+    #[error("stands beside `policy`: name a configured limit or give a policy, not both")]
+    LimitAndPolicy,
+    #[error("is required: the name of a configured limit, or `policy` in its place")]
+    NoLimit,
+    #[error("stands in each item of `charges` when there is such a list")]
+    BesideCharges,
+    #[error("must be a whole number of 64 bits; negative gives back")]
+    NotSigned,
+    #[error("must be at most {} (100 years)", MAX_SPAN.as_millis())]
+    TooLong,
+    #[error("must be 200 or 429")]
+    DenyStatus,
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Charges(#[from] ChargeError),
+    #[error(transparent)]
+    Receipt(#[from] ReceiptError),
+}
+
+fn configured(known: &[String]) -> String {
+    match known {
+        [] => "none is configured, give a `policy`".to_owned(),
+        known => format!("known are {}", known.join(", ")),
+    }
+}
+
+impl From<RequestRule> for Rule {
+    fn from(rule: RequestRule) -> Self {
+        Self::Other(Box::new(rule))
+    }
+}
+
+/// What a request is read with: the configured limits and the time for calendars.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'s> {
+    pub(crate) limits: &'s LimitRegistry,
+    /// Where decisions on policies that stand in requests are counted.
+    pub(crate) inline: &'s LimitMetrics,
+    pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
+    /// Keys that stand in every request besides those of its verb, and were read before.
+    pub(crate) beside: &'static [&'static str],
+}
+
+/// One bucket of a request, and the amount that goes with it.
+pub(crate) struct Item<'v, N> {
+    pub(crate) limit: Cow<'v, Limit>,
+    /// Where decisions on it are counted.
+    pub(crate) metrics: &'v LimitMetrics,
+    key: &'v str,
+    group: Option<&'v str>,
+    windows: Option<Windows>,
+    pub(crate) amount: N,
+}
+
+impl<N> Item<'_, N> {
+    pub(crate) fn target(&self) -> Target<'_> {
+        let mut key = Key::new(self.key);
+        if let Some(group) = self.group {
+            key = key.in_group(group);
+        }
+        Target { limit: &self.limit, key, windows: self.windows }
+    }
+}
+
+/// A limit that a request names, or brings.
+struct Found<'v> {
+    limit: Cow<'v, Limit>,
+    calendar: Option<Cow<'v, Calendar>>,
+    metrics: &'v LimitMetrics,
+}
+
+/// The buckets of a request: one, or a list of its own name.
+pub(crate) struct List<'v, N> {
+    pub(crate) items: Vec<Item<'v, N>>,
+    pub(crate) listed: bool,
+}
+
+/// Of take and peek.
+pub(crate) struct Spend<'v> {
+    pub(crate) list: List<'v, u64>,
+    pub(crate) receipt: bool,
+}
+
+/// Of reserve.
+pub(crate) struct Reserve<'v> {
+    pub(crate) list: List<'v, u64>,
+    pub(crate) max_wait: Duration,
+}
+
+/// Of settle.
+pub(crate) struct Settle<'v> {
+    pub(crate) list: List<'v, i64>,
+    pub(crate) receipt: Option<Receipt>,
+}
+
+/// Reads a body of JSON.
+pub(crate) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
+    serde_json::from_slice(body).map_err(Problem::Malformed)
+}
+
+/// `deny_status` of the query: how denials are to be told.
+pub(crate) fn deny_status(query: Option<&str>) -> Result<Deny, Problem> {
+    let (root, mut faults, mut deny) = (Path::Root, Vec::new(), Deny::default());
+    let parameters = query.unwrap_or("").split('&').filter(|parameter| !parameter.is_empty());
+    for parameter in parameters {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let rule = match (name, value) {
+            ("deny_status", "200") => {
+                deny = Deny::Ok;
+                continue;
+            }
+            ("deny_status", "429") => {
+                deny = Deny::TooManyRequests;
+                continue;
+            }
+            ("deny_status", _) => RequestRule::DenyStatus.into(),
+            (name, _) => Rule::unknown(name, &["deny_status"]),
+        };
+        let field = format!("?{name}");
+        faults.push(Fault::at(Path::Key(&root, &field), &Value::text(value), rule));
+    }
+    if faults.is_empty() { Ok(deny) } else { Err(faults.into()) }
+}
+
+impl<'v> Reader<'v> {
+    pub(crate) fn take(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
+        self.read(body, &["key", "cost", "limit", "policy", "group", "charges", "receipt"], |top| {
+            let receipt = top.read("receipt", Value::to_bool);
+            let list = self.list(top, "cost", cost)?;
+            Some(Spend { list, receipt: receipt.unwrap_or(false) })
+        })
+    }
+
+    pub(crate) fn peek(self, body: &'v Value<'v>) -> Result<Spend<'v>, Problem> {
+        self.read(body, &["key", "cost", "limit", "policy", "group", "charges"], |top| {
+            Some(Spend { list: self.list(top, "cost", cost)?, receipt: false })
+        })
+    }
+
+    pub(crate) fn reserve(self, body: &'v Value<'v>) -> Result<Reserve<'v>, Problem> {
+        let known = ["key", "cost", "limit", "policy", "group", "charges", "max_wait_ms"];
+        self.read(body, &known, |top| {
+            let max_wait = top.require("max_wait_ms", millis);
+            let list = self.list(top, "cost", cost)?;
+            Some(Reserve { list, max_wait: max_wait? })
+        })
+    }
+
+    pub(crate) fn settle(self, body: &'v Value<'v>) -> Result<Settle<'v>, Problem> {
+        let known = ["key", "delta", "limit", "policy", "group", "charges", "receipt"];
+        self.read(body, &known, |top| {
+            let receipt = top.read("receipt", receipt);
+            let list = self.list(top, "delta", delta)?;
+            Some(Settle { list, receipt })
+        })
+    }
+
+    pub(crate) fn hold(self, body: &'v Value<'v>) -> Result<Item<'v, Duration>, Problem> {
+        self.read(body, &["key", "limit", "policy", "group", "for_ms"], |top| {
+            self.item(top, |top| top.require("for_ms", millis))
+        })
+    }
+
+    pub(crate) fn reset(self, body: &'v Value<'v>) -> Result<Item<'v, ()>, Problem> {
+        self.read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
+    }
+
+    /// Opens a body and reads it, with whatever else stands in it.
+    fn read<T>(
+        self,
+        body: &'v Value<'v>,
+        known: &[&'static str],
+        read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
+    ) -> Result<T, Problem> {
+        self::read(body, &[known, self.beside].concat(), read)
+    }
+
+    fn list<N>(
+        self,
+        top: &mut Fields<'v, '_>,
+        amount_key: &'static str,
+        amount: fn(&mut Fields<'v, '_>) -> Option<N>,
+    ) -> Option<List<'v, N>> {
+        let Some(charges) = top.get("charges") else {
+            let item = self.item(top, amount)?;
+            return Some(List { items: vec![item], listed: false });
+        };
+        let known = ["key", amount_key, "limit", "policy", "group"];
+        for key in known {
+            if top.get(key).is_some() {
+                top.refuse(key, RequestRule::BesideCharges.into());
+            }
+        }
+        let charges = top.read("charges", |_| list_of_charges(charges))?;
+        let path = top.path();
+        let path = Path::Key(&path, "charges");
+        let mut items = Vec::with_capacity(charges.len());
+        for (index, charge) in charges.iter().enumerate() {
+            let path = Path::Index(&path, index);
+            if let Some(mut fields) = Fields::open(charge, path, &known, top.faults()) {
+                items.extend(self.item(&mut fields, amount));
+            }
+        }
+        Some(List { items, listed: true })
+    }
+
+    fn item<N>(
+        self,
+        fields: &mut Fields<'v, '_>,
+        amount: impl FnOnce(&mut Fields<'v, '_>) -> Option<N>,
+    ) -> Option<Item<'v, N>> {
+        let key = fields.require("key", key_text);
+        let group = fields.read("group", key_text);
+        let amount = amount(fields);
+        let Found { limit, calendar, metrics } = self.limit(fields)?;
+        let windows = calendar.as_deref().map(|calendar| calendar.windows((self.wall)()));
+        Some(Item { limit, metrics, key: key?, group, windows, amount: amount? })
+    }
+
+    fn limit(self, fields: &mut Fields<'v, '_>) -> Option<Found<'v>> {
+        match (fields.get("limit"), fields.get("policy")) {
+            (Some(_), Some(_)) => fields.refuse("limit", RequestRule::LimitAndPolicy.into()),
+            (None, None) => fields.refuse("limit", RequestRule::NoLimit.into()),
+            (Some(_), None) => {
+                let found = fields.read("limit", |value| self.named(value.to_text()?))?;
+                let calendar = found.calendar.as_ref().map(Cow::Borrowed);
+                let (limit, metrics) = (Cow::Borrowed(&found.limit), &found.metrics);
+                return Some(Found { limit, calendar, metrics });
+            }
+            (None, Some(policy)) => {
+                let path = fields.path();
+                let path = Path::Key(&path, "policy");
+                let plan = read_policy(policy, path, fields.faults())?;
+                let limit = match &plan.calendar {
+                    Some(calendar) => Limit::inline_on(calendar.name(), plan.policy),
+                    None => Limit::inline(plan.policy),
+                };
+                let (limit, calendar) = (Cow::Owned(limit), plan.calendar.map(Cow::Owned));
+                return Some(Found { limit, calendar, metrics: self.inline });
+            }
+        }
+        None
+    }
+
+    fn named(
+        self,
+        name: &str,
+    ) -> Result<&'v crate::configuration::limit_registry::ConfiguredLimit, Rule> {
+        self.limits.get(name).ok_or_else(|| {
+            let known = self.limits.names().take(MAX_LISTED).map(ToOwned::to_owned).collect();
+            let name = name.chars().take(64).collect();
+            RequestRule::UnknownLimit { name, known }.into()
+        })
+    }
+}
+
+/// Opens a body and reads it; whatever is wrong comes out as one problem.
+pub(crate) fn read<'v, T>(
+    body: &'v Value<'v>,
+    known: &[&'static str],
+    read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
+) -> Result<T, Problem> {
+    let mut faults = Vec::new();
+    let read = match Fields::open(body, Path::Root, known, &mut faults) {
+        Some(mut top) => read(&mut top),
+        None => None,
+    };
+    match read {
+        Some(read) if faults.is_empty() => Ok(read),
+        _ => Err(faults.into()),
+    }
+}
+
+fn list_of_charges<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
+    match value.to_list()? {
+        [] => Err(RequestRule::from(ChargeError::Empty).into()),
+        list if list.len() > MAX_CHARGES => {
+            Err(RequestRule::from(ChargeError::TooMany(list.len())).into())
+        }
+        list => Ok(list),
+    }
+}
+
+/// The text of a key or of a group, which obey the same rule.
+pub(crate) fn key_text<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
+    let text = value.to_text()?;
+    Key::new(text).check().map_err(RequestRule::from)?;
+    Ok(text)
+}
+
+pub(crate) fn cost(fields: &mut Fields<'_, '_>) -> Option<u64> {
+    match fields.get("cost") {
+        Some(_) => fields.read("cost", |value| value.to_whole(0)),
+        None => Some(1),
+    }
+}
+
+fn delta(fields: &mut Fields<'_, '_>) -> Option<i64> {
+    fields.require("delta", |value| {
+        let number = value.as_number().and_then(tidegate_config::Number::signed);
+        number.ok_or(RequestRule::NotSigned.into())
+    })
+}
+
+fn millis(value: &Value<'_>) -> Result<Duration, Rule> {
+    let span = Duration::from_millis(value.to_whole(0)?);
+    if span > MAX_SPAN { Err(RequestRule::TooLong.into()) } else { Ok(span) }
+}
+
+fn receipt(value: &Value<'_>) -> Result<Receipt, Rule> {
+    let bytes = URL_SAFE_NO_PAD.decode(value.to_text()?);
+    let bytes = bytes.map_err(|_| RequestRule::from(ReceiptError::Malformed))?;
+    Ok(Receipt::from_bytes(&bytes).map_err(RequestRule::from)?)
+}

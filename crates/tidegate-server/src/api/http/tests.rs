@@ -1,0 +1,227 @@
+//! The bounds of the door, with real sockets and short times. Tests wait for what the server does
+//! and never for time alone to pass.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::{Engine, MemoryStore, Store};
+use tidegate_config::Loader;
+use tidegate_llm::rate_limit::Books;
+use tokio::runtime::Runtime;
+
+use super::{HttpApi, ThrottledLog};
+use crate::api::host_check::HostCheck;
+use crate::configuration::{ActiveConfig, Parts};
+use crate::database::Stored;
+use crate::listener::accept;
+use crate::listener::bounds::{Bounds, MAX_HEAD};
+use crate::listener::drain::{Drain, Drained};
+use crate::listener::workers::Workers;
+
+const SHORT: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(3_600);
+const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
+const PEEK: &str = r#"{"key":"alice","limit":"client","cost":0}"#;
+
+/// Bounds that no test reaches; each test sets the one it is about.
+const BOUNDS: Bounds = Bounds { connections: 100, head: LONG, body: LONG, idle: LONG, write: LONG };
+
+struct Door {
+    address: std::net::SocketAddr,
+    drain: Drain,
+    runtime: Runtime,
+}
+
+impl Door {
+    fn open(bounds: Bounds) -> Self {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+        let layers = Loader::default().text_layers("test", "");
+        let plan = layers.plan().unwrap();
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().build().unwrap());
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
+        let engine = Engine::on(store);
+        let parts = Parts::new(&plan, &engine, Books::own(), None).unwrap();
+        let config = Arc::new(ActiveConfig::new(layers, plan, Stored::default(), parts));
+        let parts = config.parts().clone();
+        let door = HttpApi {
+            engine,
+            config,
+            admission: parts.admission,
+            gateway: parts.gateway,
+            metrics: parts.metrics.door("http"),
+            inline: parts.metrics.door("http").inline(),
+            host_check: HostCheck::new(address, Vec::new()),
+            bounds,
+            store_errors: ThrottledLog::default(),
+        };
+        let mut drain = Drain::new();
+        let stop = drain.signal();
+        runtime.block_on(async { drain.watch(door.serve(listener, Workers::here(), stop)) });
+        Self { address, drain, runtime }
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).unwrap()
+    }
+
+    /// A connection with these bytes sent.
+    fn send(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
+        let mut stream = self.connect();
+        stream.write_all(bytes.as_ref()).unwrap();
+        stream
+    }
+}
+
+fn peek(extra: &str, length: usize, body: &str) -> String {
+    format!(
+        "POST /v1/peek HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{extra}\
+         content-length: {length}\r\n\r\n{body}"
+    )
+}
+
+/// What the server still sends before it closes the connection.
+fn rest(mut stream: TcpStream) -> String {
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    rest
+}
+
+/// Reads one answer of a connection that goes on.
+fn answer(stream: &mut TcpStream) -> String {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"}") {
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// Whether the server neither answers nor closes for a while.
+fn is_silent(stream: &mut TcpStream, span: Duration) -> bool {
+    stream.set_read_timeout(Some(span)).unwrap();
+    let read = stream.read(&mut [0]);
+    stream.set_read_timeout(None).unwrap();
+    read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+}
+
+/// A caller with half a header once had its connection for ever.
+#[test]
+fn half_a_head_is_not_waited_for() {
+    let door = Door::open(Bounds { head: SHORT, ..BOUNDS });
+    for begun in ["", "POST", "POST /v1/peek HTTP/1.1\r\nhost: localhost\r\n"] {
+        assert_eq!(rest(door.send(begun)), "", "{begun:?}");
+    }
+}
+
+#[test]
+fn dripping_bytes_buys_no_time() {
+    let door = Door::open(Bounds { head: SHORT, ..BOUNDS });
+    let mut stream = door.send("GET / HTTP/1.1\r\nx: ");
+    while is_silent(&mut stream, Duration::from_millis(5)) {
+        if stream.write_all(b"x").is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_a_while() {
+    let door = Door::open(Bounds { idle: SHORT, ..BOUNDS });
+    let mut stream = door.send(HEALTH);
+    assert!(answer(&mut stream).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(rest(stream), "");
+}
+
+/// The time for a head begins with its first byte and not with the answer before it.
+#[test]
+fn idle_connections_and_half_heads_are_told_apart() {
+    // Long enough that a busy machine sends a whole head in time.
+    let head = 5 * SHORT;
+    let door = Door::open(Bounds { head, ..BOUNDS });
+    let mut stream = door.send(HEALTH);
+    answer(&mut stream);
+    assert!(is_silent(&mut stream, 2 * head));
+    stream.write_all(HEALTH).unwrap();
+    assert!(answer(&mut stream).starts_with("HTTP/1.1 200 OK\r\n"));
+    stream.write_all(b"GET /hea").unwrap();
+    assert_eq!(rest(stream), "");
+}
+
+#[test]
+fn a_slow_body_is_a_problem() {
+    let door = Door::open(Bounds { body: SHORT, ..BOUNDS });
+    for begun in [peek("", 99, ""), peek("", PEEK.len(), &PEEK[1..]), peek("", 65_536, PEEK)] {
+        let answer = rest(door.send(begun));
+        assert!(answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        assert!(
+            answer.ends_with(
+                r#"{"type":"urn:tidegate:problem:slow-body","title":"Slow body","status":408,"detail":"the body did not arrive in time"}"#
+            ),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_caller_that_takes_no_answers_is_cut() {
+    let door = Door::open(Bounds { write: SHORT, ..BOUNDS });
+    let mut stream = door.connect();
+    let requests = HEALTH.repeat(1_000);
+    // Requests go out until the server has enough of answers that nobody takes.
+    while stream.write_all(&requests).is_ok() {}
+}
+
+#[test]
+fn one_connection_too_many_waits_for_its_turn() {
+    let door = Door::open(Bounds { connections: 2, ..BOUNDS });
+    let [mut first, mut second] = [door.send(HEALTH), door.send(HEALTH)];
+    answer(&mut first);
+    answer(&mut second);
+    let mut third = door.send(HEALTH);
+    assert!(is_silent(&mut third, SHORT));
+    second.write_all(HEALTH).unwrap();
+    answer(&mut second);
+    drop(first);
+    assert!(answer(&mut third).starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[test]
+fn heads_are_bounded() {
+    let door = Door::open(BOUNDS);
+    let padded = |length: usize| {
+        let padding = "x".repeat(length);
+        format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {padding}\r\n\r\n")
+    };
+    let mut stream = door.send(padded(MAX_HEAD / 2));
+    assert!(answer(&mut stream).starts_with("HTTP/1.1 200 OK\r\n"));
+    let mut stream = door.send(padded(MAX_HEAD));
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 431");
+}
+
+/// Also while the door is full, and its listener has long stopped accepting.
+#[test]
+fn idle_connections_do_not_delay_the_end() {
+    let door = Door::open(Bounds { connections: 2, ..BOUNDS });
+    let [untouched, mut used] = [door.connect(), door.send(HEALTH)];
+    answer(&mut used);
+    assert_eq!(door.runtime.block_on(door.drain.drain(LONG)), Drained::Complete);
+    assert_eq!((rest(untouched), rest(used)), (String::new(), String::new()));
+}
+
+/// Connections once outlived the door that had given up on them.
+#[test]
+fn what_outlives_its_grace_is_cut() {
+    let door = Door::open(BOUNDS);
+    let mut stream = door.send(peek("expect: 100-continue\r\n", PEEK.len(), ""));
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    assert_eq!(door.runtime.block_on(door.drain.drain(SHORT)), Drained::CutOff);
+    assert_eq!(rest(stream), "");
+}

@@ -1,0 +1,12 @@
+//! Listeners: sockets, connections with their bounds and timeouts, and draining.
+//!
+//! Nothing here knows what is asked over a connection; that is for [`api`](crate::api).
+
+pub(crate) mod accept;
+pub(crate) mod bounds;
+pub(crate) mod connection;
+pub(crate) mod connections;
+pub(crate) mod drain;
+mod stream;
+mod timeouts;
+pub(crate) mod workers;

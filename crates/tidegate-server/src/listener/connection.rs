@@ -1,0 +1,116 @@
+//! One connection: its requests one after the other, until it ends, keeps the door waiting for too
+//! long, or the door is told to stop.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tower::Service as _;
+
+use super::bounds::{Bounds, MAX_HEAD};
+use super::stream::TimedStream;
+use super::timeouts::Timeouts;
+use crate::listener::drain::Stop;
+
+/// How a connection ends.
+enum End {
+    Closed(hyper::Result<()>),
+    TimedOut,
+}
+
+/// Serves a connection to its end. When told to stop, a request that has begun is answered first.
+/// Whoever answers is told the address that it came from.
+pub(crate) async fn serve<F>(
+    stream: TcpStream,
+    answer: impl Fn(Request<Incoming>, IpAddr) -> F,
+    bounds: Bounds,
+    stop: Stop,
+) where
+    F: Future<Output = Response<Body>>,
+{
+    // A connection that has lost its other end already has nobody to be fair to.
+    let peer = stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
+    let timeouts = Arc::new(Timeouts::new(bounds));
+    let stream = TokioIo::new(TimedStream::new(stream, timeouts.clone()));
+    let service = service_fn(|request| {
+        timeouts.asked();
+        let (answer, timeouts) = (answer(request, peer), timeouts.clone());
+        async move { Ok::<_, Infallible>(answer.await.map(|body| TimedBody { body, timeouts })) }
+    });
+    let mut http = http1::Builder::new();
+    // Heads are bounded by our own timeouts, which tells them from idle connections.
+    http.header_read_timeout(None).max_buf_size(MAX_HEAD);
+    let mut connection = pin!(http.serve_connection(stream, service));
+    let mut timer = pin!(tokio::time::sleep(bounds.head));
+    let (mut stop, mut stopping) = (pin!(stop.told()), false);
+    let end = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(end) = connection.as_mut().poll(cx) {
+                return Poll::Ready(End::Closed(end));
+            }
+            if stopping || stop.as_mut().poll(cx).is_pending() {
+                break;
+            }
+            stopping = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        timeouts.poll_end(timer.as_mut(), cx).map(|()| End::TimedOut)
+    });
+    match end.await {
+        End::Closed(Ok(())) => {}
+        End::Closed(Err(error)) => tracing::debug!(%error, "a connection failed"),
+        End::TimedOut => tracing::debug!("a connection kept us waiting and is cut"),
+    }
+}
+
+/// What a router answers.
+pub(crate) async fn answered(mut router: Router, request: Request<Incoming>) -> Response<Body> {
+    let Ok(response) = router.call(request).await;
+    response
+}
+
+/// A body that tells when it has ended, or is given up. Until then nothing is awaited of the
+/// caller: an answer may be a stream that lasts for hours.
+#[derive(Debug)]
+struct TimedBody {
+    body: Body,
+    timeouts: Arc<Timeouts>,
+}
+
+impl Drop for TimedBody {
+    fn drop(&mut self) {
+        self.timeouts.answered();
+    }
+}
+
+impl http_body::Body for TimedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
