@@ -9,6 +9,7 @@
 //! - [`compose`], [`random`]: where the scenarios of both come from.
 //! - [`conformance`]: the suite that is the contract.
 //! - [`concurrency`]: many threads on one store.
+//! - [`faulty_store`]: a store that is slow, broken or both, as a test says.
 #![cfg_attr(feature = "launch", doc = "- [`launch`]: real servers, a slow network, processes.")]
 //!
 //! A store runs all of it like this:
@@ -35,6 +36,7 @@
 pub mod compose;
 pub mod concurrency;
 pub mod conformance;
+pub mod faulty_store;
 #[cfg(feature = "launch")]
 pub mod launch;
 pub mod oracle;

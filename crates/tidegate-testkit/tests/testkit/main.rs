@@ -3,6 +3,7 @@
 
 mod classic;
 mod conformance;
+mod faulty_store;
 #[cfg(feature = "launch")]
 mod launch;
 mod plain_store;

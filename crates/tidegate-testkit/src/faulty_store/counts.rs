@@ -1,0 +1,87 @@
+//! How often a faulty store was asked what.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_core::Operation;
+
+/// What an operation does, without its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// [`Operation::Take`]
+    Take,
+    /// [`Operation::Peek`]
+    Peek,
+    /// [`Operation::Reserve`]
+    Reserve,
+    /// [`Operation::Settle`]
+    Settle,
+    /// [`Operation::Release`]
+    Release,
+    /// [`Operation::Renew`]
+    Renew,
+    /// [`Operation::Hold`]
+    Hold,
+    /// [`Operation::Reset`]
+    Reset,
+}
+
+impl Verb {
+    const COUNT: usize = 8;
+
+    /// The verb of an operation.
+    ///
+    /// # Panics
+    /// For an operation that the testkit does not know.
+    #[must_use]
+    pub fn of(operation: &Operation<'_>) -> Self {
+        match operation {
+            Operation::Take(_) => Self::Take,
+            Operation::Peek(_) => Self::Peek,
+            Operation::Reserve { .. } => Self::Reserve,
+            Operation::Settle { .. } => Self::Settle,
+            Operation::Release { .. } => Self::Release,
+            Operation::Renew { .. } => Self::Renew,
+            Operation::Hold { .. } => Self::Hold,
+            Operation::Reset { .. } => Self::Reset,
+            other => panic!("{other:?} has no verb in the testkit"),
+        }
+    }
+}
+
+/// Submissions and operations by verb.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    submissions: AtomicUsize,
+    submissions_with: [AtomicUsize; Verb::COUNT],
+    operations: [AtomicUsize; Verb::COUNT],
+}
+
+impl Counts {
+    pub(super) fn count(&self, operations: &[Operation<'_>]) {
+        self.submissions.fetch_add(1, Ordering::SeqCst);
+        let mut of_verb = [0; Verb::COUNT];
+        for operation in operations {
+            of_verb[Verb::of(operation) as usize] += 1;
+        }
+        for (verb, count) in of_verb.into_iter().enumerate() {
+            self.operations[verb].fetch_add(count, Ordering::SeqCst);
+            self.submissions_with[verb].fetch_add(count.min(1), Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn submissions(&self) -> usize {
+        self.submissions.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn submissions_with(&self, verb: Verb) -> usize {
+        self.submissions_with[verb as usize].load(Ordering::SeqCst)
+    }
+
+    pub(super) fn operations(&self) -> usize {
+        self.operations.iter().map(|count| count.load(Ordering::SeqCst)).sum()
+    }
+
+    pub(super) fn operations_of(&self, verb: Verb) -> usize {
+        self.operations[verb as usize].load(Ordering::SeqCst)
+    }
+}
