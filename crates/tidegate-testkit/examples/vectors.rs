@@ -3,5 +3,5 @@
 use std::io::Write as _;
 
 fn main() -> std::io::Result<()> {
-    std::io::stdout().write_all(tidegate_testkit::vectors::generate().as_bytes())
+    std::io::stdout().write_all(tidegate_testkit::scenario::vectors::generate().as_bytes())
 }

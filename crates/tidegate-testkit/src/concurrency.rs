@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate_core::{Answer, Charge, Limit, Operation, Policy};
 
-use crate::step::ORIGIN_NS;
+use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Subject, ask_blocking, block_on};
 
 const MILLI: u64 = 1_000_000;

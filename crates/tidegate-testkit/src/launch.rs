@@ -19,29 +19,25 @@
 //! that waits for them must end some day.
 
 mod certificates;
-mod control;
-mod guard;
+mod deadline;
 mod home;
-mod patience;
 mod peer;
 mod ports;
 mod postgres;
-mod privileges;
 mod process;
 mod programs;
 mod promtool;
 mod proxy;
 mod python;
 mod redis;
-mod settings;
 
-pub use control::Reply;
-pub use patience::wait_until;
+pub use deadline::wait_until;
 pub use peer::Peer;
 pub use postgres::PostgresServer;
-pub use privileges::unprivileged;
+pub use process::privileges::unprivileged;
 pub use promtool::check_metrics;
 pub use proxy::Proxy;
 pub use python::{Python, Ran};
 pub use redis::RedisServer;
-pub use settings::{Flavor, RedisBuilder};
+pub use redis::control::Reply;
+pub use redis::settings::{Flavor, RedisBuilder};

@@ -1,12 +1,10 @@
 //! What tests of Tidegate stand on: a reference to compare with, and one suite for every store.
 //!
 //! - [`oracle`]: the whole semantics of the Store contract over rational numbers.
-//! - [`spec`], [`step`]: limits, operations and answers in plain numbers.
 //! - [`subject`]: a store under test and its clock.
-//! - [`vectors`]: scenarios with the oracle's answers, committed as JSON.
-//! - [`replay`]: runs a scenario on a store.
+//! - [`scenario`]: limits, operations and answers in plain numbers; how they are made up, run on a
+//!   store, and committed as vectors.
 //! - [`property`]: random scenarios, shrunk to a readable one on failure.
-//! - [`compose`], [`random`]: where the scenarios of both come from.
 //! - [`conformance`]: the suite that is the contract.
 //! - [`concurrency`]: many threads on one store.
 //! - [`faulty_store`]: a store that is slow, broken or both, as a test says.
@@ -33,7 +31,6 @@
 //! Nothing here sleeps or belongs into a program, and nothing but the feature `launch`, which
 //! waits for other processes, reads a clock.
 
-pub mod compose;
 pub mod concurrency;
 pub mod conformance;
 pub mod faulty_store;
@@ -41,9 +38,5 @@ pub mod faulty_store;
 pub mod launch;
 pub mod oracle;
 pub mod property;
-pub mod random;
-pub mod replay;
-pub mod spec;
-pub mod step;
+pub mod scenario;
 pub mod subject;
-pub mod vectors;

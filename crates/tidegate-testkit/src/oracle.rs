@@ -7,8 +7,8 @@
 //! ```
 //! use std::time::Duration;
 //! use tidegate_testkit::oracle::Oracle;
-//! use tidegate_testkit::spec::{LimitSpec, PolicySpec};
-//! use tidegate_testkit::step::{ChargeSpec, Expected, Op};
+//! use tidegate_testkit::scenario::spec::{LimitSpec, PolicySpec};
+//! use tidegate_testkit::scenario::step::{ChargeSpec, Expected, Op};
 //! let policy = PolicySpec::bucket(1, Duration::from_secs(1), 10);
 //! let mut oracle = Oracle::new(vec![LimitSpec::named("client", policy)]);
 //! let take = Op::Take { charges: vec![ChargeSpec(0, "alice".into(), 3)] };
@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 
 use self::account::{Account, Opening, Stamp};
 use self::entry::{Entry, State};
-use crate::spec::LimitSpec;
-use crate::step::{ChargeSpec, CorrectionSpec, Expected, Line, ORIGIN_NS, Op, Wait};
+use crate::scenario::spec::LimitSpec;
+use crate::scenario::step::{ChargeSpec, CorrectionSpec, Expected, Line, ORIGIN_NS, Op, Wait};
 
 /// What a grant charged.
 #[derive(Clone, Debug)]

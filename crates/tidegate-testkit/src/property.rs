@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
-use crate::replay::{Difference, Scenario, run};
+use crate::scenario::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
+use crate::scenario::replay::{Difference, Scenario, run};
 use crate::subject::{Resolution, Subject, block_on};
 
 /// Whether tests take their time: `TIDEGATE_SOAK` is set.

@@ -14,8 +14,8 @@ use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::ManualClock;
 use tidegate_testkit::launch::Flavor;
 use tidegate_testkit::property::Effort;
-use tidegate_testkit::random::Random;
-use tidegate_testkit::replay::windows;
+use tidegate_testkit::scenario::random::Random;
+use tidegate_testkit::scenario::replay::windows;
 use tidegate_testkit::subject::{Subject as _, ask, block_on};
 
 use crate::fixture::{Timed, slow, story};

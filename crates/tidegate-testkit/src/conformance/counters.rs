@@ -5,8 +5,8 @@ use tidegate_core::{
 };
 
 use super::stage::{SECOND, Stage, bucket, named};
-use crate::replay::windows;
-use crate::step::ORIGIN_NS;
+use crate::scenario::replay::windows;
+use crate::scenario::step::ORIGIN_NS;
 use crate::subject::Subject;
 
 const HOUR: u64 = 3_600_000;

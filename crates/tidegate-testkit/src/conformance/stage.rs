@@ -8,7 +8,7 @@ use tidegate_core::{
     Settlement, StoreError, Target,
 };
 
-use crate::step::ORIGIN_NS;
+use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Subject, ask};
 
 const MILLI: u64 = 1_000_000;

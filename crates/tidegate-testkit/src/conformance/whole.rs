@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::task::Poll;
 
 use super::stage::{Stage, bucket};
+use crate::scenario::vectors;
 use crate::subject::Subject;
-use crate::vectors;
 
 /// R294: every vector that the clock can show.
 pub async fn the_vectors_hold(subject: &dyn Subject) {

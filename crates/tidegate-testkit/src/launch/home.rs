@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use super::guard::Guard;
-use super::patience;
+use super::deadline;
 use super::process::Process;
+use super::process::guard::Guard;
 
 /// How many lines of the log are told when a server does not start.
 const TAIL: usize = 15;
@@ -122,6 +122,6 @@ fn up(
         }
         answers(process).map_err(|objection| last = Some(objection)).ok().map(Ok)
     };
-    let seen = patience::seen_within(patience::LIMIT, look);
-    seen.unwrap_or_else(|| Err(format!("no answer within {:?}: {last:?}", patience::LIMIT)))
+    let seen = deadline::seen_within(deadline::LIMIT, look);
+    seen.unwrap_or_else(|| Err(format!("no answer within {:?}: {last:?}", deadline::LIMIT)))
 }

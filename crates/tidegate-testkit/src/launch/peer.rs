@@ -25,8 +25,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::guard::Guard;
 use super::process::Process;
+use super::process::guard::Guard;
 
 /// What a report begins with, so that it is told from what the test harness prints.
 const MARK: &str = "peer reports: ";

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::certificates::Certificates;
+use super::deadline::wait_until;
 use super::home::{Failure, Home};
-use super::patience::wait_until;
-use super::process::Process;
-use super::{ports, privileges, programs};
+use super::process::{Process, privileges};
+use super::{ports, programs};
 
 /// How often another port is tried when somebody was faster.
 const ATTEMPTS: usize = 10;

@@ -1,12 +1,15 @@
 //! A child process that can be frozen and is always ended.
 
+pub(super) mod guard;
+pub(super) mod privileges;
+
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::guard::Guard;
-use super::patience;
+use self::guard::Guard;
+use super::deadline;
 
 /// A started process under a guard.
 #[derive(Debug)]
@@ -72,7 +75,7 @@ impl Process {
         // Of one that has ended by itself this is an error, and no matter.
         let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
         guard.forget();
-        if patience::seen_within(patience::LIMIT, || self.ended()).is_none() {
+        if deadline::seen_within(deadline::LIMIT, || self.ended()).is_none() {
             self.end(guard);
         }
     }

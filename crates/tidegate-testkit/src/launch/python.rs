@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tempfile::NamedTempFile;
 
-use super::guard::Guard;
 use super::process::Process;
-use super::{patience, programs};
+use super::process::guard::Guard;
+use super::{deadline, programs};
 
 /// How long a script may run.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -72,7 +72,7 @@ impl Python {
         command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
         let guard = Guard::new(None);
         let mut process = Process::start(&mut command, &guard);
-        let ended = patience::seen_within(LIMIT, || process.ended());
+        let ended = deadline::seen_within(LIMIT, || process.ended());
         let status = process.end(&guard);
         let read = |of: NamedTempFile| {
             String::from_utf8_lossy(&fs::read(of.path()).unwrap_or_default()).into_owned()

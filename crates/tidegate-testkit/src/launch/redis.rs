@@ -1,5 +1,8 @@
 //! A Redis or Valkey server that belongs to a test.
 
+pub(super) mod control;
+pub(super) mod settings;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -9,12 +12,12 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::control::Reply;
+use self::settings::{Flavor, RedisBuilder};
 use super::certificates::Certificates;
-use super::control::{self, Reply};
+use super::deadline::wait_until;
 use super::home::{Failure, Home};
-use super::patience::wait_until;
 use super::process::Process;
-use super::settings::{Flavor, RedisBuilder};
 use super::{ports, programs};
 
 /// How often another port is tried when somebody was faster.

@@ -2,8 +2,8 @@
 
 use super::bucket::{Rational, Terms, ceil, whole};
 use super::entry::State;
-use crate::spec::PolicySpec;
-use crate::step::{Line, Wait};
+use crate::scenario::spec::PolicySpec;
+use crate::scenario::step::{Line, Wait};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -7,7 +7,7 @@ use num_bigint::BigInt;
 use num_rational::Ratio;
 use num_traits::{Signed as _, ToPrimitive as _, Zero as _};
 
-use crate::spec::PolicySpec;
+use crate::scenario::spec::PolicySpec;
 
 /// An exact number.
 pub(super) type Rational = Ratio<BigInt>;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use num_traits::Zero as _;
 
 use super::bucket::{Rational, Terms, whole};
-use crate::spec::{ChangeSpec, LimitSpec, PolicySpec};
+use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec};
 
 /// What was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,8 @@
 use super::bucket::{Terms, ceil};
 use super::entry::{Entry, State};
 use super::{Account, Oracle};
-use crate::spec::PolicySpec;
-use crate::step::{CorrectionSpec, ORIGIN_NS, Op};
+use crate::scenario::spec::PolicySpec;
+use crate::scenario::step::{CorrectionSpec, ORIGIN_NS, Op};
 
 const SECOND: u64 = 1_000_000_000;
 

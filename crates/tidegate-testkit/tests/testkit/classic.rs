@@ -7,9 +7,9 @@ use num_bigint::BigInt;
 use num_rational::Ratio;
 use num_traits::ToPrimitive as _;
 use tidegate_testkit::oracle::Oracle;
-use tidegate_testkit::random::Random;
-use tidegate_testkit::spec::{LimitSpec, PolicySpec};
-use tidegate_testkit::step::{ChargeSpec, Expected, Op, Wait};
+use tidegate_testkit::scenario::random::Random;
+use tidegate_testkit::scenario::spec::{LimitSpec, PolicySpec};
+use tidegate_testkit::scenario::step::{ChargeSpec, Expected, Op, Wait};
 
 type Rational = Ratio<BigInt>;
 

@@ -2,8 +2,8 @@
 
 use tidegate_testkit::concurrency::{Load, check_all};
 use tidegate_testkit::property::{Effort, property};
+use tidegate_testkit::scenario::vectors;
 use tidegate_testkit::subject::block_on;
-use tidegate_testkit::vectors;
 
 use crate::plain_store::PlainStore;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::story::Story;
-use crate::replay::Scenario;
-use crate::spec::{ChangeSpec, LimitSpec, PolicySpec};
-use crate::step::Op;
+use crate::scenario::replay::Scenario;
+use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec};
+use crate::scenario::step::Op;
 
 const MILLI: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLI;

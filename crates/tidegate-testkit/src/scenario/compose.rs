@@ -7,9 +7,9 @@
 mod limits;
 
 use crate::oracle::Oracle;
-use crate::replay::Scenario;
-use crate::spec::{LimitSpec, PolicySpec};
-use crate::step::{ChargeSpec, CorrectionSpec, Expected, Op, Step, Wait};
+use crate::scenario::replay::Scenario;
+use crate::scenario::spec::{LimitSpec, PolicySpec};
+use crate::scenario::step::{ChargeSpec, CorrectionSpec, Expected, Op, Step, Wait};
 use crate::subject::Resolution;
 
 pub use self::limits::{LimitSeed, PolicySeed, limit};

@@ -33,7 +33,7 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// A command that does not run as root: if we are, as nobody.
-pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+pub(in crate::launch) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -42,7 +42,7 @@ pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Gives a folder and what is in it to those who run by [`command`].
-pub(super) fn hand_over(folder: &Path) {
+pub(in crate::launch) fn hand_over(folder: &Path) {
     if !geteuid().is_root() {
         return;
     }

@@ -1,10 +1,10 @@
 //! Short ways to write a scenario down. Settlements, holds and resets are of its first limit, and
 //! times are whole milliseconds, so that every clock can show them.
 
-use crate::compose::Composer;
-use crate::replay::Scenario;
-use crate::spec::LimitSpec;
-use crate::step::{ChargeSpec, CorrectionSpec, Op};
+use crate::scenario::compose::Composer;
+use crate::scenario::replay::Scenario;
+use crate::scenario::spec::LimitSpec;
+use crate::scenario::step::{ChargeSpec, CorrectionSpec, Op};
 use crate::subject::Resolution;
 
 /// A scenario over limits named after it.

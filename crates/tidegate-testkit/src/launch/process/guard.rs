@@ -24,14 +24,14 @@ if [ -n "$1" ]; then rm -rf "$1"; fi
 
 /// A process that cleans up after this one.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(in crate::launch) struct Guard {
     shell: Child,
     pipe: Mutex<Option<ChildStdin>>,
 }
 
 impl Guard {
     /// A guard that removes `folder` in the end, if there is one.
-    pub(super) fn new(folder: Option<&Path>) -> Self {
+    pub(in crate::launch) fn new(folder: Option<&Path>) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", WATCH, "guard"]).arg(folder.unwrap_or(Path::new("")));
         // A group of its own: an interrupt at the terminal must not take the guard first.
@@ -42,13 +42,13 @@ impl Guard {
     }
 
     /// Kills this process in the end, instead of the one before.
-    pub(super) fn watch(&self, child: &Child) {
+    pub(in crate::launch) fn watch(&self, child: &Child) {
         self.tell(&child.id().to_string());
     }
 
     /// Kills nobody in the end. To be called while the number of the killed process is still
     /// taken, that is before it is waited for.
-    pub(super) fn forget(&self) {
+    pub(in crate::launch) fn forget(&self) {
         self.tell("");
     }
 

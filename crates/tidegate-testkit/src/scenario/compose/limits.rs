@@ -1,7 +1,7 @@
 //! Limits from small random numbers: every kind, rates from one in ten days to 600 million a
 //! second, with debts, horizons and revisions.
 
-use crate::spec::{ChangeSpec, LimitSpec, PolicySpec, RevisionSpec};
+use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec, RevisionSpec};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;

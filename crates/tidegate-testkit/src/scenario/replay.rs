@@ -13,8 +13,8 @@ use tidegate_core::{
     Windows,
 };
 
-use crate::spec::LimitSpec;
-use crate::step::{ChargeSpec, Expected, Line, ORIGIN_NS, Op, Step, Wait};
+use crate::scenario::spec::LimitSpec;
+use crate::scenario::step::{ChargeSpec, Expected, Line, ORIGIN_NS, Op, Step, Wait};
 use crate::subject::{Resolution, Subject, ask};
 
 /// Limits, and what is asked of them step by step.

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 use std::path::Path;
 
-use super::certificates::Certificates;
 use super::{RedisServer, control};
+use crate::launch::certificates::Certificates;
 
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

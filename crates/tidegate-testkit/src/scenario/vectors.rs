@@ -13,17 +13,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::replay::{Difference, Scenario, run};
+pub use crate::scenario::replay::{Difference, Scenario, run};
 
-use crate::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
-use crate::random::Random;
-use crate::step::ORIGIN_NS;
+use crate::scenario::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit};
+use crate::scenario::random::Random;
+use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Resolution, Subject};
 
 /// The format that is written and read.
 pub const FORMAT: u32 = 1;
 /// The committed file.
-const COMMITTED: &str = include_str!("../vectors/vectors.json");
+const COMMITTED: &str = include_str!("../../vectors/vectors.json");
 /// Random scenarios in the file, a third for each resolution.
 const RANDOM_SCENARIOS: u32 = 60;
 /// Steps that are tried in each.

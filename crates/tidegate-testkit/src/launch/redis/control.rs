@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Error, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::patience;
+use crate::launch::deadline;
 
 /// The user that tests control a server as, whatever they set for others.
 pub(super) const USER: &str = "testkit";
@@ -81,7 +81,7 @@ pub(super) fn ask(address: SocketAddr, words: &[&str], limit: Duration) -> io::R
 
 /// Sends a command and waits for at most the usual time.
 pub(super) fn ask_patiently(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
-    ask(address, words, patience::LIMIT)
+    ask(address, words, deadline::LIMIT)
 }
 
 fn exchange(stream: &mut BufReader<TcpStream>, words: &[&str]) -> io::Result<Reply> {
