@@ -12,13 +12,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Denial, Policy, Retry, StoreError, WallTime};
+use tidegate::{Denial, Policy, StoreError, WallTime};
+use tidegate_http::field::RetryAfter;
 
 use crate::ask::Ruling;
 use crate::belongings::Belongings;
 use crate::bill::{BadCost, Bill};
 use crate::context::{Identity, IngressContext};
-use crate::error_frame::{RELEASE_HINT_MS, Reason, ceil_ms};
+use crate::error_frame::{RELEASE_HINT_MS, Reason};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
 use crate::key::connection_key;
@@ -217,15 +218,14 @@ impl<D: Identity> Connection<D> {
         let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
         let policy = line.map(|line| *gate.limiters[line.seat].snapshot().limit().policy());
         let is_used_up = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
-        let (reason, retry_after_ms) = match denial.retry {
-            Retry::After(wait) => (Reason::Rate, Some(ceil_ms(wait))),
-            Retry::Never if is_used_up && line.map(|line| line.seat) == gate.ceiling => {
-                (Reason::ConnectionUsedUp, None)
+        let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
+        let reason = match retry_after_ms {
+            Some(_) => Reason::Rate,
+            None if is_used_up && line.map(|line| line.seat) == gate.ceiling => {
+                Reason::ConnectionUsedUp
             }
-            Retry::Never if is_used_up => (Reason::AllowanceUsedUp, None),
-            Retry::Never => (Reason::AboveCapacity, None),
-            // On release, and what else has no known end.
-            _ => (Reason::Rate, Some(RELEASE_HINT_MS)),
+            None if is_used_up => Reason::AllowanceUsedUp,
+            None => Reason::AboveCapacity,
         };
         let (kind, client_id) = (LimitKind::Rate, self.id.clone());
         let exceeded = LimitExceeded { kind, observed, limit, retry_after_ms, client_id };

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
+use tidegate::ceil_millis;
+use tidegate_http::field::RetryAfter;
 
 /// What clients are asked to wait, in milliseconds, when a place is free as soon as somebody is
 /// done and nobody knows when that will be.
-pub const RELEASE_HINT_MS: u64 = 1_000;
+pub const RELEASE_HINT_MS: u64 = RetryAfter::ON_RELEASE.seconds() * 1_000;
 
 /// The code of an error frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -158,7 +160,7 @@ impl<'a> ErrorFrame<'a> {
 
     /// With the advice to try again after this long, told in milliseconds and rounded up.
     pub fn retry_after(self, wait: Duration) -> Self {
-        Self { retryable: true, retry_after_ms: Some(ceil_ms(wait)), ..self }
+        Self { retryable: true, retry_after_ms: Some(ceil_millis(wait)), ..self }
     }
 
     /// The frame as JSON text.
@@ -185,9 +187,4 @@ impl<'a> ErrorFrame<'a> {
     pub(crate) fn saying(self, message: Cow<'a, str>) -> Self {
         Self { message, ..self }
     }
-}
-
-/// Milliseconds, rounded up: whoever waits so long does not come too early.
-pub(crate) fn ceil_ms(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Serialize, Serializer};
+use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 
 /// Who connects, for [`Gate::connect`](crate::Gate::connect).
 ///
@@ -59,11 +60,7 @@ impl<D> fmt::Debug for Peer<D> {
 
 /// The address as it stands in keys.
 pub(crate) fn folded(ip: IpAddr) -> Box<str> {
-    match ip.to_canonical() {
-        IpAddr::V4(v4) => v4.to_string(),
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & (!0 << 64)).to_string(),
-    }
-    .into()
+    client_network(ip, IPV6_CLIENT_BITS).addr().to_string().into()
 }
 
 /// The id of a connection. Cheap to clone; not shown by `Debug`, since it may be the

@@ -6,22 +6,18 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use tidegate::Retry;
+use tidegate::{Retry, ceil_millis};
 
 use super::line::whole_seconds;
 
 /// The field `retry-after-ms`: milliseconds until a retry is worth it.
 pub static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 
-/// The hint when a slot must be released first: nobody knows when, and a second is the shortest
-/// that `Retry-After` can say.
-const UNTIL_RELEASED: Duration = Duration::from_secs(1);
-
 /// A wait that callers are told.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::Retry;
+/// use tidegate::{Retry, ceil_millis};
 /// use tidegate_http::field::RetryAfter;
 ///
 /// let told = RetryAfter::of(Retry::After(Duration::from_micros(1_200_300))).unwrap();
@@ -35,12 +31,16 @@ const UNTIL_RELEASED: Duration = Duration::from_secs(1);
 pub struct RetryAfter(Duration);
 
 impl RetryAfter {
+    /// The hint when a slot must be released first: nobody knows when, and a second is the
+    /// shortest that `Retry-After` can say.
+    pub const ON_RELEASE: Self = Self(Duration::from_secs(1));
+
     /// What is told of this hint; `None` if a retry is of no use.
     #[must_use]
     pub const fn of(retry: Retry) -> Option<Self> {
         match retry {
             Retry::After(wait) => Some(Self(wait)),
-            Retry::OnRelease => Some(Self(UNTIL_RELEASED)),
+            Retry::OnRelease => Some(Self::ON_RELEASE),
             // Also what later versions may add: no hint is better than a wrong one.
             _ => None,
         }
@@ -62,8 +62,7 @@ impl RetryAfter {
     /// For `retry-after-ms`: milliseconds, rounded up, at least one.
     #[must_use]
     pub fn millis(self) -> u64 {
-        let millis = self.0.as_nanos().div_ceil(1_000_000).max(1);
-        u64::try_from(millis).unwrap_or(u64::MAX)
+        ceil_millis(self.0).max(1)
     }
 
     /// Puts both fields into a response, in place of any that are there.
