@@ -3,6 +3,7 @@
 //! It reads and writes the database itself, so that it works without a server; one that runs takes
 //! a change over by itself.
 
+use serde::Serialize;
 use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
 use tidegate_server::{Change, Database, Note, check_change};
 
@@ -49,9 +50,25 @@ fn show(place: Place, part: &str, json: bool) -> Result<(), Failure> {
     }
     let shown: Vec<_> = layers.effective().into_iter().filter(|one| one.is_in(part)).collect();
     if json {
-        return print(&serde_json::to_string_pretty(&shown).map_err(Failure::Json)?);
+        let settings: Vec<_> = shown.iter().map(Placed::from).collect();
+        return print(&serde_json::to_string_pretty(&settings).map_err(Failure::Json)?);
     }
     print(&table(&shown))
+}
+
+/// A setting as the admin API shows it, and where on this machine it was given.
+#[derive(Serialize)]
+struct Placed<'e> {
+    #[serde(flatten)]
+    setting: &'e Effective,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<&'e str>,
+}
+
+impl<'e> From<&'e Effective> for Placed<'e> {
+    fn from(setting: &'e Effective) -> Self {
+        Self { setting, place: setting.place.as_deref() }
+    }
 }
 
 /// A line for each setting, in columns.

@@ -173,6 +173,12 @@ fn settings_as_json_are_for_programs() {
     let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
     let expected = serde_json::json!([{"key": KEY, "value": "50/s", "source": "default"}]);
     assert_eq!(shown, expected);
+    fs::write(here.path().join("tidegate.toml"), "[limits.client]\nrate = \"40/s\"\n").unwrap();
+    let ended = config(here.path(), &["show", KEY, "--json"]);
+    let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(shown[0]["value"], "40/s");
+    assert_eq!(shown[0]["shadowed"], serde_json::json!([{"source": "default", "value": "50/s"}]));
+    assert_eq!(shown[0]["place"], "tidegate.toml:2:8");
 }
 
 /// A limit of two keys is none while it has one.

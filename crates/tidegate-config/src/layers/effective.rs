@@ -17,6 +17,9 @@ use crate::values::key_path;
 use crate::values::setting::{Setting, Source};
 
 /// A value in force. Texts of values are JSON, without passwords and hashes.
+///
+/// It serializes to what the admin API shows: values as JSON, and no place, since whoever may read
+/// settings need not know the files of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Effective {
@@ -27,14 +30,14 @@ pub struct Effective {
     pub value: String,
     /// Who gave it.
     pub source: Source,
-    /// What was given, if bounds made another value of it.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
-    pub configured: Option<String>,
     /// What it hides, the lowest layer first.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_shadows")]
     pub shadowed: Vec<(Source, String)>,
+    /// What was given, if bounds made another value of it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
+    pub configured: Option<String>,
     /// Where it was given, such as `tidegate.toml:3:8` or the name of a variable.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip)]
     pub place: Option<String>,
 }
 
@@ -191,26 +194,27 @@ fn put(found: &mut Table, names: &[&str], value: &Json, source: Source) {
     there.configured = (!same).then_some(configured);
 }
 
-/// Text that is JSON goes out as what it stands for.
+/// Text that is JSON as what it stands for; other text as it is.
+fn parsed(text: &str) -> Json {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
 fn as_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    let parsed = serde_json::from_str::<Json>(text).unwrap_or_else(|_| text.into());
-    parsed.serialize(serializer)
+    parsed(text).serialize(serializer)
 }
 
 fn as_optional_json<S: Serializer>(
     text: &Option<String>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    as_json(text.as_deref().unwrap_or("null"), serializer)
+    text.as_deref().map(parsed).serialize(serializer)
 }
 
 fn as_shadows<S: Serializer>(
     shadows: &[(Source, String)],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let shadow = |(source, text): &(Source, String)| {
-        let value = serde_json::from_str::<Json>(text).unwrap_or_else(|_| text.as_str().into());
-        json!({ "source": source, "value": value })
-    };
+    let shadow =
+        |(source, text): &(Source, String)| json!({ "source": source, "value": parsed(text) });
     serializer.collect_seq(shadows.iter().map(shadow))
 }

@@ -217,10 +217,32 @@ fn settings_are_shown_in_the_order_of_the_file_with_their_places() {
     assert!(keys.starts_with(&["state_dir", "listen.http", "listen.admin"]), "{keys:?}");
     let limits: Vec<_> = keys.iter().filter(|key| key.starts_with("limits.")).copied().collect();
     assert_eq!(limits, ["limits.a.allowance", "limits.a.on_failure", "limits.b.rate"]);
-    let json = serde_json::to_value(effective.iter().find(|it| it.key == "limits.b.rate")).unwrap();
+    let rate = effective.iter().find(|it| it.key == "limits.b.rate").unwrap();
+    assert_eq!(rate.place.as_deref(), Some("tidegate.toml:2:8"));
+    let json = serde_json::json!({ "key": "limits.b.rate", "value": "1/s", "source": "file" });
+    assert_eq!(serde_json::to_value(rate).unwrap(), json, "files are not shown to everybody");
+}
+
+#[test]
+fn a_setting_serializes_with_what_it_hides_and_what_was_given() {
+    let layers =
+        Loader::default().text_layers("x", "[limits.client]\nrate = \"40/s\"\n").with_overrides(
+            [("limits.client.rate", "\"20/s\""), ("providers.openai.max_retries", "\"many\"")]
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+        );
+    let json = |key: &str| {
+        let effective = layers.effective();
+        serde_json::to_string(effective.iter().find(|it| it.key == key).unwrap()).unwrap()
+    };
     assert_eq!(
-        json,
-        serde_json::json!({ "key": "limits.b.rate", "value": "1/s", "source": "file", "place": "tidegate.toml:2:8" })
+        json("limits.client.rate"),
+        r#"{"key":"limits.client.rate","value":"20/s","source":"database","shadowed":[{"source":"default","value":"50/s"},{"source":"file","value":"40/s"}]}"#
+    );
+    assert_eq!(
+        json("providers.openai.max_retries"),
+        r#"{"key":"providers.openai.max_retries","value":8,"source":"database","configured":"many"}"#
     );
 }
 
