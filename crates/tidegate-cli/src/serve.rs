@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 
-use tidegate_config::{Key, Layers, Plan, Source, process_environment};
+use tidegate_config::{Key, Layers, Plan, process_environment};
 use tidegate_server::{Drained, Running, Server};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -17,8 +17,8 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     log()?;
     let layers = load(args)?;
     let plan = layers.plan()?;
-    for hint in closed_doors(&plan).iter().chain(&strangers(&plan)) {
-        tell(hint);
+    if let Some(hint) = strangers(&plan) {
+        tell(&hint);
     }
     for variable in &plan.unknown_variables {
         tell(&variable.to_string());
@@ -111,22 +111,6 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
         "curl -i -H 'content-type: application/json' -d '{{\"key\":\"alice\",{limit}}}' \
          http://{http}/v1/take"
     )
-}
-
-/// Doors that somebody asked for and that this version does not have.
-fn closed_doors(plan: &Plan) -> Vec<String> {
-    let doors = [("RESP", Key::ListenResp, plan.listen.resp.source)];
-    let asked = doors.into_iter().filter(|(_, _, source)| *source != Source::Default);
-    asked
-        .map(|(door, key, source)| {
-            let place = match source {
-                Source::Flag => key.flag().to_owned(),
-                Source::Environment => key.variable().to_owned(),
-                _ => key.path().to_owned(),
-            };
-            format!("{place}: this version does not open the {door} door")
-        })
-        .collect()
 }
 
 /// A door beyond loopback that will refuse everybody who calls it by a name.

@@ -91,11 +91,17 @@ impl Layers {
         if !faults.is_empty() {
             return Err(ConfigError::Invalid(self.located(faults)));
         }
+        let unused = self.unused(&merged);
         let shadowed = by_database(&merged);
         Ok(Plan {
             file: self.file().map(ToOwned::to_owned),
             unknown_variables: unknown,
-            warnings: warnings.into_iter().chain(with.warnings).chain(shadowed).collect(),
+            warnings: warnings
+                .into_iter()
+                .chain(with.warnings)
+                .chain(unused)
+                .chain(shadowed)
+                .collect(),
             ..plan
         })
     }
@@ -157,6 +163,20 @@ impl Layers {
             merged.lay(layer);
         }
         Merging { merged, faults, warnings: said.warnings, unknown: said.unknown }
+    }
+
+    /// A warning for each value in force that somebody set and that no code reads.
+    fn unused(&self, merged: &Merged<'_>) -> Vec<Warning> {
+        let warning = |(names, value): (Vec<&str>, &Value<'_>)| {
+            let why = keys::find(&names)?.why_unused()?;
+            let set = value.place.source != Source::Default;
+            set.then(|| Warning::Unused {
+                key: key_path::join(&names),
+                origin: self.origin(value.place),
+                why,
+            })
+        };
+        leaves(&merged.tree).into_iter().filter_map(warning).collect()
     }
 
     /// Where something was said.

@@ -148,7 +148,6 @@ impl Plan {
             ("listen.http", listen.http.value != other.listen.http.value),
             ("listen.admin", listen.admin.value != other.listen.admin.value),
             ("listen.grpc", listen.grpc.value != other.listen.grpc.value),
-            ("listen.resp", listen.resp.value != other.listen.resp.value),
             (
                 "listen.allowed_hosts",
                 listen.allowed_hosts.value != other.listen.allowed_hosts.value,

@@ -58,6 +58,9 @@ impl Level {
         if let Some(default) = defaults.get(key.path()).cloned().or(default) {
             leaf["default"] = default;
         }
+        if let Some(why) = key.why_unused() {
+            leaf["x-unused"] = why.into();
+        }
         self.leaves.insert(part, leaf);
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::error::Origin;
 use crate::values::setting::Source;
 
 /// A warning, to be logged by whoever uses the plan. Its `Display` is one line without secrets.
@@ -40,6 +41,15 @@ pub enum Warning {
         /// The other.
         unused: String,
     },
+    /// Somebody set a key that no code of this version reads.
+    Unused {
+        /// The key.
+        key: String,
+        /// Where it was set.
+        origin: Origin,
+        /// Why it has no effect, and what to do.
+        why: &'static str,
+    },
     /// The database hides what somebody wrote elsewhere.
     Shadowed {
         /// The setting that is hidden.
@@ -69,6 +79,9 @@ impl fmt::Display for Warning {
             ),
             Self::TwoVariables { used, unused } => {
                 write!(f, "{unused} is not used: {used} says the same and wins")
+            }
+            Self::Unused { key, origin, why } => {
+                write!(f, "{origin}: {key} is accepted but not used by this version: {why}")
             }
             Self::Shadowed { key, value, source, by, by_value } => {
                 let other = if by == key { String::new() } else { format!("{by} = ") };

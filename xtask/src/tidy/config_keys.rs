@@ -4,7 +4,7 @@
 //! read when a program that has a plan takes the value of its setting, `.name.value`, or calls what
 //! the configuration makes of several keys. Comments, strings and tests do not count.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -39,17 +39,14 @@ const CONVERTED: &[(&str, &str)] = &[
     ("providers.*.burst_capacity", "plan.constraint()"),
 ];
 
-/// Keys that are accepted and that no code reads yet. The list only shrinks: a key that is on it
-/// and is read, or no longer exists, is a finding.
-const STILL_UNREAD: &[&str] = &[
-    "listen.resp",
-    "modules.rate_limit.burst_capacity",
-    "modules.rate_limit.enabled",
-    "modules.rate_limit.requests_per_minute",
-    "providers.*.tier",
-];
+/// What marks a key that is accepted and that no code reads yet. Whoever sets it is warned. A key
+/// that is marked and read is a finding, so the marks only become fewer.
+const UNUSED: &str = "x-unused";
 
-/// Every key of the schema is read by some code.
+/// The keys of the schema, such as `limits.*.rate`, and whether they are marked as unused.
+type Keys = BTreeMap<String, bool>;
+
+/// Every key of the schema is read by some code, or marked as unused.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
     let schema = files.iter().find(|file| file.path == SCHEMA);
     let schema = schema.with_context(|| format!("there is no {SCHEMA}"))?;
@@ -57,21 +54,17 @@ pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
     let is_reader = |file: &&TextFile| READERS.iter().any(|folder| file.path.starts_with(folder));
     let code = files.iter().filter(is_reader).map(|file| dense(&production_code(file)));
     let code: Vec<String> = code.collect();
-    check_keys(&keys, STILL_UNREAD, &code, findings);
+    check_keys(&keys, &code, findings);
     Ok(())
 }
 
-fn check_keys(
-    keys: &BTreeSet<String>,
-    still_unread: &[&str],
-    code: &[String],
-    findings: &mut Findings,
-) {
-    for key in keys {
-        let listed = still_unread.contains(&key.as_str());
+fn check_keys(keys: &Keys, code: &[String], findings: &mut Findings) {
+    for (key, unused) in keys {
         match is_read(key, keys, code) {
-            true if listed => findings.error(key, "is read now. Take it off STILL_UNREAD"),
-            false if !listed => findings.error(
+            true if *unused => {
+                findings.error(key, "is read now. Take `.unused(...)` off its row in the table of keys");
+            }
+            false if !unused => findings.error(
                 key,
                 "is a configuration key that no code reads. Make it work, or remove it; if the \
                  configuration makes something else of it, say how in xtask/src/tidy/config_keys.rs",
@@ -79,12 +72,9 @@ fn check_keys(
             _ => {}
         }
     }
-    for key in still_unread.iter().filter(|key| !keys.contains(**key)) {
-        findings.error(key, "is no configuration key. Take it off STILL_UNREAD");
-    }
 }
 
-fn is_read(key: &str, keys: &BTreeSet<String>, code: &[String]) -> bool {
+fn is_read(key: &str, keys: &Keys, code: &[String]) -> bool {
     let text = match converted(key) {
         Some(text) => text.to_owned(),
         None => setting(key, keys),
@@ -100,9 +90,9 @@ fn converted(key: &str) -> Option<&'static str> {
 
 /// How code reads the setting of a key: by its name, and by that of its section as well where
 /// another section has one of the same name.
-fn setting(key: &str, keys: &BTreeSet<String>) -> String {
+fn setting(key: &str, keys: &Keys) -> String {
     let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let (own, direct) = (name(key), keys.iter().filter(|key| converted(key).is_none()));
+    let (own, direct) = (name(key), keys.keys().filter(|key| converted(key).is_none()));
     if direct.filter(|other| name(other) == own).count() <= 1 {
         return format!(".{own}.value");
     }
@@ -115,19 +105,18 @@ fn dense(code: &str) -> String {
     code.split_whitespace().collect()
 }
 
-/// All keys of the schema, such as `limits.*.rate`.
-fn keys(schema: &Value) -> BTreeSet<String> {
-    let mut keys = BTreeSet::new();
+fn keys(schema: &Value) -> Keys {
+    let mut keys = Keys::new();
     collect(schema, "", &mut keys);
     keys
 }
 
-fn collect(schema: &Value, path: &str, keys: &mut BTreeSet<String>) {
+fn collect(schema: &Value, path: &str, keys: &mut Keys) {
     let below = |name: &str| if path.is_empty() { name.into() } else { format!("{path}.{name}") };
     let named = schema.get("properties").and_then(Value::as_object);
     let any = schema.get("additionalProperties").filter(|it| it.is_object());
     if named.is_none() && any.is_none() {
-        keys.insert(path.to_owned());
+        keys.insert(path.to_owned(), schema.get(UNUSED).is_some());
     }
     for (name, schema) in named.into_iter().flatten() {
         collect(schema, &below(name), keys);
@@ -151,7 +140,7 @@ mod tests {
         "additionalProperties": false
     }"#;
 
-    fn schema() -> BTreeSet<String> {
+    fn schema() -> Keys {
         keys(&serde_json::from_str(SCHEMA).unwrap())
     }
 
@@ -159,39 +148,42 @@ mod tests {
     const READS: &str = "(plan.state_dir.value, listen.http.value, plan\n    .listen\n    .url\n  \
                          .value, plan.store.url.value, &plan.limits.by_name)";
 
-    fn errors(still_unread: &[&str], code: &str) -> Vec<String> {
+    fn errors(keys: &Keys, code: &str) -> Vec<String> {
         let mut findings = Findings::default();
-        check_keys(&schema(), still_unread, &[dense(code)], &mut findings);
+        check_keys(keys, &[dense(code)], &mut findings);
         findings.errors
     }
 
     #[test]
     fn keys_are_the_leaves_of_the_schema() {
         let all = ["limits.*.rate", "limits.*.url", "listen.http", "listen.url", "state_dir"];
-        assert_eq!(schema(), all.into_iter().chain(["store.url"]).map(String::from).collect());
+        let all = all.into_iter().chain(["store.url"]);
+        assert_eq!(schema(), all.map(|key| (key.to_owned(), false)).collect());
     }
 
     #[test]
     fn every_key_is_read() {
-        assert!(errors(&[], READS).is_empty(), "{:?}", errors(&[], READS));
+        let errors = |code: &str| errors(&schema(), code);
+        assert!(errors(READS).is_empty(), "{:?}", errors(READS));
         for (read, key) in [
             ("state_dir.value", "state_dir"),
             ("http.value", "listen.http"),
             ("store.url", "store.url"),
         ] {
-            let found = errors(&[], &READS.replace(read, "other"));
+            let found = errors(&READS.replace(read, "other"));
             assert!(found.len() == 1 && found[0].starts_with(key), "{found:?}");
         }
-        let found = errors(&[], &READS.replace("by_name", "other"));
+        let found = errors(&READS.replace("by_name", "other"));
         assert_eq!(found.len(), 2, "both keys of a limit: {found:?}");
-        let found = errors(&[], &READS.replace("http.value", "http.source"));
+        let found = errors(&READS.replace("http.value", "http.source"));
         assert_eq!(found.len(), 1, "where a value came from is not the value: {found:?}");
     }
 
     #[test]
-    fn the_list_of_keys_that_are_still_unread_only_shrinks() {
-        assert!(errors(&["listen.http"], &READS.replace("http.value", "other")).is_empty());
-        assert!(errors(&["listen.http"], READS)[0].contains("is read now"));
-        assert!(errors(&["listen.gone"], READS)[0].contains("is no configuration key"));
+    fn the_keys_that_are_marked_as_unused_only_become_fewer() {
+        let marked = SCHEMA.replace(r#""http": {}"#, r#""http": {"x-unused": "why"}"#);
+        let marked = keys(&serde_json::from_str(&marked).unwrap());
+        assert!(errors(&marked, &READS.replace("http.value", "other")).is_empty());
+        assert!(errors(&marked, READS)[0].contains("is read now"));
     }
 }

@@ -13,6 +13,22 @@ fn a_good_file_is_ok() {
 }
 
 #[test]
+fn keys_without_effect_are_told_and_the_file_is_ok() {
+    let here = tempfile::tempdir().unwrap();
+    let text = "[listen]\nresp = \"127.0.0.1:7000\"\n[providers.openai]\ntier = \"tier-1\"\n\
+                api_key_env = \"OPENAI_API_KEY\"\n";
+    fs::write(here.path().join("good.toml"), text).unwrap();
+    let ended = run(here.path(), &["check", "good.toml"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
+    let expected = "good.toml:2:8: listen.resp is accepted but not used by this version: there is \
+                    no RESP listener\n\
+                    good.toml:4:8: providers.openai.tier is accepted but not used by this version: \
+                    there is no table of tiers: set the limits themselves, such as \
+                    requests_per_minute\n";
+    assert_eq!(ended.stderr, expected);
+}
+
+#[test]
 fn a_bad_file_is_told_in_full() {
     let here = tempfile::tempdir().unwrap();
     let text = "[limits.client]\ncapacity = 0\nrate = \"50/s\"\n[stor]\n";

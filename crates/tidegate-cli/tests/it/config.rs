@@ -177,7 +177,6 @@ fn settings_as_json_are_for_programs() {
     let ended = config(here.path(), &["show", KEY, "--json"]);
     let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(shown[0]["value"], "40/s");
-    assert_eq!(shown[0]["shadowed"], serde_json::json!([{"source": "default", "value": "50/s"}]));
     assert_eq!(shown[0]["place"], "tidegate.toml:2:8");
 }
 

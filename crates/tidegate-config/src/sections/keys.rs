@@ -20,6 +20,7 @@ pub struct KnownKey {
     about: &'static str,
     default: Option<&'static str>,
     fixed: Option<&'static str>,
+    unused: Option<&'static str>,
     check: Check,
 }
 
@@ -55,12 +56,20 @@ impl KnownKey {
         check: Check,
         about: &'static str,
     ) -> Self {
-        Self { pattern, kind, about, default: None, fixed: None, check }
+        Self { pattern, kind, about, default: None, fixed: None, unused: None, check }
     }
 
     /// A key that no database may hold, and why.
     pub(crate) const fn fixed(mut self, why: &'static str) -> Self {
         self.fixed = Some(why);
+        self
+    }
+
+    /// A key that is accepted and that no code reads yet, and why. Whoever sets it is warned, the
+    /// schema says so, and `cargo xtask tidy` refuses keys that are not read and not marked, as
+    /// well as marks of keys that are read.
+    pub(crate) const fn unused(mut self, why: &'static str) -> Self {
+        self.unused = Some(why);
         self
     }
 
@@ -92,6 +101,12 @@ impl KnownKey {
     #[must_use]
     pub fn variable(&self) -> String {
         format!("TIDEGATE_{}", self.pattern.replace('.', "_").to_uppercase())
+    }
+
+    /// Why setting it has no effect in this version; `None` if it has.
+    #[must_use]
+    pub const fn why_unused(&self) -> Option<&'static str> {
+        self.unused
     }
 
     pub(crate) const fn why_fixed(&self) -> Option<&'static str> {

@@ -19,7 +19,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
     door("listen.admin", "Where the admin door opens, with metrics and settings."),
     door("listen.grpc", "Where the gRPC door opens."),
-    door("listen.resp", "Where the RESP door opens."),
+    door("listen.resp", "Where the RESP door opens.").unused("there is no RESP listener"),
     KnownKey::new(
         "listen.allowed_hosts",
         ValueKind::Texts,

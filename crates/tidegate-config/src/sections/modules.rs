@@ -1,6 +1,6 @@
 //! `[modules.*]`: what calls to LLM providers go through.
 //!
-//! So far that is `[modules.rate_limit]`. Its rules are those of `tidegate-llm`, which enforces it.
+//! So far that is `[modules.rate_limit]`, by the rules of `tidegate-llm`. The program does not use it.
 
 use std::num::NonZeroU32;
 
@@ -14,25 +14,31 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, ValueKind};
 
+const WHY_UNUSED: &str =
+    "the gateway limits calls by provider: set requests_per_minute under [providers.NAME]";
+
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "modules.rate_limit.enabled",
         ValueKind::Switch,
         |value| switch(value).map(drop),
         "Whether calls of the library stack are paced.",
-    ),
+    )
+    .unused(WHY_UNUSED),
     KnownKey::new(
         "modules.rate_limit.requests_per_minute",
         COUNT,
         |value| rate(value).map(drop),
         "How many calls of the library stack go in a minute.",
-    ),
+    )
+    .unused(WHY_UNUSED),
     KnownKey::new(
         "modules.rate_limit.burst_capacity",
         ValueKind::Whole(1, 10_000_000),
         |value| capacity(value).map(drop),
         "How many calls of the library stack may leave at once; those of a minute if unset.",
-    ),
+    )
+    .unused(WHY_UNUSED),
 ];
 
 /// The modules.

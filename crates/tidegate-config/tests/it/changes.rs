@@ -238,7 +238,7 @@ fn a_setting_serializes_with_what_it_hides_and_what_was_given() {
     };
     assert_eq!(
         json("limits.client.rate"),
-        r#"{"key":"limits.client.rate","value":"20/s","source":"database","shadowed":[{"source":"default","value":"50/s"},{"source":"file","value":"40/s"}]}"#
+        r#"{"key":"limits.client.rate","value":"20/s","source":"database","shadowed":[{"source":"file","value":"40/s"}]}"#
     );
     assert_eq!(
         json("providers.openai.max_retries"),

@@ -1,6 +1,6 @@
 //! The section `[modules.rate_limit]`, and the default file that has it.
 
-use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, known_keys};
+use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, Warning, known_keys};
 
 use crate::{complaints, plan};
 
@@ -12,13 +12,14 @@ fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
 
 #[test]
 fn an_empty_file_gives_what_the_default_file_says() {
-    let (empty, default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
+    let (empty, mut default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
     assert_eq!(rate_limit(&empty), (false, 60, 60));
     assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "it is shipped");
     assert_eq!(empty.modules.rate_limit.enabled.source, Source::Default);
     assert_eq!(default.modules.rate_limit.burst_capacity.source, Source::File);
-    // Beside the sources, nothing at all differs.
+    // Beside the sources, and keys without effect that a file sets, nothing at all differs.
     let shown = |plan: &Plan| format!("{plan:?}").replace("source: File", "source: Default");
+    assert!(default.warnings.drain(..).all(|it| matches!(it, Warning::Unused { .. })));
     assert_eq!(shown(&default), shown(&empty));
 }
 

@@ -1,8 +1,8 @@
 //! State, database, tokens; and the schema that says what a file may hold.
 
-use tidegate_config::{DatabaseUrl, Key, Loader, Plan, Source, schema};
+use tidegate_config::{DEFAULT_FILE, DatabaseUrl, Key, Loader, Plan, Source, known_keys, schema};
 
-use crate::{complaints, plan, variables};
+use crate::{complaints, plan, told, variables};
 
 fn state_dir(pairs: &[(&str, &str)]) -> String {
     let plan = Loader::default().environment(variables(pairs)).text("none", "").unwrap();
@@ -86,16 +86,54 @@ fn the_schema_speaks_of_every_key() {
     let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["additionalProperties"], false);
-    for key in tidegate_config::known_keys() {
+    for key in known_keys() {
         let mut at = &schema;
         for part in key.path().split('.') {
             at = if part == "*" { &at["additionalProperties"] } else { &at["properties"][part] };
         }
         assert_eq!(at["description"], key.about(), "{}", key.path());
+        assert_eq!(at["x-unused"].as_str(), key.why_unused(), "{}", key.path());
     }
     let mode = &schema["properties"]["admission"]["properties"]["mode"];
     assert_eq!(mode["enum"], serde_json::json!(["enforce", "shadow"]));
     assert_eq!(mode["default"], "enforce");
+}
+
+/// Whoever sets a key that no code reads is told, wherever it was set; defaults are nobody's doing.
+#[test]
+fn a_key_without_effect_is_accepted_with_a_warning() {
+    let text = "[listen]\nresp = \"127.0.0.1:6380\"\n[modules.rate_limit]\nenabled = true\n\
+                [providers.openai]\ntier = \"tier-1\"\n";
+    let unused = "is accepted but not used by this version";
+    let modules =
+        "the gateway limits calls by provider: set requests_per_minute under [providers.NAME]";
+    let tiers =
+        "there is no table of tiers: set the limits themselves, such as requests_per_minute";
+    assert_eq!(
+        told(&Loader::default().text_layers("tidegate.toml", text)),
+        [
+            format!("tidegate.toml:2:8: listen.resp {unused}: there is no RESP listener"),
+            format!("tidegate.toml:4:11: modules.rate_limit.enabled {unused}: {modules}"),
+            format!("tidegate.toml:6:8: providers.openai.tier {unused}: {tiers}"),
+        ]
+    );
+    let elsewhere = Loader::default()
+        .flag(Key::ListenResp, "127.0.0.1:0")
+        .environment(variables(&[("TIDEGATE_PROVIDERS_OPENAI_TIER", "tier-1")]))
+        .text_layers("tidegate.toml", "");
+    let stored = ("modules.rate_limit.burst_capacity".to_owned(), "5".to_owned());
+    assert_eq!(
+        told(&elsewhere.with_overrides([stored].into_iter().collect())),
+        [
+            format!("--resp: listen.resp {unused}: there is no RESP listener"),
+            format!("TIDEGATE_PROVIDERS_OPENAI_TIER: providers.openai.tier {unused}: {tiers}"),
+            format!("database: modules.rate_limit.burst_capacity {unused}: {modules}"),
+        ]
+    );
+    assert!(plan("").unwrap().warnings.is_empty());
+    let copied = plan(DEFAULT_FILE).unwrap().warnings;
+    let marked = known_keys().filter(|key| key.why_unused().is_some());
+    assert_eq!(copied.len(), marked.filter(|key| !key.path().contains('*')).count());
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub(crate) const KEYS: &[KnownKey] = &[
         ValueKind::Text,
         |value| value.to_text().map(drop),
         "The tier of the account, by which limits are found in a table of tiers.",
-    ),
+    )
+    .unused("there is no table of tiers: set the limits themselves, such as requests_per_minute"),
     per_minute("providers.*.requests_per_minute", "Requests of a minute; learned if unset."),
     per_minute("providers.*.tokens_per_minute", "Tokens of a minute, input and output together."),
     per_minute("providers.*.input_tokens_per_minute", "Input tokens of a minute."),
