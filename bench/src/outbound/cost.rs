@@ -15,12 +15,13 @@ use http::{Request, Response};
 use http_body_util::Full;
 use indicatif::ProgressBar;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::codec::Target;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
 use tidegate_llm::retry::{Policy, RetryLayer};
-use tidegate_llm::{
-    Answer, Call, CallError, Chat, Credential, Dialect, Dimension, Reading, Reply, Told, Usage,
+use tidegate_llm::{Answer, Call, CallError};
+use tidegate_providers::request::Target;
+use tidegate_providers::{
+    Chat, Credential, Dialect, Dimension, Reading, Reply, ReportedLimits, Usage,
 };
 use tokio::runtime::{Builder, Runtime};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
@@ -81,7 +82,7 @@ impl Part {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let model = match self {
             Self::Bare => instant(told()).boxed_clone(),
-            Self::Limited => limited(instant(Told::nothing()))?.boxed_clone(),
+            Self::Limited => limited(instant(ReportedLimits::nothing()))?.boxed_clone(),
             Self::Heard => limited(instant(told()))?.boxed_clone(),
             Self::Retried => retried(limited(instant(told()))?).boxed_clone(),
             Self::Adapter => adapter()?.boxed_clone(),
@@ -121,7 +122,7 @@ impl Contender for Caller {
 
 /// A service that answers at once.
 fn instant(
-    told: Told,
+    told: ReportedLimits,
 ) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
 {
     service_fn(move |_: Call| {
@@ -134,14 +135,14 @@ fn instant(
 }
 
 /// What answers tell about both limits.
-fn told() -> Told {
+fn told() -> ReportedLimits {
     let reading = Reading {
         limit: Some(PLENTY.into()),
         remaining: Some(LEFT.into()),
         reset: Some(RESET),
         window: Duration::from_secs(60),
     };
-    let mut told = Told::nothing();
+    let mut told = ReportedLimits::nothing();
     told.add(Dimension::Requests, reading);
     told.add(Dimension::Tokens, reading);
     told

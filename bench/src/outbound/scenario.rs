@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tidegate_llm::{Call, Chat};
+use tidegate_llm::Call;
+use tidegate_providers::Chat;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 
 use crate::keys::SplitMix;

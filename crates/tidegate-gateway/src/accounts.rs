@@ -16,7 +16,7 @@ use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{Account, AccountError, Books, Concurrency};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
-use tidegate_llm::{Credential, Endpoint};
+use tidegate_providers::{Credential, Endpoint};
 
 use crate::stack::Stack;
 use crate::status::Samples;

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use http::Uri;
-use tidegate_llm::Dialect;
-use tidegate_llm::codec::{Base, Family, root};
+use tidegate_providers::request::Base;
+use tidegate_providers::{Dialect, Family};
 
 /// The version of Gemini's API for paths that name none.
 const GEMINI_VERSION: &str = "/v1beta";
@@ -105,7 +105,7 @@ pub(crate) fn carry(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, ht
     });
     let bare = bare.unwrap_or(rest);
     let last = base.path().rsplit('/').next().unwrap_or_default();
-    let root = root(dialect);
+    let root = dialect.root();
     if base.path().ends_with(root) || is_version(last) {
         return base.join(if bare.is_empty() { "/" } else { bare });
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{BoxError, Broken, CallError, Provider};
+use tidegate_llm::{BoxError, Broken, CallError};
+use tidegate_providers::Provider;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::outbound::Inbound;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use tidegate_llm::codec::Asked;
-use tidegate_llm::{Dialect, Outgoing, Terms};
+use tidegate_llm::{Outgoing, Terms};
+use tidegate_providers::{Dialect, RequestSummary};
 use tokio::time::Instant;
 
 use crate::intake::Upload;
@@ -32,7 +32,7 @@ pub(crate) struct Sent {
     /// Without what is not for providers.
     pub(crate) fields: HeaderMap,
     pub(crate) content: Content,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestSummary,
     /// Whose words the answer is in.
     pub(crate) dialect: Dialect,
 }

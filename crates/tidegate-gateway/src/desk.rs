@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_llm::Provider;
 use tidegate_llm::rate_limit::AccountError;
+use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::accounts::{Accounts, Make, Shape};

@@ -1,8 +1,8 @@
 //! Why there is no gateway, or why it stays as it was.
 
 use tidegate_llm::client::ClientError;
-use tidegate_llm::codec::TargetError;
 use tidegate_llm::rate_limit::AccountError;
+use tidegate_providers::request::TargetError;
 
 /// Why upstreams cannot be served. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

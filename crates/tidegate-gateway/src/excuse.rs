@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use http::Response;
 use tidegate::pacer::AcquireError;
-use tidegate_llm::{Broken, CallError, Class, Dialect};
+use tidegate_llm::{Broken, CallError};
+use tidegate_providers::{Class, Dialect};
 
 use crate::body::Body;
 use crate::fields;
@@ -59,7 +60,7 @@ impl Visit<'_> {
         match (error, error.class(), error.retry_after()) {
             // Whoever waits for what does not come in a short time waits in vain. Where the provider
             // said when it does, time has passed since.
-            (CallError::Closed(_), Class::LongQuota { .. }, after) => {
+            (CallError::Closed(_), Class::ExhaustedQuota { .. }, after) => {
                 refusal::come_back_as_told(fields, after);
             }
             (CallError::Closed(_), _, Some(after)) => refusal::come_back(fields, after),

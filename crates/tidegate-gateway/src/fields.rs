@@ -7,8 +7,8 @@ use std::borrow::Cow;
 
 use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue, Uri};
-use tidegate_llm::codec::key_field;
-use tidegate_llm::{Credential, Dialect};
+use tidegate_providers::request::key_field;
+use tidegate_providers::{Credential, Dialect};
 
 use crate::address;
 use crate::wishes::PREFIX;

@@ -33,7 +33,7 @@ use crate::witness::Witness;
 /// use http_body_util::Full;
 /// use tidegate::Engine;
 /// use tidegate_gateway::{Gateway, Upstream};
-/// use tidegate_llm::Dialect;
+/// use tidegate_providers::Dialect;
 ///
 /// let upstream = Upstream::new("openai", Dialect::OpenAi, "https://api.openai.com")?;
 /// let gateway = Gateway::builder(&Engine::new()).upstream(upstream).build()?;

@@ -13,8 +13,9 @@ use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
-use tidegate_llm::codec::{Purpose, size_limit};
-use tidegate_llm::{BoxError, Dialect, Endpoint};
+use tidegate_llm::BoxError;
+use tidegate_providers::request::{Purpose, size_limit};
+use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::outbound::Inbound;

@@ -14,9 +14,11 @@ use http::header::HOST;
 use http::response::Parts;
 use http::{HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
-use tidegate_llm::codec::classify::Rules;
-use tidegate_llm::codec::{Base, failure, limits};
-use tidegate_llm::{BoxError, Broken, CallError, Dialect, Provider, Told, adapter};
+use tidegate::clock::wall_now;
+use tidegate_llm::{BoxError, Broken, CallError, adapter};
+use tidegate_providers::classify::Rules;
+use tidegate_providers::request::Base;
+use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -128,7 +130,7 @@ impl Side {
         let response = self.send(&call).await?;
         let (head, body) = response.into_parts();
         let tap = Tap::nothing(self.dialect);
-        let told = Told::nothing();
+        let told = ReportedLimits::nothing();
         Ok(Reply { side: self, head, told, body, first: None, tap, tab, reservation: None })
     }
 
@@ -164,7 +166,7 @@ impl Side {
         }
         let form = Form::of(&head.headers);
         let mut tap = Tap::new(call.sent.dialect, form, &head.headers);
-        let told = limits::read(self.dialect, &head.headers);
+        let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut opening = Opening::default();
         if form == Form::Stream
             && let Err(error) = self.begin(&mut body, &mut opening, &mut tap).await
@@ -218,7 +220,8 @@ impl Side {
     async fn failed(&self, call: &Call, head: Parts, body: Inbound) -> CallError {
         let body = adapter::error_body(body).await;
         let rules = Rules::new();
-        let failure = failure::of_response(self.dialect, &self.provider, &head, &body, &rules);
+        let failure =
+            Failure::of_response(self.dialect, &self.provider, &head, &body, &rules, wall_now());
         let error = CallError::Provider(Box::new(failure));
         self.keep(call, head, body, &error);
         error

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_llm::codec::key_field;
 use tidegate_llm::fallback::{MAX_TARGETS, Target};
 use tidegate_llm::rate_limit::{AccountError, Books};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
-use tidegate_llm::{Dialect, Provider};
+use tidegate_providers::request::key_field;
+use tidegate_providers::{Dialect, Provider};
 
 use crate::accounts::{Accounts, Entry, Make, Shape};
 use crate::desk::Desk;

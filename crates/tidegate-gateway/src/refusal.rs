@@ -9,8 +9,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
-use tidegate_llm::Dialect;
-use tidegate_llm::codec::Family;
+use tidegate_providers::{Dialect, Family};
 
 use crate::body::Body;
 

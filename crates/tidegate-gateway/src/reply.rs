@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use tidegate_llm::Answered;
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{Answered, Told};
+use tidegate_providers::ReportedLimits;
 
 use crate::body::{Body, Hold};
 use crate::fields;
@@ -26,7 +27,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 pub(crate) struct Reply {
     pub(crate) side: Arc<Side>,
     pub(crate) head: Parts,
-    pub(crate) told: Told,
+    pub(crate) told: ReportedLimits,
     pub(crate) body: Inbound,
     /// What of the body was waited for.
     pub(crate) first: Option<Bytes>,
@@ -36,7 +37,7 @@ pub(crate) struct Reply {
 }
 
 impl Answered for Reply {
-    fn told(&self) -> &Told {
+    fn told(&self) -> &ReportedLimits {
         &self.told
     }
 

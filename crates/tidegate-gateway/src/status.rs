@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_llm::Scope;
 use tidegate_llm::rate_limit::Standing;
-use tidegate_llm::{Dimension, Provider, Scope};
+use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
 use crate::desk::Desk;

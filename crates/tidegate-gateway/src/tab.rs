@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tidegate_llm::{Class, Endpoint, Usage};
+use tidegate_providers::{Class, Endpoint, Usage};
 use tokio::time::Instant;
 
 use crate::accounts::Entry;
@@ -25,7 +25,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Whether nothing gets better for a long time.
 pub(crate) fn is_long(class: Class) -> bool {
     match class {
-        Class::LongQuota { .. } => true,
+        Class::ExhaustedQuota { .. } => true,
         class => class.after().is_some_and(|after| after > LONG),
     }
 }

@@ -6,10 +6,12 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
-use tidegate_llm::codec::classify::Rules;
-use tidegate_llm::codec::{self, DecodeError, Decoder, failure};
+use tidegate::clock::wall_now;
+use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{CallError, Dialect, Event, Provider, Usage};
+use tidegate_providers::classify::Rules;
+use tidegate_providers::response::{DecodeError, Decoder};
+use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 /// The most bytes of an answer in one piece that are kept until its end: 4 MiB.
 const MAX_KEPT: usize = 4 * 1_024 * 1_024;
@@ -89,7 +91,8 @@ impl Tap {
                 Err(DecodeError::Failed(body)) => {
                     let rules = Rules::new();
                     let body = body.as_value();
-                    let failure = failure::in_stream(self.dialect, provider, body, &rules);
+                    let failure =
+                        Failure::in_stream(self.dialect, provider, body, &rules, wall_now());
                     Err(CallError::Provider(Box::new(failure)))
                 }
                 Err(_) => {
@@ -140,8 +143,8 @@ impl Tap {
             Reading::Whole { kept, .. } => {
                 self.usage = match kept.as_slice() {
                     [] => None,
-                    [one] => codec::usage(self.dialect, one),
-                    many => codec::usage(self.dialect, &many.concat()),
+                    [one] => Usage::read(self.dialect, one),
+                    many => Usage::read(self.dialect, &many.concat()),
                 };
             }
             Reading::Nothing => {}

@@ -6,10 +6,10 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_llm::codec::{Base, Family, TargetError, key_field};
 use tidegate_llm::plan::Constraint;
 use tidegate_llm::retry::Schedule;
-use tidegate_llm::{Credential, Dialect, Endpoint, Provider};
+use tidegate_providers::request::{Base, TargetError, key_field};
+use tidegate_providers::{Credential, Dialect, Endpoint, Family, Provider};
 
 use crate::error::GatewayError;
 
@@ -21,7 +21,7 @@ const MAX_WAIT: Duration = Duration::from_secs(50);
 /// ```
 /// use std::time::Duration;
 /// use tidegate_gateway::Upstream;
-/// use tidegate_llm::{Credential, Dialect};
+/// use tidegate_providers::{Credential, Dialect};
 /// let upstream = Upstream::new("openai", Dialect::OpenAi, "https://api.openai.com")?
 ///     .credential(Credential::new("sk-secret"))?
 ///     .max_wait(Duration::from_secs(20));

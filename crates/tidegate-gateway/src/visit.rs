@@ -9,8 +9,9 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
-use tidegate_llm::codec::{Asked, Purpose, plain_path};
-use tidegate_llm::{BoxError, CallError, Credential, Endpoint, Terms};
+use tidegate_llm::{BoxError, CallError, Terms};
+use tidegate_providers::request::{Purpose, plain_path};
+use tidegate_providers::{Credential, Endpoint, RequestSummary};
 
 use crate::accounts::Entry;
 use crate::address;
@@ -122,12 +123,12 @@ impl Visit<'_> {
                 let taken = intake::collect(body, limit, self.room).await;
                 let (bytes, share) =
                     taken.map_err(|untaken| self.refuse_body(purpose.dialect, &untaken))?;
-                let asked = Asked::read(purpose, &bytes);
+                let asked = RequestSummary::read(purpose, &bytes);
                 (Content::whole(bytes, share), asked)
             }
             Taking::Look | Taking::Stream => {
                 let mut body = body.map_err(Into::into).boxed_unsync();
-                let mut asked = Asked::of_path(purpose);
+                let mut asked = RequestSummary::of_path(purpose);
                 if taking == Taking::Look {
                     let looked = intake::look(body).await;
                     let (begin, whole) =
@@ -238,7 +239,7 @@ impl Visit<'_> {
             let (body, upload) = intake::bounded(body.map_err(Into::into).boxed_unsync(), limit);
             (Content::once(body, upload.clone()), upload)
         };
-        let (method, fields, asked) = (head.method, head.headers, Asked::default());
+        let (method, fields, asked) = (head.method, head.headers, RequestSummary::default());
         let sent = Arc::new(Sent { method, target, fields, content, asked, dialect });
         let call = Call { sent, tab: self.tab.clone(), terms: Terms::default() };
         match self.route.side.clone().pass(call).await {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use tidegate::pacer::Priority;
-use tidegate_llm::Credential;
+use tidegate_providers::Credential;
 
 /// What all of our names begin with. None of them is passed on.
 pub(crate) const PREFIX: &str = "x-tidegate-";

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_llm::{Endpoint, Provider, Usage};
+use tidegate_providers::{Endpoint, Provider, Usage};
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -26,19 +26,19 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
+use tidegate::clock::wall_now;
+use tidegate_providers::classify::Rules;
+use tidegate_providers::request::{Target, size_limit};
+use tidegate_providers::response::decode;
+use tidegate_providers::{Class, Endpoint, Failure, Mode, Provider, ReportedLimits};
 use tokio::time::timeout;
 use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::answer::Answer;
-use crate::call::{Call, Mode};
-use crate::class::Class;
-use crate::codec::classify::Rules;
-use crate::codec::{Target, decode, failure, limits, size_limit};
-use crate::error::{BoxError, Broken, CallError, Failure};
-use crate::provider::Provider;
-use crate::scope::Endpoint;
+use crate::call::Call;
+use crate::error::{BoxError, Broken, CallError};
 use body::Bounds;
 use head::Head;
 use reading::Reading;
@@ -64,8 +64,9 @@ pub struct NotConnected(#[source] pub BoxError);
 /// use bytes::Bytes;
 /// use http_body_util::Full;
 /// use tidegate_llm::adapter::Adapter;
-/// use tidegate_llm::codec::Target;
-/// use tidegate_llm::{Call, Chat, Credential, Dialect};
+/// use tidegate_providers::request::Target;
+/// use tidegate_llm::Call;
+/// use tidegate_providers::{Chat, Credential, Dialect};
 /// use tower::{ServiceExt as _, service_fn};
 ///
 /// // Any HTTP client will do; this one has its own ideas of a river.
@@ -216,7 +217,7 @@ impl Settings {
         let limit = size_limit(self.target.dialect(), &Endpoint::default());
         if self.checks_size && limit.is_some_and(|limit| request.body().len() > limit) {
             let (provider, status) = (self.provider.clone(), StatusCode::PAYLOAD_TOO_LARGE);
-            let mut failure = Failure::new(provider, Class::TooBig, status);
+            let mut failure = Failure::new(provider, Class::TooLarge, status);
             failure.kind = Some(TOO_LARGE.to_owned());
             return Err(CallError::Provider(Box::new(failure)));
         }
@@ -235,10 +236,18 @@ impl Settings {
     {
         let (parts, body) = response.into_parts();
         let dialect = self.target.dialect();
-        let head = Head::read(&parts.headers, limits::read(dialect, &parts.headers));
+        let head =
+            Head::read(&parts.headers, ReportedLimits::read(dialect, &parts.headers, wall_now()));
         if !parts.status.is_success() {
             let body = error_body(body).await;
-            let failure = failure::of_response(dialect, &self.provider, &parts, &body, &self.rules);
+            let failure = Failure::of_response(
+                dialect,
+                &self.provider,
+                &parts,
+                &body,
+                &self.rules,
+                wall_now(),
+            );
             return Err(head.failed(failure));
         }
         let provider = self.provider.clone();

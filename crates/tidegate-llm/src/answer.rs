@@ -10,91 +10,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
+use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
 
-use crate::chat::ToolCall;
 use crate::error::CallError;
-use crate::hidden::Hidden;
-use crate::provider::Provider;
 use crate::rate_limit::Reservation;
-use crate::told::Told;
-use crate::usage::Usage;
-
-/// A piece of an answer. `Debug` shows no text of it.
-#[derive(Clone, PartialEq)]
-#[non_exhaustive]
-pub enum Event {
-    /// Words.
-    Text(String),
-    /// Words of reasoning, where the provider shows them.
-    Reasoning(String),
-    /// A part of a call that the model wants made: parts with the same index belong together.
-    ToolCall {
-        /// Which of the calls of this answer.
-        index: usize,
-        /// What came of it; texts are to be put together.
-        part: ToolCall,
-    },
-    /// What the call has used so far. A later one replaces an earlier one.
-    Usage(Usage),
-    /// Why the answer ends.
-    Stop(StopReason),
-}
-
-/// Why an answer ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StopReason {
-    /// It is complete.
-    End,
-    /// It is as long as was allowed.
-    Length,
-    /// The model wants tools called.
-    Tools,
-    /// It was held back by a filter.
-    Filtered,
-    /// Another one, in the provider's words.
-    Other(String),
-}
-
-/// A whole answer. `Debug` shows no text of it.
-#[derive(Clone, Default, PartialEq)]
-#[non_exhaustive]
-pub struct Reply {
-    /// The words.
-    pub text: String,
-    /// Words of reasoning, where the provider shows them.
-    pub reasoning: String,
-    /// The calls that the model wants made.
-    pub calls: Vec<ToolCall>,
-    /// Why it ended, if the provider said.
-    pub stop: Option<StopReason>,
-    /// What it used, if the provider said.
-    pub usage: Option<Usage>,
-}
-
-impl Reply {
-    /// Puts an event to what there is.
-    pub fn add(&mut self, event: Event) {
-        match event {
-            Event::Text(text) => self.text.push_str(&text),
-            Event::Reasoning(text) => self.reasoning.push_str(&text),
-            Event::ToolCall { index, part } => {
-                let calls = self.calls.len().max(index.saturating_add(1).min(MAX_CALLS));
-                self.calls.resize_with(calls, ToolCall::default);
-                let Some(call) = self.calls.get_mut(index) else { return };
-                call.id.push_str(&part.id);
-                call.name.push_str(&part.name);
-                call.arguments.push_str(&part.arguments);
-                call.signature = part.signature.or(call.signature.take());
-            }
-            Event::Usage(usage) => self.usage = Some(usage),
-            Event::Stop(stop) => self.stop = Some(stop),
-        }
-    }
-}
-
-/// No answer has more calls than this; those beyond are not followed.
-pub(crate) const MAX_CALLS: usize = 1_024;
 
 /// Events as they come.
 pub type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
@@ -103,7 +22,7 @@ pub type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
 #[must_use = "an answer that is not read is broken off"]
 pub struct Answer {
     provider: Provider,
-    told: Told,
+    told: ReportedLimits,
     request_id: Option<String>,
     /// What is known already.
     ready: VecDeque<Event>,
@@ -137,7 +56,7 @@ impl Answer {
     fn empty(provider: Provider) -> Self {
         Self {
             provider,
-            told: Told::nothing(),
+            told: ReportedLimits::nothing(),
             request_id: None,
             ready: VecDeque::new(),
             events: None,
@@ -147,7 +66,7 @@ impl Answer {
     }
 
     /// With what its head told about limits, and the provider's name for the request.
-    pub fn told(mut self, told: Told, request_id: Option<String>) -> Self {
+    pub fn told(mut self, told: ReportedLimits, request_id: Option<String>) -> Self {
         (self.told, self.request_id) = (told, request_id);
         self
     }
@@ -234,14 +153,14 @@ impl Answer {
 /// An answer of a call that holds a permit.
 pub trait Answered {
     /// What its head told about limits.
-    fn told(&self) -> &Told;
+    fn told(&self) -> &ReportedLimits;
 
     /// Takes the reservation of the call, to be settled with what the call turns out to use.
     fn keep(&mut self, reservation: Reservation);
 }
 
 impl Answered for Answer {
-    fn told(&self) -> &Told {
+    fn told(&self) -> &ReportedLimits {
         &self.told
     }
 
@@ -252,32 +171,6 @@ impl Answered for Answer {
         if self.events.is_none() {
             self.settle();
         }
-    }
-}
-
-impl fmt::Debug for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.debug_tuple("Text").field(&Hidden(text)).finish(),
-            Self::Reasoning(text) => f.debug_tuple("Reasoning").field(&Hidden(text)).finish(),
-            Self::ToolCall { index, part } => {
-                f.debug_struct("ToolCall").field("index", index).field("part", part).finish()
-            }
-            Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
-            Self::Stop(reason) => f.debug_tuple("Stop").field(reason).finish(),
-        }
-    }
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
-            .field("text", &Hidden(&self.text))
-            .field("reasoning", &Hidden(&self.reasoning))
-            .field("calls", &self.calls)
-            .field("stop", &self.stop)
-            .field("usage", &self.usage)
-            .finish()
     }
 }
 

@@ -5,26 +5,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::Priority;
-
-use crate::chat::Chat;
-use crate::scope::Endpoint;
-use crate::tokens;
-
-/// Whether an answer is wanted piece by piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// All at once.
-    #[default]
-    Whole,
-    /// As it comes.
-    Stream,
-}
+use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
 /// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_llm::{Call, Chat};
+/// use tidegate_llm::Call;
+/// use tidegate_providers::Chat;
 /// let call = Call::new(Chat::user("hello")).streamed().tenant("team-a").max_wait(Duration::from_secs(5));
 /// # let _ = call;
 /// ```

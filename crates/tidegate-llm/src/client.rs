@@ -44,8 +44,8 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// ```
 /// use tidegate_llm::adapter::Adapter;
 /// use tidegate_llm::client::Client;
-/// use tidegate_llm::codec::Target;
-/// use tidegate_llm::{Credential, Dialect};
+/// use tidegate_providers::request::Target;
+/// use tidegate_providers::{Credential, Dialect};
 /// let base_url = "http://127.0.0.1:11434";
 /// let target = Target::new(Dialect::Ollama, base_url, "llama3", &Credential::none())?;
 /// let adapter = Adapter::new(Client::new()?, "ollama", target);

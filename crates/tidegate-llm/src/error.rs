@@ -4,83 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use http::StatusCode;
 use tidegate::pacer::AcquireError;
-
-use crate::class::Class;
-use crate::provider::Provider;
-use crate::told::Told;
+use tidegate_providers::{Class, Failure, Provider};
 
 /// Any error below.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// An error that a provider answered with, as a status or in the middle of a stream.
-///
-/// Neither `Display` nor `Debug` has the text of the provider, since that may quote the request.
-#[derive(Clone)]
-#[non_exhaustive]
-pub struct Failure {
-    /// Who answered.
-    pub provider: Provider,
-    /// What helps.
-    pub class: Class,
-    /// The status of the answer: 200 if it failed in the middle.
-    pub status: StatusCode,
-    /// The type or the code of the error, as the provider calls it.
-    pub kind: Option<String>,
-    /// What the provider says about it. It may quote the request: not for logs.
-    pub message: Option<String>,
-    /// What the provider calls this request, for its support.
-    pub request_id: Option<String>,
-    /// What was told about limits.
-    pub told: Told,
-    /// When to come back, if the provider said so, also of classes that have no such time.
-    pub after: Option<Duration>,
-}
-
-impl Failure {
-    /// A failure of which nothing but the status is known.
-    #[must_use]
-    pub fn new(provider: Provider, class: Class, status: StatusCode) -> Self {
-        let told = Told::nothing();
-        let after = class.after();
-        Self { provider, class, status, kind: None, message: None, request_id: None, told, after }
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let provider = &self.provider;
-        if self.status.is_success() {
-            write!(f, "{provider} broke off its answer")?;
-        } else {
-            write!(f, "{provider} answered {}", self.status.as_u16())?;
-        }
-        if let Some(kind) = &self.kind {
-            write!(f, " {kind}")?;
-        }
-        if let Some(id) = &self.request_id {
-            write!(f, " (request id {id})")?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Failure")
-            .field("provider", &self.provider)
-            .field("class", &self.class)
-            .field("status", &self.status)
-            .field("kind", &self.kind)
-            .field("request_id", &self.request_id)
-            .field("told", &self.told)
-            .field("after", &self.after)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Error for Failure {}
 
 /// How a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +124,7 @@ impl CallError {
         match self {
             Self::Provider(failure) | Self::Closed(failure) => failure.class,
             Self::Connection { .. } | Self::Unreadable { .. } => Class::Transient,
-            Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooBig,
+            Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooLarge,
             Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
             Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
             Self::Request { .. } => Class::BadRequest,
@@ -260,5 +188,20 @@ impl CallError {
             Self::Exhausted { last, .. } => last.decisive(),
             _ => self,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn a_delay_of_a_class_without_one_is_kept() {
+        let provider = Provider::new("anthropic");
+        let mut failure = Failure::new(provider, Class::Overloaded, StatusCode::OK);
+        failure.after = Some(Duration::from_secs(5));
+        assert_eq!(CallError::from(Box::new(failure)).retry_after(), Some(Duration::from_secs(5)));
     }
 }

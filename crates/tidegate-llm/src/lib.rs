@@ -3,8 +3,8 @@
 //! The parts are tower services, each usable alone, and meant to be put together as
 //! `Retry(Fallback(RateLimit(adapter)))`:
 //!
-//! - An adapter puts a [`Call`] into the words of a provider and reads its answer ([`codec`],
-//!   sans I/O; the HTTP client is behind the feature `client`).
+//! - An [`adapter`] makes a [`Call`] to a provider over HTTP and reads its answer; the words are those
+//!   of the crate `tidegate-providers`, and the HTTP client is behind the feature `client`.
 //! - [`rate_limit`] gives every attempt its own permit over requests, tokens and concurrency,
 //!   settles it with what was really used, and learns from what providers tell.
 //! - [`fallback`] turns to the next provider before the first byte has reached the caller.
@@ -19,22 +19,15 @@ pub mod adapter;
 mod answer;
 pub mod breaker;
 mod call;
-mod chat;
-mod class;
 #[cfg(feature = "client")]
 pub mod client;
-pub mod codec;
 mod counter;
-mod dialect;
 mod error;
 pub mod fallback;
-mod hidden;
 pub mod mock;
 pub mod models;
-mod name;
 pub mod pipeline;
 pub mod plan;
-mod provider;
 pub mod rate_limit;
 mod ready;
 mod recent;
@@ -42,20 +35,16 @@ pub mod retry;
 mod scope;
 pub mod settings;
 pub mod telemetry;
-mod tokens;
-mod told;
-mod usage;
 
-pub use answer::{Answer, Answered, Event, Events, Reply, StopReason};
-pub use call::{Call, Mode, Outgoing, Terms};
-pub use chat::{Chat, Message, Tool, ToolCall};
-pub use class::Class;
-pub use dialect::Dialect;
-pub use error::{BoxError, Broken, CallError, Failure};
-pub use provider::{Credential, Provider};
-pub use scope::{Endpoint, Scope};
-pub use told::{Dimension, Reading, Told};
-pub use usage::Usage;
+pub use answer::{Answer, Answered, Events};
+pub use call::{Call, Outgoing, Terms};
+pub use error::{BoxError, Broken, CallError};
+pub use scope::Scope;
+/// What a program needs that loads models and calls them.
+pub use tidegate_providers::{
+    Chat, Class, Credential, Dialect, Endpoint, Event, Failure, Message, Provider, Reply,
+    StopReason, Tool, ToolCall, Usage,
+};
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

@@ -13,15 +13,12 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use tidegate_providers::{Chat, Mode, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
-use crate::answer::{Answer, Reply, StopReason};
-use crate::call::{Call, Mode};
-use crate::chat::Chat;
+use crate::answer::Answer;
+use crate::call::Call;
 use crate::error::CallError;
-use crate::provider::Provider;
-use crate::tokens;
-use crate::usage::Usage;
 use spoken::Spoken;
 pub use step::Step;
 use step::{Ending, Outcome};
@@ -34,7 +31,8 @@ const REMEMBERED: usize = 1_024;
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// use tidegate_llm::mock::{Mock, Step};
-/// use tidegate_llm::{Call, Chat, Class};
+/// use tidegate_llm::Call;
+/// use tidegate_providers::{Chat, Class};
 /// use tower::ServiceExt as _;
 ///
 /// let mock = Mock::new("mock").then(Step::fail(Class::Overloaded)).always(Step::reply("Elbe"));

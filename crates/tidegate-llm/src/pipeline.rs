@@ -12,11 +12,12 @@ mod shelf;
 
 use std::fmt;
 
+use tidegate_providers::Reply;
 use tower_service::Service;
 
 pub use handler::{Permits, Planned, RateLimitHandler, RateLimitHandlerBuilder, Waits};
 
-use crate::answer::{Answer, Reply};
+use crate::answer::Answer;
 use crate::call::{Call, Outgoing};
 use crate::error::CallError;
 use crate::plan::{Invalid, PlanRequest, Planner, TokenEstimate};
@@ -41,7 +42,8 @@ pub enum PipelineError {
 /// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::pipeline::{Pipeline, RateLimitHandler};
 /// use tidegate_llm::plan::{PlanRequest, Planner};
-/// use tidegate_llm::{Call, Chat};
+/// use tidegate_llm::Call;
+/// use tidegate_providers::Chat;
 ///
 /// let mock = Mock::new("mock").always(Step::reply("hello"));
 /// let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock);

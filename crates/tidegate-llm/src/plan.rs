@@ -20,6 +20,7 @@ mod tier;
 use std::fmt;
 
 use serde::Serialize;
+use tidegate_providers::Dimension;
 
 pub use constraint::Constraint;
 pub use daily::Daily;
@@ -29,9 +30,7 @@ pub use infer::{Inference, UNKNOWN_PROVIDER};
 pub use key::{ByEndpoint, ByModel, ByUser, KeyContext, KeyExtractor};
 pub use planner::{Capability, DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
-pub use tier::{Tier, TierRow, TierTable, TierTableError};
-
-use crate::told::Dimension;
+pub use tier::{TierRow, TierTable, TierTableError};
 
 /// Where a constraint comes from, the strongest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -135,7 +134,7 @@ impl Plan {
     /// How many tokens are reserved in one dimension; none where it is not limited.
     ///
     /// ```
-    /// use tidegate_llm::Dimension;
+    /// use tidegate_providers::Dimension;
     /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, Source, TokenEstimate};
     /// let apart = RawConstraint { output_tokens_per_minute: Some(600), ..RawConstraint::default() };
     /// let estimate = TokenEstimate {

@@ -6,27 +6,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::name::lower_case_name;
-use crate::provider::{Credential, Provider};
-
-lower_case_name! {
-    /// What of a provider's API a call uses: `chat`, `embeddings`, or any name that a program gives
-    /// to some of its calls. An endpoint can have limits of its own.
-    Endpoint
-}
-
-impl Default for Endpoint {
-    /// `chat`.
-    fn default() -> Self {
-        Self::new("chat")
-    }
-}
+use tidegate_providers::{Credential, Endpoint, Provider};
 
 /// Those who share a limit: a provider, one of its credentials, and perhaps a model and an
 /// endpoint. Its `Display` names a bucket, and shows no secret.
 ///
 /// ```
-/// use tidegate_llm::{Credential, Scope};
+/// use tidegate_llm::Scope;
+/// use tidegate_providers::Credential;
 /// let scope = Scope::new("openai", &Credential::none()).model("GPT-4o");
 /// assert_eq!(scope.to_string(), "openai/default/gpt-4o");
 /// assert!(scope.without_model() == Scope::new("OpenAI", &Credential::none()));

@@ -5,6 +5,8 @@
 //! everything that is wrong at once. Nothing here reads a file or the environment; that is the
 //! business of programs, and of `tidegate-config`.
 
+use tidegate_providers::Provider;
+
 mod concurrency;
 mod fallback;
 mod rate_limit;
@@ -18,8 +20,6 @@ pub use concurrency::{
 pub use fallback::{FallbackOverrides, FallbackSettings, FallbackTarget};
 pub use rate_limit::{RateLimitOverrides, RateLimitSettings};
 pub use retry::{RetryOverrides, RetrySettings};
-
-use crate::provider::Provider;
 
 /// The settings of all modules.
 ///

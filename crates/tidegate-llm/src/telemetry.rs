@@ -7,8 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::class::Class;
-use crate::provider::Provider;
+use tidegate_providers::{Class, Provider};
 
 #[cfg(feature = "metrics")]
 mod measured;

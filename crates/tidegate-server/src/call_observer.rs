@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_gateway::{Finished, Witness};
-use tidegate_llm::Provider;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
+use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::events::{Event, Events};

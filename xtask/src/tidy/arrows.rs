@@ -15,9 +15,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate", &["tidegate-core", "tidegate-memory"]),
     ("tidegate-http", &["tidegate"]),
     ("tidegate-ws", &["tidegate", "tidegate-http"]),
-    ("tidegate-llm", &["tidegate"]),
-    ("tidegate-gateway", &["tidegate-llm", "tidegate-http", "tidegate"]),
-    ("tidegate-config", &["tidegate", "tidegate-llm"]),
+    ("tidegate-providers", &["tidegate-core"]),
+    ("tidegate-llm", &["tidegate", "tidegate-providers"]),
+    ("tidegate-gateway", &["tidegate-llm", "tidegate-providers", "tidegate-http", "tidegate"]),
+    ("tidegate-config", &["tidegate", "tidegate-llm", "tidegate-providers"]),
     (
         "tidegate-server",
         &[
@@ -25,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "tidegate",
             "tidegate-http",
             "tidegate-ws",
+            "tidegate-providers",
             "tidegate-llm",
             "tidegate-gateway",
             "tidegate-config",

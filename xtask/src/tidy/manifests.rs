@@ -13,6 +13,11 @@ const PROGRAM_VERSION: &str = "1.90";
 /// it has a copy of the lints.
 const MAY_BE_UNSAFE: &str = "tidegate-memory";
 
+/// Crates that do no I/O: whoever uses them chooses the runtime.
+const WITHOUT_RUNTIME: &[&str] = &["tidegate-core", "tidegate-providers"];
+/// Runtimes and what needs one, by the start of their names.
+const RUNTIMES: &[&str] = &["tokio", "tower", "hyper", "futures", "async"];
+
 /// Checks every manifest on its own. `root` is the manifest of the workspace.
 pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
     for member in members {
@@ -26,6 +31,9 @@ pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
         check_rust_version(member, &place, findings);
         for (table, prefix) in dependency_tables(&member.manifest) {
             check_versions(table, &place, &prefix, findings);
+            if WITHOUT_RUNTIME.contains(&member.name.as_str()) && !prefix.contains("dev-") {
+                check_runtimes(table, &place, findings);
+            }
         }
     }
 }
@@ -142,6 +150,16 @@ fn check_versions(table: &Table, place: &str, prefix: &str, findings: &mut Findi
     }
 }
 
+fn check_runtimes(table: &Table, place: &str, findings: &mut Findings) {
+    let is_runtime = |name: &&String| RUNTIMES.iter().any(|start| name.starts_with(start));
+    for name in table.keys().filter(is_runtime) {
+        findings.error(
+            place,
+            format!("must not depend on {name}: the crate does no I/O and chooses no runtime"),
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,6 +255,20 @@ mod tests {
             assert_eq!(found.len(), 1, "{line}");
             assert!(found[0].contains("has a version of its own"), "{found:?}");
         }
+    }
+
+    #[test]
+    fn crates_without_io_have_no_runtime() {
+        let with = |kind: &str, name: &str| {
+            core(&GOOD.replace("[lints]", &format!("[{kind}]\n{name}.workspace = true\n[lints]")))
+        };
+        for name in ["tokio", "tower-service", "hyper-util"] {
+            let found = with("target.'cfg(unix)'.dependencies", name);
+            assert!(found[0].contains(&format!("must not depend on {name}")), "{found:?}");
+            assert!(with("dev-dependencies", name).is_empty());
+        }
+        let llm = GOOD.replace("1.85", "1.90").replace("smallvec", "tokio");
+        assert!(errors("tidegate-llm", "crates/tidegate-llm", &llm).is_empty());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tidegate_llm::plan::{Constraint, TierTable};
 use tidegate_llm::settings::{RetrySettings, default_concurrency};
-use tidegate_llm::{Credential, Dialect, Provider};
+use tidegate_providers::{Credential, Dialect, Provider};
 
 use fallback::Speakers;
 pub(crate) use keys::KEYS;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
-use tidegate_llm::Dialect;
 use tidegate_llm::plan::TierTable;
+use tidegate_providers::Dialect;
 
 use crate::{complaints, plan, told, variables};
 

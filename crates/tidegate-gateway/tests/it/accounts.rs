@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
-use tidegate_llm::Dialect;
 use tidegate_llm::plan::{Constraint, RawConstraint};
+use tidegate_providers::Dialect;
 
 use crate::stage::{
     FAMILIES, Want, account, ask, chat_as, gateway, is_idle, per_minute, scripted, secret, settle,

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use tidegate_gateway::{Gateway, GatewayError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_llm::rate_limit::Books;
-use tidegate_llm::{Dialect, Endpoint};
+use tidegate_providers::{Dialect, Endpoint};
 use tidegate_sim::Delay;
 
 use crate::log::Log;

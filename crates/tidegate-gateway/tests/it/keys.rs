@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tidegate_gateway::Upstream;
-use tidegate_llm::Dialect;
+use tidegate_providers::Dialect;
 
 use crate::stage::{Want, ask, chat_as, scripted, secret, upstream};
 use crate::wire::{Got, Script};

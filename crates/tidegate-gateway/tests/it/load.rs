@@ -9,9 +9,9 @@ use http::Request;
 use http_body_util::Full;
 use serde_json::json;
 use tidegate_gateway::{Gateway, Upstream};
-use tidegate_llm::Dialect;
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_llm::rate_limit::Books;
+use tidegate_providers::Dialect;
 use tidegate_sim::{Account, Delay, Fault, Faults, Limits, Output, Simulator};
 use tokio::time::Instant;
 

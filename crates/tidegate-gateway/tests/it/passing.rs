@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::Full;
-use tidegate_llm::Dialect;
+use tidegate_providers::Dialect;
 
 use crate::stage::{
     FAMILIES, PEER, Want, account, ask, chat, gateway, is_idle, read, scripted, simulator, upstream,

@@ -6,7 +6,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
-use tidegate_llm::{BoxError, Dialect};
+use tidegate_llm::BoxError;
+use tidegate_providers::Dialect;
 use tokio::time::Instant;
 
 use crate::stage::{PEER, SECOND, ask, is_idle, read, scripted, upstream};

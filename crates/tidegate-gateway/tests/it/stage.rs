@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tidegate_gateway::{Body, BodyError, Gateway, GatewayBuilder, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_llm::rate_limit::Books;
-use tidegate_llm::{Credential, Dialect};
+use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Limits, Output, Simulator};
 
 use crate::wire::{self, Script};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 use tidegate_gateway::Upstream;
-use tidegate_llm::Dialect;
+use tidegate_providers::Dialect;
 use tidegate_sim::Fault;
 use tokio::time::Instant;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::Body;
 use http_body_util::BodyExt as _;
+use tidegate_providers::response::DecodeError;
 use tokio::time::{Instant, timeout};
 
-use crate::codec::DecodeError;
 use crate::error::{BoxError, Broken};
 
 /// The most bytes of an answer: 64 MiB.

@@ -1,27 +1,27 @@
 //! What the head of an answer tells beside its status.
 
 use http::HeaderMap;
+use tidegate_providers::response::request_id;
+use tidegate_providers::{Failure, ReportedLimits};
 
-use crate::codec::failure;
-use crate::error::{CallError, Failure};
-use crate::told::Told;
+use crate::error::CallError;
 
 /// What a head told.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
-    pub(super) told: Told,
+    pub(super) told: ReportedLimits,
     pub(super) request_id: Option<String>,
 }
 
 impl Head {
-    pub(super) fn read(headers: &HeaderMap, told: Told) -> Self {
-        Self { told, request_id: failure::request_id(headers) }
+    pub(super) fn read(headers: &HeaderMap, told: ReportedLimits) -> Self {
+        Self { told, request_id: request_id(headers) }
     }
 
     /// A failure, with what was told along with it. What the failure itself says comes first.
     pub(super) fn failed(&self, mut failure: Failure) -> CallError {
         for (dimension, reading) in self.told.iter() {
-            failure.told.add(dimension, *reading);
+            failure.reported_limits.add(dimension, *reading);
         }
         failure.request_id = failure.request_id.or_else(|| self.request_id.clone());
         CallError::Provider(Box::new(failure))
@@ -35,8 +35,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::class::Class;
-    use crate::told::{Dimension, Reading};
+    use tidegate_providers::{Class, Dimension, Reading};
 
     fn reading(remaining: u64) -> Reading {
         let window = Duration::from_secs(60);
@@ -44,7 +43,7 @@ mod tests {
     }
 
     fn head(id: &str) -> Head {
-        let mut told = Told::nothing();
+        let mut told = ReportedLimits::nothing();
         told.add(Dimension::Requests, reading(1));
         told.add(Dimension::Tokens, reading(2));
         let mut headers = HeaderMap::new();
@@ -56,12 +55,12 @@ mod tests {
     #[test]
     fn a_failure_has_what_the_head_told_unless_it_knows_better() {
         let mut failure = Failure::new("sim".into(), Class::Transient, StatusCode::OK);
-        failure.told.add(Dimension::Tokens, reading(0));
+        failure.reported_limits.add(Dimension::Tokens, reading(0));
         let error = head("first").failed(failure.clone());
         let failed = error.failure().unwrap();
         assert_eq!(failed.request_id.as_deref(), Some("first"));
-        assert_eq!(failed.told.get(Dimension::Requests), Some(&reading(1)));
-        assert_eq!(failed.told.get(Dimension::Tokens), Some(&reading(0)));
+        assert_eq!(failed.reported_limits.get(Dimension::Requests), Some(&reading(1)));
+        assert_eq!(failed.reported_limits.get(Dimension::Tokens), Some(&reading(0)));
         failure.request_id = Some("its own".to_owned());
         let error = head("first").failed(failure);
         assert_eq!(error.failure().unwrap().request_id.as_deref(), Some("its own"));

@@ -11,13 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_core::Stream;
 use http_body::Body;
+use tidegate::clock::wall_now;
+use tidegate_providers::response::{DecodeError, Decoder};
+use tidegate_providers::{Event, Failure};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Settings;
 use super::body::Unread;
 use super::head::Head;
-use crate::answer::Event;
-use crate::codec::{DecodeError, Decoder, failure};
 use crate::error::{BoxError, Broken, CallError};
 
 /// How long an answer that is over may take to close, whatever still comes. An end that is read
@@ -171,7 +172,7 @@ impl Settings {
             DecodeError::Failed(body) => {
                 let (dialect, provider) = (self.target.dialect(), &self.provider);
                 let body = body.as_value();
-                head.failed(failure::in_stream(dialect, provider, body, &self.rules))
+                head.failed(Failure::in_stream(dialect, provider, body, &self.rules, wall_now()))
             }
             DecodeError::Cut => self.broken(Broken::Cut, Some(DecodeError::Cut.into())),
             error => {

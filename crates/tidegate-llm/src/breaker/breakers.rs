@@ -17,7 +17,8 @@ const MOST_SCOPES: usize = 4_096;
 ///
 /// ```
 /// use tidegate_llm::breaker::{BreakerLayer, Breakers, State, Trip};
-/// use tidegate_llm::{Credential, Scope};
+/// use tidegate_llm::Scope;
+/// use tidegate_providers::Credential;
 /// let breakers = Breakers::new(Trip::default());
 /// let circuit = breakers.of(&Scope::new("openai", &Credential::none()).model("gpt-4o"));
 /// assert_eq!(circuit.state(), State::Closed);

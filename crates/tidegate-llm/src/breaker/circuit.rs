@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use super::phase::{News, Outcome, Phase, Phases, Turn};
 use super::trip::Trip;
 use crate::counter::Counter;
 use crate::error::{Broken, CallError};
-use crate::provider::Provider;
 use crate::scope::Scope;
 
 /// How much earlier than a deadline a call may be broken off at it: the clock of whoever does so was

@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use tidegate_providers::Class;
 use tokio::time::Instant;
 
 use super::trip::Trip;
-use crate::class::Class;
 use crate::error::CallError;
 
 /// When to come back while a probe is under way: nobody knows how long that takes.

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate_providers::Provider;
 use tower_layer::Layer;
 
 use super::service::Fallback;
 use super::stats::{Counters, Stats};
 use super::target::Target;
-use crate::provider::Provider;
 
 /// The most targets of a chain.
 pub const MAX_TARGETS: usize = 10;
@@ -30,7 +30,8 @@ pub enum ChainError {
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use tidegate_llm::fallback::{FallbackLayer, Target};
-/// use tidegate_llm::{Broken, Call, CallError, Chat};
+/// use tidegate_llm::{Broken, Call, CallError};
+/// use tidegate_providers::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
+use tidegate_providers::Provider;
 use tower_service::Service;
 
 use crate::error::CallError;
-use crate::provider::Provider;
 use crate::ready::{self, Answering};
 
 /// A provider to turn to, with the service that calls it. Cheap to clone.

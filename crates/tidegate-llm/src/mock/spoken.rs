@@ -6,12 +6,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_core::Stream;
+use tidegate_providers::{Event, Provider, Reply};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::step::Ending;
-use crate::answer::{Event, Reply};
 use crate::error::CallError;
-use crate::provider::Provider;
 
 /// Events, each after a pause, and perhaps an error instead of the end.
 pub(super) struct Spoken {

@@ -3,23 +3,21 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use tidegate_providers::{Class, Failure, Provider, Reply, ReportedLimits};
 
-use crate::answer::Reply;
-use crate::class::Class;
-use crate::error::{Broken, CallError, Failure};
-use crate::provider::Provider;
-use crate::told::Told;
+use crate::error::{Broken, CallError};
 
 /// What a mock does with one call: an answer or a failure, and how long it takes.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate_llm::mock::Step;
-/// use tidegate_llm::{Broken, Class};
+/// use tidegate_llm::Broken;
+/// use tidegate_providers::Class;
 /// let late = Step::reply("one two three").after(Duration::from_secs(2));
 /// let slow = Step::reply("one two three").pause(Duration::from_millis(50));
 /// let half = Step::reply("one two three").then_breaks(Broken::Cut);
-/// let dead = Step::fail(Class::DeadKey);
+/// let dead = Step::fail(Class::CredentialRejected);
 /// # let _ = (late, slow, half, dead);
 /// ```
 #[derive(Clone, Debug)]
@@ -28,7 +26,7 @@ pub struct Step {
     pub(super) outcome: Outcome,
     pub(super) delay: Duration,
     pub(super) pause: Duration,
-    pub(super) told: Told,
+    pub(super) told: ReportedLimits,
 }
 
 #[derive(Clone, Debug)]
@@ -55,7 +53,7 @@ pub(super) enum Fail {
 impl Step {
     /// Answers with a text.
     pub fn reply(text: impl Into<String>) -> Self {
-        Self::whole(Reply { text: text.into(), ..Reply::default() })
+        Self::whole(Reply::text(text))
     }
 
     /// Answers with all of this. Usage and the reason to stop are filled in if they are not there.
@@ -79,7 +77,12 @@ impl Step {
     }
 
     fn of(outcome: Outcome) -> Self {
-        Self { outcome, delay: Duration::ZERO, pause: Duration::ZERO, told: Told::nothing() }
+        Self {
+            outcome,
+            delay: Duration::ZERO,
+            pause: Duration::ZERO,
+            told: ReportedLimits::nothing(),
+        }
     }
 
     /// Takes that long until the answer begins, or until it fails.
@@ -95,7 +98,7 @@ impl Step {
     }
 
     /// Tells this about limits, in the head of an answer.
-    pub fn told(mut self, told: Told) -> Self {
+    pub fn told(mut self, told: ReportedLimits) -> Self {
         self.told = told;
         self
     }
@@ -146,9 +149,9 @@ const fn status(class: Class) -> StatusCode {
     match class {
         Class::Transient => StatusCode::INTERNAL_SERVER_ERROR,
         Class::Overloaded | Class::SlowDown => StatusCode::SERVICE_UNAVAILABLE,
-        Class::RateLimited { .. } | Class::LongQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Class::DeadKey => StatusCode::UNAUTHORIZED,
-        Class::TooBig => StatusCode::PAYLOAD_TOO_LARGE,
-        Class::BadRequest => StatusCode::BAD_REQUEST,
+        Class::RateLimited { .. } | Class::ExhaustedQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Class::CredentialRejected => StatusCode::UNAUTHORIZED,
+        Class::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
     }
 }

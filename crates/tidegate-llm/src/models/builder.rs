@@ -1,5 +1,7 @@
 //! Loading a model: which modules are around it, and with which settings.
 
+use tidegate_providers::request::Target;
+use tidegate_providers::{Credential, Dialect, Provider};
 use tower_layer::Layer as _;
 
 use super::error::LoadError;
@@ -8,11 +10,8 @@ use super::profile::Profile;
 use super::registry::{Backend, Models};
 use super::{Module, resolve};
 use crate::breaker::BreakerLayer;
-use crate::codec::Target;
-use crate::dialect::Dialect;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, Invalid};
-use crate::provider::{Credential, Provider};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::{Policy, RetryLayer, Schedule};
 use crate::scope::Scope;

@@ -1,9 +1,10 @@
 //! Why a model cannot be loaded.
 
-use crate::codec::TargetError;
+use tidegate_providers::Provider;
+use tidegate_providers::request::TargetError;
+
 use crate::fallback::ChainError;
 use crate::plan::Invalid;
-use crate::provider::Provider;
 use crate::rate_limit::AccountError;
 
 /// Why a model cannot be loaded.

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tidegate_providers::{Provider, Reply};
 use tower_service::Service;
 
 use super::registry::Backend;
-use crate::answer::{Answer, Reply};
+use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::CallError;
-use crate::provider::Provider;
 use crate::rate_limit::Account;
 use crate::ready::Answering;
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use crate::codec::classify::Rules;
-use crate::dialect::Dialect;
-use crate::provider::Credential;
+use tidegate_providers::classify::Rules;
+use tidegate_providers::{Credential, Dialect};
 
 /// A provider as a program has it: its key, its address, a model to begin with.
 #[derive(Clone, Debug)]

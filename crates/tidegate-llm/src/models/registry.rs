@@ -5,6 +5,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tidegate_providers::request::Target;
+use tidegate_providers::{Credential, Provider};
+
 use super::builder::ModelBuilder;
 use super::error::LoadError;
 use super::profile::Profile;
@@ -12,10 +15,8 @@ use super::setup::ModelsBuilder;
 use crate::answer::Answer;
 use crate::breaker::Breakers;
 use crate::call::Call;
-use crate::codec::Target;
 use crate::fallback;
 use crate::plan::Source;
-use crate::provider::{Credential, Provider};
 use crate::rate_limit::{Account, Books, Concurrency};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
@@ -33,7 +34,7 @@ pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send 
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tidegate_llm::Chat;
+/// use tidegate_providers::Chat;
 /// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::models::Models;
 ///

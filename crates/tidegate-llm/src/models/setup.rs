@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http_body_util::Full;
+use tidegate_providers::Provider;
+use tidegate_providers::request::Target;
 use tower_service::Service;
 
 use super::profile::Profile;
@@ -14,9 +16,7 @@ use super::registry::{Backend, Cache, Inner, Models};
 use crate::adapter::Adapter;
 use crate::answer::Answer;
 use crate::call::Call;
-use crate::codec::Target;
 use crate::error::{BoxError, CallError};
-use crate::provider::Provider;
 use crate::rate_limit::Books;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,

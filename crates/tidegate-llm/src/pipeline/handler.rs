@@ -8,12 +8,12 @@ use std::time::Duration;
 use tidegate::clock::{Clock, TokioClock};
 use tidegate::pacer::{Oversize, Permit};
 use tidegate::{KeyBuf, MemoryStore};
+use tidegate_providers::Usage;
+use tidegate_providers::name::short_hash;
 
 use super::shelf::{InUse, Shelf};
-use crate::name::short_hash;
 use crate::plan::{ByModel, KeyContext, KeyExtractor, Plan, PlanRequest};
 use crate::telemetry::{Acquired, Observer, Traced};
-use crate::usage::Usage;
 
 /// A command with its plan, on its way through a pipeline.
 #[derive(Debug)]

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use tidegate::pacer::{Claim, Pacer};
 use tidegate::{Engine, KeyBuf, Limiter, MemoryStore, Policy};
+use tidegate_providers::{Dimension, Usage};
 
 use crate::plan::{Constraint, Plan};
 use crate::rate_limit::limit_name;
-use crate::told::Dimension;
-use crate::usage::Usage;
 
 /// No call takes more tokens than this, and at one a minute it is still a debt that time can pay.
 const MAX_DEBT: u64 = 10_000_000;

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate::{Decimal, Rate};
+use tidegate_providers::Dimension;
 
 use super::daily::Daily;
 use super::fault::{Checks, Invalid, Rule, burst, rate, whole};
 use super::raw::RawConstraint;
-use crate::told::Dimension;
 
 /// What a provider allows: requests, tokens, requests of a day, an interval, a burst, a
 /// concurrency. Every part may be left out.
@@ -179,7 +179,8 @@ impl Constraint {
     ///
     /// ```
     /// use std::num::NonZeroU32;
-    /// use tidegate_llm::{Dimension, plan::Constraint};
+    /// use tidegate_llm::plan::Constraint;
+    /// use tidegate_providers::Dimension;
     /// let constraint = Constraint::per_minute(NonZeroU32::new(60).unwrap());
     /// assert_eq!(constraint.rate(Dimension::Requests), "1/s".parse().ok());
     /// assert_eq!(constraint.rate(Dimension::Tokens), None);

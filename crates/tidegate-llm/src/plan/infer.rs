@@ -2,7 +2,7 @@
 //!
 //! A guess, for programs that name a model only. A provider that was named is never guessed at.
 
-use crate::provider::Provider;
+use tidegate_providers::Provider;
 
 /// The provider of a model whose name says nothing.
 pub const UNKNOWN_PROVIDER: &str = "unknown";

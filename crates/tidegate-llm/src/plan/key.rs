@@ -6,12 +6,10 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use tidegate::KeyBuf;
+use tidegate_providers::{Endpoint, Provider, Tier};
 
 use super::infer::Inference;
 use super::planner::DEFAULT_MODEL;
-use super::tier::Tier;
-use crate::provider::Provider;
-use crate::scope::Endpoint;
 
 /// What is known of a call when its key is made. All of it is as the program gave it.
 #[derive(Clone, Copy, Debug, Default)]

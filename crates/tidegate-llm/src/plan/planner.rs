@@ -7,15 +7,14 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
+use tidegate_providers::{Dialect, Provider, Tier};
 
 use super::constraint::Constraint;
 use super::fault::Invalid;
 use super::infer::Inference;
 use super::raw::RawConstraint;
-use super::tier::{Tier, TierTable};
+use super::tier::TierTable;
 use super::{Plan, Source};
-use crate::dialect::Dialect;
-use crate::provider::Provider;
 
 /// The model of a request that names none.
 pub const DEFAULT_MODEL: &str = "gemini-2.0-flash";
@@ -115,7 +114,8 @@ impl PlanRequest {
 /// Finds constraints. Cheap to clone; clones share the table of tiers.
 ///
 /// ```
-/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source, Tier};
+/// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source};
+/// use tidegate_providers::Tier;
 /// let known = |_model: &str, tier: &Tier| {
 ///     let requests = if tier.as_str() == "scale" { 5_000 } else { 50 };
 ///     Some(Constraint::per_minute(std::num::NonZeroU32::new(requests)?))

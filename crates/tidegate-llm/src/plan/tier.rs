@@ -7,28 +7,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
+use tidegate_providers::{Provider, Tier};
 
 use super::constraint::Constraint;
-use crate::name::lower_case_name;
-use crate::provider::Provider;
-
-lower_case_name! {
-    /// The name of a tier. Case does not matter; it is shown in lower case.
-    ///
-    /// ```
-    /// use tidegate_llm::plan::Tier;
-    /// assert_eq!(Tier::new("TIER_2"), Tier::new("tier_2"));
-    /// assert_eq!(Tier::default().as_str(), "free");
-    /// ```
-    Tier
-}
-
-impl Default for Tier {
-    /// `free`.
-    fn default() -> Self {
-        Self::new("free")
-    }
-}
 
 /// A row of the table, as it is written in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,7 +48,8 @@ pub enum TierTableError {
 /// What each tier of each provider may do, by model.
 ///
 /// ```
-/// use tidegate_llm::plan::{Tier, TierTable};
+/// use tidegate_llm::plan::TierTable;
+/// use tidegate_providers::Tier;
 /// let table: TierTable = serde_json::from_str(r#"{ "tiers": [
 ///     { "provider": "gemini", "tier": "free", "constraint": { "requests_per_minute": 5 } },
 ///     { "provider": "gemini", "tier": "tier_2", "model": "gemini-2.0-flash",

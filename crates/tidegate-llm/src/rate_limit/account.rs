@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
 use tidegate::{CalendarError, LimitError, PolicyError};
+use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
 use super::builder::AccountBuilder;
 use super::charging::Charging;
@@ -17,14 +18,11 @@ use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::waits::Waits;
 use crate::call::Outgoing;
-use crate::dialect::Dialect;
 use crate::error::CallError;
 use crate::plan::{Constraint, Source};
-use crate::provider::{Credential, Provider};
-use crate::scope::{Endpoint, Scope};
+use crate::scope::Scope;
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
-use crate::told::Dimension;
 
 /// The most lanes of an account; models beyond share one.
 const MAX_LANES: usize = 1_024;
@@ -137,7 +135,8 @@ impl Settings {
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use tidegate_llm::rate_limit::Account;
-/// use tidegate_llm::{Call, Chat, Credential};
+/// use tidegate_llm::Call;
+/// use tidegate_providers::{Chat, Credential};
 /// // Nothing is set: limits are learned from what the provider tells.
 /// let account = Account::builder("openai", &Credential::new("sk-1")).build()?;
 /// let call = Call::new(Chat::user("hello"));

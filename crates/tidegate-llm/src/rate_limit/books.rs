@@ -11,8 +11,7 @@ use tidegate::{
     CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore,
     MemoryStoreBuilder, Policy, Schedule, Store,
 };
-
-use crate::name::short_hash;
+use tidegate_providers::name::short_hash;
 
 /// The memory of small books, in bytes: the least that a store is made with.
 const SMALL: usize = 1 << 20;

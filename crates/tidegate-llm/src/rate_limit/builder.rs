@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
+use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
 use super::account::{Account, AccountError, Concurrency, Endpoints, Settings};
 use super::books::Books;
@@ -11,12 +12,9 @@ use super::charging::Charging;
 use super::pace::{Burst, MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::waits::Waits;
-use crate::dialect::Dialect;
 use crate::plan::{Constraint, Source};
-use crate::provider::{Credential, Provider};
-use crate::scope::{Endpoint, Scope};
+use crate::scope::Scope;
 use crate::telemetry::{Observer, Traced};
-use crate::told::Dimension;
 
 /// An [`Account`] in the making.
 #[derive(Debug)]

@@ -4,9 +4,7 @@
 //! reserves less than the provider does is refused "below quota"; whoever reserves more wastes it.
 //! Where the rule is not documented, it is a knob, and what providers tell corrects the rest.
 
-use crate::dialect::Dialect;
-use crate::told::Dimension;
-use crate::usage::Usage;
+use tidegate_providers::{Dialect, Dimension, Usage};
 
 /// What is reserved for the output when a call goes out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +49,7 @@ pub enum Tokens {
 /// How a provider charges. [`Charging::of`] is the rule of a dialect; setters change one part.
 ///
 /// ```
-/// use tidegate_llm::Dialect;
+/// use tidegate_providers::Dialect;
 /// use tidegate_llm::rate_limit::{Charging, OutputReserve};
 /// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
 /// let charging = Charging::of(Dialect::Anthropic).output(OutputReserve::Learned);

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{AcquireError, Gauges, Oversize, Pacer, Permit, WaitPart};
+use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
 use super::account::{AccountError, Settings, Standing};
 use super::books::detach;
@@ -24,12 +25,10 @@ use super::meter::Meter;
 use super::quota::{Quota, Throttled};
 use super::reservation::{Estimate, Leave, Line, Reservation};
 use crate::call::{Outgoing, Terms};
-use crate::class::Class;
-use crate::error::{CallError, Failure};
+use crate::error::CallError;
 use crate::plan::{Constraint, Source};
 use crate::scope::Scope;
 use crate::telemetry::{Acquired, Stage, Stay};
-use crate::told::{Dimension, Told};
 use set::Set;
 
 /// So many models are told apart in a lane; others share one name.
@@ -164,7 +163,7 @@ impl Lane {
         match day.take().await {
             Ok(None) => Ok(Some(day)),
             Ok(Some(retry)) => {
-                let class = Class::LongQuota { after: retry.after() };
+                let class = Class::ExhaustedQuota { after: retry.after() };
                 let mut failure = Failure::new(provider, class, StatusCode::TOO_MANY_REQUESTS);
                 failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
                 Err(CallError::Closed(Box::new(failure)))
@@ -196,7 +195,7 @@ impl Lane {
     }
 
     /// What a provider told in the head of an answer, or in an error.
-    pub(super) fn hear(&self, quota: &Quota, told: &Told, lines: &[Line], left: Time) {
+    pub(super) fn hear(&self, quota: &Quota, told: &ReportedLimits, lines: &[Line], left: Time) {
         let now = self.now();
         let apart = told.get(Dimension::InputTokens).or(told.get(Dimension::OutputTokens));
         for (dimension, reading) in told.iter() {
@@ -306,7 +305,7 @@ impl Lane {
 
     fn closed(&self, quota: &Quota) -> Option<CallError> {
         let (after, mut failure) = quota.closed(self.now())?;
-        failure.class = Class::LongQuota { after: Some(after) };
+        failure.class = Class::ExhaustedQuota { after: Some(after) };
         Some(CallError::Closed(failure))
     }
 

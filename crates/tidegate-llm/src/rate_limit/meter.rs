@@ -9,13 +9,13 @@ use std::time::Duration;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::Claim;
 use tidegate::{Change, Policy, Retry, StoreError, Time};
+use tidegate_providers::Dimension;
 
 use super::account::{AccountError, Charged};
 use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
-use crate::told::Dimension;
 
 /// What a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

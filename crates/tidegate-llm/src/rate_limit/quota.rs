@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 use tidegate::clock::TokioClock;
+use tidegate_providers::{Dimension, Failure};
 
 use super::account::{AccountError, Charged};
 use super::books::Books;
@@ -13,8 +14,6 @@ use super::estimate::Estimator;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Burst, MARGIN, Pace, Ramp};
 use super::seen::Seen;
-use crate::error::Failure;
-use crate::told::Dimension;
 
 /// After so many answers old throttles are forgotten.
 const SAMPLE: u32 = 100;

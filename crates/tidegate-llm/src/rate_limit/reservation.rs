@@ -7,6 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
+use tidegate_providers::{Class, Dimension, Event, Failure, ReportedLimits, Usage};
 
 use super::books::detach;
 use super::charging::{Amounts, Charging};
@@ -14,12 +15,8 @@ use super::lane::Lane;
 use super::meter::{Counts, Mark, Meter};
 use super::pace::Pace;
 use super::quota::{Epoch, Known, Quota};
-use crate::answer::Event;
-use crate::class::Class;
-use crate::error::{CallError, Failure};
+use crate::error::CallError;
 use crate::telemetry::{Stage, Stay};
-use crate::told::{Dimension, Told};
-use crate::usage::Usage;
 
 /// A wait that is longer than this is none, but a quota that is used up.
 const LONG: Duration = Duration::from_secs(600);
@@ -163,7 +160,7 @@ impl Reservation {
     }
 
     /// The answer begins, and its head told this about limits.
-    pub fn heard(&mut self, told: &Told) {
+    pub fn heard(&mut self, told: &ReportedLimits) {
         let Some(held) = &mut self.held else { return };
         held.seen.get_or_insert(0);
         held.quota.answered();
@@ -176,7 +173,7 @@ impl Reservation {
             Event::Text(text) | Event::Reasoning(text) => self.saw(text),
             Event::ToolCall { part, .. } => self.saw(&part.arguments),
             Event::Usage(usage) => self.uses(*usage),
-            Event::Stop(_) => {}
+            _ => {}
         }
     }
 
@@ -227,7 +224,7 @@ impl Reservation {
         if let CallError::Provider(failure) = &mut error {
             let is_limited = matches!(failure.class, Class::RateLimited { .. });
             if is_limited && held.never_fits(failure) {
-                failure.class = Class::TooBig;
+                failure.class = Class::TooLarge;
             }
         }
         let fate = match error.class() {
@@ -258,9 +255,9 @@ impl Held {
         let Leave { lines, left, epoch, .. } = &self.leave;
         let now = self.lane.now();
         if let Some(failure) = error.failure() {
-            self.lane.hear(&self.quota, &failure.told, lines, *left);
+            self.lane.hear(&self.quota, &failure.reported_limits, lines, *left);
             if failure.class.after().is_some_and(|after| after > LONG)
-                || matches!(failure.class, Class::LongQuota { .. })
+                || matches!(failure.class, Class::ExhaustedQuota { .. })
             {
                 return self.quota.close(failure, now);
             }
@@ -294,7 +291,8 @@ impl Held {
     /// not fit, however long anybody waits.
     fn never_fits(&self, failure: &Failure) -> bool {
         let charging = self.lane.settings().charging;
-        let mut tokens = failure.told.iter().filter(|(dimension, _)| dimension.is_of_tokens());
+        let mut tokens =
+            failure.reported_limits.iter().filter(|(dimension, _)| dimension.is_of_tokens());
         tokens.any(|(dimension, reading)| {
             let cost = charging.cost(dimension, self.estimate.certain);
             reading.limit.is_some_and(|limit| cost > limit)

@@ -87,7 +87,7 @@ fn gather(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provider::Credential;
+    use tidegate_providers::Credential;
 
     #[test]
     fn scopes_beyond_the_bound_are_told_as_they_come() {

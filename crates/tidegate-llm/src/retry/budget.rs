@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_providers::Provider;
 use tokio::time::Instant;
 
-use crate::provider::Provider;
 use crate::recent::Recent;
 
 /// What a full budget is worth, in retries.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_providers::Provider;
+
 use super::budget::Budget;
 use super::random::Random;
 use super::schedule::{Schedule, Window};
 use super::stats::{Counters, Stats};
-use crate::provider::Provider;
 use crate::telemetry::{Observer, Traced};
 
 /// The longest delay that is accepted from a provider.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use tidegate_providers::Class;
 use tokio::time::sleep;
 
 use super::policy::Policy;
 use super::tries::Tries;
-use crate::class::Class;
 use crate::error::CallError;
 
 /// An error that says whether trying again may help.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tidegate_providers::Provider;
 use tokio::time::timeout;
 use tower_layer::Layer;
 use tower_service::Service;
@@ -15,7 +16,6 @@ use super::run::{Attempt, run_within};
 use super::stats::Stats;
 use crate::call::Outgoing;
 use crate::error::{Broken, CallError};
-use crate::provider::Provider;
 use crate::ready::{self, Answering};
 
 /// Makes services that try again.
@@ -24,7 +24,8 @@ use crate::ready::{self, Answering};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
 /// #     .block_on(async {
 /// use tidegate_llm::retry::{Policy, RetryLayer};
-/// use tidegate_llm::{Call, CallError, Chat};
+/// use tidegate_llm::{Call, CallError};
+/// use tidegate_providers::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let layer = RetryLayer::new(Policy::new("openai"));

@@ -7,8 +7,7 @@
 use std::fmt;
 use std::num::{IntErrorKind, NonZeroU32};
 
-use crate::dialect::Dialect;
-use crate::provider::Provider;
+use tidegate_providers::{Dialect, Provider};
 
 /// The cap unless `MAX_CONCURRENT_THREADS` says otherwise.
 pub const DEFAULT_CONCURRENCY_CAP: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);

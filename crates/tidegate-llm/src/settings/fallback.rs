@@ -3,9 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use tidegate_providers::Provider;
 
 use crate::plan::{Checks, Invalid, Rule};
-use crate::provider::Provider;
 
 /// Whether calls turn to another provider, and to whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tidegate_providers::{Dialect, Provider};
 
-use crate::dialect::Dialect;
 use crate::plan::{Checks, Invalid, Rule};
-use crate::provider::Provider;
 
 /// Whether calls are tried again, how often, and how long apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

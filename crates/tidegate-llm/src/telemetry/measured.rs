@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use tidegate_providers::{Class, Provider};
 
 use super::{Acquired, Observer, Retried, Stage};
-use crate::class::Class;
-use crate::provider::Provider;
 
 /// Counts what happens, by provider:
 ///

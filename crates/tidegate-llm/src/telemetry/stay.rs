@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use tidegate_providers::Provider;
+
 use super::Observer;
-use crate::provider::Provider;
 
 /// Where a call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

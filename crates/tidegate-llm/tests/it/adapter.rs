@@ -1,21 +1,18 @@
-//! Requests and answers of every dialect: written down, in pieces, against the simulator, over a
+//! Calls in every dialect: against the simulator, against answers that are written down, over a
 //! socket, and of the mock.
 
-mod answers;
 mod failing;
 mod mocked;
-mod pieces;
-mod requests;
 mod simulated;
 mod slow;
 #[cfg(feature = "client")]
 mod sockets;
-mod transcripts;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::codec::Target;
-use tidegate_llm::{Answer, Call, CallError, Chat, Credential, Dialect};
+use tidegate_llm::{Answer, Call, CallError};
+use tidegate_providers::request::Target;
+use tidegate_providers::{Chat, Credential, Dialect};
 use tidegate_sim::{Account, Limits, Simulator};
 use tower::ServiceExt as _;
 

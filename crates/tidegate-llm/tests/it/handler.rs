@@ -12,13 +12,14 @@ use futures_util::future::join_all;
 use proptest::prelude::*;
 use tidegate::MemoryStore;
 use tidegate::clock::TokioClock;
+use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::pipeline::{Pipeline, Planned, RateLimitHandler};
 use tidegate_llm::plan::{
     ByUser, Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate,
 };
 use tidegate_llm::telemetry::{Acquired, Observer};
-use tidegate_llm::{Call, Chat, Class, Usage};
+use tidegate_providers::{Chat, Class, Usage};
 use tokio::time::{Instant, advance};
 use tower::{ServiceExt as _, service_fn};
 

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod adapter;
-mod failures;
 mod handler;
 mod log;
 mod models;

@@ -8,10 +8,11 @@ mod waiting;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::{Model, Models, ModelsBuilder};
 use tidegate_llm::settings::{RateLimitOverrides, RateLimitSettings};
-use tidegate_llm::{Call, Chat};
+use tidegate_providers::Chat;
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -16,10 +16,8 @@ use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{
     Account, AccountBuilder, Charging, OutputReserve, RateLimit, RateLimitLayer, Reservation,
 };
-use tidegate_llm::{
-    Answer, Call, CallError, Chat, Credential, Dialect, Dimension, Outgoing, Reading, Terms, Told,
-    Usage,
-};
+use tidegate_llm::{Answer, Call, CallError, Outgoing, Terms};
+use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _};
 
@@ -92,13 +90,13 @@ async fn tokens(provider: &str) -> Account {
 }
 
 /// What an answer tells of one limit of a minute.
-fn told(dimension: Dimension, limit: u64, remaining: u64) -> Told {
-    let mut told = Told::nothing();
+fn told(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
+    let mut told = ReportedLimits::nothing();
     also(&mut told, dimension, limit, remaining);
     told
 }
 
-fn also(told: &mut Told, dimension: Dimension, limit: u64, remaining: u64) {
+fn also(told: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
     let (limit, remaining) = (Some(limit), Some(remaining));
     told.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
 }

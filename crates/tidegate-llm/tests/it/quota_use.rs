@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::Account;
-use tidegate_llm::{Credential, Dialect};
+use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Delay, Limits, Output, Simulator};
 use tidegate_testkit::property::is_soak;
 
@@ -19,7 +19,7 @@ enum Known {
     /// They were configured.
     Configured,
     /// The provider tells them.
-    Told,
+    ReportedLimits,
 }
 
 fn simulated(dialect: Dialect) -> sim::Dialect {
@@ -86,7 +86,7 @@ async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> O
     let builder = Account::builder(provider(dialect), &Credential::new(KEY));
     let builder = match known {
         Known::Configured => builder.limits(quota.constraint(), Source::Override),
-        Known::Told => builder,
+        Known::ReportedLimits => builder,
     };
     let account = builder.build().unwrap();
     traffic::run(&simulator, dialect, &account, SECOND * 360, phase).await
@@ -118,7 +118,7 @@ fn phases(few: u64) -> std::ops::Range<u64> {
 
 /// No call fails, at most one in two hundred is refused, and 97 % of the limit that binds is used.
 async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
-    for known in [Known::Configured, Known::Told] {
+    for known in [Known::Configured, Known::ReportedLimits] {
         for phase in phases.clone() {
             let outcome = minutes(dialect, quota, known, phase).await;
             let about = format!("{dialect:?} {known:?} {phase} {quota:?}: {outcome:?}");

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::telemetry::Observer;
-use tidegate_llm::{Answer, Call, CallError, Chat, Class, Credential, Dialect, Provider};
+use tidegate_llm::{Answer, Call, CallError};
+use tidegate_providers::{Chat, Class, Credential, Dialect, Provider};
 use tidegate_sim::{self as sim, Fault, Hint, Limits, Simulator};
 use tokio::time::Instant;
 use tower::{Service, ServiceExt as _};
@@ -91,7 +92,7 @@ async fn a_quota_of_money_is_asked_for_once() {
     let model = model(&simulator, Dialect::OpenAi, &account, 1);
     let start = Instant::now();
     let error = model.clone().oneshot(Call::new(Chat::user("one"))).await.unwrap_err();
-    assert!(matches!(error.class(), Class::LongQuota { .. }), "{error:?}");
+    assert!(matches!(error.class(), Class::ExhaustedQuota { .. }), "{error:?}");
     assert_eq!(simulator.ledger().seen(), 1);
     // Others are told without being sent.
     let error = model.oneshot(Call::new(Chat::user("two"))).await.unwrap_err();
@@ -113,7 +114,7 @@ async fn a_day_at_gemini_is_not_over_in_22_seconds() {
     }
     let start = Instant::now();
     let error = model.clone().oneshot(Call::new(Chat::user("one more"))).await.unwrap_err();
-    assert!(matches!(error.class(), Class::LongQuota { .. }), "{error:?}");
+    assert!(matches!(error.class(), Class::ExhaustedQuota { .. }), "{error:?}");
     assert!(error.retry_after().unwrap() > SECOND * 60, "{error:?}");
     assert_eq!(simulator.ledger().seen(), 4);
     assert!(start.elapsed() < SECOND * 2, "{:?}", start.elapsed());

@@ -6,12 +6,12 @@ mod secrets;
 
 use std::time::Duration;
 
-use tidegate_llm::Provider;
+use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::Models;
 use tidegate_llm::settings::RateLimitOverrides;
 use tidegate_llm::telemetry::{Acquired, Observer as _, Traced};
-use tidegate_llm::{Call, Chat};
+use tidegate_providers::{Chat, Provider};
 use tracing::Level;
 
 use crate::log::Log;

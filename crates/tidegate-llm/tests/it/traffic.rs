@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::codec::Target;
 use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
 use tidegate_llm::retry::{Policy, Random, Retry, RetryLayer};
-use tidegate_llm::{Answer, Call, CallError, Chat, Credential, Dialect};
+use tidegate_llm::{Answer, Call, CallError};
+use tidegate_providers::request::Target;
+use tidegate_providers::{Chat, Credential, Dialect};
 use tidegate_sim::{Simulator, Usage};
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, Service, ServiceExt as _};

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::StatusCode;
-use tidegate_llm::{Broken, Call, CallError, Chat, Class, Failure, Outgoing as _, Terms};
+use tidegate_llm::{Broken, Call, CallError, Outgoing as _, Terms};
+use tidegate_providers::{Chat, Class, Failure};
 use tokio::time::{Instant, sleep};
 use tower::{Service, ServiceExt as _};
 
@@ -27,9 +28,9 @@ fn hello() -> Call {
 /// What `openai` answers.
 fn failed(class: Class) -> CallError {
     let status = match class {
-        Class::RateLimited { .. } | Class::LongQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Class::DeadKey => StatusCode::UNAUTHORIZED,
-        Class::TooBig => StatusCode::PAYLOAD_TOO_LARGE,
+        Class::RateLimited { .. } | Class::ExhaustedQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Class::CredentialRejected => StatusCode::UNAUTHORIZED,
+        Class::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Class::BadRequest => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };

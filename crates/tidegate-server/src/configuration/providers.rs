@@ -2,7 +2,7 @@
 
 use tidegate_config::{Plan, ProviderPlan, Source};
 use tidegate_gateway::{Gateway, GatewayError, Status, Upstream};
-use tidegate_llm::{Dialect, Endpoint};
+use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::{Metrics, ProviderFigures};
 

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
-use tidegate_llm::{Class, Provider, Usage};
+use tidegate_providers::{Class, Provider, Usage};
 
 use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
 use super::labels::{MOST, OTHER};

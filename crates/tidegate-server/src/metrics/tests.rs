@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
-use tidegate_llm::{Class, Provider, Usage};
+use tidegate_providers::{Class, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
 
 use super::*;

@@ -3,8 +3,8 @@
 
 use std::num::NonZeroU32;
 
-use tidegate_llm::Provider;
 use tidegate_llm::settings::{Configured, Warning as Told, resolve_concurrency};
+use tidegate_providers::Provider;
 
 use super::SHIPPED;
 use super::read::{MOST_RETRIES, retries as strict_retries};

@@ -1,7 +1,7 @@
 //! Whom a provider turns to: others that are there, and that calls can be sent to.
 
 use tidegate_llm::fallback::MAX_TARGETS;
-use tidegate_llm::{Dialect, Provider};
+use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
 use crate::fault::{Rule, nearest};

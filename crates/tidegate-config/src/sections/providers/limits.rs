@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tidegate_llm::Provider;
-use tidegate_llm::plan::{Constraint, RawConstraint, Tier, TierTable};
+use tidegate_llm::plan::{Constraint, RawConstraint, TierTable};
+use tidegate_providers::{Provider, Tier};
 
 use super::bounded;
 use super::read::{check_plain_name, factor, interval};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_llm::{Dialect, Provider};
+use tidegate_providers::{Dialect, Provider};
 
 use super::keys::DIALECTS;
 use crate::fault::Rule;

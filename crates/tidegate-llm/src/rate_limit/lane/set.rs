@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use tidegate_providers::Dimension;
+
 use super::super::account::{AccountError, Settings};
 use super::super::meter::{Counts, Meter, Wanted};
 use super::super::pace::{Allowed, Burst, Pace};
 use super::Lane;
 use crate::plan::{Constraint, Source};
-use crate::told::Dimension;
 
 /// Limits that were set.
 #[derive(Debug, Default)]

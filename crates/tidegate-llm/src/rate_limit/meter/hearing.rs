@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate::{Policy, Time};
+use tidegate_providers::Reading;
 
 use super::super::books::detach;
 use super::super::feedback::{Standing, Upward, correction};
 use super::super::pace::Allowed;
 use super::{Mark, Meter, lock};
-use crate::told::Reading;
 
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);

@@ -9,10 +9,11 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::codec::{DecodeError, Target, TargetError};
-use tidegate_llm::{
-    Answer, Broken, Call, CallError, Chat, Class, Credential, Dialect, Event, Message, Reply,
-    StopReason, ToolCall,
+use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_providers::request::{Target, TargetError};
+use tidegate_providers::response::DecodeError;
+use tidegate_providers::{
+    Chat, Class, Credential, Dialect, Event, Message, Reply, StopReason, ToolCall,
 };
 use tidegate_sim::{Account, Delay, Ending, Fault, Hint, Limits};
 use tokio::time::Instant;
@@ -253,7 +254,7 @@ async fn what_anthropic_would_refuse_for_its_size_is_not_sent_if_that_is_asked_f
     let adapter = adapter(&simulator, Dialect::Anthropic).check_size();
     let large = Call::new(Chat::user("x".repeat(32 << 20)));
     let error = ask(&adapter, large).await.unwrap_err();
-    assert_eq!(error.class(), Class::TooBig);
+    assert_eq!(error.class(), Class::TooLarge);
     assert!(!error.class().is_retryable());
     assert_eq!(error.failure().unwrap().kind.as_deref(), Some("request_too_large"));
     assert_eq!(simulator.ledger().seen(), 0);

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::{
-    Broken, Call, Chat, Class, Event, Failure, Mode, Reply, StopReason, ToolCall, Usage,
-};
+use tidegate_llm::{Broken, Call};
+use tidegate_providers::{Chat, Class, Event, Failure, Mode, Reply, StopReason, ToolCall, Usage};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 

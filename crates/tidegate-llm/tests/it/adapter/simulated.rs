@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use tidegate_llm::Call;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::{Call, Chat, Dialect, Event, Reply, StopReason, Usage};
+use tidegate_providers::{Chat, Dialect, Event, Reply, StopReason, Usage};
 use tidegate_sim::{Delay, Ending, Output};
 use tokio::time::Instant;
 

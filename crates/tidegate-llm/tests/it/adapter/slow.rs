@@ -9,7 +9,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::{Answer, Broken, Call, CallError, Class, Dialect};
+use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_providers::{Class, Dialect};
 use tokio::time::{Instant, sleep};
 use tower::{ServiceExt as _, service_fn};
 

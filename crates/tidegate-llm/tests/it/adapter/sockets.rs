@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
-use tidegate_llm::{Broken, CallError, Dialect};
+use tidegate_llm::{Broken, CallError};
+use tidegate_providers::Dialect;
 use tidegate_sim::{Ending, Fault, Simulator};
 use tokio::net::TcpListener;
 use tower::ServiceExt as _;

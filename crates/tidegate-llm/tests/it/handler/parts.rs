@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::pipeline::{Permits, Pipeline, Planned, RateLimitHandler};
 use tidegate_llm::plan::{Plan, PlanRequest, Planner, RawConstraint, TokenEstimate};
-use tidegate_llm::{Call, Chat, Reply, Usage};
+use tidegate_providers::{Chat, Reply, Usage};
 use tokio::time::Instant;
 
 use super::{constraint, plan, tokens, waits};

@@ -11,7 +11,8 @@ use tidegate_llm::models::{LoadError, Models, Module, ModuleName, Profile};
 use tidegate_llm::settings::{
     FallbackOverrides, FallbackSettings, RateLimitOverrides, RetryOverrides,
 };
-use tidegate_llm::{Broken, CallError, Chat, Credential, Message, Tool};
+use tidegate_llm::{Broken, CallError};
+use tidegate_providers::{Chat, Credential, Message, Tool};
 use tokio::time::Instant;
 use tower::service_fn;
 use tracing::Level;

@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::thread;
 
 use futures_util::future::join_all;
-use tidegate_llm::Credential;
 use tidegate_llm::models::{LoadError, Models};
+use tidegate_providers::Credential;
 use tokio::time::{Instant, advance};
 
 use crate::log::Log;

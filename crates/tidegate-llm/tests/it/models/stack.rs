@@ -3,7 +3,7 @@
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
-use tidegate_llm::{Class, Credential};
+use tidegate_providers::{Class, Credential};
 
 use super::{SECOND, at_once, hello, limits, per_minute, wait};
 

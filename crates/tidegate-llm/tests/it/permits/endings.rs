@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::rate_limit::Account;
-use tidegate_llm::{Answer, Answered as _, Broken, CallError, Event, Provider, Reply, Told, Usage};
+use tidegate_llm::{Answer, Answered as _, Broken, CallError};
+use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
 
 use super::{SECOND, account, ask, call, hello, limited, reserve, tokens, wait};
 
@@ -17,7 +18,7 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> A
     let provider: Provider = account.provider().clone();
     let mut reservation = reserve(account, &ask(20, 80)).await;
     let mut answer = Answer::streamed(provider, Box::pin(futures_util::stream::iter(events)));
-    reservation.heard(&Told::nothing());
+    reservation.heard(&ReportedLimits::nothing());
     answer.keep(reservation);
     answer
 }
@@ -26,7 +27,7 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> A
 async fn kept(account: &Account, reply: Reply) -> Answer {
     let mut reservation = reserve(account, &ask(20, 80)).await;
     let mut answer = Answer::complete(account.provider().clone(), reply);
-    reservation.heard(&Told::nothing());
+    reservation.heard(&ReportedLimits::nothing());
     answer.keep(reservation);
     answer
 }

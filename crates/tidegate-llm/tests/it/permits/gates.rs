@@ -5,7 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::rate_limit::Ramp;
-use tidegate_llm::{CallError, Class, Outgoing as _};
+use tidegate_llm::{CallError, Outgoing as _};
+use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -19,7 +20,7 @@ fn throttled(seconds: u32) -> Step {
 }
 
 fn used_up(after: Option<Duration>) -> Step {
-    Step::fail(Class::LongQuota { after })
+    Step::fail(Class::ExhaustedQuota { after })
 }
 
 #[tokio::test(start_paused = true)]

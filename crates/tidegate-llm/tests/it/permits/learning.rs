@@ -6,14 +6,14 @@ use tidegate::Engine;
 use tidegate::MemoryStore;
 use tidegate::clock::TokioClock;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::{Dimension, Told};
+use tidegate_providers::{Dimension, ReportedLimits};
 
 use super::{
     SECOND, account, also, ask, call, departures, least_gap, limited, reserve, told, wait,
 };
 
 /// A mock whose first answer tells this.
-fn telling(told: Told) -> Mock {
+fn telling(told: ReportedLimits) -> Mock {
     Mock::new("openai").then(Step::reply("yes").told(told))
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tidegate_llm::Credential;
 use tidegate_llm::plan::{RawConstraint, Source};
 use tidegate_llm::rate_limit::Account;
+use tidegate_providers::Credential;
 use tokio::time::{Instant, sleep};
 
 use crate::log::Log;

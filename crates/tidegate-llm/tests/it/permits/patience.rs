@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use tidegate::{Engine, Store};
+use tidegate_llm::CallError;
 use tidegate_llm::mock::Step;
 use tidegate_llm::plan::{RawConstraint, Source};
 use tidegate_llm::rate_limit::{Concurrency, Ramp};
-use tidegate_llm::{CallError, Class, Dimension, Failure, Told};
+use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tokio::time::{Instant, timeout};
@@ -50,7 +51,7 @@ async fn a_complaint_is_forgotten_for_those_who_wait_already() {
 #[tokio::test(start_paused = true)]
 async fn the_last_request_of_a_day_closes_nothing_for_a_day() {
     let account = account("groq").build().unwrap();
-    let mut day = Told::nothing();
+    let mut day = ReportedLimits::nothing();
     let reading = Reading {
         limit: Some(14_400),
         remaining: Some(0),
@@ -93,7 +94,7 @@ async fn a_day_that_was_set_is_over_for_all_who_wait() {
     let refused: Vec<_> = done.iter().filter_map(|one| one.as_ref().err()).collect();
     assert_eq!(refused.len(), 3);
     for error in refused {
-        assert!(matches!(error.class(), Class::LongQuota { after: Some(_) }), "{error:?}");
+        assert!(matches!(error.class(), Class::ExhaustedQuota { after: Some(_) }), "{error:?}");
     }
     // A call that was never sent is given back to the day.
     let (provider, broken) = ("mistral".into(), tidegate_llm::Broken::NotConnected);
@@ -118,13 +119,13 @@ async fn an_odd_limit_does_not_lock_a_model() {
 async fn a_call_that_is_larger_than_the_limit_is_too_big_after_one_attempt() {
     let class = Class::RateLimited { after: Some(SECOND), dimension: Some(Dimension::Tokens) };
     let mut failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
-    failure.told = told(Dimension::Tokens, 1_000, 0);
+    failure.reported_limits = told(Dimension::Tokens, 1_000, 0);
     let mock = Mock::new("openai").always(Step::failure(failure));
     let account = account("openai").build().unwrap();
     let limited = limited(&account, &mock);
     let chat = Chat::user("hello").max_tokens(5_000);
     let error = limited.clone().oneshot(Call::new(chat)).await.unwrap_err();
-    assert_eq!(error.class(), Class::TooBig);
+    assert_eq!(error.class(), Class::TooLarge);
     let error = limited.oneshot(Call::new(Chat::user("hello").max_tokens(10))).await.unwrap_err();
     assert!(matches!(error.class(), Class::RateLimited { .. }), "{error:?}");
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tidegate_llm::plan::{RawConstraint, Source};
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{Broken, CallError, Class, Failure, Usage};
+use tidegate_llm::{Broken, CallError};
+use tidegate_providers::{Class, Failure, Usage};
 
 use super::{Ask, SECOND, account, ask, constraint, reserve, tokens, wait};
 
@@ -77,7 +78,7 @@ async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
         ..RawConstraint::default()
     };
     let limits = constraint(&raw);
-    for class in [Class::DeadKey, Class::TooBig, Class::BadRequest] {
+    for class in [Class::CredentialRejected, Class::TooLarge, Class::BadRequest] {
         let builder = account("mistral").limits(limits.clone(), Source::Override).exact();
         let account = builder.build().unwrap();
         reserve(&account, &ask(20, 80)).await.failed(failed(class, 400));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{Policy, Rate, WallTime};
-use tidegate_llm::Dimension;
 use tidegate_llm::plan::{Constraint, RawConstraint, Rule};
+use tidegate_providers::Dimension;
 
 use crate::log::Log;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_llm::Endpoint;
 use tidegate_llm::plan::{ByEndpoint, ByModel, ByUser, Inference, KeyContext, KeyExtractor};
+use tidegate_providers::Endpoint;
 
 #[test]
 fn a_provider_is_known_by_the_names_of_its_models() {

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tidegate_llm::Dimension;
 use tidegate_llm::plan::{
-    Capability, Constraint, Inference, Plan, PlanRequest, Planner, RawConstraint, Source, Tier,
+    Capability, Constraint, Inference, Plan, PlanRequest, Planner, RawConstraint, Source,
     TierTable, TokenEstimate,
 };
+use tidegate_providers::{Dimension, Tier};
 
 fn requests(plan: &Plan) -> u32 {
     plan.constraint.as_ref().unwrap().requests_per_minute().unwrap().get()

@@ -9,7 +9,7 @@ use tidegate_llm::settings::{
     RateLimitSettings, RetryOverrides, RetrySettings, Settings, resolve_concurrency,
     resolve_concurrency_cap,
 };
-use tidegate_llm::{Dimension, Provider};
+use tidegate_providers::{Dimension, Provider};
 
 const NOT_CONFIGURED: &str = "concurrency limit not configured. Defaulting to 1 for safety.";
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{ModelBuilder, Models};
 use tidegate_llm::settings::RetryOverrides;
 use tidegate_llm::telemetry::Measured;
-use tidegate_llm::{Call, Chat, Class};
+use tidegate_providers::{Chat, Class};
 use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -98,7 +99,7 @@ async fn hits_retries_and_failures_are_counted_by_provider() {
     assert_eq!(of("retry_delay_count"), Some(2.0));
     assert!((10.0..13.0).contains(&of("retry_delay_sum").unwrap()), "seconds");
     assert_eq!(of("retry_failures"), None);
-    let dead = Mock::new("mistral").always(Step::fail(Class::DeadKey));
+    let dead = Mock::new("mistral").always(Step::fail(Class::CredentialRejected));
     let mistral = model("mistral", dead).retry(retry).build().unwrap();
     mistral.invoke(hello()).await.unwrap_err();
     assert_eq!(value(&scrape, "retry_failures", "mistral"), Some(1.0));

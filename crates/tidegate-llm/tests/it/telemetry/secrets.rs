@@ -16,7 +16,8 @@ use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
 use tidegate_llm::telemetry::{Observer, Traced};
-use tidegate_llm::{Answer, Call, Chat, Credential, Event, Message, Reply, Tool, ToolCall};
+use tidegate_llm::{Answer, Call};
+use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
 use tower::service_fn;
 use tracing::Level;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit, State, Trip};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
-use tidegate_llm::{Broken, CallError, Class, Credential, Scope};
+use tidegate_llm::{Broken, CallError, Scope};
+use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
 use tower::Layer as _;
 
@@ -54,7 +55,7 @@ async fn limits_and_bad_requests_open_nothing() {
         rate_limited,
         || failed(Class::SlowDown),
         || failed(Class::BadRequest),
-        || failed(Class::DeadKey),
+        || failed(Class::CredentialRejected),
         || CallError::Request { provider: "openai".into(), source: "no words".into() },
     ];
     for error in harmless {

@@ -10,7 +10,8 @@ use futures_util::stream;
 use tidegate_llm::breaker::{BreakerLayer, Circuit, State, Trip};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Policy, RetryLayer};
-use tidegate_llm::{Answer, Broken, Call, CallError, Class, Event};
+use tidegate_llm::{Answer, Broken, Call, CallError};
+use tidegate_providers::{Class, Event};
 use tokio::time::sleep;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 

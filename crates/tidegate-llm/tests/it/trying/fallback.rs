@@ -3,7 +3,8 @@
 use tidegate::pacer::AcquireError;
 use tidegate_llm::fallback::{ChainError, FallbackLayer, Target};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Retryable as _, Schedule};
-use tidegate_llm::{Call, CallError, Class};
+use tidegate_llm::{Call, CallError};
+use tidegate_providers::Class;
 use tower::Layer as _;
 
 use super::{SECOND, Script, ask, failed, hello, rate_limited, rate_limited_for};
@@ -56,8 +57,8 @@ async fn nobody_else_is_asked_when_the_first_answers() {
 async fn when_all_fail_the_error_is_that_of_the_first() {
     let (first, second) = (fails(|| failed(Class::Transient)), fails(rate_limited));
     let layer = chain([&first, &second]);
-    let error = ask(&layer.layer(fails(|| failed(Class::DeadKey))), hello()).await;
-    assert_eq!(error.unwrap_err().class(), Class::DeadKey);
+    let error = ask(&layer.layer(fails(|| failed(Class::CredentialRejected))), hello()).await;
+    assert_eq!(error.unwrap_err().class(), Class::CredentialRejected);
     assert_eq!((first.calls(), second.calls(), layer.stats().lost), (1, 1, 1));
 }
 
@@ -70,9 +71,9 @@ async fn only_what_may_be_better_elsewhere_falls_back() {
         (|| failed(Class::Transient), 1),
         (|| failed(Class::Overloaded), 1),
         (|| failed(Class::SlowDown), 1),
-        (|| failed(Class::LongQuota { after: None }), 1),
-        (|| failed(Class::DeadKey), 1),
-        (|| failed(Class::TooBig), 1),
+        (|| failed(Class::ExhaustedQuota { after: None }), 1),
+        (|| failed(Class::CredentialRejected), 1),
+        (|| failed(Class::TooLarge), 1),
         (open, 1),
         (words, 1),
         (|| no_permit(AcquireError::TooLong { projected: SECOND * 2, max_wait: SECOND }), 1),
@@ -131,7 +132,7 @@ async fn a_retry_begins_with_the_first_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good() {
-    let primary = fails(|| failed(Class::LongQuota { after: Some(SECOND * 86_400) }));
+    let primary = fails(|| failed(Class::ExhaustedQuota { after: Some(SECOND * 86_400) }));
     let target = Script::failing(1, || failed(Class::Overloaded));
     let layer = RetryLayer::new(Policy::new("openai"));
     let service = layer.layer(chain([&target]).layer(primary.clone()));
@@ -141,15 +142,15 @@ async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good()
 
 #[tokio::test]
 async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
-    let quota = || failed(Class::LongQuota { after: None });
+    let quota = || failed(Class::ExhaustedQuota { after: None });
     let (first, second) = (fails(|| rate_limited_for(9)), fails(|| rate_limited_for(3)));
     let error = ask(&chain([&first, &second]).layer(fails(quota)), hello()).await.unwrap_err();
-    assert_eq!(error.class(), Class::LongQuota { after: None });
+    assert_eq!(error.class(), Class::ExhaustedQuota { after: None });
     assert_eq!(error.failure().unwrap().class, error.class());
     assert_eq!((error.retry_after(), error.was_sent()), (Some(SECOND * 3), true), "the soonest");
     assert!(error.is_retryable() && error.is_rate_limit() && !error.is_wait());
     assert_eq!(error.to_string(), "openai answered 429, and openai answered 429");
-    let gone = fails(|| failed(Class::DeadKey));
+    let gone = fails(|| failed(Class::CredentialRejected));
     let error = ask(&chain([&gone]).layer(fails(quota)), hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Provider(_)) && !error.is_retryable());
 }

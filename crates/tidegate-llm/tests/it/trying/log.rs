@@ -3,7 +3,8 @@
 use tidegate_llm::breaker::{BreakerLayer, Circuit, Trip};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
-use tidegate_llm::{Broken, Call, CallError, Chat, Class};
+use tidegate_llm::{Broken, Call, CallError};
+use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
 use tower::Layer as _;
 
@@ -107,7 +108,7 @@ async fn each_turn_to_another_provider_is_a_line() {
     let log = Log::default();
     let _listening = log.listen();
     let broken = Script::failing(9, || broken(Broken::NotConnected));
-    let full = Script::failing(9, || failed(Class::LongQuota { after: None }));
+    let full = Script::failing(9, || failed(Class::ExhaustedQuota { after: None }));
     let targets = [("groq", &full), ("gemini", &broken)];
     let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
     let layer = FallbackLayer::new("openai", targets).unwrap();

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::retry::{Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, run};
-use tidegate_llm::{Broken, CallError, Class};
+use tidegate_llm::{Broken, CallError};
+use tidegate_providers::Class;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, service_fn};
@@ -74,13 +75,13 @@ async fn a_retry_without_a_permit_tells_what_failed_before() {
 
 #[tokio::test(start_paused = true)]
 async fn what_no_time_can_heal_is_tried_once() {
-    let quota = || failed(Class::LongQuota { after: Some(SECOND) });
+    let quota = || failed(Class::ExhaustedQuota { after: Some(SECOND) });
     let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
     let hopeless: [fn() -> CallError; 6] = [
         quota,
-        || failed(Class::DeadKey),
+        || failed(Class::CredentialRejected),
         || failed(Class::BadRequest),
-        || failed(Class::TooBig),
+        || failed(Class::TooLarge),
         no_permit,
         request,
     ];
@@ -253,7 +254,8 @@ async fn what_happens_is_counted() {
         let script = Script::failing(failures, rate_limited);
         let _ = ask(&layer.layer(script.clone()), hello()).await;
     }
-    let _ = ask(&layer.layer(Script::failing(1, || failed(Class::DeadKey))), hello()).await;
+    let _ =
+        ask(&layer.layer(Script::failing(1, || failed(Class::CredentialRejected))), hello()).await;
     let stats = layer.stats();
     assert_eq!((stats.calls, stats.attempts, stats.retries), (6, 19, 13));
     assert_eq!(stats.recovered[..4], [2, 0, 1, 0]);

@@ -1,0 +1,101 @@
+//! Rules of the user, which win over the tables.
+
+use super::Evidence;
+use crate::failure::Class;
+use crate::provider::Provider;
+
+/// What the user knows better than the tables; the first rule that fits decides.
+///
+/// ```
+/// use tidegate_providers::Class;
+/// use tidegate_providers::classify::{Rule, Rules};
+/// let rules = Rules::new()
+///     .rule(Rule::status(418).provider("my-vllm").class(Class::Transient))
+///     .rule(Rule::kind("model_loading").class(Class::Overloaded));
+/// # let _ = rules;
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "rules do nothing until something is classed by them"]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+impl Rules {
+    /// None: the tables decide.
+    pub const fn new() -> Self {
+        Self { rules: Vec::new() }
+    }
+
+    /// Another rule, after those that are there.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    pub(crate) fn find(&self, evidence: &Evidence<'_>) -> Option<Class> {
+        self.rules.iter().find(|rule| rule.when.fits(evidence)).map(|rule| rule.class)
+    }
+}
+
+/// An error, and its class. A [`Class::RateLimited`] that has no delay or no dimension gets those
+/// that the provider tells.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    when: When,
+    class: Class,
+}
+
+impl Rule {
+    /// For answers with a status, and for errors in streams that name it as their code.
+    pub const fn status(status: u16) -> When {
+        When { status: Some(status), kind: None, provider: None }
+    }
+
+    /// For errors with a type, a code or a reason of this name, as the provider writes it.
+    pub fn kind(name: impl Into<String>) -> When {
+        When { status: None, kind: Some(name.into()), provider: None }
+    }
+}
+
+/// A rule in the making: which errors it is for. All that is said must fit.
+#[derive(Clone, Debug)]
+#[must_use = "a rule needs a class"]
+pub struct When {
+    status: Option<u16>,
+    kind: Option<String>,
+    provider: Option<Provider>,
+}
+
+impl When {
+    /// Only with this status.
+    pub const fn status(mut self, status: u16) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    /// Only with a type, a code or a reason of this name.
+    pub fn kind(mut self, name: impl Into<String>) -> Self {
+        self.kind = Some(name.into());
+        self
+    }
+
+    /// Only of this provider. Default: of all.
+    pub fn provider(mut self, provider: impl Into<Provider>) -> Self {
+        self.provider = Some(provider.into());
+        self
+    }
+
+    /// What such an error is.
+    #[must_use]
+    pub const fn class(self, class: Class) -> Rule {
+        Rule { when: self, class }
+    }
+
+    fn fits(&self, evidence: &Evidence<'_>) -> bool {
+        let Self { status, kind, provider } = self;
+        let is_status = |status: &u16| evidence.status.is_some_and(|known| known == *status);
+        status.as_ref().is_none_or(is_status)
+            && kind.as_ref().is_none_or(|kind| evidence.has(kind))
+            && provider.as_ref().is_none_or(|provider| provider == evidence.provider)
+    }
+}

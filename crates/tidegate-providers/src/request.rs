@@ -1,0 +1,18 @@
+//! Requests to providers: where they go, how they are written, and what the path of one says.
+//!
+//! A [`Target`] is where requests go, and [`encode`](Target::encode)s chats for it. Not everything is
+//! put into words: no images, one choice of an answer (`n`), and no blocks of reasoning that
+//! Anthropic wants to see again between calls of tools.
+
+mod base;
+mod error;
+mod path;
+mod size;
+mod target;
+
+pub use base::Base;
+pub use error::{EncodeError, TargetError};
+pub use path::{Purpose, plain_path};
+pub use size::size_limit;
+pub(crate) use target::escaped;
+pub use target::{AZURE_API_VERSION, Target, key_field};

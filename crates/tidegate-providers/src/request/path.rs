@@ -1,0 +1,282 @@
+//! Paths of providers' APIs: which of them use what is limited, and how they are to be read.
+//!
+//! A table of endings for each family, as providers put their APIs below different roots. A path
+//! that is in no table is no use of a model: lists of models, files, and whatever is new. Whoever
+//! forwards requests need not hold those up.
+//!
+//! Servers are lenient about how a path is written. Whoever lets others choose it looks at
+//! [`plain_path`], or limits are passed by with a percent sign.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use crate::chat::Mode;
+use crate::dialect::{Dialect, Family};
+use crate::provider::Endpoint;
+
+/// What a path is for.
+///
+/// ```
+/// use tidegate_providers::Dialect;
+/// use tidegate_providers::request::Purpose;
+/// let path = "/v1beta/models/gemini-2.5-flash:streamGenerateContent";
+/// let purpose = Purpose::of(Dialect::Gemini, path).unwrap();
+/// assert_eq!(purpose.endpoint().as_str(), "chat");
+/// assert_eq!(purpose.model, Some("gemini-2.5-flash"));
+/// assert!(Purpose::of(Dialect::Gemini, "/v1beta/models").is_none());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Purpose<'a> {
+    kind: Kind,
+    /// Whose words requests and answers of this path are in. Some providers speak several APIs.
+    pub dialect: Dialect,
+    /// The model, where the path names it.
+    pub model: Option<&'a str>,
+    /// How it is answered, where the path says so.
+    pub mode: Option<Mode>,
+}
+
+/// How often a path may be decoded on its way.
+const MAX_DECODINGS: u32 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Chat,
+    Embeddings,
+    TokenCounting,
+    Images,
+    Audio,
+    Moderations,
+    Rerank,
+    Ocr,
+    Videos,
+    Batches,
+}
+
+/// The endpoints, in the order of the kinds.
+static ENDPOINTS: LazyLock<[Endpoint; 10]> = LazyLock::new(|| {
+    [
+        "chat",
+        "embeddings",
+        "token_counting",
+        "images",
+        "audio",
+        "moderations",
+        "rerank",
+        "ocr",
+        "videos",
+        "batches",
+    ]
+    .map(Endpoint::new)
+});
+
+const OPENAI: &[(&str, Kind)] = &[
+    // `/chat/completions` too, and Mistral's `/fim/completions`.
+    ("/completions", Kind::Chat),
+    ("/responses", Kind::Chat),
+    ("/embeddings", Kind::Embeddings),
+    ("/images/generations", Kind::Images),
+    ("/images/edits", Kind::Images),
+    ("/images/variations", Kind::Images),
+    ("/audio/speech", Kind::Audio),
+    ("/audio/transcriptions", Kind::Audio),
+    ("/audio/translations", Kind::Audio),
+    ("/moderations", Kind::Moderations),
+    ("/rerank", Kind::Rerank),
+    ("/ocr", Kind::Ocr),
+    ("/videos", Kind::Videos),
+];
+
+const ANTHROPIC: &[(&str, Kind)] = &[
+    ("/v1/messages", Kind::Chat),
+    ("/v1/messages/count_tokens", Kind::TokenCounting),
+    ("/v1/messages/batches", Kind::Batches),
+    ("/v1/complete", Kind::Chat),
+];
+
+const GEMINI: &[(&str, Kind)] = &[
+    ("generateContent", Kind::Chat),
+    ("streamGenerateContent", Kind::Chat),
+    ("embedContent", Kind::Embeddings),
+    ("batchEmbedContents", Kind::Embeddings),
+    ("countTokens", Kind::TokenCounting),
+    ("predict", Kind::Images),
+    ("predictLongRunning", Kind::Videos),
+    ("batchGenerateContent", Kind::Batches),
+];
+
+const OLLAMA: &[(&str, Kind)] = &[
+    ("/api/chat", Kind::Chat),
+    ("/api/generate", Kind::Chat),
+    ("/api/embed", Kind::Embeddings),
+    ("/api/embeddings", Kind::Embeddings),
+];
+
+impl<'a> Purpose<'a> {
+    /// What a path of a provider is for; `None` if it uses no model.
+    #[must_use]
+    pub fn of(dialect: Dialect, path: &'a str) -> Option<Self> {
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let native = match Family::of(dialect) {
+            Family::Gemini => gemini(dialect, path),
+            Family::Anthropic => ended(ANTHROPIC, dialect, path),
+            Family::Ollama => ended(OLLAMA, dialect, path),
+            Family::OpenAi => ended(OPENAI, dialect, path),
+        };
+        // Most speak OpenAI's API as well, and some Anthropic's.
+        let native = native.or_else(|| ended(OPENAI, Dialect::Compatible, path));
+        let mut purpose = native.or_else(|| ended(ANTHROPIC, Dialect::Anthropic, path))?;
+        if dialect == Dialect::Azure {
+            let deployed = path.split_once("/deployments/").map(|(_, rest)| rest);
+            purpose.model = deployed.and_then(|rest| rest.split('/').next());
+        }
+        Some(purpose)
+    }
+
+    /// The endpoint that limits can be set for.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        let index = self.kind as usize;
+        ENDPOINTS.get(index).cloned().unwrap_or_default()
+    }
+
+    /// Whether it is answered with words of a model, so that output tokens are used.
+    #[must_use]
+    pub const fn has_output(&self) -> bool {
+        matches!(self.kind, Kind::Chat | Kind::Images | Kind::Audio | Kind::Videos | Kind::Ocr)
+    }
+
+    /// Whether what is asked is in the body, so that it can be counted. A batch is charged to
+    /// limits of its own kind, and is as long as it likes.
+    #[must_use]
+    pub const fn is_readable(&self) -> bool {
+        !matches!(self.kind, Kind::Batches)
+    }
+}
+
+/// A path as servers may come to read it: decoded, without parameters of segments, and without
+/// empty segments. To find out what it is for, and not to be sent.
+///
+/// ```
+/// use tidegate_providers::request::plain_path;
+/// assert_eq!(plain_path("/v1//chat%2Fcompletion%73;x=1/"), "/v1/chat/completions");
+/// ```
+#[must_use]
+pub fn plain_path(path: &str) -> Cow<'_, str> {
+    let is_odd = |byte| matches!(byte, b'%' | b';' | b'\\') || byte.is_ascii_whitespace();
+    if !path.bytes().any(is_odd) && !path.contains("//") && !path.ends_with('/') {
+        return Cow::Borrowed(path);
+    }
+    let mut decoded = path.as_bytes().to_vec();
+    // What is decoded by a proxy may be decoded by a server again.
+    for _ in 0..MAX_DECODINGS {
+        decoded = percent_decoded(&decoded);
+    }
+    let decoded = String::from_utf8_lossy(&decoded);
+    let segments = decoded.split(['/', '\\']);
+    let plain = segments.map(|segment| segment.split(';').next().unwrap_or_default().trim());
+    let plain = plain.filter(|segment| !segment.is_empty());
+    Cow::Owned(plain.fold(String::new(), |path, segment| path + "/" + segment))
+}
+
+fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
+    let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
+    let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        let pair = (*byte == b'%').then(|| digit(at + 1).zip(digit(at + 2))).flatten();
+        let value = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        decoded.push(value.unwrap_or(*byte));
+        at += if value.is_some() { 3 } else { 1 };
+    }
+    decoded
+}
+
+/// Some servers do not mind capitals.
+fn ended<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<Purpose<'a>> {
+    let ends = |ending: &str| {
+        let start = path.len().checked_sub(ending.len())?;
+        path.get(start..)?.eq_ignore_ascii_case(ending).then_some(())
+    };
+    let (_, kind) = table.iter().find(|(ending, _)| ends(ending).is_some())?;
+    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+}
+
+/// Gemini names the model and the method in the last segment.
+fn gemini(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
+    let (_, last) = path.rsplit_once('/')?;
+    let (model, method) = last.split_once(':')?;
+    let (name, kind) = GEMINI.iter().find(|(name, _)| name.eq_ignore_ascii_case(method))?;
+    let mode = if name.starts_with("stream") { Mode::Stream } else { Mode::Whole };
+    Some(Purpose { kind: *kind, dialect, model: Some(model), mode: Some(mode) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(dialect: Dialect, path: &str) -> Option<String> {
+        Some(Purpose::of(dialect, path)?.endpoint().as_str().to_owned())
+    }
+
+    #[test]
+    fn every_family_has_its_paths() {
+        for (dialect, path, expected) in [
+            (Dialect::OpenAi, "/v1/chat/completions", "chat"),
+            (Dialect::OpenAi, "/v1/responses", "chat"),
+            (Dialect::Groq, "/openai/v1/audio/transcriptions", "audio"),
+            (Dialect::DeepSeek, "/chat/completions/", "chat"),
+            (Dialect::OpenAi, "/v1/embeddings", "embeddings"),
+            (Dialect::Anthropic, "/v1/messages", "chat"),
+            (Dialect::Anthropic, "/v1/messages/count_tokens", "token_counting"),
+            (Dialect::Anthropic, "/v1/messages/batches", "batches"),
+            (Dialect::Gemini, "/v1/models/m:embedContent", "embeddings"),
+            (Dialect::Gemini, "/v1beta/openai/chat/completions", "chat"),
+            (Dialect::Ollama, "/api/generate", "chat"),
+            (Dialect::Ollama, "/v1/embeddings", "embeddings"),
+        ] {
+            assert_eq!(endpoint(dialect, path).as_deref(), Some(expected), "{path}");
+        }
+        for (dialect, path) in [
+            (Dialect::OpenAi, "/v1/models"),
+            (Dialect::OpenAi, "/v1/responses/resp_1/cancel"),
+            (Dialect::Anthropic, "/v1/messages/batches/b_1"),
+            (Dialect::Gemini, "/v1beta/models/m:tunedModels"),
+            (Dialect::Ollama, "/api/tags"),
+        ] {
+            assert_eq!(endpoint(dialect, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_written_oddly_is_the_same_path() {
+        for (dialect, path) in [
+            (Dialect::OpenAi, "/v1/chat/completion%73"),
+            (Dialect::OpenAi, "/v1/chat%2Fcompletions"),
+            (Dialect::OpenAi, "/v1/chat/completion%2573"),
+            (Dialect::OpenAi, "/v1//chat//completions//"),
+            (Dialect::OpenAi, "/v1/chat/completions/;x=1"),
+            (Dialect::OpenAi, "/v1/chat;a/completions;x=1"),
+            (Dialect::OpenAi, "/v1/Chat/Completions"),
+            (Dialect::OpenAi, "/v1/chat/completions%20"),
+            (Dialect::Anthropic, "/v1/message%73/"),
+            (Dialect::Gemini, "/v1beta/models/m%3AgenerateContent"),
+            (Dialect::Ollama, "//api/%63hat"),
+        ] {
+            assert_eq!(endpoint(dialect, &plain_path(path)).as_deref(), Some("chat"), "{path}");
+        }
+        for path in ["/v1/models/a%2Fb", "/v1/files;x", "/%", "/%4", "/%zz/é", "", "%ff"] {
+            assert_eq!(endpoint(Dialect::OpenAi, &plain_path(path)), None, "{path}");
+        }
+        let path = plain_path("/v1beta/models/Gemini-2:generateContent/");
+        assert_eq!(Purpose::of(Dialect::Gemini, &path).unwrap().model, Some("Gemini-2"));
+    }
+
+    #[test]
+    fn a_path_says_whose_words_follow() {
+        let ollama = Purpose::of(Dialect::Ollama, "/v1/chat/completions").unwrap();
+        assert_eq!(ollama.dialect, Dialect::Compatible);
+        let path = "/openai/deployments/gpt-4o/chat/completions";
+        assert_eq!(Purpose::of(Dialect::Azure, path).unwrap().model, Some("gpt-4o"));
+    }
+}

@@ -1,0 +1,192 @@
+//! Targets: where requests go, made once and used for every call.
+//!
+//! Everything that can be wrong with an address or a key is found out here. What is left to fail for
+//! a single chat is the chat.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+
+use super::base::Base;
+use super::error::{EncodeError, TargetError};
+use crate::chat::{Chat, Mode};
+use crate::dialect::json::merge;
+use crate::dialect::{Dialect, Family, Route, anthropic};
+use crate::provider::Credential;
+
+/// The version of Azure's API that is asked for unless [`api_version`](Target::api_version) says
+/// another.
+pub const AZURE_API_VERSION: &str = "2024-10-21";
+
+/// Who asks, for the logs of providers.
+const NAME: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+
+/// Where requests go: a dialect, an address, a model and a key. Cheap to clone.
+///
+/// ```
+/// use tidegate_providers::request::Target;
+/// use tidegate_providers::{Chat, Credential, Dialect, Mode};
+/// let key = Credential::new("sk-secret");
+/// let target = Target::new(Dialect::OpenAi, "https://proxy.example/llm/", "gpt-4o", &key)?;
+/// let request = target.encode(&Chat::user("hello"), Mode::Whole)?;
+/// assert_eq!(request.uri(), "https://proxy.example/llm/v1/chat/completions");
+/// assert!(!format!("{request:?}").contains("secret"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Target {
+    inner: Arc<Inner>,
+}
+
+#[derive(Clone)]
+struct Inner {
+    dialect: Dialect,
+    base: Base,
+    model: String,
+    api_version: String,
+    fields: HeaderMap,
+}
+
+impl Target {
+    /// A model at an address. A path of the base URL stays in front of the provider's own; a slash
+    /// at its end makes no difference, and neither does the provider's own root, such as `/v1`.
+    ///
+    /// # Errors
+    ///
+    /// If the base URL is none, if the model has no name, if the key cannot be sent, or for the
+    /// mock, which takes no requests.
+    pub fn new(
+        dialect: Dialect,
+        base_url: &str,
+        model: &str,
+        credential: &Credential,
+    ) -> Result<Self, TargetError> {
+        if dialect == Dialect::Mock {
+            return Err(TargetError::Mock);
+        }
+        if model.is_empty() {
+            return Err(TargetError::NoModel);
+        }
+        let mut fields = HeaderMap::new();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        fields.insert(USER_AGENT, HeaderValue::from_static(NAME));
+        if dialect == Dialect::Anthropic {
+            fields.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
+        }
+        fields.extend(key_field(dialect, credential.reveal())?);
+        let inner = Inner {
+            dialect,
+            base: base_url.parse()?,
+            model: model.to_owned(),
+            api_version: AZURE_API_VERSION.to_owned(),
+            fields,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Asks for another version of Azure's API; others have none that can be chosen.
+    #[must_use]
+    pub fn api_version(mut self, version: &str) -> Self {
+        Arc::make_mut(&mut self.inner).api_version = version.to_owned();
+        self
+    }
+
+    /// Sends one more header field with every request, instead of another of that name.
+    #[must_use]
+    pub fn field(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        Arc::make_mut(&mut self.inner).fields.insert(name, value);
+        self
+    }
+
+    /// The dialect.
+    #[must_use]
+    pub fn dialect(&self) -> Dialect {
+        self.inner.dialect
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.inner.model
+    }
+
+    /// The request that asks for this.
+    ///
+    /// # Errors
+    ///
+    /// If the chat has something in it that the provider has no words for.
+    pub fn encode(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, EncodeError> {
+        let Inner { dialect, model, .. } = &*self.inner;
+        let mut body = Family::of(*dialect).body(*dialect, model, chat, mode)?;
+        merge(&mut body, &chat.extra);
+        let mut request = Request::new(Bytes::from(serde_json::to_vec(&body)?));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri(mode)?;
+        *request.headers_mut() = self.inner.fields.clone();
+        Ok(request)
+    }
+
+    fn uri(&self, mode: Mode) -> Result<Uri, http::Error> {
+        let Inner { dialect, base, model, api_version, .. } = &*self.inner;
+        let Route { root, rest } = match dialect {
+            Dialect::Azure => azure(model, api_version),
+            dialect => Family::of(*dialect).route(*dialect, model, mode),
+        };
+        let path = base.path().strip_suffix(root).unwrap_or(base.path());
+        base.with_path(&format!("{path}{root}{rest}"))
+    }
+}
+
+/// The header field that has the key, if there is one. It is marked as a secret.
+///
+/// # Errors
+/// If the key has characters that no header field can have.
+pub fn key_field(
+    dialect: Dialect,
+    key: Option<&str>,
+) -> Result<Option<(HeaderName, HeaderValue)>, TargetError> {
+    let Some(key) = key else { return Ok(None) };
+    let (name, text) = match dialect {
+        Dialect::Azure => (HeaderName::from_static("api-key"), key.to_owned()),
+        Dialect::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
+        Dialect::Gemini => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
+        _ => (AUTHORIZATION, format!("Bearer {key}")),
+    };
+    let mut value = HeaderValue::try_from(text).map_err(|_| TargetError::Key)?;
+    value.set_sensitive(true);
+    Ok(Some((name, value)))
+}
+
+/// Azure names the deployment in the path, and the version of its API in the query.
+fn azure(deployment: &str, version: &str) -> Route {
+    let (deployment, version) = (escaped(deployment), escaped(version));
+    let rest = format!("/deployments/{deployment}/chat/completions?api-version={version}");
+    Route { root: "/openai", rest }
+}
+
+/// A text as a segment of a path, or as a value in a query.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            other => escaped.push_str(&format!("%{other:02X}")),
+        }
+    }
+    escaped
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target")
+            .field("dialect", &self.inner.dialect)
+            .field("base_url", &format_args!("{}", self.inner.base))
+            .field("model", &self.inner.model)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,119 @@
+//! What is read of requests, in the words of four families.
+
+use serde_json::json;
+
+use super::*;
+
+fn asked(dialect: Dialect, path: &str, body: &serde_json::Value) -> RequestSummary {
+    let purpose = Purpose::of(dialect, path).unwrap();
+    RequestSummary::read(&purpose, body.to_string().as_bytes())
+}
+
+#[test]
+fn every_family_says_it_in_its_own_place() {
+    let gemini = json!({
+        "contents": [{ "role": "user", "parts": [{ "text": "A river?" }] }],
+        "generationConfig": { "maxOutputTokens": 40, "candidateCount": 2 },
+    });
+    let gemini = asked(Dialect::Gemini, "/v1beta/models/g:streamGenerateContent", &gemini);
+    assert_eq!(gemini.model.as_deref(), Some("g"));
+    assert_eq!((gemini.max_output, gemini.mode), (Some(80), Mode::Stream));
+    let ollama = json!({ "model": "llama3", "prompt": "hi", "options": { "num_predict": 7 } });
+    let ollama = asked(Dialect::Ollama, "/api/generate", &ollama);
+    assert_eq!((ollama.max_output, ollama.mode), (Some(7), Mode::Stream), "unless told not to");
+    let anthropic = json!({
+        "model": "claude", "max_tokens": 9, "system": "be brief",
+        "metadata": { "user_id": "u-1", "model": "none", "stream": true }, "messages": [],
+    });
+    let anthropic = asked(Dialect::Anthropic, "/v1/messages", &anthropic);
+    assert_eq!((anthropic.max_output, anthropic.mode), (Some(9), Mode::Whole));
+    assert_eq!(anthropic.user.as_deref(), Some("u-1"));
+    assert_eq!(anthropic.model.as_deref(), Some("claude"));
+    let embeddings = json!({ "model": "e", "input": ["one", "two"], "max_tokens": 5 });
+    let embeddings = asked(Dialect::OpenAi, "/v1/embeddings", &embeddings);
+    assert_eq!(embeddings.max_output, Some(0), "vectors are no words");
+    assert!((2..=14).contains(&embeddings.input_tokens), "{}", embeddings.input_tokens);
+}
+
+#[test]
+fn pictures_are_not_counted_as_text() {
+    let words = json!([{ "type": "text", "text": "What is this?" }]);
+    let mut seen = json!([{ "type": "text", "text": "What is this?" }]);
+    let picture = "QUJD".repeat(10_000);
+    let parts = [
+        json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{picture}") } }),
+        json!({ "type": "image", "source": { "type": "base64", "data": picture } }),
+        json!({ "inlineData": { "mimeType": "image/png", "data": picture } }),
+        json!({ "type": "input_image", "url": format!("data:image/png;base64,{picture}") }),
+    ];
+    seen.as_array_mut().unwrap().extend(parts);
+    let count = |content: &serde_json::Value| {
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
+        asked(Dialect::OpenAi, "/v1/chat/completions", &body).input_tokens
+    };
+    let (without, with) = (count(&words), count(&seen));
+    let images = 4 * 1_000;
+    assert!((images..images + 40).contains(&(with - without)), "{with} and {without}");
+    let body =
+        json!({ "model": "m", "messages": [{ "content": "", "images": [picture, picture] }] });
+    let local = asked(Dialect::Ollama, "/api/chat", &body).input_tokens;
+    assert!((2_000..2_020).contains(&local), "{local}");
+}
+
+#[test]
+fn a_prompt_of_tokens_has_as_many() {
+    for input in [json!(vec![7; 1_000]), json!([vec![7; 500], vec![7; 500]])] {
+        let body = json!({ "model": "e", "input": input });
+        let tokens = asked(Dialect::OpenAi, "/v1/embeddings", &body).input_tokens;
+        assert!((1_000..=1_010).contains(&tokens), "{tokens}");
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_file_is_counted() {
+    let words = "the tide comes in and the tide goes out, ".repeat(100);
+    let count = |content: serde_json::Value| {
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
+        asked(Dialect::Anthropic, "/v1/messages", &body).input_tokens
+    };
+    let plain = count(json!(words));
+    assert!(plain > 900, "{plain}");
+    let source = json!({ "type": "text", "media_type": "text/plain", "data": words });
+    for (what, content) in [
+        ("a document", json!([{ "type": "document", "source": source }])),
+        ("a result", json!([{ "type": "tool_use", "input": { "data": { "found": [words] } } }])),
+        ("a colon", json!(format!("data: {words}"))),
+        ("a comma", json!(format!("data:image/png;base64,{words}"))),
+    ] {
+        let counted = count(content);
+        assert!((plain..plain + 40).contains(&counted), "{what}: {counted} and {plain}");
+    }
+}
+
+#[test]
+fn a_long_prompt_is_counted_in_part_and_taken_to_be_alike() {
+    let words = "the tide comes in and the tide goes out, ".repeat(1_000);
+    let count = |times: usize| {
+        let body = json!({ "prompt": words.repeat(times) });
+        asked(Dialect::OpenAi, "/v1/completions", &body).input_tokens
+    };
+    let (one, twenty) = (count(1), count(20));
+    assert!(twenty.abs_diff(one * 20) < one / 4, "{one} and {twenty}");
+}
+
+#[test]
+fn what_cannot_be_read_is_unknown_and_no_error() {
+    let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
+    let odd = json!({
+        "model": 7, "stream": "yes", "max_tokens": -1, "n": null, "metadata": [1, { "a": 2 }],
+        "user": { "name": "x" }, "messages": { "role": null, "content": true },
+    });
+    let odd = RequestSummary::read(&purpose, odd.to_string().as_bytes());
+    assert_eq!((odd.model, odd.max_output, odd.user), (None, None, None));
+    assert_eq!(RequestSummary::read(&purpose, b"").mode, Mode::Whole);
+    let cut =
+        RequestSummary::read(&purpose, br#"{"model":"gpt-4o","messages":[{"content":"half of"#);
+    assert_eq!(cut.model.as_deref(), Some("gpt-4o"), "what came before counts");
+    let deep = format!("{{\"model\":\"m\",\"messages\":{}", "[".repeat(100_000));
+    assert_eq!(RequestSummary::read(&purpose, deep.as_bytes()).model.as_deref(), Some("m"));
+}

@@ -1,0 +1,43 @@
+//! Answers of providers, read without I/O.
+//!
+//! [`decode`] reads an answer that came in one piece, a [`Decoder`] one that comes in many. Nothing
+//! keeps state but a decoder. Answers are read leniently: unknown members are passed over, and so are
+//! events of unknown kinds, since providers add both at any time. What cannot be understood at all is
+//! an error, and what is too large is refused before it fills the memory.
+
+mod error;
+mod lines;
+mod sse;
+mod stream;
+mod usage;
+
+pub use error::{DecodeError, ErrorBody};
+pub use stream::Decoder;
+
+use crate::dialect::{Dialect, Family};
+pub use crate::failure::request_id;
+use crate::reply::{Event, Reply};
+
+/// Reads an answer that came in one piece.
+///
+/// ```
+/// use tidegate_providers::{Dialect, response};
+/// let body = r#"{"choices":[{"message":{"content":"Elbe"},"finish_reason":"stop"}]}"#;
+/// assert_eq!(response::decode(Dialect::OpenAi, body.as_bytes())?.text, "Elbe");
+/// # Ok::<(), response::DecodeError>(())
+/// ```
+///
+/// # Errors
+///
+/// If it is no answer, or an error that came with a status of success.
+pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Reply, DecodeError> {
+    let body = serde_json::from_slice(body)?;
+    let mut events: Vec<Event> = Vec::new();
+    let mut reader = Family::of(dialect).reader();
+    reader.read_whole(&body, &mut events)?;
+    let mut reply = Reply { stop: reader.take_stop(), ..Reply::default() };
+    for event in events {
+        reply.add(event);
+    }
+    Ok(reply)
+}

@@ -1,0 +1,82 @@
+//! Errors of providers, read and classed.
+
+mod bodies;
+mod limits;
+mod properties;
+mod requirements;
+mod rules;
+mod simulated;
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use serde_json::Value;
+use tidegate_core::WallTime;
+use tidegate_providers::classify::Rules;
+use tidegate_providers::{Class, Dialect, Dimension, Failure, Provider};
+
+/// When the answers of these tests are sent.
+const DATE: &str = "Sat, 31 Jan 2026 12:00:00 GMT";
+
+/// When they are read. Their own date counts.
+const NOW: WallTime = WallTime::from_secs(1_800_000_000);
+
+const DIALECTS: [Dialect; 11] = [
+    Dialect::OpenAi,
+    Dialect::Azure,
+    Dialect::Anthropic,
+    Dialect::Gemini,
+    Dialect::Groq,
+    Dialect::Mistral,
+    Dialect::Together,
+    Dialect::OpenRouter,
+    Dialect::DeepSeek,
+    Dialect::Ollama,
+    Dialect::Compatible,
+];
+
+fn headers(fields: &[(&str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("date", HeaderValue::from_static(DATE));
+    for (name, value) in fields {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        headers.insert(name, HeaderValue::from_str(value).unwrap());
+    }
+    headers
+}
+
+/// An answer with an error, as it is read.
+fn failed(dialect: Dialect, status: u16, fields: &[(&str, &str)], body: &Value) -> Failure {
+    failed_by(&Rules::new(), dialect, status, fields, body)
+}
+
+fn failed_by(
+    rules: &Rules,
+    dialect: Dialect,
+    status: u16,
+    fields: &[(&str, &str)],
+    body: &Value,
+) -> Failure {
+    let mut answer = Response::builder().status(status).body(()).unwrap();
+    *answer.headers_mut() = headers(fields);
+    let (parts, ()) = answer.into_parts();
+    let provider = Provider::new("someone");
+    Failure::of_response(dialect, &provider, &parts, body.to_string().as_bytes(), rules, NOW)
+}
+
+/// An error in a stream, as it is read.
+fn broken(dialect: Dialect, body: &Value) -> Failure {
+    Failure::in_stream(dialect, &Provider::new("someone"), body, &Rules::new(), NOW)
+}
+
+const fn limited(after: Option<Duration>, dimension: Option<Dimension>) -> Class {
+    Class::RateLimited { after, dimension }
+}
+
+const fn spent(after: Option<Duration>) -> Class {
+    Class::ExhaustedQuota { after }
+}
+
+const fn seconds(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}

@@ -1,0 +1,82 @@
+//! Rules of the user, which win over the tables.
+
+use serde_json::{Value, json};
+use tidegate_providers::classify::{Rule, Rules, table};
+use tidegate_providers::{Class, Dialect};
+
+use super::{DIALECTS, failed_by, limited, seconds};
+
+fn class(rules: &Rules, status: u16, body: &Value) -> Class {
+    failed_by(rules, Dialect::Compatible, status, &[("retry-after", "7")], body).class
+}
+
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let rules = Rules::new()
+        .rule(Rule::status(418).provider("Someone").class(Class::Transient))
+        .rule(Rule::status(418).class(Class::CredentialRejected))
+        .rule(Rule::status(401).provider("somebody-else").class(Class::Transient));
+    assert_eq!(class(&rules, 418, &Value::Null), Class::Transient);
+    assert_eq!(class(&rules, 401, &Value::Null), Class::CredentialRejected);
+    assert_eq!(class(&Rules::new(), 418, &Value::Null), Class::BadRequest);
+}
+
+#[test]
+fn all_that_a_rule_says_must_fit() {
+    let rules = Rules::new()
+        .rule(Rule::kind("model_loading").status(503).class(Class::SlowDown))
+        .rule(Rule::kind("rate_limit_error").class(Class::ExhaustedQuota { after: None }));
+    let loading = json!({ "error": { "code": "model_loading" } });
+    assert_eq!(class(&rules, 503, &loading), Class::SlowDown);
+    assert_eq!(class(&rules, 500, &loading), Class::Transient);
+    assert_eq!(class(&rules, 503, &Value::Null), Class::Overloaded);
+    let limited = json!({ "error": { "type": "rate_limit_error" } });
+    assert_eq!(class(&rules, 429, &limited), Class::ExhaustedQuota { after: None });
+}
+
+#[test]
+fn a_rate_limit_by_rule_has_the_delay_of_the_provider() {
+    let by_rule = limited(None, None);
+    let rules = Rules::new().rule(Rule::status(420).class(by_rule));
+    assert_eq!(class(&rules, 420, &Value::Null), limited(seconds(7), None));
+    let fixed = limited(seconds(60), None);
+    let rules = Rules::new().rule(Rule::status(420).class(fixed));
+    assert_eq!(class(&rules, 420, &Value::Null), fixed);
+}
+
+#[test]
+fn statuses_that_nobody_knows_are_classed_by_their_hundred() {
+    let rules = Rules::new();
+    for (status, expected) in [
+        (301, Class::BadRequest),
+        (402, Class::ExhaustedQuota { after: None }),
+        (408, Class::Transient),
+        (409, Class::Transient),
+        (418, Class::BadRequest),
+        (425, Class::Transient),
+        (451, Class::BadRequest),
+        (505, Class::Transient),
+        (520, Class::Transient),
+        (599, Class::Transient),
+    ] {
+        assert_eq!(class(&rules, status, &Value::Null), expected, "{status}");
+    }
+}
+
+#[test]
+fn the_table_of_every_provider_can_be_printed() {
+    for dialect in DIALECTS {
+        let lines: Vec<String> = table(dialect).map(ToString::to_string).collect();
+        assert!(lines.contains(&"500: transient".to_owned()), "{dialect:?}");
+        // A row that another comes before never decides, and is not shown.
+        let mut errors: Vec<_> =
+            lines.iter().map(|line| line.split_once(": ").unwrap().0).collect();
+        errors.sort_unstable();
+        errors.dedup();
+        assert_eq!(errors.len(), lines.len(), "{dialect:?} {lines:?}");
+    }
+    let openrouter: Vec<String> = table(Dialect::OpenRouter).map(ToString::to_string).collect();
+    assert!(openrouter.contains(&"403: bad_request".to_owned()));
+    let gemini: Vec<String> = table(Dialect::Gemini).map(ToString::to_string).collect();
+    assert_eq!(gemini.first().unwrap(), "any (quota of nothing): long_quota");
+}
