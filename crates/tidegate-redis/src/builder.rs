@@ -8,11 +8,11 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::batcher::gather;
+use crate::connection::Link;
 use crate::error::OpenError;
-use crate::gather::gather;
-use crate::link::Link;
-use crate::names::Names;
-use crate::pulse::pulse;
+use crate::format::names::Names;
+use crate::heartbeat::pulse;
 use crate::script::Scripts;
 use crate::store::RedisStore;
 

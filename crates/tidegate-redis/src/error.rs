@@ -2,7 +2,7 @@
 
 use tidegate_core::StoreError;
 
-use crate::names::FORMAT;
+use crate::format::names::FORMAT;
 
 /// Why a store cannot be opened. A server that does not answer is no reason: the store connects
 /// in the background, and its operations fail until it has.

@@ -7,9 +7,9 @@ use redis::Cmd;
 use smallvec::SmallVec;
 
 use crate::error::Fault;
-use crate::names::Name;
-use crate::number::Reader;
-use crate::tariff::Tariff;
+use crate::format::names::Name;
+use crate::format::number::Reader;
+use crate::format::script_args::Tariff;
 
 /// The most operations that are gathered into one call.
 pub(crate) const MOST_JOBS: usize = 64;

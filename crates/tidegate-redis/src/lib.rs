@@ -54,24 +54,18 @@
 //! This crate says when it cannot work. What is decided then (nothing, everything, or a share on
 //! this node alone) is the business of `tidegate::Guarded`.
 
+mod batcher;
 mod builder;
-mod decide;
-mod enrol;
-mod entry;
+mod connection;
 mod error;
-mod gather;
+mod format;
+mod heartbeat;
 mod job;
-mod link;
-mod names;
-mod number;
 mod plan;
-mod pulse;
-mod roll;
+mod policy_history;
+mod policy_sync;
 mod script;
-mod seats;
-mod settle;
 mod store;
-mod tariff;
 
 pub use builder::RedisBuilder;
 pub use error::{Fault, OpenError};

@@ -1,18 +1,21 @@
 //! An operation on its way: what the server is asked, and what its answer means.
 
+pub(crate) mod decide;
+pub(crate) mod list_entry;
+mod settle;
+
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
-use crate::decide::{self, Mode};
-use crate::entry::Entry;
 use crate::error::Fault;
+use crate::format::entry::Entry;
+use crate::format::names::Names;
+use crate::format::number::{Reader, moment, put_time};
 use crate::job::{Code, Item, Job, Verdict};
-use crate::names::Names;
-use crate::number::{Reader, moment, put_time};
-use crate::seats::{Found, Seats};
-use crate::settle;
+use decide::Mode;
+use list_entry::{Found, Seats};
 
 /// How a store asks: its names, its number in receipts, its own time to live.
 #[derive(Clone, Copy, Debug)]
@@ -143,7 +146,7 @@ fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Ans
 /// The job of a release or a renewal; `None` if the receipt has no slots.
 pub(crate) fn lease_job<'t>(
     code: Code,
-    leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<crate::tariff::Tariff>)>,
+    leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<crate::format::script_args::Tariff>)>,
     names: &Names,
 ) -> Option<Job> {
     let mut job = Job::new(code);

@@ -4,9 +4,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
+use crate::connection::failed;
 use crate::error::{CallError, Fault};
 use crate::job::{Batch, Kind};
-use crate::link::failed;
 
 /// The line of the script that reads the server's clock.
 #[cfg(feature = "manual-clock")]

@@ -14,17 +14,17 @@ use tidegate_core::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
+use crate::batcher::Parcel;
 use crate::builder::RedisBuilder;
-use crate::decide::Mode;
-use crate::enrol::Rolls;
+use crate::connection::Link;
 use crate::error::{CallError, Fault};
-use crate::gather::Parcel;
+use crate::format::script_args::{is_countable, tariff};
 use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
-use crate::link::Link;
+use crate::plan::decide::Mode;
+use crate::plan::list_entry::{Seats, check_receipt};
 use crate::plan::{Desk, Plan, Step, lease_job};
-use crate::roll::Roll;
-use crate::seats::{Seats, check_receipt};
-use crate::tariff::{is_countable, tariff};
+use crate::policy_history::Roll;
+use crate::policy_sync::Rolls;
 
 /// How often an operation is tried again because a policy has just changed.
 const MOST_TRIES: usize = 8;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use tidegate_core::{Change, Limit, Policy, Rate, Revision};
 
 use crate::error::Fault;
-use crate::names::FORMAT;
-use crate::number::Reader;
-use crate::tariff::is_countable;
+use crate::format::names::FORMAT;
+use crate::format::number::Reader;
+use crate::format::script_args::is_countable;
 
 /// How many policies a roll holds: as many as a limit does, which remembers 256 before its present
 /// one.
@@ -212,7 +212,7 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::put;
+    use crate::format::number::put;
 
     fn policies() -> Vec<Policy> {
         let odd = Policy::rate("999983/min".parse().unwrap());

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
 
 use crate::error::Fault;
-use crate::number::{MOST, MOST_COUNTED, Pair, put};
+use crate::format::number::{MOST, MOST_COUNTED, Pair, put};
 
 /// A message of the script's `tariff` function.
 pub(crate) type Tariff = SmallVec<[u8; 112]>;

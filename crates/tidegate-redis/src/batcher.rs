@@ -12,10 +12,10 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use crate::connection::{Line, Link};
 use crate::error::{CallError, Fault};
+use crate::format::number::Reader;
 use crate::job::{Batch, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
-use crate::link::{Line, Link};
-use crate::number::Reader;
 
 /// With fewer calls under way than this, whoever waits is sent at once: one call that the server
 /// works on, one that waits there.
@@ -235,8 +235,8 @@ pub(crate) fn replies(value: Value) -> Result<Replies, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::names::Names;
     use crate::job::{Code, Item};
-    use crate::names::Names;
 
     type Answered = oneshot::Receiver<Result<Replies, CallError>>;
 

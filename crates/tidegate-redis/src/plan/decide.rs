@@ -8,10 +8,10 @@ use tidegate_core::{
 };
 
 use crate::error::Fault;
+use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, Verdict};
-use crate::number::{Reader, put_time};
+use crate::plan::list_entry::{Found, Seats, found};
 use crate::plan::{Desk, Step};
-use crate::seats::{Found, Seats, found};
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use redis::{AsyncConnectionConfig, Client, RedisError, Value};
 use tokio::sync::watch;
 
 use crate::error::{CallError, Fault};
+use crate::format::names::{FORMAT, Names};
 use crate::job::Batch;
-use crate::names::{FORMAT, Names};
 use crate::script::Scripts;
 
 /// How long a connection may take, and how long an answer: after that the line is given up.

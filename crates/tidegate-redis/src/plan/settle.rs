@@ -6,12 +6,12 @@ use tidegate_core::{
     Answer, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
 };
 
-use crate::entry::Entry;
 use crate::error::Fault;
+use crate::format::entry::Entry;
+use crate::format::number::{MOST, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, Verdict};
-use crate::number::{MOST, Pair, Reader, put, put_time};
+use crate::plan::list_entry::{Found, Seat, Seats, Slots};
 use crate::plan::{Desk, Step};
-use crate::seats::{Found, Seat, Seats, Slots};
 
 /// The correction gives back.
 const BACK: u8 = 1;

@@ -8,13 +8,13 @@ use tidegate_core::{
     Target, Time, Windows,
 };
 
-use crate::entry::Entry;
 use crate::error::Fault;
+use crate::format::entry::Entry;
+use crate::format::names::{Name, Names};
+use crate::format::number::Reader;
+use crate::format::script_args::tariff;
 use crate::job::{Item, Verdict};
-use crate::names::{Name, Names};
-use crate::number::Reader;
-use crate::roll::Roll;
-use crate::tariff::tariff;
+use crate::policy_history::Roll;
 
 /// One bucket of a list.
 #[derive(Debug)]

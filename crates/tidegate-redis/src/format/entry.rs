@@ -3,9 +3,9 @@
 use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 
 use crate::error::Fault;
-use crate::names::FORMAT;
-use crate::number::{Pair, Reader, put, put_time};
-use crate::roll::Roll;
+use crate::format::names::FORMAT;
+use crate::format::number::{Pair, Reader, put, put_time};
+use crate::policy_history::Roll;
 
 const FRESH: u8 = 0;
 const BUCKET: u8 = 1;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::connection::Line;
 use crate::error::{CallError, Fault};
+use crate::format::names::FORMAT;
+use crate::format::number::{Reader, put, put_text};
 use crate::job::{Code, Item, Job, MOST_JOBS};
-use crate::link::Line;
-use crate::names::FORMAT;
-use crate::number::{Reader, put, put_text};
-use crate::roll::Roll;
+use crate::policy_history::Roll;
 use crate::store::{Inner, RedisStore};
 
 /// How often a node says that it is there.

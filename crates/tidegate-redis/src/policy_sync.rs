@@ -8,13 +8,13 @@ use tidegate_core::{Limit, Policy, StoreError};
 use tokio::sync::Mutex;
 
 use crate::error::Fault;
+use crate::format::number::{moment, put, put_text};
+use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
-use crate::number::{moment, put, put_text};
 use crate::plan::Plan;
-use crate::roll::{Enrolment, Roll, revisions};
-use crate::seats::Found;
+use crate::plan::list_entry::Found;
+use crate::policy_history::{Enrolment, Roll, revisions};
 use crate::store::RedisStore;
-use crate::tariff::entry_ttl;
 
 /// The rolls that this node has read.
 #[derive(Debug, Default)]
