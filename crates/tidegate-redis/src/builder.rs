@@ -8,11 +8,11 @@ use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
-use crate::batcher::gather;
-use crate::connection::Link;
+use crate::batcher;
+use crate::connection::Connection;
 use crate::error::OpenError;
 use crate::format::names::Names;
-use crate::heartbeat::pulse;
+use crate::heartbeat;
 use crate::script::Scripts;
 use crate::store::RedisStore;
 
@@ -123,14 +123,14 @@ impl RedisBuilder {
         let client = self.client()?;
         let node = getrandom::u64().map_err(OpenError::Random)?;
         let leases = getrandom::u64().map_err(OpenError::Random)?;
-        let link = Arc::new(Link::new(client, names, scripts));
+        let connection = Arc::new(Connection::new(client, names, scripts));
         let (outbox, inbox) = mpsc::unbounded_channel();
-        let store = RedisStore::new(link.clone(), outbox, self.ttl, leases);
-        let pulse = pulse(store.downgrade(), node, link.watch());
+        let store = RedisStore::new(connection.clone(), outbox, self.ttl, leases);
+        let heartbeat = heartbeat::run(store.downgrade(), node, connection.watch());
         store.run([
-            runtime.spawn(gather(link.clone(), inbox)).abort_handle(),
-            runtime.spawn(link.keep(node)).abort_handle(),
-            runtime.spawn(pulse).abort_handle(),
+            runtime.spawn(batcher::run(connection.clone(), inbox)).abort_handle(),
+            runtime.spawn(connection.keep(node)).abort_handle(),
+            runtime.spawn(heartbeat).abort_handle(),
         ]);
         Ok(store)
     }

@@ -13,15 +13,16 @@ use crate::format::names::{FORMAT, Names};
 use crate::job::Batch;
 use crate::script::Scripts;
 
-/// How long a connection may take, and how long an answer: after that the line is given up.
+/// How long a connection may take, and how long an answer: after that the connection is given up.
 /// Callers wait less; see the time-out of `tidegate::Guarded`.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// Between two tries to connect, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How it stands with the connection.
+
+/// The state of the connection.
 #[derive(Clone, Debug)]
-pub(crate) enum Line {
+pub(crate) enum ConnectionState {
     /// The first try is under way.
     Trying,
     Down(Fault),
@@ -29,49 +30,49 @@ pub(crate) enum Line {
     Up(MultiplexedConnection, u64),
 }
 
-/// One server, and the line to it.
+/// One server, and the connection to it.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct Connection {
     client: Client,
     pub(crate) names: Names,
     scripts: Scripts,
-    line: watch::Sender<Line>,
+    state: watch::Sender<ConnectionState>,
     /// The number of the last connection that somebody found broken.
     broken: watch::Sender<u64>,
     /// Nodes last seen, this one included; 0 before the first contact.
     nodes: AtomicU32,
 }
 
-impl Link {
+impl Connection {
     pub(crate) fn new(client: Client, names: Names, scripts: Scripts) -> Self {
         Self {
             client,
             names,
             scripts,
-            line: watch::Sender::new(Line::Trying),
+            state: watch::Sender::new(ConnectionState::Trying),
             broken: watch::Sender::new(0),
             nodes: AtomicU32::new(0),
         }
     }
 
-    /// The line as it stands.
-    pub(crate) fn line(&self) -> Line {
-        self.line.borrow().clone()
+    /// The state now.
+    pub(crate) fn state(&self) -> ConnectionState {
+        self.state.borrow().clone()
     }
 
     /// Waits for the first try to connect.
     pub(crate) async fn tried(&self) -> Result<(), Fault> {
-        let mut line = self.line.subscribe();
-        match line.wait_for(|line| !matches!(line, Line::Trying)).await.as_deref() {
-            Ok(Line::Up(..)) => Ok(()),
-            Ok(Line::Down(fault)) => Err(fault.clone()),
+        let mut state = self.state.subscribe();
+        match state.wait_for(|state| !matches!(state, ConnectionState::Trying)).await.as_deref() {
+            Ok(ConnectionState::Up(..)) => Ok(()),
+            Ok(ConnectionState::Down(fault)) => Err(fault.clone()),
             _ => Err(Fault::Ended),
         }
     }
 
-    /// Tells of every change of the line.
-    pub(crate) fn watch(&self) -> watch::Receiver<Line> {
-        self.line.subscribe()
+    /// Tells of every change of the state.
+    pub(crate) fn watch(&self) -> watch::Receiver<ConnectionState> {
+        self.state.subscribe()
     }
 
     /// Nodes last seen.
@@ -84,14 +85,14 @@ impl Link {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
 
-    /// Gives the present line up.
+    /// Gives the present connection up.
     pub(crate) fn break_up(&self) {
-        if let Line::Up(_, number) = *self.line.borrow() {
+        if let ConnectionState::Up(_, number) = *self.state.borrow() {
             self.found_broken(number);
         }
     }
 
-    /// A report about an older line than the last one that broke is no news.
+    /// A report about an older connection than the last one that broke is no news.
     fn found_broken(&self, number: u64) {
         self.broken.send_if_modified(|last| {
             let news = number > *last;
@@ -100,7 +101,7 @@ impl Link {
         });
     }
 
-    /// Carries a batch out on the line; one that turns out to be broken is made anew.
+    /// Carries a batch out; a connection that turns out to be broken is made anew.
     pub(crate) async fn call(
         &self,
         (mut connection, number): (MultiplexedConnection, u64),
@@ -113,16 +114,16 @@ impl Link {
         answer
     }
 
-    /// Keeps the line up, for ever.
+    /// Keeps the connection up, for ever.
     pub(crate) async fn keep(self: Arc<Self>, mut jitter: u64) {
         let mut pause = FIRST_PAUSE;
         for number in 1.. {
             match self.connect().await {
                 Ok(connection) => {
                     tracing::info!("connected to the shared store");
-                    self.line.send_replace(Line::Up(connection, number));
+                    self.state.send_replace(ConnectionState::Up(connection, number));
                     let mut broken = self.broken.subscribe();
-                    // A line that breaks at once is not tried again at once.
+                    // A connection that breaks at once is not tried again at once.
                     let lasted = tokio::time::timeout(
                         LONGEST_PAUSE,
                         broken.wait_for(|last| *last >= number),
@@ -133,14 +134,14 @@ impl Link {
                     }
                     tracing::warn!("the connection to the shared store broke");
                     let fault = Fault::NotConnected("the connection broke".to_owned());
-                    self.line.send_replace(Line::Down(fault));
+                    self.state.send_replace(ConnectionState::Down(fault));
                 }
                 Err(fault) => {
-                    let news = !matches!(*self.line.borrow(), Line::Down(_));
+                    let news = !matches!(*self.state.borrow(), ConnectionState::Down(_));
                     if news {
                         tracing::warn!(error = %fault, "cannot connect to the shared store");
                     }
-                    self.line.send_replace(Line::Down(fault));
+                    self.state.send_replace(ConnectionState::Down(fault));
                 }
             }
             // Nodes that lost their server together do not come back together.
@@ -153,8 +154,8 @@ impl Link {
 
     async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PATIENCE))
-            .set_response_timeout(Some(PATIENCE));
+            .set_connection_timeout(Some(TIMEOUT))
+            .set_response_timeout(Some(TIMEOUT));
         let line = self.client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = line.map_err(|error| Fault::NotConnected(error.to_string()))?;
         self.check_format(&mut connection).await?;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::connection::Line;
+use crate::connection::ConnectionState;
 use crate::error::{CallError, Fault};
 use crate::format::names::FORMAT;
 use crate::format::number::{Reader, put, put_text};
 use crate::job::{Code, Item, Job, MOST_JOBS};
-use crate::policy_history::Roll;
+use crate::policy_history::PolicyHistory;
 use crate::store::{Inner, RedisStore};
 
 /// How often a node says that it is there.
@@ -27,19 +27,23 @@ const SILENCE_US: u64 = 10_000_000;
 /// before is nearer to the truth, and a limit must not be divided by too few.
 const REMEMBERED: usize = 6;
 
-/// Beats for as long as the store lives, and at once when a line is up.
-pub(crate) async fn pulse(store: Weak<Inner>, node: u64, mut line: watch::Receiver<Line>) {
+/// Beats for as long as the store lives, and at once when a connection is up.
+pub(crate) async fn run(
+    store: Weak<Inner>,
+    node: u64,
+    mut state: watch::Receiver<ConnectionState>,
+) {
     let mut counts = Counts::default();
     loop {
-        let up = matches!(*line.borrow_and_update(), Line::Up(..));
+        let up = matches!(*state.borrow_and_update(), ConnectionState::Up(..));
         if up {
             let Some(store) = store.upgrade().map(RedisStore::from) else { return };
-            // A beat that fails is told by whoever finds the line broken.
+            // A beat that fails is told by whoever finds the connection broken.
             let _ = store.beat(node, &mut counts).await;
         }
         tokio::select! {
             () = tokio::time::sleep(BEAT) => {}
-            changed = line.changed() => if changed.is_err() { return },
+            changed = state.changed() => if changed.is_err() { return },
         }
     }
 }
@@ -61,7 +65,7 @@ impl Counts {
 
 impl RedisStore {
     async fn beat(&self, node: u64, counts: &mut Counts) -> Result<(), CallError> {
-        let names = self.desk().names;
+        let names = self.context().names;
         let (entry, other) = (Some(names.format()), Some(names.nodes()));
         let mut item = Item { entry, other, ..Item::default() };
         put(SILENCE_US, &mut item.tail);
@@ -72,30 +76,30 @@ impl RedisStore {
         let (nodes, format) = (reader.number()?, reader.number()?);
         if format != u64::from(FORMAT) {
             // The check at the next connection says so to everybody.
-            self.link().break_up();
+            self.connection().break_up();
             return Ok(());
         }
-        self.link().met(counts.add(u32::try_from(nodes).unwrap_or(u32::MAX)));
-        for rolls in self.rolls().all().chunks(MOST_JOBS) {
-            self.confirm(rolls).await?;
+        self.connection().met(counts.add(u32::try_from(nodes).unwrap_or(u32::MAX)));
+        for histories in self.histories().all().chunks(MOST_JOBS) {
+            self.confirm(histories).await?;
         }
         Ok(())
     }
 
-    async fn confirm(&self, rolls: &[Arc<Roll>]) -> Result<(), CallError> {
-        let job = |roll: &Arc<Roll>| {
-            let policies = self.desk().names.policies(roll.limit().identity());
+    async fn confirm(&self, histories: &[Arc<PolicyHistory>]) -> Result<(), CallError> {
+        let job = |history: &Arc<PolicyHistory>| {
+            let policies = self.context().names.policies(history.limit().identity());
             let mut item = Item { other: Some(policies), ..Item::default() };
-            put(roll.generation(), &mut item.tail);
-            put_text(&roll.newest(), &mut item.tail);
+            put(history.generation(), &mut item.tail);
+            put_text(&history.newest(), &mut item.tail);
             Job::new(Code::Confirm).with(item)
         };
-        let replies = self.send(rolls.iter().map(job).collect()).await?;
-        for (roll, reply) in rolls.iter().zip(&replies.each) {
+        let replies = self.send(histories.iter().map(job).collect()).await?;
+        for (history, reply) in histories.iter().zip(&replies.each) {
             let newest = Reader(reply).number()?;
-            if newest > roll.generation() {
+            if newest > history.generation() {
                 // What cannot be learned now is learned with another beat.
-                let _ = self.learn_of(roll.limit(), newest).await;
+                let _ = self.learn_of(history.limit(), newest).await;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::error::Fault;
 use crate::format::names::Name;
 use crate::format::number::Reader;
-use crate::format::script_args::Tariff;
+use crate::format::script_args::ScriptArgs;
 
 /// The most operations that are gathered into one call.
 pub(crate) const MOST_JOBS: usize = 64;
@@ -52,13 +52,14 @@ pub(crate) struct Job {
     items: SmallVec<[Item; 2]>,
 }
 
-/// One bucket of an operation: its keys, its tariff, and what else the operation needs.
+/// One bucket of an operation: its keys, the script arguments, and what else the operation
+/// needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) entry: Option<Name>,
     /// The key of slots, of policies or of nodes.
     pub(crate) other: Option<Name>,
-    pub(crate) tariff: Option<Tariff>,
+    pub(crate) args: Option<ScriptArgs>,
     pub(crate) tail: SmallVec<[u8; 40]>,
 }
 
@@ -82,7 +83,7 @@ impl Job {
 
     /// Whether the short script may do.
     pub(crate) fn is_plain(&self) -> bool {
-        let bucket = |item: &Item| item.tariff.as_ref().is_some_and(|tariff| tariff[0] == 1);
+        let bucket = |item: &Item| item.args.as_ref().is_some_and(|args| args[0] == 1);
         self.code == Code::Take && self.items.iter().all(bucket)
     }
 
@@ -106,8 +107,8 @@ pub(crate) struct Batch<'j> {
     kind: Kind,
     entries: Numbered<'j, Name>,
     others: Numbered<'j, Name>,
-    tariffs: Numbered<'j, Tariff>,
-    parcels: u16,
+    distinct_args: Numbered<'j, ScriptArgs>,
+    calls: u16,
     bytes: Vec<u8>,
 }
 
@@ -126,8 +127,8 @@ impl<'j> Batch<'j> {
         if self.kind == Kind::Plain {
             return jobs.iter().for_each(|job| self.add_plain(job));
         }
-        self.parcels += 1;
-        // A parcel holds at most 64 operations.
+        self.calls += 1;
+        // A call holds at most 64 operations.
         self.bytes.push(u8::try_from(jobs.len()).unwrap_or(u8::MAX));
         for job in jobs {
             let start = self.bytes.len();
@@ -137,8 +138,8 @@ impl<'j> Batch<'j> {
             for item in &job.items {
                 let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
                 let other = item.other.as_ref().map_or(0, |name| self.others.number(name));
-                let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariffs.number(tariff));
-                for number in [entry, other, tariff] {
+                let args = item.args.as_ref().map_or(0, |args| self.distinct_args.number(args));
+                for number in [entry, other, args] {
                     self.bytes.extend(number.to_le_bytes());
                 }
                 self.bytes.extend_from_slice(&item.tail);
@@ -153,8 +154,8 @@ impl<'j> Batch<'j> {
         self.bytes.push(byte(job.items.len()));
         for item in &job.items {
             let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
-            let tariff = item.tariff.as_ref().map_or(0, |tariff| self.tariffs.number(tariff));
-            self.bytes.extend([byte(entry.into()), byte(tariff.into())]);
+            let args = item.args.as_ref().map_or(0, |args| self.distinct_args.number(args));
+            self.bytes.extend([byte(entry.into()), byte(args.into())]);
         }
     }
 
@@ -169,12 +170,12 @@ impl<'j> Batch<'j> {
         let mut head = Vec::with_capacity(4 + self.bytes.len());
         if self.kind == Kind::Any {
             head.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_le_bytes());
-            head.extend(self.parcels.to_le_bytes());
+            head.extend(self.calls.to_le_bytes());
         }
         head.extend_from_slice(&self.bytes);
         cmd.arg(head);
-        for tariff in &self.tariffs.all {
-            cmd.arg(tariff.as_slice());
+        for args in &self.distinct_args.all {
+            cmd.arg(args.as_slice());
         }
         cmd
     }

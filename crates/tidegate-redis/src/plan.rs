@@ -13,13 +13,14 @@ use crate::error::Fault;
 use crate::format::entry::Entry;
 use crate::format::names::Names;
 use crate::format::number::{Reader, moment, put_time};
+use crate::format::script_args::ScriptArgs;
 use crate::job::{Code, Item, Job, Verdict};
 use decide::Mode;
 use list_entry::{Found, Seats};
 
 /// How a store asks: its names, its number in receipts, its own time to live.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Desk<'s> {
+pub(crate) struct Context<'s> {
     pub(crate) names: &'s Names,
     pub(crate) issuer: u64,
     pub(crate) ttl: Option<Duration>,
@@ -63,19 +64,19 @@ pub(crate) enum Step {
 
 impl<'a> Plan<'a> {
     /// What the server is asked; nothing if the answer is known.
-    pub(crate) fn job(&self, desk: Desk<'_>) -> Result<Option<Job>, StoreError> {
+    pub(crate) fn job(&self, context: Context<'_>) -> Result<Option<Job>, StoreError> {
         Ok(Some(match self {
-            Self::Decide { seats, mode } => decide::job(seats, *mode, desk)?,
-            Self::Settle { seats, receipt } => settle::job(seats, *receipt, desk)?,
+            Self::Decide { seats, mode } => decide::job(seats, *mode, context)?,
+            Self::Settle { seats, receipt } => settle::job(seats, *receipt, context)?,
             Self::Leases(job) => return Ok(job.clone()),
             Self::Hold { seats, span } => {
                 let mut job = Job::new(Code::Hold);
                 put_time(Time::ZERO.after(*span), job.head());
-                job.with(seats.list[0].item(desk.names, 0, desk.ttl)?)
+                job.with(seats.list[0].item(context.names, 0, context.ttl)?)
             }
             Self::Reset { seats } => {
                 let (name, target) = (&seats.list[0].name, &seats.list[0].target);
-                let (entry, other) = (Some(name.clone()), Some(desk.names.slots(target)));
+                let (entry, other) = (Some(name.clone()), Some(context.names.slots(target)));
                 Job::new(Code::Reset).with(Item { entry, other, ..Item::default() })
             }
         }))
@@ -86,12 +87,12 @@ impl<'a> Plan<'a> {
         &self,
         reply: &[u8],
         now_us: u64,
-        desk: Desk<'_>,
+        context: Context<'_>,
     ) -> Result<Step, StoreError> {
         let now = moment(now_us);
         let mut reader = Reader(reply);
         match self {
-            Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, desk),
+            Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, context),
             Self::Settle { seats, receipt } => settle::step(seats, *receipt, &mut reader, now),
             // The others are done, or left out.
             _ => match Verdict::read(&mut reader)? {
@@ -129,8 +130,9 @@ impl<'a> Plan<'a> {
 fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
     let (seat, entry) = (&seats.list[0], Entry::read(reader)?);
     let (taken, strange) = (reader.number()?, reader.byte()? == 1);
-    let standing = entry.standing(&seat.roll, now.time);
-    let mut account = Account::new(seat.policy(), standing.state, standing.held_until, 0);
+    let effective_state = entry.effective_state(&seat.history, now.time);
+    let mut account =
+        Account::new(seat.policy(), effective_state.state, effective_state.held_until, 0);
     if seat.has_slots() {
         account.set_taken(taken);
     } else if let Some(windows) = &seat.target.windows {
@@ -138,7 +140,7 @@ fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Ans
         let _ = account.open_window(windows, now);
     }
     let outcome = account.outcome(now, None);
-    let held = standing.held_until > now.time;
+    let held = effective_state.held_until > now.time;
     let forgot = strange || held || taken > 0 || outcome.remaining < outcome.capacity;
     Ok(Answer::Reset(forgot))
 }
@@ -146,19 +148,19 @@ fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Ans
 /// The job of a release or a renewal; `None` if the receipt has no slots.
 pub(crate) fn lease_job<'t>(
     code: Code,
-    leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<crate::format::script_args::Tariff>)>,
+    leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<ScriptArgs>)>,
     names: &Names,
 ) -> Option<Job> {
     let mut job = Job::new(code);
     let mut known: SmallVec<[u64; 4]> = SmallVec::new();
-    for (target, lease, tariff) in leases {
+    for (target, lease, args) in leases {
         // Equal buckets of a list share one lease.
         if known.contains(&lease) {
             continue;
         }
         known.push(lease);
         let tail = SmallVec::from_slice(&lease.to_le_bytes());
-        job.push(Item { entry: None, other: Some(names.slots(target)), tariff, tail });
+        job.push(Item { entry: None, other: Some(names.slots(target)), args, tail });
     }
     (!known.is_empty()).then_some(job)
 }

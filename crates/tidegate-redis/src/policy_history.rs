@@ -15,34 +15,34 @@ use crate::format::names::FORMAT;
 use crate::format::number::Reader;
 use crate::format::script_args::is_countable;
 
-/// How many policies a roll holds: as many as a limit does, which remembers 256 before its present
+/// How many policies a history holds: as many as a limit does, which remembers 256 before its present
 /// one.
 const MOST_REVISIONS: usize = 257;
 
 /// The known policies of one limit. The numbers are in order, the newest last.
 #[derive(Clone, Debug)]
-pub(crate) struct Roll {
+pub(crate) struct PolicyHistory {
     /// The limit, with one revision for each number.
     limit: Limit,
     numbers: Vec<u64>,
-    /// The newest revision of the caller's own limit that has been enrolled.
-    enrolled: u32,
+    /// The newest revision of the caller's own limit that has been synced.
+    synced: u32,
     /// Numbers up to this one that the record does not have are lost: nobody can tell what they
     /// were, and buckets under them count as empty.
     lost: u64,
 }
 
-impl Roll {
-    /// The roll of an inline limit, which is its parameters and never changes.
+impl PolicyHistory {
+    /// The history of an inline limit, which is its parameters and never changes.
     pub(crate) fn inline(limit: &Limit) -> Self {
-        Self { limit: limit.clone(), numbers: vec![0], enrolled: 0, lost: 0 }
+        Self { limit: limit.clone(), numbers: vec![0], synced: 0, lost: 0 }
     }
 
-    /// The roll that a record holds, together with what was known before: a server may have lost
+    /// The history that a record holds, together with what was known before: a server may have lost
     /// part of the record, or all of it.
     pub(crate) fn read(
         identity: &str,
-        enrolled: u32,
+        synced: u32,
         record: &[u8],
         before: Option<&Self>,
     ) -> Result<Self, Fault> {
@@ -67,10 +67,10 @@ impl Roll {
             limit = limit.revise(policy, change).map_err(|_| Fault::Nonsense)?;
         }
         let lost = before.map_or(0, |before| before.lost);
-        Ok(Self { limit, numbers: revisions.into_keys().collect(), enrolled, lost })
+        Ok(Self { limit, numbers: revisions.into_keys().collect(), synced, lost })
     }
 
-    /// The same roll, given up on numbers up to this one.
+    /// The same history, given up on numbers up to this one.
     pub(crate) fn without(mut self, number: u64) -> Self {
         self.lost = self.lost.max(number);
         self
@@ -104,7 +104,7 @@ impl Roll {
         self.limit.since(self.index_of(number))?.next().map(Revision::policy)
     }
 
-    /// Whether the number is of a newer policy than this roll holds, and not known to be lost.
+    /// Whether the number is of a newer policy than this history holds, and not known to be lost.
     pub(crate) fn is_behind(&self, number: u64) -> bool {
         number > self.generation() && number > self.lost
     }
@@ -115,30 +115,30 @@ impl Roll {
         written(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
-    /// The newest revision of the caller's limit that was enrolled.
-    pub(crate) fn enrolled(&self) -> u32 {
-        self.enrolled
+    /// The newest revision of the caller's limit that was synced.
+    pub(crate) fn synced(&self) -> u32 {
+        self.synced
     }
 }
 
 /// A revision as a record holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Enrolment {
+pub(crate) struct PolicyRecord {
     pub(crate) text: String,
     /// The owner revised the limit to the policy that it had: that is a new generation, although
     /// the record has the same policy already.
     pub(crate) again: bool,
 }
 
-/// The revisions of a limit that come after `enrolled`; only the newest if none has been.
-pub(crate) fn revisions(limit: &Limit, enrolled: Option<u32>) -> Vec<Enrolment> {
-    let from = enrolled.filter(|&generation| limit.since(generation).is_some());
+/// The revisions of a limit that come after `synced`; only the newest if none has been.
+pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord> {
+    let from = synced.filter(|&generation| limit.since(generation).is_some());
     let first = from.unwrap_or(limit.generation());
     let known: Vec<&Revision> = limit.since(first).into_iter().flatten().collect();
     let new = |(index, revision): (usize, &&Revision)| {
         let before = index.checked_sub(1).and_then(|index| known.get(index));
         let again = before.is_some_and(|before| before.policy() == revision.policy());
-        Enrolment { text: written(revision.policy(), revision.change()), again }
+        PolicyRecord { text: written(revision.policy(), revision.change()), again }
     };
     let new_ones = known.iter().enumerate().skip(usize::from(from.is_some()));
     // What cannot be counted was never used here, and would be of no use to others.
@@ -262,20 +262,20 @@ mod tests {
             record.extend(u16::try_from(text.len()).unwrap().to_le_bytes());
             record.extend(text.bytes());
         }
-        let roll = Roll::read("a", 0, &record, None).unwrap();
-        assert_eq!((roll.generation(), roll.limit().policy().capacity()), (900, 3));
-        assert_eq!(roll.policy_of(700).unwrap().capacity(), 2);
-        assert_eq!((roll.index_of(700), roll.index_of(800)), (0, u32::MAX));
-        assert!(roll.policy_of(800).is_none());
-        assert!(roll.is_behind(901));
+        let history = PolicyHistory::read("a", 0, &record, None).unwrap();
+        assert_eq!((history.generation(), history.limit().policy().capacity()), (900, 3));
+        assert_eq!(history.policy_of(700).unwrap().capacity(), 2);
+        assert_eq!((history.index_of(700), history.index_of(800)), (0, u32::MAX));
+        assert!(history.policy_of(800).is_none());
+        assert!(history.is_behind(901));
         // A record that lost its newest: what was known stays known, what was not is given up.
-        let after = Roll::read("a", 0, &record[20..], Some(&roll)).unwrap();
+        let after = PolicyHistory::read("a", 0, &record[20..], Some(&history)).unwrap();
         assert_eq!(after.generation(), 900);
         assert_eq!(
-            Roll::read("a", 0, &[], Some(&roll)).unwrap().policy_of(700),
-            roll.policy_of(700)
+            PolicyHistory::read("a", 0, &[], Some(&history)).unwrap().policy_of(700),
+            history.policy_of(700)
         );
-        assert!(!roll.clone().without(950).is_behind(950));
-        assert!(roll.without(950).is_behind(951));
+        assert!(!history.clone().without(950).is_behind(950));
+        assert!(history.without(950).is_behind(951));
     }
 }

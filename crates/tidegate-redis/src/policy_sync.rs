@@ -13,59 +13,59 @@ use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
 use crate::plan::Plan;
 use crate::plan::list_entry::Found;
-use crate::policy_history::{Enrolment, Roll, revisions};
+use crate::policy_history::{PolicyHistory, PolicyRecord, revisions};
 use crate::store::RedisStore;
 
-/// The rolls that this node has read.
+/// The policy histories that this node has read.
 #[derive(Debug, Default)]
-pub(crate) struct Rolls {
-    known: RwLock<HashMap<Arc<str>, Arc<Roll>>>,
-    /// Limits are enrolled one at a time: many first callers ask once.
-    enrolling: Mutex<()>,
+pub(crate) struct PolicyHistories {
+    known: RwLock<HashMap<Arc<str>, Arc<PolicyHistory>>>,
+    /// Limits are synced one at a time: many first callers ask once.
+    syncing: Mutex<()>,
 }
 
-impl Rolls {
-    fn get(&self, limit: &Limit) -> Option<Arc<Roll>> {
+impl PolicyHistories {
+    fn get(&self, limit: &Limit) -> Option<Arc<PolicyHistory>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.get(limit.identity()).cloned()
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<Arc<Roll>> {
+    pub(crate) fn all(&self) -> Vec<Arc<PolicyHistory>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.values().cloned().collect()
     }
 
-    fn insert(&self, limit: &Limit, roll: Arc<Roll>) {
+    fn insert(&self, limit: &Limit, history: Arc<PolicyHistory>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(limit.shared_identity(), roll);
+        known.insert(limit.shared_identity(), history);
     }
 }
 
 impl RedisStore {
     /// The policies of a limit as all nodes know them. A limit that is new here, or that its owner
-    /// has revised, is enrolled first.
-    pub(crate) async fn roll(&self, limit: &Limit) -> Result<Arc<Roll>, StoreError> {
+    /// has revised, is synced first.
+    pub(crate) async fn history(&self, limit: &Limit) -> Result<Arc<PolicyHistory>, StoreError> {
         if limit.is_inline() {
-            return Ok(Arc::new(Roll::inline(limit)));
+            return Ok(Arc::new(PolicyHistory::inline(limit)));
         }
-        let up_to_date = |roll: &Arc<Roll>| roll.enrolled() >= limit.generation();
-        if let Some(roll) = self.rolls().get(limit).filter(up_to_date) {
-            return Ok(roll);
+        let up_to_date = |history: &Arc<PolicyHistory>| history.synced() >= limit.generation();
+        if let Some(history) = self.histories().get(limit).filter(up_to_date) {
+            return Ok(history);
         }
-        let _one_at_a_time = self.rolls().enrolling.lock().await;
-        let known = self.rolls().get(limit);
-        if let Some(roll) = known.clone().filter(up_to_date) {
-            return Ok(roll);
+        let _one_at_a_time = self.histories().syncing.lock().await;
+        let known = self.histories().get(limit);
+        if let Some(history) = known.clone().filter(up_to_date) {
+            return Ok(history);
         }
         self.warn_of(limit);
-        let new = revisions(limit, known.as_ref().map(|roll| roll.enrolled()));
-        self.enrol(limit, limit.generation(), &new).await
+        let new = revisions(limit, known.as_ref().map(|history| history.synced()));
+        self.sync_policies(limit, limit.generation(), &new).await
     }
 
     /// Says what its owner may not know of a limit, once for each of its revisions.
     fn warn_of(&self, limit: &Limit) {
-        match (limit.policy(), self.desk().ttl) {
+        match (limit.policy(), self.context().ttl) {
             (Policy::Bucket(bucket), Some(ttl))
                 if ttl < Duration::from_nanos(bucket.time_to_full().ceil()) =>
             {
@@ -85,26 +85,26 @@ impl RedisStore {
     }
 
     /// Adds revisions to the record of a limit, and reads it.
-    async fn enrol(
+    async fn sync_policies(
         &self,
         limit: &Limit,
-        enrolled: u32,
-        new: &[Enrolment],
-    ) -> Result<Arc<Roll>, StoreError> {
-        let policies = self.desk().names.policies(limit.identity());
+        synced: u32,
+        new: &[PolicyRecord],
+    ) -> Result<Arc<PolicyHistory>, StoreError> {
+        let policies = self.context().names.policies(limit.identity());
         let mut item = Item { other: Some(policies), ..Item::default() };
         item.tail.extend(u16::try_from(new.len()).unwrap_or(u16::MAX).to_le_bytes());
-        for Enrolment { text, again } in new {
+        for PolicyRecord { text, again } in new {
             item.tail.push(u8::from(*again));
             put_text(text, &mut item.tail);
         }
         let replies = self.send(vec![Job::new(Code::Enrol).with(item)]).await?;
         let record = replies.each.first().ok_or(Fault::Nonsense)?;
-        let before = self.rolls().get(limit);
-        let roll = Roll::read(limit.identity(), enrolled, record, before.as_deref())?;
-        let roll = Arc::new(roll);
-        self.rolls().insert(limit, roll.clone());
-        Ok(roll)
+        let before = self.histories().get(limit);
+        let history = PolicyHistory::read(limit.identity(), synced, record, before.as_deref())?;
+        let history = Arc::new(history);
+        self.histories().insert(limit, history.clone());
+        Ok(history)
     }
 
     /// Learns the policy that another node has given to a limit, by its number.
@@ -115,25 +115,26 @@ impl RedisStore {
         number: u64,
     ) -> Result<(), StoreError> {
         let seat = &plan.seats().ok_or(Fault::Nonsense)?.list[index];
-        self.learn_of(seat.roll.limit(), number).await
+        self.learn_of(seat.history.limit(), number).await
     }
 
     /// Learns the policy of a limit that has this number. A record that does not have it has lost
     /// it; its node will write it down again, and until then what is under it counts as empty.
     pub(crate) async fn learn_of(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
-        let _one_at_a_time = self.rolls().enrolling.lock().await;
-        let before = self.rolls().get(limit).ok_or(Fault::Nonsense)?;
+        let _one_at_a_time = self.histories().syncing.lock().await;
+        let before = self.histories().get(limit).ok_or(Fault::Nonsense)?;
         if number <= before.generation() {
             return Ok(());
         }
-        let roll = self.enrol(limit, before.enrolled(), &[]).await?;
-        if roll.is_behind(number) {
-            self.rolls().insert(limit, Arc::new(Roll::clone(&roll).without(number)));
+        let history = self.sync_policies(limit, before.synced(), &[]).await?;
+        if history.is_behind(number) {
+            self.histories()
+                .insert(limit, Arc::new(PolicyHistory::clone(&history).without(number)));
         } else {
             tracing::warn!(
                 limit = limit.name(),
                 capacity_before = before.limit().policy().capacity(),
-                capacity = roll.limit().policy().capacity(),
+                capacity = history.limit().policy().capacity(),
                 "another node has given this limit a newer policy; it decides from now on"
             );
         }
@@ -152,18 +153,19 @@ impl RedisStore {
         let seats = plan.seats().ok_or(Fault::Nonsense)?;
         let mut job = Job::new(Code::Swap);
         for (seat, found) in seats.list.iter().zip(found) {
-            let asked = seat.amount != 0 && found.entry.standing(&seat.roll, now.time).converted;
-            let lost = found.entry.newest() > seat.roll.generation();
+            let asked =
+                seat.amount != 0 && found.entry.effective_state(&seat.history, now.time).converted;
+            let lost = found.entry.newest() > seat.history.generation();
             if !asked && !lost {
                 continue;
             }
             let (policy, after) = (
                 seat.policy(),
-                found.entry.converted(&seat.roll, seat.target.windows.as_ref(), now),
+                found.entry.converted(&seat.history, seat.target.windows.as_ref(), now),
             );
             let mut item = Item { entry: Some(seat.name.clone()), ..Item::default() };
             let needed = after.lasts_until(policy).since(now.time).as_millis();
-            let ttl = match entry_ttl(policy, self.desk().ttl) {
+            let ttl = match entry_ttl(policy, self.context().ttl) {
                 0 => 0,
                 ttl => ttl.max(u64::try_from(needed).unwrap_or(u64::MAX).saturating_add(1)),
             };

@@ -14,17 +14,17 @@ use tidegate_core::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::batcher::Parcel;
+use crate::batcher::QueuedCall;
 use crate::builder::RedisBuilder;
-use crate::connection::Link;
+use crate::connection::Connection;
 use crate::error::{CallError, Fault};
-use crate::format::script_args::{is_countable, tariff};
+use crate::format::script_args::{is_countable, script_args};
 use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 use crate::plan::decide::Mode;
 use crate::plan::list_entry::{Seats, check_receipt};
-use crate::plan::{Desk, Plan, Step, lease_job};
-use crate::policy_history::Roll;
-use crate::policy_sync::Rolls;
+use crate::plan::{Context, Plan, Step, lease_job};
+use crate::policy_history::PolicyHistory;
+use crate::policy_sync::PolicyHistories;
 
 /// How often an operation is tried again because a policy has just changed.
 const MOST_TRIES: usize = 8;
@@ -45,14 +45,14 @@ const MOST_TRIES: usize = 8;
 pub struct RedisStore(Arc<Inner>);
 
 pub(crate) struct Inner {
-    link: Arc<Link>,
-    outbox: mpsc::UnboundedSender<Parcel>,
+    connection: Arc<Connection>,
+    outbox: mpsc::UnboundedSender<QueuedCall>,
     /// What runs in the background, to be ended with the store.
     tasks: OnceLock<[AbortHandle; 3]>,
     ttl: Option<Duration>,
     issuer: u64,
     leases: AtomicU64,
-    rolls: Rolls,
+    histories: PolicyHistories,
 }
 
 impl Drop for Inner {
@@ -71,20 +71,20 @@ impl RedisStore {
     }
 
     pub(crate) fn new(
-        link: Arc<Link>,
-        outbox: mpsc::UnboundedSender<Parcel>,
+        connection: Arc<Connection>,
+        outbox: mpsc::UnboundedSender<QueuedCall>,
         ttl: Option<Duration>,
         leases: u64,
     ) -> Self {
-        let issuer = link.names.issuer();
+        let issuer = connection.names.issuer();
         Self(Arc::new(Inner {
-            link,
+            connection,
             outbox,
             tasks: OnceLock::new(),
             ttl,
             issuer,
             leases: AtomicU64::new(leases),
-            rolls: Rolls::default(),
+            histories: PolicyHistories::default(),
         }))
     }
 
@@ -97,8 +97,8 @@ impl RedisStore {
         Arc::downgrade(&self.0)
     }
 
-    pub(crate) fn link(&self) -> &Link {
-        &self.0.link
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.0.connection
     }
 
     /// Waits for the first try to connect.
@@ -106,15 +106,15 @@ impl RedisStore {
     /// # Errors
     /// Why it failed. The store goes on trying.
     pub async fn connected(&self) -> Result<(), Fault> {
-        self.0.link.tried().await
+        self.0.connection.tried().await
     }
 
-    pub(crate) fn rolls(&self) -> &Rolls {
-        &self.0.rolls
+    pub(crate) fn histories(&self) -> &PolicyHistories {
+        &self.0.histories
     }
 
-    pub(crate) fn desk(&self) -> Desk<'_> {
-        Desk { names: &self.0.link.names, issuer: self.0.issuer, ttl: self.0.ttl }
+    pub(crate) fn context(&self) -> Context<'_> {
+        Context { names: &self.0.connection.names, issuer: self.0.issuer, ttl: self.0.ttl }
     }
 
     /// A number that no other lease has, of this process or another.
@@ -163,7 +163,9 @@ impl RedisStore {
         for operation in operations.iter().take(MOST_JOBS) {
             let plan = self.plan(operation).await;
             plans.push(plan.and_then(|plan| {
-                let Some(job) = plan.job(self.desk())? else { return Ok((plan, Asked::Nothing)) };
+                let Some(job) = plan.job(self.context())? else {
+                    return Ok((plan, Asked::Nothing));
+                };
                 keys += job.keys();
                 jobs.push(job);
                 Ok((plan, Asked::Server))
@@ -183,7 +185,7 @@ impl RedisStore {
                 (Ok(_), Err(error)) => Err(error.clone().into()),
                 (Ok((plan, Asked::Server)), Ok(each)) => {
                     let reply = each.next().ok_or(Fault::Nonsense)?;
-                    match plan.step(&reply, now_us, self.desk()) {
+                    match plan.step(&reply, now_us, self.context()) {
                         Ok(Step::Done(answer)) => Ok(answer),
                         Ok(Step::Again) => return Ok(()),
                         Ok(Step::Learn(index, number)) => {
@@ -222,7 +224,7 @@ impl RedisStore {
             Operation::Release { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
                 let leases = slots(targets, receipt).map(|(target, lease)| (target, lease, None));
-                Plan::Leases(lease_job(Code::Release, leases, &self.0.link.names))
+                Plan::Leases(lease_job(Code::Release, leases, &self.0.connection.names))
             }
             Operation::Renew { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
@@ -230,14 +232,14 @@ impl RedisStore {
                 let countable =
                     |(target, _): &(&Target<'_>, u64)| is_countable(target.limit.policy());
                 for (target, lease) in slots(targets, receipt).filter(countable) {
-                    let roll = self.roll(target.limit).await?;
-                    if let Policy::Concurrency(_) = roll.limit().policy() {
-                        let policy = roll.limit().policy();
-                        let tariff = tariff(policy, roll.generation(), 0, None, None)?;
-                        leases.push((target, lease, Some(tariff)));
+                    let history = self.history(target.limit).await?;
+                    if let Policy::Concurrency(_) = history.limit().policy() {
+                        let policy = history.limit().policy();
+                        let args = script_args(policy, history.generation(), 0, None, None)?;
+                        leases.push((target, lease, Some(args)));
                     }
                 }
-                Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.link.names))
+                Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.connection.names))
             }
             Operation::Hold { target, span } => {
                 let seats = self.seats(std::iter::once((target, 0))).await?;
@@ -266,15 +268,16 @@ impl RedisStore {
         &self,
         targets: impl Iterator<Item = (Target<'o>, i128)> + Clone,
     ) -> Result<Seats<'o>, StoreError> {
-        let mut rolls: SmallVec<[Arc<Roll>; 2]> = SmallVec::new();
+        let mut histories: SmallVec<[Arc<PolicyHistory>; 2]> = SmallVec::new();
         for (index, (target, _)) in targets.clone().enumerate() {
             if !is_countable(target.limit.policy()) {
                 return Err(ChargeError::Uncountable(index).into());
             }
-            rolls.push(self.roll(target.limit).await?);
+            histories.push(self.history(target.limit).await?);
         }
-        let entries = targets.zip(rolls).map(|((target, amount), roll)| (target, amount, roll));
-        Ok(Seats::new(&self.0.link.names, entries, || self.lease()))
+        let entries =
+            targets.zip(histories).map(|((target, amount), history)| (target, amount, history));
+        Ok(Seats::new(&self.0.connection.names, entries, || self.lease()))
     }
 
     fn check_leases(&self, targets: &[Target<'_>], receipt: &Receipt) -> Result<(), StoreError> {
@@ -287,7 +290,7 @@ impl RedisStore {
         receipt: &Receipt,
         targets: impl ExactSizeIterator<Item = &'t Target<'t>>,
     ) -> Result<(), StoreError> {
-        check_receipt(receipt, self.0.issuer, targets, &self.0.link.names)
+        check_receipt(receipt, self.0.issuer, targets, &self.0.connection.names)
     }
 
     pub(crate) async fn send(&self, jobs: Vec<Job>) -> Result<Replies, CallError> {
@@ -300,7 +303,7 @@ impl RedisStore {
         let kind = if plain { Kind::Plain } else { Kind::Any };
         let (answer, answered) = oneshot::channel();
         let ended = CallError::Fault(Fault::Ended);
-        if self.0.outbox.send(Parcel { kind, jobs, answer }).is_err() {
+        if self.0.outbox.send(QueuedCall { kind, jobs, answer }).is_err() {
             return Err(ended);
         }
         answered.await.unwrap_or(Err(ended))
@@ -338,11 +341,11 @@ impl Store for RedisStore {
     }
 
     fn nodes(&self) -> Option<NonZeroU32> {
-        NonZeroU32::new(self.0.link.nodes())
+        NonZeroU32::new(self.0.connection.nodes())
     }
 
     fn probe(&self) -> Probe<'_> {
-        // An empty parcel goes the whole way and touches nothing.
+        // An empty call goes the whole way and touches nothing.
         Box::pin(async { self.send(Vec::new()).await.map(|_| ()).map_err(StoreError::from) })
     }
 }
@@ -356,7 +359,7 @@ impl From<Arc<Inner>> for RedisStore {
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("prefix", &self.0.link.names.prefix())
+            .field("prefix", &self.0.connection.names.prefix())
             .finish_non_exhaustive()
     }
 }

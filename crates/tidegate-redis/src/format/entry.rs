@@ -5,7 +5,7 @@ use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 use crate::error::Fault;
 use crate::format::names::FORMAT;
 use crate::format::number::{Pair, Reader, put, put_time};
-use crate::policy_history::Roll;
+use crate::policy_history::PolicyHistory;
 
 const FRESH: u8 = 0;
 const BUCKET: u8 = 1;
@@ -36,7 +36,7 @@ struct Hold {
 
 /// How an entry stands under the policy that decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct EffectiveState {
     pub(crate) state: State,
     pub(crate) held_until: Time,
     /// The entry itself is under another policy, or held by one until an instant that has passed.
@@ -92,39 +92,44 @@ impl Entry {
         self.generation.max(held).max(self.fence)
     }
 
-    /// How the entry stands at `now` under the policy that decides for `roll`.
-    pub(crate) fn standing(&self, roll: &Roll, now: Time) -> Standing {
-        let generation = roll.index_of(self.generation);
-        let state = self.state(roll.policy_of(self.generation));
-        let state = match roll.limit().policy() {
+    /// How the entry stands at `now` under the policy that decides for `history`.
+    pub(crate) fn effective_state(&self, history: &PolicyHistory, now: Time) -> EffectiveState {
+        let generation = history.index_of(self.generation);
+        let state = self.state(history.policy_of(self.generation));
+        let state = match history.limit().policy() {
             // Slots are kept elsewhere and outlive every change.
             Policy::Concurrency(_) => State::Fresh,
-            _ => state.carried(roll.limit(), generation, now),
+            _ => state.carried(history.limit(), generation, now),
         };
-        let mut standing = Standing {
+        let mut effective_state = EffectiveState {
             state,
             held_until: Time::ZERO,
-            converted: self.kind != FRESH && self.generation != roll.generation(),
+            converted: self.kind != FRESH && self.generation != history.generation(),
         };
         if let Some(hold) = self.hold {
-            if hold.until > now || hold.generation == roll.generation() {
-                standing.held_until = hold.until;
+            if hold.until > now || hold.generation == history.generation() {
+                effective_state.held_until = hold.until;
             } else {
-                let generation = roll.index_of(hold.generation);
-                let reopened = State::after_hold(roll.limit(), generation, hold.until, now);
-                standing.state = standing.state.or_less(reopened);
-                standing.converted = true;
+                let generation = history.index_of(hold.generation);
+                let reopened = State::after_hold(history.limit(), generation, hold.until, now);
+                effective_state.state = effective_state.state.or_less(reopened);
+                effective_state.converted = true;
             }
         }
-        standing
+        effective_state
     }
 
-    /// The entry brought under the policy that decides for `roll`. What was used in a calendar
+    /// The entry brought under the policy that decides for `history`. What was used in a calendar
     /// window that has passed is left behind.
-    pub(crate) fn converted(&self, roll: &Roll, windows: Option<&Windows>, now: Now) -> Self {
-        let standing = self.standing(roll, now.time);
-        let policy = roll.limit().policy();
-        let mut account = Account::new(policy, standing.state, Time::ZERO, 0);
+    pub(crate) fn converted(
+        &self,
+        history: &PolicyHistory,
+        windows: Option<&Windows>,
+        now: Now,
+    ) -> Self {
+        let effective_state = self.effective_state(history, now.time);
+        let policy = history.limit().policy();
+        let mut account = Account::new(policy, effective_state.state, Time::ZERO, 0);
         if let (Policy::Quota(_), Some(windows)) = (policy, windows) {
             // Windows that do not hold the present leave the account as it is.
             let _ = account.open_window(windows, now);
@@ -138,8 +143,8 @@ impl Entry {
             (State::Allowance { used }, _) => (ALLOWANCE, [used, 0]),
             _ => (FRESH, [0, 0]),
         };
-        let hold = self.hold.filter(|hold| standing.held_until == hold.until);
-        Self { kind, generation: roll.generation(), words, hold, fence: 0 }
+        let hold = self.hold.filter(|hold| effective_state.held_until == hold.until);
+        Self { kind, generation: history.generation(), words, hold, fence: 0 }
     }
 
     /// Until when the entry must live, at least.

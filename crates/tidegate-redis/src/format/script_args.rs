@@ -9,23 +9,23 @@ use crate::error::Fault;
 use crate::format::number::{MOST, MOST_COUNTED, Pair, put};
 
 /// A message of the script's `tariff` function.
-pub(crate) type Tariff = SmallVec<[u8; 112]>;
+pub(crate) type ScriptArgs = SmallVec<[u8; 112]>;
 
 /// More slots than that could not be told from instants in their sorted set.
 const MOST_SLOTS: u64 = 1 << 32;
 /// Buckets live at least this long.
 const LEAST_TTL: Duration = Duration::from_secs(60);
 
-/// The tariff of `amount` tokens under a policy of this generation. `ttl` replaces the usual time
+/// The arguments for `amount` tokens under a policy of this generation. `ttl` replaces the usual time
 /// to live of a bucket; the script makes it longer where a bucket would come back full too early.
-pub(crate) fn tariff(
+pub(crate) fn script_args(
     policy: &Policy,
     generation: u64,
     amount: u64,
     windows: Option<Windows>,
     ttl: Option<Duration>,
-) -> Result<Tariff, Fault> {
-    let mut out = Tariff::new();
+) -> Result<ScriptArgs, Fault> {
+    let mut out = ScriptArgs::new();
     let ttl = entry_ttl(policy, ttl);
     match policy {
         Policy::Bucket(bucket) => {
@@ -87,7 +87,7 @@ pub(crate) fn entry_ttl(policy: &Policy, ttl: Option<Duration>) -> u64 {
     }
 }
 
-fn put_counts(out: &mut Tariff, generation: u64, ttl: u64, amount: u64, capacity: u64) {
+fn put_counts(out: &mut ScriptArgs, generation: u64, ttl: u64, amount: u64, capacity: u64) {
     put(generation, out);
     put(ttl, out);
     put(amount.min(MOST), out);

@@ -11,7 +11,7 @@ use crate::error::Fault;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, Verdict};
 use crate::plan::list_entry::{Found, Seats, found};
-use crate::plan::{Desk, Step};
+use crate::plan::{Context, Step};
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Mode {
 }
 
 /// What the server is asked.
-pub(crate) fn job(seats: &Seats<'_>, mode: Mode, desk: Desk<'_>) -> Result<Job, Fault> {
+pub(crate) fn job(seats: &Seats<'_>, mode: Mode, context: Context<'_>) -> Result<Job, Fault> {
     let mut job = Job::new(match mode {
         Mode::Take => Code::Take,
         Mode::Peek => Code::Peek,
@@ -44,7 +44,7 @@ pub(crate) fn job(seats: &Seats<'_>, mode: Mode, desk: Desk<'_>) -> Result<Job, 
         put_time(Time::ZERO.after(nearest), job.head());
     }
     for seat in &seats.list {
-        let mut item = seat.item(desk.names, seat.cost(), desk.ttl)?;
+        let mut item = seat.item(context.names, seat.cost(), context.ttl)?;
         if mode != Mode::Peek && seat.has_slots() {
             item.tail.extend(seat.lease.to_le_bytes());
         }
@@ -59,7 +59,7 @@ pub(crate) fn step(
     mode: Mode,
     reader: &mut Reader<'_>,
     now: Now,
-    desk: Desk<'_>,
+    context: Context<'_>,
 ) -> Result<Step, StoreError> {
     let verdict = seats.verdict(reader, now)?;
     if matches!(verdict, Verdict::Skipped | Verdict::Special) {
@@ -75,7 +75,7 @@ pub(crate) fn step(
     if verdict == Verdict::Stale {
         return Ok(Step::Convert(found));
     }
-    let decision = decision(seats, &found, mode, now, desk)?;
+    let decision = decision(seats, &found, mode, now, context)?;
     // What the script did and what the core makes of the same numbers are one decision.
     let agree = mode == Mode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
     if agree { Ok(Step::Done(Answer::Decision(decision))) } else { Err(Fault::Nonsense.into()) }
@@ -86,7 +86,7 @@ fn decision(
     found: &[Found],
     mode: Mode,
     now: Now,
-    desk: Desk<'_>,
+    context: Context<'_>,
 ) -> Result<Decision, StoreError> {
     let mut accounts = seats.accounts(found, now)?;
     let Some(start) = decide::start(&accounts, mode.horizon(), now) else {
@@ -99,6 +99,6 @@ fn decision(
         return Ok(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, Receipt::default())));
     }
     let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();
-    let receipt = Receipt::new(desk.issuer, start, seats.stamps(&states));
+    let receipt = Receipt::new(context.issuer, start, seats.stamps(&states));
     Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
 }

@@ -12,9 +12,9 @@ use crate::error::Fault;
 use crate::format::entry::Entry;
 use crate::format::names::{Name, Names};
 use crate::format::number::Reader;
-use crate::format::script_args::tariff;
+use crate::format::script_args::script_args;
 use crate::job::{Item, Verdict};
-use crate::policy_history::Roll;
+use crate::policy_history::PolicyHistory;
 
 /// One bucket of a list.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Seat<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) name: Name,
     /// The policies of its limit; the newest decides.
-    pub(crate) roll: Arc<Roll>,
+    pub(crate) history: Arc<PolicyHistory>,
     /// Cost of a charge or delta of a correction; equal buckets are summed.
     pub(crate) amount: i128,
     /// The number of the lease that a charge on slots would get.
@@ -31,7 +31,7 @@ pub(crate) struct Seat<'a> {
 
 impl Seat<'_> {
     pub(crate) fn policy(&self) -> &Policy {
-        self.roll.limit().policy()
+        self.history.limit().policy()
     }
 
     pub(crate) fn has_slots(&self) -> bool {
@@ -48,22 +48,17 @@ impl Seat<'_> {
         i64::try_from(self.amount).unwrap_or(if self.amount < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// The item of this bucket, with the tariff of `amount`.
+    /// The item of this bucket, with the script arguments for `amount`.
     pub(crate) fn item(
         &self,
         names: &Names,
         amount: u64,
         ttl: Option<std::time::Duration>,
     ) -> Result<Item, Fault> {
-        let generation = self.roll.generation();
-        let tariff = tariff(self.policy(), generation, amount, self.target.windows, ttl)?;
+        let generation = self.history.generation();
+        let args = script_args(self.policy(), generation, amount, self.target.windows, ttl)?;
         let other = self.has_slots().then(|| names.slots(&self.target));
-        Ok(Item {
-            entry: Some(self.name.clone()),
-            other,
-            tariff: Some(tariff),
-            tail: SmallVec::new(),
-        })
+        Ok(Item { entry: Some(self.name.clone()), other, args: Some(args), tail: SmallVec::new() })
     }
 }
 
@@ -75,18 +70,18 @@ pub(crate) struct Seats<'a> {
 }
 
 impl<'a> Seats<'a> {
-    /// Seats for these targets, amounts and rolls.
+    /// Seats for these targets, amounts and histories.
     pub(crate) fn new(
         names: &Names,
-        entries: impl Iterator<Item = (Target<'a>, i128, Arc<Roll>)>,
+        entries: impl Iterator<Item = (Target<'a>, i128, Arc<PolicyHistory>)>,
         mut lease: impl FnMut() -> u64,
     ) -> Self {
         let mut seats = Self { list: SmallVec::new(), order: SmallVec::new() };
-        for (target, amount, roll) in entries {
+        for (target, amount, history) in entries {
             let name = names.entry(&target);
             let known = seats.list.iter().position(|seat| seat.name == name);
             let index = known.unwrap_or_else(|| {
-                seats.list.push(Seat { target, name, roll, amount: 0, lease: lease() });
+                seats.list.push(Seat { target, name, history, amount: 0, lease: lease() });
                 seats.list.len() - 1
             });
             seats.list[index].amount += amount;
@@ -116,7 +111,7 @@ impl<'a> Seats<'a> {
             } else {
                 Place::Own
             };
-            let (bucket, generation) = (seat.name.number(), seat.roll.stamp());
+            let (bucket, generation) = (seat.name.number(), seat.history.stamp());
             Stamp { bucket, place, generation, state: states[index] }
         })
     }
@@ -151,10 +146,14 @@ impl<'a> Seats<'a> {
     ) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
         let mut accounts = SmallVec::with_capacity(self.list.len());
         for (index, (seat, found)) in self.list.iter().zip(found).enumerate() {
-            let standing = found.entry.standing(&seat.roll, now.time);
+            let effective_state = found.entry.effective_state(&seat.history, now.time);
             let policy = seat.policy();
-            let mut account =
-                Account::new(policy, standing.state, standing.held_until, seat.cost());
+            let mut account = Account::new(
+                policy,
+                effective_state.state,
+                effective_state.held_until,
+                seat.cost(),
+            );
             if let (Policy::Quota(_), Some(windows)) = (policy, &seat.target.windows)
                 && !account.open_window(windows, now)
             {
@@ -174,7 +173,7 @@ impl<'a> Seats<'a> {
     pub(crate) fn newer(&self, found: &[Found]) -> Option<(usize, u64)> {
         let numbers = found.iter().map(|found| found.entry.newest());
         let mut pairs = self.list.iter().zip(numbers).enumerate();
-        let newer = pairs.find(|(_, (seat, number))| seat.roll.is_behind(*number));
+        let newer = pairs.find(|(_, (seat, number))| seat.history.is_behind(*number));
         newer.map(|(index, (_, number))| (index, number))
     }
 }

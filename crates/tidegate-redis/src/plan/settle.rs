@@ -11,7 +11,7 @@ use crate::format::entry::Entry;
 use crate::format::number::{MOST, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, Verdict};
 use crate::plan::list_entry::{Found, Seat, Seats, Slots};
-use crate::plan::{Desk, Step};
+use crate::plan::{Context, Step};
 
 /// The correction gives back.
 const BACK: u8 = 1;
@@ -26,16 +26,16 @@ const SLOTS: u8 = 8;
 pub(crate) fn job(
     seats: &Seats<'_>,
     receipt: Option<&Receipt>,
-    desk: Desk<'_>,
+    context: Context<'_>,
 ) -> Result<Job, Fault> {
     let mut job = Job::new(Code::Settle);
     put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
     for (index, seat) in seats.list.iter().enumerate() {
         let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
         let amount = seat.delta().unsigned_abs();
-        let mut item = seat.item(desk.names, amount, desk.ttl)?;
+        let mut item = seat.item(context.names, amount, context.ttl)?;
         if is_on_slots(seat, stamp) {
-            item.other = Some(desk.names.slots(&seat.target));
+            item.other = Some(context.names.slots(&seat.target));
         }
         let (flags, words, lease) = instruction(seat, stamp);
         item.tail.push(flags);
@@ -61,7 +61,7 @@ fn instruction(seat: &Seat<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
     let (flags, words) = match (stamp, seat.policy()) {
         (None, _) => (0, [0, 0]),
         (Some(stamp), Policy::Bucket(bucket)) => match stamp.state {
-            State::Bucket(then) if stamp.generation == seat.roll.stamp() => {
+            State::Bucket(then) if stamp.generation == seat.history.stamp() => {
                 let pair = Pair::instant(then, bucket);
                 (STAMPED, [pair.us, pair.rest])
             }
@@ -131,7 +131,7 @@ fn settlement(
             slots_given(seat, stamp, given[index])
         } else {
             let spend = stamp.zip(receipt.map(Receipt::start));
-            account.settle(seat.delta(), spend, seat.roll.stamp(), now)
+            account.settle(seat.delta(), spend, seat.history.stamp(), now)
         });
     }
     Ok(decide::settlement(&accounts, &results, seats.order(), now))
