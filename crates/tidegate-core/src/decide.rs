@@ -12,6 +12,28 @@ use crate::time::{Now, Time};
 
 pub use crate::account::Settled;
 
+/// Whether a decision spends, and when at the latest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Spends now or denies.
+    Take,
+    /// Tells what a take would say, and spends nothing.
+    Peek,
+    /// Spends as of an instant that is at most this far ahead.
+    Reserve(Duration),
+}
+
+impl Mode {
+    /// How far ahead the spend may count from.
+    #[must_use]
+    pub const fn horizon(self) -> Duration {
+        match self {
+            Self::Take | Self::Peek => Duration::ZERO,
+            Self::Reserve(horizon) => horizon,
+        }
+    }
+}
+
 /// Checks the length of a list of charges, corrections or targets.
 ///
 /// # Errors

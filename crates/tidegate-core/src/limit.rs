@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::failure::FailureRule;
+use crate::hash;
 use crate::policy::Policy;
 
 /// The longest name of a limit, in bytes.
@@ -147,7 +148,7 @@ impl Limit {
     fn new(identity: Arc<str>, inline: bool, policy: Policy) -> Self {
         let current = Revision { generation: 0, policy, change: Change::default() };
         let past = Vec::new();
-        let digest = digest(&identity);
+        let digest = hash::digest(&identity);
         Self(Arc::new(Inner { identity, digest, inline, current, past, on_failure: None }))
     }
 
@@ -252,13 +253,6 @@ impl Limit {
         let index = all().position(|revision| revision.generation == generation)?;
         Some(all().skip(index))
     }
-}
-
-/// The text, byte by byte, in 64 bits (FNV-1a).
-fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 impl PartialEq for Limit {

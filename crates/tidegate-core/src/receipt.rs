@@ -90,6 +90,23 @@ impl Receipt {
         &self.stamps
     }
 
+    /// Checks that `issuer` gave the receipt for exactly these buckets.
+    ///
+    /// # Errors
+    /// When another store gave it, or for other buckets.
+    pub fn check(
+        &self,
+        issuer: u64,
+        buckets: impl ExactSizeIterator<Item = u64>,
+    ) -> Result<(), ReceiptError> {
+        if self.issuer != issuer {
+            return Err(ReceiptError::Issuer);
+        }
+        let of_these =
+            self.stamps.len() == buckets.len() && self.stamps.iter().map(|s| s.bucket).eq(buckets);
+        if of_these { Ok(()) } else { Err(ReceiptError::Mismatch) }
+    }
+
     /// The receipt as bytes, for a wire.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::Settled;
+use tidegate_core::decide::{Mode, Settled};
 use tidegate_core::{
     Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
     ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
@@ -23,14 +23,6 @@ use crate::store::MemoryStore;
 use crate::table::cell::Fingerprint;
 use list_entry::{ListEntries, ListEntry};
 use locked::Locked;
-
-/// Whether a decision spends, and when at the latest.
-#[derive(Clone, Copy)]
-pub(crate) enum Mode {
-    Take,
-    Peek,
-    Reserve(Duration),
-}
 
 /// What to do with the leases of a receipt.
 #[derive(Clone, Copy)]
@@ -75,22 +67,17 @@ impl MemoryStore {
         let now = self.moment(&entries);
         locked.open(&mut entries, None, now)?;
         let mut accounts = entries.accounts(now)?;
-        for (account, entry) in accounts.iter_mut().zip(entries.as_slice()) {
+        for (account, entry) in accounts.iter_mut().zip(entries.iter()) {
             locked.hint_at_leases(account, entry, now.time);
         }
-        let horizon = match mode {
-            Mode::Take | Mode::Peek => Duration::ZERO,
-            Mode::Reserve(horizon) => horizon,
-        };
-        let open = entries.as_slice().iter().all(|entry| !entry.rejected || entry.amount == 0);
-        let start = if open { decide::start(&accounts, horizon, now) } else { None };
+        let open = entries.iter().all(|entry| !entry.rejected || entry.amount == 0);
+        let start = if open { decide::start(&accounts, mode.horizon(), now) } else { None };
         let Some(start) = start else {
             let mut outcomes = decide::refused(&accounts, entries.order(), now);
             locked.mark_rejected(&mut outcomes, &entries, now.time);
             if !matches!(mode, Mode::Peek) {
                 let mended = |(account, entry)| mended(account, entry, now);
-                let states: States =
-                    accounts.into_iter().zip(entries.as_slice()).map(mended).collect();
+                let states: States = accounts.into_iter().zip(entries.iter()).map(mended).collect();
                 write_back(&mut entries, &states, &mut locked, now);
                 locked.drop_reopened(&entries);
             }
@@ -125,7 +112,7 @@ impl MemoryStore {
         locked.open(&mut entries, receipt, now)?;
         let mut accounts = entries.accounts(now)?;
         let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
-        for (index, (account, entry)) in accounts.iter_mut().zip(entries.as_slice()).enumerate() {
+        for (index, (account, entry)) in accounts.iter_mut().zip(entries.iter()).enumerate() {
             let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
             let spend = stamp.zip(receipt.map(Receipt::start));
             let of_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
@@ -163,7 +150,7 @@ impl MemoryStore {
         let entries = ListEntries::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
         let now = self.clock.now();
         let mut slots = 0;
-        for (index, entry) in entries.as_slice().iter().enumerate() {
+        for (index, entry) in entries.iter().enumerate() {
             let place = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
             let Some(Place::Slot(id)) = place else { continue };
             // Each lease is released by itself: there is nothing to decide about all of them.
@@ -199,7 +186,7 @@ impl MemoryStore {
         let mut entries =
             ListEntries::new(std::iter::once((*target, 0)), |target| self.hash(target));
         let mut locked = Locked::to_forget(self, &mut entries);
-        entries.as_slice().iter().any(|entry| locked.forget(entry))
+        entries.iter().any(|entry| locked.forget(entry))
     }
 
     /// Refuses a receipt of another store, or for other buckets than these.
@@ -208,18 +195,7 @@ impl MemoryStore {
         receipt: &Receipt,
         targets: impl ExactSizeIterator<Item = Target<'a>>,
     ) -> Result<(), ReceiptError> {
-        if receipt.issuer() != self.issuer {
-            return Err(ReceiptError::Issuer);
-        }
-        if receipt.stamps().len() != targets.len() {
-            return Err(ReceiptError::Mismatch);
-        }
-        let mut pairs = receipt.stamps().iter().zip(targets);
-        if pairs.all(|(stamp, target)| stamp.bucket == self.hash(&target)) {
-            Ok(())
-        } else {
-            Err(ReceiptError::Mismatch)
-        }
+        receipt.check(self.issuer, targets.map(|target| self.hash(&target)))
     }
 
     #[inline]
@@ -240,7 +216,7 @@ type States = SmallVec<[Option<State>; 2]>;
 /// Writes states to where their entries live.
 #[inline]
 fn write_back(entries: &mut ListEntries<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
-    for (entry, state) in entries.as_mut_slice().iter_mut().zip(states) {
+    for (entry, state) in entries.iter_mut().zip(states) {
         if let (Some(state), true) = (state, entry.amount != 0 && !entry.rejected) {
             entry.state = *state;
             locked.write(entry, now);

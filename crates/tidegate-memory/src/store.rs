@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate_core::decide::Mode;
 use tidegate_core::{
     Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes,
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
@@ -13,8 +14,8 @@ use tidegate_core::{
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::Source;
+use crate::operation::LeaseAct;
 use crate::operation::verdict::Verdict;
-use crate::operation::{LeaseAct, Mode};
 use crate::side_table::SideTable;
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;

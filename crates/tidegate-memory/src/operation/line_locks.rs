@@ -210,15 +210,15 @@ pub(crate) fn lock_lines<'s>(
             }
             Err((index, Stop::NoRoom { crowded })) => {
                 drop(lines);
-                let fingerprint = entries.as_slice()[index].fingerprint();
-                let segment = entries.as_slice()[index].segment;
+                let fingerprint = entries[index].fingerprint();
+                let segment = entries[index].segment;
                 let of_segment = |entry: &&ListEntry<'_>| entry.segment == segment;
-                let more = entries.as_slice().iter().filter(of_segment).count();
+                let more = entries.iter().filter(of_segment).count();
                 let wanted = Wanted { fingerprint, more, crowded };
                 tries += 1;
-                let made = tries <= TRIES * entries.as_slice().len()
+                let made = tries <= TRIES * entries.len()
                     && store.table.make_room(wanted, store.clock.now(), &store.clock);
-                entries.as_mut_slice()[index].no_slot = !made;
+                entries[index].no_slot = !made;
             }
         }
     }
@@ -231,7 +231,7 @@ fn seek_all(
     new_keys: NewKeys,
 ) -> Result<(), (usize, Stop)> {
     let mut order: SmallVec<[(usize, usize, Segment); 2]> = SmallVec::new();
-    for (index, entry) in entries.as_mut_slice().iter_mut().enumerate() {
+    for (index, entry) in entries.iter_mut().enumerate() {
         (entry.slot, entry.segment) = (None, None);
         // Slots are not in the table; but a limit of slots may have been something else before, and
         // who forgets a key forgets that too.
@@ -242,7 +242,7 @@ fn seek_all(
     }
     order.sort_unstable_by_key(|(home, index, _)| (*home, *index));
     for (_, index, segment) in order {
-        let entry = &mut entries.as_mut_slice()[index];
+        let entry = &mut entries[index];
         entry.segment = Some(segment);
         let new_keys = if entry.no_slot { NewKeys::Skip } else { new_keys };
         entry.slot =

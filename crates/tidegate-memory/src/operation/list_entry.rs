@@ -1,21 +1,23 @@
 //! The buckets of one list, each once, with what is asked of it and where it really lives.
 
+use std::ops::{Deref, DerefMut};
+
 use smallvec::SmallVec;
-use tidegate_core::{
-    Account, ChargeError, Limit, Now, Place, Policy, Receipt, Stamp, State, Target, Time,
-};
+use tidegate_core::list::MergedList;
+use tidegate_core::{Account, ChargeError, Limit, Now, Place, Policy, Stamp, State, Target, Time};
 
 use crate::operation::line_locks::SlotRef;
 use crate::table::cell::Fingerprint;
 use crate::table::segment::Segment;
 
+/// One bucket of a list, and what is asked of it.
+pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>;
+
 /// One bucket of a list.
 #[derive(Debug)]
-pub(crate) struct ListEntry<'a> {
+pub(crate) struct ListedBucket<'a> {
     pub(crate) hash: u64,
     pub(crate) target: Target<'a>,
-    /// Cost of a charge or delta of a correction; equal buckets are summed.
-    pub(crate) amount: i128,
     /// Where it lives in the table, unless it does not.
     pub(crate) segment: Option<Segment>,
     pub(crate) slot: Option<SlotRef>,
@@ -37,7 +39,26 @@ pub(crate) struct ListEntry<'a> {
     pub(crate) newer: Option<Limit>,
 }
 
-impl ListEntry<'_> {
+impl<'a> ListedBucket<'a> {
+    #[inline]
+    const fn new(hash: u64, target: Target<'a>) -> Self {
+        Self {
+            hash,
+            target,
+            segment: None,
+            slot: None,
+            no_slot: false,
+            place: Place::Own,
+            state: State::Fresh,
+            held_until: Time::ZERO,
+            reopened: false,
+            repaid: false,
+            converted: false,
+            rejected: false,
+            newer: None,
+        }
+    }
+
     /// The limit that decides.
     #[inline]
     pub(crate) fn limit(&self) -> &Limit {
@@ -49,29 +70,17 @@ impl ListEntry<'_> {
         Fingerprint::of(self.hash)
     }
 
-    /// Whether its state is in the table: slots are leases, and those are beside it.
+    /// Whether its state is in the side table: slots of a concurrency limit are leases.
     #[inline]
     pub(crate) fn is_of_slots(&self) -> bool {
         matches!(self.limit().policy(), Policy::Concurrency(_))
     }
-
-    /// The cost of a charge.
-    #[inline]
-    pub(crate) fn cost(&self) -> u64 {
-        u64::try_from(self.amount).unwrap_or(u64::MAX)
-    }
-
-    /// The delta of a correction.
-    pub(crate) fn delta(&self) -> i64 {
-        i64::try_from(self.amount).unwrap_or(if self.amount < 0 { i64::MIN } else { i64::MAX })
-    }
 }
 
-/// The buckets of a list, each once, and for each item of the list its bucket.
+/// The buckets of a list, each once, and the hash of every item of the list.
 #[derive(Debug)]
 pub(crate) struct ListEntries<'a> {
-    list: SmallVec<[ListEntry<'a>; 2]>,
-    order: SmallVec<[u8; 8]>,
+    list: MergedList<ListedBucket<'a>>,
     /// For each item of the list its own hash, also if it was merged with another.
     hashes: SmallVec<[u64; 2]>,
 }
@@ -83,94 +92,37 @@ impl<'a> ListEntries<'a> {
         items: impl Iterator<Item = (Target<'a>, i128)>,
         hash: impl Fn(&Target<'a>) -> u64,
     ) -> Self {
-        let mut entries =
-            Self { list: SmallVec::new(), order: SmallVec::new(), hashes: SmallVec::new() };
+        let mut entries = Self { list: MergedList::new(), hashes: SmallVec::new() };
         for (target, amount) in items {
             let hash = hash(&target);
-            let same = |entry: &ListEntry<'_>| entry.fingerprint() == Fingerprint::of(hash);
-            let known = entries.list.iter().position(same);
-            let index = known.unwrap_or_else(|| {
-                entries.list.push(ListEntry {
-                    hash,
-                    target,
-                    amount: 0,
-                    segment: None,
-                    slot: None,
-                    no_slot: false,
-                    place: Place::Own,
-                    state: State::Fresh,
-                    held_until: Time::ZERO,
-                    reopened: false,
-                    repaid: false,
-                    converted: false,
-                    rejected: false,
-                    newer: None,
-                });
-                entries.list.len() - 1
-            });
-            entries.list[index].amount += amount;
-            entries.order.push(index_byte(index));
+            let same = |known: &ListedBucket<'_>| known.fingerprint() == Fingerprint::of(hash);
+            entries.list.add(amount, same, || ListedBucket::new(hash, target));
             entries.hashes.push(hash);
         }
         entries
-    }
-
-    /// Merges an entry that turned out to be the same shared bucket as an earlier one with that.
-    pub(crate) fn join(&mut self, index: usize, earlier: usize) {
-        let amount = std::mem::take(&mut self.list[index].amount);
-        let held_until = self.list[index].held_until;
-        self.list[earlier].amount += amount;
-        self.list[earlier].held_until = self.list[earlier].held_until.max(held_until);
-        for entry in &mut self.order {
-            if usize::from(*entry) == index {
-                *entry = index_byte(earlier);
-            }
-        }
-    }
-
-    /// The stamp that a receipt holds for an entry: that of its first item.
-    pub(crate) fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
-        let item = self.order().position(|entry| entry == index)?;
-        receipt.stamps().get(item)
     }
 
     /// For each item of the list how its charge left its bucket.
     #[inline]
     pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> + '_ {
         self.order().zip(&self.hashes).map(|(index, &bucket)| {
-            let entry = &self.list[index];
+            let entry = &self[index];
             let generation = entry.limit().generation();
             Stamp { bucket, place: entry.place, generation, state: entry.state }
         })
     }
 
-    /// For each item of the list, the index of its entry.
-    #[inline]
-    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        self.order.iter().map(|&index| usize::from(index))
-    }
-
-    #[inline]
-    pub(crate) fn as_slice(&self) -> &[ListEntry<'a>] {
-        &self.list
-    }
-
-    #[inline]
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [ListEntry<'a>] {
-        &mut self.list
-    }
-
     /// Whether a calendar quota is among them, so that the wall clock is needed.
     #[inline]
     pub(crate) fn need_wall(&self) -> bool {
-        self.list.iter().any(|entry| matches!(entry.limit().policy(), Policy::Quota(_)))
+        self.iter().any(|entry| matches!(entry.limit().policy(), Policy::Quota(_)))
     }
 
     /// The accounts to decide on, in the order of the entries.
     #[inline]
     pub(crate) fn accounts(&self, now: Now) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
-        let mut accounts = SmallVec::with_capacity(self.list.len());
-        for (index, entry) in self.list.iter().enumerate() {
+        let mut accounts = SmallVec::with_capacity(self.len());
+        for (index, entry) in self.iter().enumerate() {
             let policy = entry.limit().policy();
             let mut account = Account::new(policy, entry.state, entry.held_until, entry.cost());
             if let Policy::Quota(_) = policy {
@@ -185,8 +137,18 @@ impl<'a> ListEntries<'a> {
     }
 }
 
-/// A list has at most 16 items.
-#[expect(clippy::cast_possible_truncation)]
-const fn index_byte(index: usize) -> u8 {
-    index as u8
+impl<'a> Deref for ListEntries<'a> {
+    type Target = MergedList<ListedBucket<'a>>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.list
+    }
+}
+
+impl DerefMut for ListEntries<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.list
+    }
 }

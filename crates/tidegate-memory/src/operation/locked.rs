@@ -74,12 +74,8 @@ impl<'s> Locked<'s> {
         let wanted = |entry: &&ListEntry<'_>| {
             parts == Parts::All || entry.is_of_slots() || store.side_table.may_hold(entry.hash)
         };
-        let mut numbers: SmallVec<[usize; 1]> = entries
-            .as_slice()
-            .iter()
-            .filter(wanted)
-            .map(|entry| SideTable::part_of(entry.hash))
-            .collect();
+        let mut numbers: SmallVec<[usize; 1]> =
+            entries.iter().filter(wanted).map(|entry| SideTable::part_of(entry.hash)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let parts = numbers.iter().map(|&part| (part, store.side_table.lock(part))).collect();
@@ -108,7 +104,7 @@ impl<'s> Locked<'s> {
         now: Time,
     ) {
         for (outcome, index) in outcomes.iter_mut().zip(entries.order()) {
-            let entry = &entries.as_slice()[index];
+            let entry = &entries[index];
             if entry.rejected && entry.amount > 0 {
                 let retry = Retry::After(self.store.table.room_in(entry.fingerprint(), now));
                 *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
@@ -116,7 +112,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Writes the state of a entry to where it lives.
+    /// Writes the state of an entry to where it lives.
     #[inline]
     pub(crate) fn write(&mut self, entry: &mut ListEntry<'_>, now: Now) {
         match (entry.place, *entry.limit().policy()) {
@@ -145,7 +141,7 @@ impl<'s> Locked<'s> {
 
     /// Forgets holds that have passed under an older policy, now that they were looked at.
     pub(crate) fn drop_reopened(&mut self, entries: &ListEntries<'_>) {
-        for entry in entries.as_slice() {
+        for entry in entries.iter() {
             if entry.reopened && entry.amount != 0 && entry.place != Place::Shared {
                 self.drop_hold(entry);
             }
@@ -182,7 +178,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Slots of a entry that are taken.
+    /// Slots of an entry that are taken.
     pub(crate) fn taken(&mut self, entry: &ListEntry<'_>, now: Time) -> u64 {
         self.part(entry).map_or(0, |part| part.leases.taken(entry.hash, now))
     }
@@ -240,7 +236,7 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// The part of a entry, if it was locked.
+    /// The part of an entry, if it was locked.
     #[inline]
     pub(super) fn part(&mut self, entry: &ListEntry<'_>) -> Option<&mut SidePart> {
         let number = SideTable::part_of(entry.hash);

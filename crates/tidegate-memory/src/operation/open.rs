@@ -23,9 +23,9 @@ impl Locked<'_> {
         receipt: Option<&Receipt>,
         now: Now,
     ) -> Result<(), StoreError> {
-        for index in 0..entries.as_slice().len() {
+        for index in 0..entries.len() {
             let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
-            let entry = &mut entries.as_mut_slice()[index];
+            let entry = &mut entries[index];
             let hold = self.hold_of(entry, now.time);
             if entry.is_of_slots() {
                 self.open_slots(entry, now.time)?;
@@ -151,15 +151,17 @@ fn count_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
     (entry.reopened, entry.converted) = (true, true);
 }
 
-/// Lets a entry on a shared bucket join an earlier entry on the same one.
+/// Merges an entry on a shared bucket with an earlier entry on the same one.
 fn merge_shared(entries: &mut ListEntries<'_>, index: usize) {
-    let (before, entry) = entries.as_slice().split_at(index);
+    let (before, entry) = entries.split_at(index);
     let same = |other: &ListEntry<'_>| {
         other.place == Place::Shared
             && other.target.limit == entry[0].target.limit
             && bucket(other.hash) == bucket(entry[0].hash)
     };
     if let Some(earlier) = before.iter().position(same) {
-        entries.join(index, earlier);
+        let held_until = entries[index].held_until.max(entries[earlier].held_until);
+        entries[earlier].held_until = held_until;
+        entries.merge(index, earlier);
     }
 }

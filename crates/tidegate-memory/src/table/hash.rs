@@ -3,6 +3,7 @@
 //! It is seeded with a secret of the store: whoever chooses keys cannot choose collisions.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
+use tidegate_core::hash::mix;
 use tidegate_core::{Key, Limit};
 
 /// Separates a group from a key that happens to have the same bytes.
@@ -46,14 +47,6 @@ impl Hasher {
         // The variant for short texts, which keys are.
         rapidhash_v3_nano_inline::<true, false>(text.as_bytes(), &self.secrets)
     }
-}
-
-/// A bijection of 64 bits in which every input bit reaches every output bit.
-#[inline]
-const fn mix(x: u64) -> u64 {
-    let x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    x ^ (x >> 32)
 }
 
 #[cfg(test)]
