@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisError, Value};
+use tidegate_core::hash::mix;
 use tokio::sync::watch;
 
 use crate::error::{CallError, Fault};
@@ -115,7 +116,7 @@ impl Connection {
     }
 
     /// Keeps the connection up, for ever.
-    pub(crate) async fn keep(self: Arc<Self>, mut jitter: u64) {
+    pub(crate) async fn keep(self: Arc<Self>, seed: u64) {
         let mut pause = FIRST_PAUSE;
         for number in 1.. {
             match self.connect().await {
@@ -145,8 +146,7 @@ impl Connection {
                 }
             }
             // Nodes that lost their server together do not come back together.
-            jitter = jitter.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            let part = u32::try_from(jitter >> 62).unwrap_or(0);
+            let part = u32::try_from(mix(seed.wrapping_add(number)) >> 62).unwrap_or(0);
             tokio::time::sleep(pause - pause / 16 * part).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -7,6 +7,7 @@ mod settle;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::decide::Mode;
 use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
 use crate::error::Fault;
@@ -15,8 +16,7 @@ use crate::format::names::Names;
 use crate::format::number::{Reader, moment, put_time};
 use crate::format::script_args::ScriptArgs;
 use crate::job::{Code, Item, Job, Verdict};
-use decide::Mode;
-use list_entry::{Found, Seats};
+use list_entry::{Found, List};
 
 /// How a store asks: its names, its number in receipts, its own time to live.
 #[derive(Clone, Copy, Debug)]
@@ -30,21 +30,21 @@ pub(crate) struct Context<'s> {
 #[derive(Debug)]
 pub(crate) enum Plan<'a> {
     Decide {
-        seats: Seats<'a>,
+        list: List<'a>,
         mode: Mode,
     },
     Settle {
-        seats: Seats<'a>,
+        list: List<'a>,
         receipt: Option<&'a Receipt>,
     },
     /// Release or renew; no job if the receipt has no slots.
     Leases(Option<Job>),
     Hold {
-        seats: Seats<'a>,
+        list: List<'a>,
         span: Duration,
     },
     Reset {
-        seats: Seats<'a>,
+        list: List<'a>,
     },
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Done(Answer),
     /// Entries are under another policy: convert them and ask again.
     Convert(SmallVec<[Found; 2]>),
-    /// The seat's limit has a policy of this number, which this node does not know: learn it and
+    /// The limit of this bucket has a policy of this number, which this node does not know: learn it and
     /// ask again.
     Learn(usize, u64),
     /// Nothing was done: an operation before it must be done again first, or it is too special for
@@ -66,16 +66,16 @@ impl<'a> Plan<'a> {
     /// What the server is asked; nothing if the answer is known.
     pub(crate) fn job(&self, context: Context<'_>) -> Result<Option<Job>, StoreError> {
         Ok(Some(match self {
-            Self::Decide { seats, mode } => decide::job(seats, *mode, context)?,
-            Self::Settle { seats, receipt } => settle::job(seats, *receipt, context)?,
+            Self::Decide { list, mode } => decide::job(list, *mode, context)?,
+            Self::Settle { list, receipt } => settle::job(list, *receipt, context)?,
             Self::Leases(job) => return Ok(job.clone()),
-            Self::Hold { seats, span } => {
+            Self::Hold { list, span } => {
                 let mut job = Job::new(Code::Hold);
                 put_time(Time::ZERO.after(*span), job.head());
-                job.with(seats.list[0].item(context.names, 0, context.ttl)?)
+                job.with(list[0].item(context.names, 0, context.ttl)?)
             }
-            Self::Reset { seats } => {
-                let (name, target) = (&seats.list[0].name, &seats.list[0].target);
+            Self::Reset { list } => {
+                let (name, target) = (&list[0].name, &list[0].target);
                 let (entry, other) = (Some(name.clone()), Some(context.names.slots(target)));
                 Job::new(Code::Reset).with(Item { entry, other, ..Item::default() })
             }
@@ -92,8 +92,8 @@ impl<'a> Plan<'a> {
         let now = moment(now_us);
         let mut reader = Reader(reply);
         match self {
-            Self::Decide { seats, mode } => decide::step(seats, *mode, &mut reader, now, context),
-            Self::Settle { seats, receipt } => settle::step(seats, *receipt, &mut reader, now),
+            Self::Decide { list, mode } => decide::step(list, *mode, &mut reader, now, context),
+            Self::Settle { list, receipt } => settle::step(list, *receipt, &mut reader, now),
             // The others are done, or left out.
             _ => match Verdict::read(&mut reader)? {
                 Verdict::Skipped => Ok(Step::Again),
@@ -108,18 +108,18 @@ impl<'a> Plan<'a> {
         match self {
             Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
             Self::Hold { .. } => Ok(Answer::Held(reader.time()?.since(now.time))),
-            Self::Reset { seats } => forgotten(seats, reader, now),
+            Self::Reset { list } => forgotten(list, reader, now),
             Self::Decide { .. } | Self::Settle { .. } => Err(Fault::Nonsense),
         }
     }
 
-    /// The seats of a list.
-    pub(crate) fn seats(&self) -> Option<&Seats<'a>> {
+    /// The list of an operation, if it has one.
+    pub(crate) fn list(&self) -> Option<&List<'a>> {
         match self {
-            Self::Decide { seats, .. }
-            | Self::Settle { seats, .. }
-            | Self::Hold { seats, .. }
-            | Self::Reset { seats } => Some(seats),
+            Self::Decide { list, .. }
+            | Self::Settle { list, .. }
+            | Self::Hold { list, .. }
+            | Self::Reset { list } => Some(list),
             Self::Leases(_) => None,
         }
     }
@@ -127,15 +127,15 @@ impl<'a> Plan<'a> {
 
 /// Whether a reset had anything to forget. What is not ours is forgotten too: that is what an
 /// operator asks for.
-fn forgotten(seats: &Seats<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
-    let (seat, entry) = (&seats.list[0], Entry::read(reader)?);
+fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
+    let (listed, entry) = (&list[0], Entry::read(reader)?);
     let (taken, strange) = (reader.number()?, reader.byte()? == 1);
-    let effective_state = entry.effective_state(&seat.history, now.time);
+    let effective_state = entry.effective_state(&listed.history, now.time);
     let mut account =
-        Account::new(seat.policy(), effective_state.state, effective_state.held_until, 0);
-    if seat.has_slots() {
+        Account::new(listed.policy(), effective_state.state, effective_state.held_until, 0);
+    if listed.has_slots() {
         account.set_taken(taken);
-    } else if let Some(windows) = &seat.target.windows {
+    } else if let Some(windows) = &listed.target.windows {
         // Windows that do not hold the present leave the account as it is.
         let _ = account.open_window(windows, now);
     }

@@ -114,8 +114,8 @@ impl RedisStore {
         index: usize,
         number: u64,
     ) -> Result<(), StoreError> {
-        let seat = &plan.seats().ok_or(Fault::Nonsense)?.list[index];
-        self.learn_of(seat.history.limit(), number).await
+        let listed = &plan.list().ok_or(Fault::Nonsense)?[index];
+        self.learn_of(listed.history.limit(), number).await
     }
 
     /// Learns the policy of a limit that has this number. A record that does not have it has lost
@@ -150,20 +150,20 @@ impl RedisStore {
         now_us: u64,
     ) -> Result<(), StoreError> {
         let now = moment(now_us);
-        let seats = plan.seats().ok_or(Fault::Nonsense)?;
+        let list = plan.list().ok_or(Fault::Nonsense)?;
         let mut job = Job::new(Code::Swap);
-        for (seat, found) in seats.list.iter().zip(found) {
-            let asked =
-                seat.amount != 0 && found.entry.effective_state(&seat.history, now.time).converted;
-            let lost = found.entry.newest() > seat.history.generation();
+        for (listed, found) in list.iter().zip(found) {
+            let asked = listed.amount != 0
+                && found.entry.effective_state(&listed.history, now.time).converted;
+            let lost = found.entry.newest() > listed.history.generation();
             if !asked && !lost {
                 continue;
             }
             let (policy, after) = (
-                seat.policy(),
-                found.entry.converted(&seat.history, seat.target.windows.as_ref(), now),
+                listed.policy(),
+                found.entry.converted(&listed.history, listed.target.windows.as_ref(), now),
             );
-            let mut item = Item { entry: Some(seat.name.clone()), ..Item::default() };
+            let mut item = Item { entry: Some(listed.name.clone()), ..Item::default() };
             let needed = after.lasts_until(policy).since(now.time).as_millis();
             let ttl = match entry_ttl(policy, self.context().ttl) {
                 0 => 0,

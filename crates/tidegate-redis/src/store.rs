@@ -7,9 +7,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::decide::{self, Mode};
+use tidegate_core::hash::mix;
 use tidegate_core::{
     Answer, Answers, ChargeError, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store,
-    StoreError, Submission, Target, decide,
+    StoreError, Submission, Target,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -20,8 +22,7 @@ use crate::connection::Connection;
 use crate::error::{CallError, Fault};
 use crate::format::script_args::{is_countable, script_args};
 use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
-use crate::plan::decide::Mode;
-use crate::plan::list_entry::{Seats, check_receipt};
+use crate::plan::list_entry::List;
 use crate::plan::{Context, Plan, Step, lease_job};
 use crate::policy_history::PolicyHistory;
 use crate::policy_sync::PolicyHistories;
@@ -119,10 +120,7 @@ impl RedisStore {
 
     /// A number that no other lease has, of this process or another.
     fn lease(&self) -> u64 {
-        let mut x = self.0.leases.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        mix(self.0.leases.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Carries operations out, in order.
@@ -204,7 +202,7 @@ impl RedisStore {
     }
 
     async fn plan<'o>(&self, operation: &Operation<'o>) -> Result<Plan<'o>, StoreError> {
-        let decision = |seats, mode| Plan::Decide { seats, mode };
+        let decision = |list, mode| Plan::Decide { list, mode };
         Ok(match *operation {
             Operation::Take(charges) => decision(self.charged(charges).await?, Mode::Take),
             Operation::Peek(charges) => decision(self.charged(charges).await?, Mode::Peek),
@@ -217,9 +215,9 @@ impl RedisStore {
                     self.check(receipt, corrections.iter().map(|correction| &correction.target))?;
                 }
                 let targets = corrections.iter().map(|c| (c.target, i128::from(c.delta)));
-                let seats = self.seats(targets).await?;
-                seats.check_windows()?;
-                Plan::Settle { seats, receipt }
+                let list = self.list(targets).await?;
+                list.check_windows()?;
+                Plan::Settle { list, receipt }
             }
             Operation::Release { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
@@ -242,12 +240,12 @@ impl RedisStore {
                 Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.connection.names))
             }
             Operation::Hold { target, span } => {
-                let seats = self.seats(std::iter::once((target, 0))).await?;
-                Plan::Hold { seats, span: span.min(MAX_SPAN) }
+                let list = self.list(std::iter::once((target, 0))).await?;
+                Plan::Hold { list, span: span.min(MAX_SPAN) }
             }
             Operation::Reset { target } => {
-                let seats = self.seats(std::iter::once((target, 0))).await?;
-                Plan::Reset { seats }
+                let list = self.list(std::iter::once((target, 0))).await?;
+                Plan::Reset { list }
             }
             _ => return Err(Fault::Nonsense.into()),
         })
@@ -256,18 +254,18 @@ impl RedisStore {
     async fn charged<'o>(
         &self,
         charges: &'o [tidegate_core::Charge<'o>],
-    ) -> Result<Seats<'o>, StoreError> {
+    ) -> Result<List<'o>, StoreError> {
         decide::check_list(charges.len())?;
         let targets = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
-        let seats = self.seats(targets).await?;
-        seats.check_windows()?;
-        Ok(seats)
+        let list = self.list(targets).await?;
+        list.check_windows()?;
+        Ok(list)
     }
 
-    async fn seats<'o>(
+    async fn list<'o>(
         &self,
         targets: impl Iterator<Item = (Target<'o>, i128)> + Clone,
-    ) -> Result<Seats<'o>, StoreError> {
+    ) -> Result<List<'o>, StoreError> {
         let mut histories: SmallVec<[Arc<PolicyHistory>; 2]> = SmallVec::new();
         for (index, (target, _)) in targets.clone().enumerate() {
             if !is_countable(target.limit.policy()) {
@@ -275,9 +273,9 @@ impl RedisStore {
             }
             histories.push(self.history(target.limit).await?);
         }
-        let entries =
+        let items =
             targets.zip(histories).map(|((target, amount), history)| (target, amount, history));
-        Ok(Seats::new(&self.0.connection.names, entries, || self.lease()))
+        Ok(List::new(&self.0.connection.names, items, || self.lease()))
     }
 
     fn check_leases(&self, targets: &[Target<'_>], receipt: &Receipt) -> Result<(), StoreError> {
@@ -290,7 +288,8 @@ impl RedisStore {
         receipt: &Receipt,
         targets: impl ExactSizeIterator<Item = &'t Target<'t>>,
     ) -> Result<(), StoreError> {
-        check_receipt(receipt, self.0.issuer, targets, &self.0.connection.names)
+        let number = |target| self.0.connection.names.entry(target).number();
+        Ok(receipt.check(self.0.issuer, targets.map(number))?)
     }
 
     pub(crate) async fn send(&self, jobs: Vec<Job>) -> Result<Replies, CallError> {

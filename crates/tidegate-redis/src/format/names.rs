@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use tidegate_core::Target;
+use tidegate_core::hash::digest;
 
 use crate::error::OpenError;
 
@@ -104,7 +105,7 @@ impl Name {
 
     /// The number that stands for a bucket in receipts.
     pub(crate) fn number(&self) -> u64 {
-        fnv1a(&self.0)
+        digest(&self.0)
     }
 }
 
@@ -113,13 +114,6 @@ impl std::fmt::Debug for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Name(<{} bytes>)", self.0.len())
     }
-}
-
-/// A hash that is the same in every process and every version.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// Writes `part` so that it holds no separator, no brace, and is never empty.

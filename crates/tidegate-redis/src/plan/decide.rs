@@ -3,50 +3,34 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::decide::{self, Mode};
 use tidegate_core::{
-    Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time, decide,
+    Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
 };
 
 use crate::error::Fault;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, Verdict};
-use crate::plan::list_entry::{Found, Seats, found};
+use crate::plan::list_entry::{Found, List, found};
 use crate::plan::{Context, Step};
 
-/// Whether a decision spends, and when at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Take,
-    Peek,
-    Reserve(Duration),
-}
-
-impl Mode {
-    fn horizon(self) -> Duration {
-        match self {
-            Self::Take | Self::Peek => Duration::ZERO,
-            Self::Reserve(horizon) => horizon,
-        }
-    }
-}
-
 /// What the server is asked.
-pub(crate) fn job(seats: &Seats<'_>, mode: Mode, context: Context<'_>) -> Result<Job, Fault> {
+pub(crate) fn job(list: &List<'_>, mode: Mode, context: Context<'_>) -> Result<Job, Fault> {
     let mut job = Job::new(match mode {
         Mode::Take => Code::Take,
         Mode::Peek => Code::Peek,
         Mode::Reserve(_) => Code::Reserve,
     });
     if let Mode::Reserve(horizon) = mode {
-        let asked = seats.list.iter().filter(|seat| seat.amount > 0);
-        let policies = asked.map(|seat| seat.policy().horizon());
+        let asked = list.iter().filter(|listed| listed.amount > 0);
+        let policies = asked.map(|listed| listed.policy().horizon());
         let nearest = policies.fold(horizon, Duration::min);
         put_time(Time::ZERO.after(nearest), job.head());
     }
-    for seat in &seats.list {
-        let mut item = seat.item(context.names, seat.cost(), context.ttl)?;
-        if mode != Mode::Peek && seat.has_slots() {
-            item.tail.extend(seat.lease.to_le_bytes());
+    for listed in list.iter() {
+        let mut item = listed.item(context.names, listed.cost(), context.ttl)?;
+        if mode != Mode::Peek && listed.has_slots() {
+            item.tail.extend(listed.lease.to_le_bytes());
         }
         job.push(item);
     }
@@ -55,50 +39,50 @@ pub(crate) fn job(seats: &Seats<'_>, mode: Mode, context: Context<'_>) -> Result
 
 /// What the server's answer means.
 pub(crate) fn step(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     mode: Mode,
     reader: &mut Reader<'_>,
     now: Now,
     context: Context<'_>,
 ) -> Result<Step, StoreError> {
-    let verdict = seats.verdict(reader, now)?;
+    let verdict = list.verdict(reader, now)?;
     if matches!(verdict, Verdict::Skipped | Verdict::Special) {
         return Ok(Step::Again);
     }
-    let found = found(seats, reader)?;
+    let found = found(list, reader)?;
     if verdict == Verdict::Stale || mode == Mode::Peek {
         // Nothing was done, so it may be asked again.
-        if let Some((index, number)) = seats.newer(&found) {
+        if let Some((index, number)) = list.newer(&found) {
             return Ok(Step::Learn(index, number));
         }
     }
     if verdict == Verdict::Stale {
         return Ok(Step::Convert(found));
     }
-    let decision = decision(seats, &found, mode, now, context)?;
+    let decision = decision(list, &found, mode, now, context)?;
     // What the script did and what the core makes of the same numbers are one decision.
     let agree = mode == Mode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
     if agree { Ok(Step::Done(Answer::Decision(decision))) } else { Err(Fault::Nonsense.into()) }
 }
 
 fn decision(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     found: &[Found],
     mode: Mode,
     now: Now,
     context: Context<'_>,
 ) -> Result<Decision, StoreError> {
-    let mut accounts = seats.accounts(found, now)?;
+    let mut accounts = list.accounts(found, now)?;
     let Some(start) = decide::start(&accounts, mode.horizon(), now) else {
-        let outcomes = decide::refused(&accounts, seats.order(), now);
+        let outcomes = decide::refused(&accounts, list.order(), now);
         return Ok(Decision::Denied(Denial::new(outcomes)));
     };
     decide::spend(&mut accounts, start, now);
-    let outcomes = decide::granted(&accounts, seats.order(), now);
+    let outcomes = decide::granted(&accounts, list.order(), now);
     if mode == Mode::Peek {
         return Ok(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, Receipt::default())));
     }
     let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();
-    let receipt = Receipt::new(context.issuer, start, seats.stamps(&states));
+    let receipt = Receipt::new(context.issuer, start, list.stamps(&states));
     Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
 }

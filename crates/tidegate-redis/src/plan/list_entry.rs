@@ -1,11 +1,12 @@
 //! The buckets of one list, each once, with what is asked of it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use tidegate_core::list::MergedList;
 use tidegate_core::{
-    Account, ChargeError, Now, Place, Policy, Receipt, ReceiptError, Stamp, State, StoreError,
-    Target, Time, Windows,
+    Account, ChargeError, Now, Place, Policy, Stamp, State, StoreError, Target, Time, Windows,
 };
 
 use crate::error::Fault;
@@ -16,36 +17,27 @@ use crate::format::script_args::script_args;
 use crate::job::{Item, Verdict};
 use crate::policy_history::PolicyHistory;
 
+/// One bucket of a list, and what is asked of it.
+pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>;
+
 /// One bucket of a list.
 #[derive(Debug)]
-pub(crate) struct Seat<'a> {
+pub(crate) struct ListedBucket<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) name: Name,
     /// The policies of its limit; the newest decides.
     pub(crate) history: Arc<PolicyHistory>,
-    /// Cost of a charge or delta of a correction; equal buckets are summed.
-    pub(crate) amount: i128,
     /// The number of the lease that a charge on slots would get.
     pub(crate) lease: u64,
 }
 
-impl Seat<'_> {
+impl ListedBucket<'_> {
     pub(crate) fn policy(&self) -> &Policy {
         self.history.limit().policy()
     }
 
     pub(crate) fn has_slots(&self) -> bool {
         matches!(self.policy(), Policy::Concurrency(_))
-    }
-
-    /// The cost of a charge.
-    pub(crate) fn cost(&self) -> u64 {
-        u64::try_from(self.amount).unwrap_or(u64::MAX)
-    }
-
-    /// The delta of a correction.
-    pub(crate) fn delta(&self) -> i64 {
-        i64::try_from(self.amount).unwrap_or(if self.amount < 0 { i64::MIN } else { i64::MAX })
     }
 
     /// The item of this bucket, with the script arguments for `amount`.
@@ -62,69 +54,49 @@ impl Seat<'_> {
     }
 }
 
-/// The seats of a list, and for each entry of the list its seat.
+/// The buckets of a list, each once.
 #[derive(Debug)]
-pub(crate) struct Seats<'a> {
-    pub(crate) list: SmallVec<[Seat<'a>; 2]>,
-    order: SmallVec<[u8; 8]>,
-}
+pub(crate) struct List<'a>(MergedList<ListedBucket<'a>>);
 
-impl<'a> Seats<'a> {
-    /// Seats for these targets, amounts and histories.
+impl<'a> List<'a> {
+    /// Merges these targets and amounts; equal names are the same bucket.
     pub(crate) fn new(
         names: &Names,
-        entries: impl Iterator<Item = (Target<'a>, i128, Arc<PolicyHistory>)>,
+        items: impl Iterator<Item = (Target<'a>, i128, Arc<PolicyHistory>)>,
         mut lease: impl FnMut() -> u64,
     ) -> Self {
-        let mut seats = Self { list: SmallVec::new(), order: SmallVec::new() };
-        for (target, amount, history) in entries {
+        let mut list = MergedList::new();
+        for (target, amount, history) in items {
             let name = names.entry(&target);
-            let known = seats.list.iter().position(|seat| seat.name == name);
-            let index = known.unwrap_or_else(|| {
-                seats.list.push(Seat { target, name, history, amount: 0, lease: lease() });
-                seats.list.len() - 1
-            });
-            seats.list[index].amount += amount;
-            // A list has at most 16 entries.
-            seats.order.push(u8::try_from(index).unwrap_or(u8::MAX));
+            list.add(
+                amount,
+                |listed: &ListedBucket<'_>| listed.name == name,
+                || ListedBucket { target, name: name.clone(), history, lease: lease() },
+            );
         }
-        seats
+        Self(list)
     }
 
-    /// For each entry of the list, the index of its seat.
-    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + Clone + '_ {
-        self.order.iter().map(|&index| usize::from(index))
-    }
-
-    /// The stamp that a receipt holds for a seat: that of its first entry.
-    pub(crate) fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
-        let entry = self.order().position(|seat| seat == index)?;
-        receipt.stamps().get(entry)
-    }
-
-    /// For each entry of the list how its charge left its bucket.
+    /// For each item of the list how its charge left its bucket.
     pub(crate) fn stamps(&self, states: &[State]) -> impl Iterator<Item = Stamp> {
         self.order().map(|index| {
-            let seat = &self.list[index];
-            let place = if seat.has_slots() && seat.amount > 0 {
-                Place::Slot(seat.lease)
+            let listed = &self[index];
+            let place = if listed.has_slots() && listed.amount > 0 {
+                Place::Slot(listed.lease)
             } else {
                 Place::Own
             };
-            let (bucket, generation) = (seat.name.number(), seat.history.stamp());
+            let (bucket, generation) = (listed.name.number(), listed.history.stamp());
             Stamp { bucket, place, generation, state: states[index] }
         })
     }
 
     /// The calendar quotas among them have windows.
     pub(crate) fn check_windows(&self) -> Result<(), ChargeError> {
-        let missing = |seat: &Seat<'_>| {
-            matches!(seat.policy(), Policy::Quota(_)) && seat.target.windows.is_none()
+        let missing = |listed: &ListEntry<'_>| {
+            matches!(listed.policy(), Policy::Quota(_)) && listed.target.windows.is_none()
         };
-        self.list
-            .iter()
-            .position(missing)
-            .map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
+        self.iter().position(missing).map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
     }
 
     /// What the server says of the list. Windows that do not hold its time are the caller's fault.
@@ -134,7 +106,7 @@ impl<'a> Seats<'a> {
             return Ok(verdict);
         }
         let strange = |windows: Windows| windows.end_of(now.wall).is_none();
-        let index = self.list.iter().position(|seat| seat.target.windows.is_some_and(strange));
+        let index = self.iter().position(|listed| listed.target.windows.is_some_and(strange));
         Err(ChargeError::OtherWindows(index.unwrap_or(0)).into())
     }
 
@@ -144,17 +116,17 @@ impl<'a> Seats<'a> {
         found: &[Found],
         now: Now,
     ) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
-        let mut accounts = SmallVec::with_capacity(self.list.len());
-        for (index, (seat, found)) in self.list.iter().zip(found).enumerate() {
-            let effective_state = found.entry.effective_state(&seat.history, now.time);
-            let policy = seat.policy();
+        let mut accounts = SmallVec::with_capacity(self.len());
+        for (index, (listed, found)) in self.iter().zip(found).enumerate() {
+            let effective_state = found.entry.effective_state(&listed.history, now.time);
+            let policy = listed.policy();
             let mut account = Account::new(
                 policy,
                 effective_state.state,
                 effective_state.held_until,
-                seat.cost(),
+                listed.cost(),
             );
-            if let (Policy::Quota(_), Some(windows)) = (policy, &seat.target.windows)
+            if let (Policy::Quota(_), Some(windows)) = (policy, &listed.target.windows)
                 && !account.open_window(windows, now)
             {
                 return Err(ChargeError::OtherWindows(index));
@@ -169,16 +141,24 @@ impl<'a> Seats<'a> {
         Ok(accounts)
     }
 
-    /// The first seat whose entry is of a newer policy than this node knows, and its number.
+    /// The first bucket whose entry is of a newer policy than this node knows, and its number.
     pub(crate) fn newer(&self, found: &[Found]) -> Option<(usize, u64)> {
         let numbers = found.iter().map(|found| found.entry.newest());
-        let mut pairs = self.list.iter().zip(numbers).enumerate();
-        let newer = pairs.find(|(_, (seat, number))| seat.history.is_behind(*number));
+        let mut pairs = self.iter().zip(numbers).enumerate();
+        let newer = pairs.find(|(_, (listed, number))| listed.history.is_behind(*number));
         newer.map(|(index, (_, number))| (index, number))
     }
 }
 
-/// What the server found for a seat.
+impl<'a> Deref for List<'a> {
+    type Target = MergedList<ListedBucket<'a>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// What the server found for a bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) entry: Entry,
@@ -192,15 +172,15 @@ pub(crate) struct Slots {
     pub(crate) free_at: Option<Time>,
 }
 
-/// Reads what the server found for every seat.
+/// Reads what the server found for every bucket.
 pub(crate) fn found(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     reader: &mut Reader<'_>,
 ) -> Result<SmallVec<[Found; 2]>, Fault> {
-    let mut all = SmallVec::with_capacity(seats.list.len());
-    for seat in &seats.list {
+    let mut all = SmallVec::with_capacity(list.len());
+    for listed in list.iter() {
         let entry = Entry::read(reader)?;
-        let slots = if seat.has_slots() {
+        let slots = if listed.has_slots() {
             let (taken, free_at) = (reader.number()?, reader.number()?);
             let free_at = (free_at > 0).then(|| Time::from_nanos(free_at.saturating_mul(1_000)));
             Some(Slots { taken, free_at })
@@ -210,25 +190,4 @@ pub(crate) fn found(
         all.push(Found { entry, slots });
     }
     Ok(all)
-}
-
-/// Refuses a receipt of another store, or for other buckets than these.
-pub(crate) fn check_receipt<'t>(
-    receipt: &Receipt,
-    issuer: u64,
-    targets: impl ExactSizeIterator<Item = &'t Target<'t>>,
-    names: &Names,
-) -> Result<(), StoreError> {
-    if receipt.issuer() != issuer {
-        return Err(ReceiptError::Issuer.into());
-    }
-    if receipt.stamps().len() != targets.len() {
-        return Err(ReceiptError::Mismatch.into());
-    }
-    let mut pairs = receipt.stamps().iter().zip(targets);
-    if pairs.all(|(stamp, target)| stamp.bucket == names.entry(target).number()) {
-        Ok(())
-    } else {
-        Err(ReceiptError::Mismatch.into())
-    }
 }

@@ -10,7 +10,7 @@ use crate::error::Fault;
 use crate::format::entry::Entry;
 use crate::format::number::{MOST, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, Verdict};
-use crate::plan::list_entry::{Found, Seat, Seats, Slots};
+use crate::plan::list_entry::{Found, List, ListEntry, Slots};
 use crate::plan::{Context, Step};
 
 /// The correction gives back.
@@ -24,20 +24,20 @@ const SLOTS: u8 = 8;
 
 /// What the server is asked.
 pub(crate) fn job(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     receipt: Option<&Receipt>,
     context: Context<'_>,
 ) -> Result<Job, Fault> {
     let mut job = Job::new(Code::Settle);
     put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
-    for (index, seat) in seats.list.iter().enumerate() {
-        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
-        let amount = seat.delta().unsigned_abs();
-        let mut item = seat.item(context.names, amount, context.ttl)?;
-        if is_on_slots(seat, stamp) {
-            item.other = Some(context.names.slots(&seat.target));
+    for (index, listed) in list.iter().enumerate() {
+        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
+        let amount = listed.delta().unsigned_abs();
+        let mut item = listed.item(context.names, amount, context.ttl)?;
+        if is_on_slots(listed, stamp) {
+            item.other = Some(context.names.slots(&listed.target));
         }
-        let (flags, words, lease) = instruction(seat, stamp);
+        let (flags, words, lease) = instruction(listed, stamp);
         item.tail.push(flags);
         put(words[0], &mut item.tail);
         put(words[1], &mut item.tail);
@@ -48,20 +48,20 @@ pub(crate) fn job(
 }
 
 /// Flags, words of the stamp, and the lease.
-fn instruction(seat: &Seat<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
-    let back = if seat.amount < 0 { BACK } else { 0 };
-    if is_on_slots(seat, stamp) {
+fn instruction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
+    let back = if listed.amount < 0 { BACK } else { 0 };
+    if is_on_slots(listed, stamp) {
         return match stamp.map(|stamp| stamp.place) {
-            Some(Place::Slot(lease)) if seat.amount < 0 => {
-                (SLOTS, [seat.delta().unsigned_abs().min(MOST), 0], lease)
+            Some(Place::Slot(lease)) if listed.amount < 0 => {
+                (SLOTS, [listed.delta().unsigned_abs().min(MOST), 0], lease)
             }
             _ => (0, [0, 0], 0),
         };
     }
-    let (flags, words) = match (stamp, seat.policy()) {
+    let (flags, words) = match (stamp, listed.policy()) {
         (None, _) => (0, [0, 0]),
         (Some(stamp), Policy::Bucket(bucket)) => match stamp.state {
-            State::Bucket(then) if stamp.generation == seat.history.stamp() => {
+            State::Bucket(then) if stamp.generation == listed.history.stamp() => {
                 let pair = Pair::instant(then, bucket);
                 (STAMPED, [pair.us, pair.rest])
             }
@@ -77,21 +77,21 @@ fn instruction(seat: &Seat<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
 
 /// What the server's answer means.
 pub(crate) fn step(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     receipt: Option<&Receipt>,
     reader: &mut Reader<'_>,
     now: Now,
 ) -> Result<Step, StoreError> {
-    let verdict = seats.verdict(reader, now)?;
+    let verdict = list.verdict(reader, now)?;
     if verdict == Verdict::Skipped {
         return Ok(Step::Again);
     }
     let mut found: SmallVec<[Found; 2]> = SmallVec::new();
     let mut given: SmallVec<[u64; 2]> = SmallVec::new();
-    for (index, seat) in seats.list.iter().enumerate() {
-        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
+    for (index, listed) in list.iter().enumerate() {
+        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
         let entry = Entry::read(reader)?;
-        if is_on_slots(seat, stamp) {
+        if is_on_slots(listed, stamp) {
             let taken = reader.number()?;
             found.push(Found { entry, slots: Some(Slots { taken, free_at: None }) });
             given.push(reader.number()?);
@@ -102,49 +102,49 @@ pub(crate) fn step(
     }
     if verdict == Verdict::Stale {
         // Nothing was done, so it may be asked again.
-        return Ok(match seats.newer(&found) {
+        return Ok(match list.newer(&found) {
             Some((index, number)) => Step::Learn(index, number),
             None => Step::Convert(found),
         });
     }
-    let settlement = settlement(seats, receipt, &mut found, &given, now)?;
+    let settlement = settlement(list, receipt, &mut found, &given, now)?;
     Ok(Step::Done(Answer::Settled(settlement)))
 }
 
 /// The script has done it; this computes the same from what was stored before.
 fn settlement(
-    seats: &Seats<'_>,
+    list: &List<'_>,
     receipt: Option<&Receipt>,
     found: &mut [Found],
     given: &[u64],
     now: Now,
 ) -> Result<Settlement, StoreError> {
-    for (seat, found) in seats.list.iter().zip(&mut *found) {
+    for (listed, found) in list.iter().zip(&mut *found) {
         // Slots of a limit that has become another kind are no part of its account.
-        found.slots = found.slots.filter(|_| seat.has_slots());
+        found.slots = found.slots.filter(|_| listed.has_slots());
     }
-    let mut accounts = seats.accounts(found, now)?;
+    let mut accounts = list.accounts(found, now)?;
     let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
-    for (index, (account, seat)) in accounts.iter_mut().zip(&seats.list).enumerate() {
-        let stamp = receipt.and_then(|receipt| seats.stamp_of(index, receipt));
-        results.push(if is_on_slots(seat, stamp) {
-            slots_given(seat, stamp, given[index])
+    for (index, (account, listed)) in accounts.iter_mut().zip(list.iter()).enumerate() {
+        let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
+        results.push(if is_on_slots(listed, stamp) {
+            slots_given(listed, stamp, given[index])
         } else {
             let spend = stamp.zip(receipt.map(Receipt::start));
-            account.settle(seat.delta(), spend, seat.history.stamp(), now)
+            account.settle(listed.delta(), spend, listed.history.stamp(), now)
         });
     }
-    Ok(decide::settlement(&accounts, &results, seats.order(), now))
+    Ok(decide::settlement(&accounts, &results, list.order(), now))
 }
 
 /// Slots are given back by their lease, whatever the limit has become meanwhile.
-fn is_on_slots(seat: &Seat<'_>, stamp: Option<&Stamp>) -> bool {
-    seat.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
+fn is_on_slots(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> bool {
+    listed.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
 }
 
-fn slots_given(seat: &Seat<'_>, stamp: Option<&Stamp>, given: u64) -> Settled {
+fn slots_given(listed: &ListEntry<'_>, stamp: Option<&Stamp>, given: u64) -> Settled {
     match stamp.map(|stamp| stamp.place) {
-        Some(Place::Slot(_)) if seat.amount < 0 => Settled::slots_back(given),
-        _ => Settled::nothing_of(seat.delta()),
+        Some(Place::Slot(_)) if listed.amount < 0 => Settled::slots_back(given),
+        _ => Settled::nothing_of(listed.delta()),
     }
 }
