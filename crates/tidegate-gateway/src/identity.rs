@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
+use tidegate::hash::mix;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -24,8 +25,7 @@ impl Names {
     /// Sixteen digits. Numbers in a row are spread, so that names do not tell how busy it is.
     pub(crate) fn next(&self) -> HeaderValue {
         let number = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(self.seed);
-        let mut rest = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        rest = (rest ^ (rest >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        let mut rest = mix(number);
         let digits: [u8; 16] = std::array::from_fn(|_| {
             let digit = DIGITS[(rest & 15) as usize];
             rest >>= 4;

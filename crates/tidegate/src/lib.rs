@@ -61,6 +61,7 @@ pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
 pub use terms::Snapshot;
+pub use tidegate_core::hash;
 pub use tidegate_core::{
     Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Concurrency, Correction,
     Decimal, DecimalError, Decision, Denial, FailureRule, Grant, Key, KeyBuf, KeyError, Limit,

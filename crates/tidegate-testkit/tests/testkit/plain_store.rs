@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::decide::Settled;
+use tidegate_core::list::MergedList;
 use tidegate_core::{
     Account, Answer, Answers, Charge, ChargeError, Correction, Decision, Denial, Grant, Limit, Now,
     Operation, Outcomes, Place, Policy, Receipt, ReceiptError, Settlement, Stamp, State, Store,
@@ -197,42 +198,35 @@ impl Inner {
     ) -> Result<Answer, StoreError> {
         decide::check_list(charges.len())?;
         let limits: Vec<Limit> = charges.iter().map(|c| self.newest(c.target.limit)).collect();
-        let mut ids: Vec<Id> = Vec::new();
-        let mut order = Vec::new();
-        let mut costs: Vec<u64> = Vec::new();
-        let mut firsts = Vec::new();
+        // Each bucket by its id, and its first charge.
+        let mut list: MergedList<(Id, usize)> = MergedList::new();
         for (index, charge) in charges.iter().enumerate() {
             let id = id(&charge.target);
-            let place = ids.iter().position(|known| *known == id).unwrap_or_else(|| {
-                ids.push(id);
-                costs.push(0);
-                firsts.push(index);
-                ids.len() - 1
-            });
-            costs[place] = costs[place].saturating_add(charge.cost);
-            order.push(place);
+            list.add(charge.cost.into(), |(known, _)| *known == id, || (id.clone(), index));
         }
         let mut accounts = Vec::new();
-        for (place, &first) in firsts.iter().enumerate() {
-            let (state, held) = self.open(&ids[place], &limits[first], now);
-            let account = Account::new(limits[first].policy(), state, held, costs[place]);
-            let free = self.slots_free_in(&ids[place], limits[first].policy(), costs[place], now);
+        for entry in list.iter() {
+            let (id, first) = &entry.bucket;
+            let (state, held) = self.open(id, &limits[*first], now);
+            let account = Account::new(limits[*first].policy(), state, held, entry.cost());
+            let free = self.slots_free_in(id, limits[*first].policy(), entry.cost(), now);
             let mut account = account.slots_free_in(free);
-            open_window(&mut account, &charges[first].target, first, now)?;
+            open_window(&mut account, &charges[*first].target, *first, now)?;
             accounts.push(account);
         }
-        let indices = || order.iter().copied();
+        let indices = || list.order();
         let start = decide::start(&accounts, horizon.unwrap_or_default(), now);
         let Some(start) = start else {
             let denial = Denial::new(decide::refused(&accounts, indices(), now));
-            for (place, account) in accounts.iter_mut().enumerate() {
-                let generation = limits[firsts[place]].generation();
-                let behind = self.entries.get(&ids[place]).is_some_and(|entry| {
+            for (entry, account) in list.iter().zip(&mut accounts) {
+                let (id, first) = &entry.bucket;
+                let generation = limits[*first].generation();
+                let behind = self.entries.get(id).is_some_and(|entry| {
                     entry.generation != generation || entry.hold_is_carried(generation, now)
                 });
                 let slots = account.concurrency().is_some();
                 if horizon.is_some() && (account.repair(now) || behind) && !slots {
-                    self.write(&ids[place], account, generation, now);
+                    self.write(id, account, generation, now);
                 }
             }
             return Ok(Answer::Decision(Decision::Denied(denial)));
@@ -242,16 +236,17 @@ impl Inner {
         let mut stamps = Vec::new();
         if horizon.is_some() {
             let mut places = Vec::new();
-            for (place, account) in accounts.iter().enumerate() {
-                let generation = limits[firsts[place]].generation();
-                places.push(self.write(&ids[place], account, generation, now));
+            for (entry, account) in list.iter().zip(&accounts) {
+                let (id, first) = &entry.bucket;
+                places.push(self.write(id, account, limits[*first].generation(), now));
             }
-            for &place in &order {
+            for index in list.order() {
+                let (id, first) = &list[index].bucket;
                 stamps.push(Stamp {
-                    bucket: self.number(&ids[place]),
-                    place: places[place],
-                    generation: limits[firsts[place]].generation(),
-                    state: accounts[place].state(),
+                    bucket: self.number(id),
+                    place: places[index],
+                    generation: limits[*first].generation(),
+                    state: accounts[index].state(),
                 });
             }
         }
@@ -292,18 +287,7 @@ impl Inner {
         targets: impl ExactSizeIterator<Item = &'a Target<'a>>,
         issuer: u64,
     ) -> Result<(), ReceiptError> {
-        if receipt.issuer() != issuer {
-            return Err(ReceiptError::Issuer);
-        }
-        if receipt.stamps().len() != targets.len() {
-            return Err(ReceiptError::Mismatch);
-        }
-        for (stamp, target) in receipt.stamps().iter().zip(targets) {
-            if self.number(&id(target)) != stamp.bucket {
-                return Err(ReceiptError::Mismatch);
-            }
-        }
-        Ok(())
+        receipt.check(issuer, targets.map(|target| self.number(&id(target))))
     }
 
     fn settle(
