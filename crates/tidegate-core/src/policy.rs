@@ -40,6 +40,9 @@ pub enum PolicyError {
     /// A lease of zero or of more than 100 years.
     #[error("a lease must be longer than zero and at most 100 years")]
     Lease,
+    /// A limiter of one token bucket was given a policy of another kind.
+    #[error("the policy must be a token bucket: a capacity and a rate")]
+    NotABucket,
 }
 
 /// What a limit allows.

@@ -1,26 +1,30 @@
 //! One token bucket without a key: the cheapest limiter there is here.
 //!
 //! Its state is one number, the arrival time. Where that fits a machine word, a decision is a
-//! reading of the clock and a compare-and-swap (`direct/atomic_bucket.rs`); else, and on clocks that may run
-//! backwards, it is the general arithmetic under a small lock (`direct/locked_bucket.rs`). Both are exact.
-//! A direct limiter has no holds, no settlements and no policy changes: those need a store.
+//! reading of the clock and a compare-and-swap (`direct/atomic_bucket.rs`); else, on clocks that may
+//! run backwards, and after a change of the policy, it is the general arithmetic under a small lock
+//! (`direct/locked_bucket.rs`). Both are exact. What this limiter refuses to do: keys, lists and
+//! holds, which need a store, and sleeping, which needs a runtime.
 
 mod atomic_bucket;
 mod locked_bucket;
 #[cfg(all(test, loom))]
 mod model_loom;
+#[cfg(test)]
+#[cfg(not(any(loom, shuttle)))]
+mod tests;
 
-use tidegate_core::{Bucket, Policy};
+use std::time::Duration;
+
+use tidegate_core::{
+    Account, Bucket, Decision, Denial, Exact, Grant, Now, Place, Policy, PolicyError, Receipt,
+    ReceiptError, Settlement, Stamp, State, Time, decide, hash,
+};
 
 use crate::clock::{Clock, Source};
 use crate::operation::verdict::Verdict;
 use atomic_bucket::AtomicBucket;
-use locked_bucket::LockedBucket;
-
-/// The policy of a direct limiter is no token bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a direct limiter is one token bucket: it takes a capacity and a rate")]
-pub struct NotABucket;
+use locked_bucket::{Locked, LockedBucket};
 
 /// One token bucket without a key, for a whole process or one connection.
 ///
@@ -34,15 +38,15 @@ pub struct NotABucket;
 /// ```
 #[derive(Debug)]
 pub struct DirectLimiter {
-    state: State,
+    /// The bucket, until it is closed because its state does not fit a word any more.
+    word: Option<AtomicBucket>,
     clock: Source,
+    /// The policy of the word, and of the locked bucket before its first change.
     bucket: Bucket,
-}
-
-#[derive(Debug)]
-enum State {
-    AtomicBucket(AtomicBucket),
-    LockedBucket(LockedBucket),
+    /// The bucket when there is no word, or when that is closed.
+    locked: LockedBucket,
+    /// The number on its receipts.
+    issuer: u64,
 }
 
 impl DirectLimiter {
@@ -51,26 +55,24 @@ impl DirectLimiter {
     ///
     /// # Errors
     /// When the policy is no token bucket.
-    pub fn new(policy: Policy) -> Result<Self, NotABucket> {
+    pub fn new(policy: Policy) -> Result<Self, PolicyError> {
         Self::on(policy, Source::default())
     }
 
-    /// The same on another clock. A clock that is not of this crate may be set back; as with a
+    /// A full bucket on another clock. A clock that is not of this crate may be set back; as with a
     /// store, that grants nothing, and locks nobody out for longer than the bucket takes to fill
     /// from its deepest debt.
     ///
     /// # Errors
     /// When the policy is no token bucket.
-    pub fn with_clock(policy: Policy, clock: impl Clock + 'static) -> Result<Self, NotABucket> {
+    pub fn with_clock(policy: Policy, clock: impl Clock + 'static) -> Result<Self, PolicyError> {
         Self::on(policy, clock.into_source())
     }
 
-    fn on(policy: Policy, clock: Source) -> Result<Self, NotABucket> {
-        let Policy::Bucket(bucket) = policy else { return Err(NotABucket) };
+    fn on(policy: Policy, clock: Source) -> Result<Self, PolicyError> {
+        let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
         let word = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
-        let state =
-            word.map_or_else(|| State::LockedBucket(LockedBucket::new()), State::AtomicBucket);
-        Ok(Self { state, clock, bucket })
+        Ok(Self { word, clock, bucket, locked: LockedBucket::new(bucket), issuer: next_issuer() })
     }
 
     /// Spends `cost` tokens now, or denies and spends nothing.
@@ -78,13 +80,176 @@ impl DirectLimiter {
     // by a cached clock.
     #[inline(always)]
     pub fn take(&self, cost: u64) -> Verdict<'_> {
-        match &self.state {
-            State::AtomicBucket(word) => {
-                let now = self.clock.now();
-                let taken = word.take(cost, now);
-                Verdict::of_units(&self.bucket, cost, taken.tat, now, taken.allowed)
+        if let Some(word) = &self.word {
+            let now = self.clock.now();
+            if let Some(taken) = word.take(cost, now) {
+                return Verdict::of_units(&self.bucket, cost, taken.tat, now, taken.allowed);
             }
-            State::LockedBucket(latch) => latch.take(&self.bucket, cost, &self.clock),
+        }
+        self.take_locked(cost)
+    }
+
+    /// Spends `cost` tokens as of an instant that is at most `max_wait` ahead, and not further than
+    /// the horizon of the policy; or denies and spends nothing. Who is allowed waits for
+    /// [`Grant::wait`] before he goes on. A reservation that is not used is given back by
+    /// [`settle`](Self::settle).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{Decision, Policy};
+    /// use tidegate_memory::DirectLimiter;
+    /// use tidegate_memory::clock::ManualClock;
+    /// let policy = Policy::per_second(1).capacity(1).build()?;
+    /// let limiter = DirectLimiter::with_clock(policy, ManualClock::new())?;
+    /// assert!(limiter.take(1).is_allowed());
+    /// let second = Duration::from_secs(1);
+    /// let Decision::Allowed(grant) = limiter.reserve(1, second) else { unreachable!() };
+    /// assert_eq!(grant.wait, second);
+    /// assert!(!limiter.reserve(1, second).is_allowed(), "that would be a second later");
+    /// limiter.settle(-1, Some(&grant.receipt))?;
+    /// assert!(limiter.reserve(1, second).is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
+        self.update(cost, |account, generation, now| {
+            let accounts = std::slice::from_mut(account);
+            let Some(start) = decide::start(accounts, max_wait, now) else {
+                let outcomes = decide::refused(accounts, std::iter::once(0), now);
+                accounts[0].repair(now);
+                return Decision::Denied(Denial::new(outcomes));
+            };
+            decide::spend(accounts, start, now);
+            let state = accounts[0].state();
+            let stamp = Stamp { bucket: self.issuer, place: Place::Own, generation, state };
+            let receipt = Receipt::new(self.issuer, start, [stamp]);
+            let outcomes = decide::granted(accounts, std::iter::once(0), now);
+            Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt))
+        })
+    }
+
+    /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
+    /// negative gives back. Of a reservation that has not begun, what others have reserved behind it
+    /// is not given back.
+    ///
+    /// # Errors
+    /// When the receipt is not of this limiter.
+    pub fn settle(
+        &self,
+        delta: i64,
+        receipt: Option<&Receipt>,
+    ) -> Result<Settlement, ReceiptError> {
+        if let Some(receipt) = receipt {
+            receipt.check(self.issuer, std::iter::once(self.issuer))?;
+        }
+        let spend = receipt.and_then(|receipt| Some((receipt.stamps().first()?, receipt.start())));
+        Ok(self.update(0, |account, generation, now| {
+            let settled = account.settle(delta, spend, generation, now);
+            let accounts = std::slice::from_ref(account);
+            decide::settlement(accounts, &[settled], std::iter::once(0), now)
+        }))
+    }
+
+    /// Replaces the policy. The tokens in the bucket stay, cut to the new capacity. From then on
+    /// decisions are made under a lock and not by a compare-and-swap.
+    ///
+    /// ```
+    /// use tidegate_core::Policy;
+    /// use tidegate_memory::DirectLimiter;
+    /// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
+    /// assert!(limiter.take(1).is_allowed());
+    /// limiter.reconfigure(Policy::per_second(1).capacity(10).build()?)?;
+    /// assert!(!limiter.take(2).is_allowed(), "one token is left");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the policy is no token bucket.
+    pub fn reconfigure(&self, policy: Policy) -> Result<(), PolicyError> {
+        let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
+        self.locked.with(|locked| {
+            self.leave_word(locked);
+            let now = self.clock.now_after();
+            locked.tat = bucket.keep_tokens(&locked.bucket, locked.tat, now);
+            locked.bucket = bucket;
+            // Zero is the policy at the start.
+            locked.generation = locked.generation.checked_add(1).unwrap_or(1);
+        });
+        Ok(())
+    }
+
+    /// The policy now.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy::Bucket(self.locked.with(|locked| locked.bucket))
+    }
+
+    /// Not inlined: decisions on a word would pay for the registers that this one needs.
+    #[inline(never)]
+    fn take_locked(&self, cost: u64) -> Verdict<'_> {
+        // A clock that may be set back has its arrival time brought back with it, so it is read
+        // under the lock. Else an older reading than that of another thread does no harm.
+        let early = self.clock.is_steady().then(|| self.clock.now());
+        self.locked.with(|Locked { tat, bucket, generation }| {
+            let now = early.unwrap_or_else(|| self.clock.now_after());
+            if early.is_none() {
+                *tat = bucket.effective(*tat, Time::ZERO, now);
+            }
+            // What costs nothing is granted also to those in debt, and moves nothing.
+            let after = bucket.spend(*tat, cost, now);
+            let allowed = cost == 0 || bucket.fits(after, now);
+            if allowed && cost > 0 {
+                *tat = after;
+            }
+            if *generation == 0 {
+                Verdict::of_bucket(&self.bucket, cost, *tat, now, allowed)
+            } else {
+                // The policy may be another one by the time that somebody asks.
+                let verdict = Verdict::of_bucket(bucket, cost, *tat, now, allowed);
+                Verdict::of_outcome(verdict.outcome())
+            }
+        })
+    }
+
+    /// Changes the bucket by a function of its account, its generation and the time, which may be
+    /// called more than once.
+    fn update<R>(&self, cost: u64, mut change: impl FnMut(&mut Account<'_>, u32, Now) -> R) -> R {
+        let mut changed = |bucket: Bucket, generation, tat: &mut Exact| {
+            // Not before any reading by which this arrival time was written.
+            let now = Now::at(self.clock.now_after());
+            let policy = Policy::Bucket(bucket);
+            let mut account = Account::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
+            let result = change(&mut account, generation, now);
+            if let State::Bucket(after) = account.state() {
+                *tat = after;
+            }
+            result
+        };
+        if let Some(word) = &self.word {
+            while let Some((units, before)) = word.load() {
+                let mut after = before;
+                let result = changed(self.bucket, 0, &mut after);
+                match word.units(after) {
+                    _ if after == before => return result,
+                    Some(after) if word.replace(units, after) => return result,
+                    Some(_) => {}
+                    None => self.locked.with(|locked| self.leave_word(locked)),
+                }
+            }
+        }
+        self.locked.with(|Locked { tat, bucket, generation }| changed(*bucket, *generation, tat))
+    }
+
+    /// Goes on under the lock for good, if that has not happened yet.
+    fn leave_word(&self, locked: &mut Locked) {
+        if let Some(tat) = self.word.as_ref().and_then(AtomicBucket::close) {
+            locked.tat = tat;
         }
     }
+}
+
+/// A number that no other direct limiter of this process has.
+fn next_issuer() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static ISSUED: AtomicU64 = AtomicU64::new(1);
+    hash::mix(ISSUED.fetch_add(1, Ordering::Relaxed))
 }

@@ -25,7 +25,7 @@ mod model_loom;
 mod model_shuttle;
 
 pub use builder::{MemoryError, MemoryStoreBuilder, Overflow};
-pub use direct::{DirectLimiter, NotABucket};
+pub use direct::DirectLimiter;
 pub use operation::verdict::Verdict;
 pub use snapshot::{Restored, Saved, SnapshotError};
 pub use stats::Stats;

@@ -70,6 +70,6 @@ pub use tidegate_core::{
     Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows, ceil_millis,
 };
 pub use tidegate_memory::{
-    DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, NotABucket, Overflow, Restored,
-    Saved, SnapshotError, Stats, Verdict,
+    DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Restored, Saved,
+    SnapshotError, Stats, Verdict,
 };

@@ -84,6 +84,13 @@ impl CachedClock {
     pub fn tick(&self) {
         self.shared.tick();
     }
+
+    /// Shows this time, unless it shows a later one.
+    #[cfg(test)]
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) fn set(&self, time: Time) {
+        self.shared.now.fetch_max(time.as_nanos(), Ordering::AcqRel);
+    }
 }
 
 impl Default for CachedClock {

@@ -7,12 +7,16 @@
 
 use std::sync::atomic::Ordering;
 
-use tidegate_core::{Bucket, Time};
+use tidegate_core::{Bucket, Exact, Time};
 
 use crate::sync::AtomicU64;
 
 /// Nanoseconds of the years that a word must last.
 const YEARS: u64 = 36 * 31_557_600 * 1_000_000_000;
+
+/// The word of a bucket that has moved behind a lock. It is later than every arrival time, so who
+/// finds it is denied first and need not look for it before.
+const CLOSED: u64 = u64::MAX;
 
 /// A bucket without clock and lock. Time must not run backwards for it; of two threads either may
 /// have the older reading, which then is to its own disadvantage.
@@ -49,9 +53,9 @@ impl AtomicBucket {
         lasts.then(|| Self { tat: AtomicU64::new(0), scale, one, full, end })
     }
 
-    /// Spends `cost` tokens at `now`, or nothing.
+    /// Spends `cost` tokens at `now`, or nothing. `None` if the bucket is closed.
     #[inline]
-    pub(super) fn take(&self, cost: u64, now: Time) -> Taken {
+    pub(super) fn take(&self, cost: u64, now: Time) -> Option<Taken> {
         let now = now.as_nanos().saturating_mul(self.scale).min(self.end);
         let last = now + self.full;
         let span = self.one.saturating_mul(cost);
@@ -61,15 +65,44 @@ impl AtomicBucket {
             let after = tat.max(now).saturating_add(span);
             // What costs nothing is granted also to those in debt, and moves nothing.
             if after > last || cost == 0 {
-                return Taken { allowed: cost == 0, tat };
+                return (tat != CLOSED).then_some(Taken { allowed: cost == 0, tat });
             }
             let swapped =
                 self.tat.compare_exchange_weak(tat, after, Ordering::Relaxed, Ordering::Relaxed);
             match swapped {
-                Ok(_) => return Taken { allowed: true, tat: after },
+                Ok(_) => return Some(Taken { allowed: true, tat: after }),
                 Err(other) => tat = other,
             }
         }
+    }
+
+    /// The arrival time in units, and what that is. `None` if the bucket is closed.
+    pub(super) fn load(&self) -> Option<(u64, Exact)> {
+        let units = self.tat.load(Ordering::Relaxed);
+        Some((units, self.exact(units)?))
+    }
+
+    /// Moves the arrival time, unless somebody else was faster.
+    pub(super) fn replace(&self, before: u64, after: u64) -> bool {
+        let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.tat.compare_exchange(before, after, set, seen).is_ok()
+    }
+
+    /// Closes the bucket for good; its last arrival time, unless it was closed before.
+    pub(super) fn close(&self) -> Option<Exact> {
+        self.exact(self.tat.swap(CLOSED, Ordering::Relaxed))
+    }
+
+    /// An arrival time in units, if it fits.
+    pub(super) fn units(&self, tat: Exact) -> Option<u64> {
+        let units = tat.ns.checked_mul(self.scale)?.checked_add(tat.part.into())?;
+        (units != CLOSED).then_some(units)
+    }
+
+    fn exact(&self, units: u64) -> Option<Exact> {
+        // What is left of a division by 32 bits has 32 bits.
+        let part = u32::try_from(units % self.scale).unwrap_or(u32::MAX);
+        (units != CLOSED).then_some(Exact { ns: units / self.scale, part })
     }
 }
 
@@ -77,7 +110,7 @@ impl AtomicBucket {
 #[cfg(not(any(loom, shuttle)))]
 mod tests {
     use proptest::prelude::*;
-    use tidegate_core::{Exact, Policy, Rate};
+    use tidegate_core::{Policy, Rate};
 
     use super::super::Verdict;
     use super::*;
@@ -116,7 +149,7 @@ mod tests {
                 let word = AtomicBucket::new(&bucket(rate, 10)).unwrap();
                 let (mut granted, mut now) = (0, 0);
                 for _ in 0..5_000 {
-                    while word.take(1, Time::from_nanos(now)).allowed {
+                    while word.take(1, Time::from_nanos(now)).unwrap().allowed {
                         granted += 1;
                     }
                     // It is drained at every step, so nothing that came is lost in being full.
@@ -132,7 +165,8 @@ mod tests {
         for rate in ["13/7s", "1/s"] {
             let word = AtomicBucket::new(&bucket(rate, 2)).unwrap();
             for now in [YEARS, YEARS + 1, u64::MAX / 2, u64::MAX] {
-                let granted = (0..10).filter(|_| word.take(1, Time::from_nanos(now)).allowed);
+                let granted =
+                    (0..10).filter(|_| word.take(1, Time::from_nanos(now)).unwrap().allowed);
                 assert!(granted.count() <= 2, "{rate} at {now}");
             }
         }
@@ -147,7 +181,7 @@ mod tests {
                 let mut granted = 0;
                 for _ in 0..100_000 {
                     let at = now.fetch_add(7, Ordering::Relaxed);
-                    granted += u64::from(word.take(1, Time::from_nanos(at)).allowed);
+                    granted += u64::from(word.take(1, Time::from_nanos(at)).unwrap().allowed);
                 }
                 granted
             };
@@ -183,7 +217,7 @@ mod tests {
                 let after = bucket.spend(tat, cost, now);
                 let allowed = cost == 0 || bucket.fits(after, now);
                 tat = if allowed { after } else { tat };
-                let taken = word.take(cost, now);
+                let taken = word.take(cost, now).unwrap();
                 let told = Verdict::of_units(&bucket, cost, taken.tat, now, taken.allowed);
                 let expected = Verdict::of_bucket(&bucket, cost, tat, now, allowed);
                 prop_assert_eq!(told.is_allowed(), allowed);

@@ -6,30 +6,30 @@ use loom::thread;
 use tidegate_core::{Policy, Time};
 
 use super::{AtomicBucket, DirectLimiter};
-use crate::clock::ManualClock;
+use crate::clock::{CachedClock, ManualClock};
 
 fn policy(capacity: u64) -> Policy {
     Policy::per_second(1).capacity(capacity).build().unwrap()
 }
 
 #[test]
-fn a_word_gives_its_last_token_to_one_of_two() {
+fn an_atomic_bucket_gives_its_last_token_to_one_of_two() {
     loom::model(|| {
         let Policy::Bucket(bucket) = policy(3) else { unreachable!() };
         let word = Arc::new(AtomicBucket::new(&bucket).unwrap());
         let other = {
             let word = word.clone();
-            thread::spawn(move || word.take(2, Time::ZERO).allowed)
+            thread::spawn(move || word.take(2, Time::ZERO).unwrap().allowed)
         };
-        let mine = word.take(2, Time::ZERO).allowed;
+        let mine = word.take(2, Time::ZERO).unwrap().allowed;
         assert!(mine ^ other.join().unwrap(), "three tokens, two takes of two");
-        assert!(word.take(1, Time::ZERO).allowed);
-        assert!(!word.take(1, Time::ZERO).allowed);
+        assert!(word.take(1, Time::ZERO).unwrap().allowed);
+        assert!(!word.take(1, Time::ZERO).unwrap().allowed);
     });
 }
 
 #[test]
-fn a_latch_gives_its_last_token_to_one_of_two() {
+fn a_locked_bucket_gives_its_last_token_to_one_of_two() {
     loom::model(|| {
         let limiter = Arc::new(DirectLimiter::with_clock(policy(3), ManualClock::new()).unwrap());
         let other = {
@@ -38,6 +38,41 @@ fn a_latch_gives_its_last_token_to_one_of_two() {
         };
         let mine = limiter.take(2).is_allowed();
         assert!(mine ^ other.join().unwrap(), "three tokens, two takes of two");
+        assert!(limiter.take(1).is_allowed());
+        assert!(!limiter.take(1).is_allowed());
+    });
+}
+
+#[test]
+fn a_change_of_the_policy_loses_no_take_and_gives_no_token_twice() {
+    loom::model(|| {
+        let limiter = Arc::new(DirectLimiter::with_clock(policy(3), CachedClock::new()).unwrap());
+        let other = {
+            let limiter = limiter.clone();
+            thread::spawn(move || limiter.take(2).is_allowed())
+        };
+        limiter.reconfigure(policy(4)).unwrap();
+        let mine = limiter.take(2).is_allowed();
+        assert!(mine ^ other.join().unwrap(), "three tokens stay, two takes of two");
+        assert!(limiter.take(1).is_allowed());
+        assert!(!limiter.take(1).is_allowed());
+    });
+}
+
+#[test]
+fn a_reservation_and_a_take_share_the_tokens() {
+    loom::model(|| {
+        let limiter = Arc::new(DirectLimiter::with_clock(policy(3), CachedClock::new()).unwrap());
+        let other = {
+            let limiter = limiter.clone();
+            thread::spawn(move || limiter.take(2).is_allowed())
+        };
+        let mine = limiter.reserve(2, std::time::Duration::ZERO).granted();
+        assert!(mine.is_some() ^ other.join().unwrap(), "three tokens, two spends of two");
+        if let Some(grant) = mine {
+            limiter.settle(-2, Some(&grant.receipt)).unwrap();
+            assert!(limiter.take(2).is_allowed(), "what was given back is there");
+        }
         assert!(limiter.take(1).is_allowed());
         assert!(!limiter.take(1).is_allowed());
     });

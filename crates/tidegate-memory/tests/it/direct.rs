@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_core::{Limit, Policy, Rate, Time};
+use tidegate_core::{Limit, Policy, PolicyError, Rate, Time};
 use tidegate_memory::clock::{CachedClock, Clock, CounterClock, ManualClock, SystemClock};
-use tidegate_memory::{DirectLimiter, MemoryStore, NotABucket};
+use tidegate_memory::{DirectLimiter, MemoryStore};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -18,7 +18,7 @@ fn policy(rate: &str, capacity: u64) -> Policy {
 #[test]
 fn a_direct_limiter_is_a_token_bucket_and_nothing_else() {
     let allowance = Policy::allowance(3).unwrap();
-    assert_eq!(DirectLimiter::new(allowance).unwrap_err(), NotABucket);
+    assert_eq!(DirectLimiter::new(allowance).unwrap_err(), PolicyError::NotABucket);
 }
 
 #[test]
