@@ -25,6 +25,8 @@
 pub mod admission;
 mod asking;
 mod batch;
+#[cfg(feature = "tokio")]
+mod direct;
 mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
@@ -52,6 +54,8 @@ pub mod clock {
 
 pub use asking::{Ask, Asking};
 pub use batch::Batch;
+#[cfg(feature = "tokio")]
+pub use direct::DirectWait;
 #[cfg(feature = "calendar")]
 pub use engine::CalendarError;
 pub use engine::Engine;

@@ -6,6 +6,7 @@
 mod admission;
 mod batch;
 mod calendar;
+mod direct;
 mod guard;
 mod pacing;
 mod reconfigure;

@@ -1,0 +1,75 @@
+//! Waiting for a [`DirectLimiter`], on tokio's timers.
+
+use std::time::Duration;
+
+use tidegate_core::{Decision, Denial, Receipt};
+use tidegate_memory::DirectLimiter;
+
+/// Waiting until a [`DirectLimiter`] has room.
+pub trait DirectWait {
+    /// Spends `cost` tokens as soon as they are there, and tells how long that took. Those who wait
+    /// go in the order in which they came: each spends as of an instant of its own and sleeps until
+    /// then. What a caller that leaves early has spent is given back, but for what others have
+    /// reserved behind it.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tidegate::clock::TokioClock;
+    /// use tidegate::{DirectLimiter, DirectWait, Policy};
+    ///
+    /// let policy = Policy::per_second(1).capacity(1).build()?;
+    /// let limiter = DirectLimiter::with_clock(policy, TokioClock::new())?;
+    /// let minute = Duration::from_secs(60);
+    /// assert_eq!(limiter.wait(1, minute).await, Ok(Duration::ZERO));
+    /// assert_eq!(limiter.wait(1, minute).await, Ok(Duration::from_secs(1)));
+    /// assert!(limiter.wait(2, minute).await.is_err(), "more than its capacity");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When it would take longer than `max_wait`, or than the horizon of the policy. Nothing is spent
+    /// then.
+    fn wait(
+        &self,
+        cost: u64,
+        max_wait: Duration,
+    ) -> impl Future<Output = Result<Duration, Denial>> + Send;
+}
+
+impl DirectWait for DirectLimiter {
+    async fn wait(&self, cost: u64, max_wait: Duration) -> Result<Duration, Denial> {
+        let grant = match self.reserve(cost, max_wait) {
+            Decision::Allowed(grant) => grant,
+            Decision::Denied(denial) => return Err(denial),
+            // The contract may grow; what is unknown is not granted.
+            _ => return Err(Denial::new(Default::default())),
+        };
+        if !grant.wait.is_zero() {
+            let mut reservation = Reservation { limiter: self, cost, receipt: Some(grant.receipt) };
+            tokio::time::sleep(grant.wait).await;
+            reservation.receipt = None;
+        }
+        Ok(grant.wait)
+    }
+}
+
+/// Given back if the wait ends early.
+struct Reservation<'l> {
+    limiter: &'l DirectLimiter,
+    cost: u64,
+    /// `None` once the wait is over.
+    receipt: Option<Receipt>,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        if let Some(receipt) = &self.receipt {
+            let delta = i64::try_from(self.cost).unwrap_or(i64::MAX);
+            // The limiter made the receipt, so it does not refuse it.
+            let _ = self.limiter.settle(-delta, Some(receipt));
+        }
+    }
+}
