@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
-use tidegate_server::{Change, Database, Note, check_change};
+use tidegate_server::{Change, Database, Note, StartError, check_change};
 
 use crate::args::{ConfigAction, Place};
 use crate::failure::Failure;
@@ -98,7 +98,7 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
     let stored = database.read().await?;
     let before = Overrides::from_iter(stored.settings.clone());
     let after = layers.with_overrides(patch.apply(&before));
-    check_change(&layers.with_overrides(before.clone()), &after)?;
+    check_change(&layers.with_overrides(before.clone()), &after).map_err(StartError::from)?;
     let changes = patch.difference(&before).into_iter();
     let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
     if changes.is_empty() {

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use tidegate_config::ConfigError;
-use tidegate_server::{DatabaseError, MintError, StartError};
+use tidegate_server::{ChangeError, DatabaseError, MintError, StartError};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,9 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Config(_)
-            | Self::Start(StartError::Config(_) | StartError::Limit { .. })
+            | Self::Start(StartError::Configuration(
+                ChangeError::Config(_) | ChangeError::Limit { .. } | ChangeError::TierKind { .. },
+            ))
             | Self::Log(_)
             | Self::NoDatabase
             | Self::NoValue(_) => ExitCode::from(2),

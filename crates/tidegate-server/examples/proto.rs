@@ -6,6 +6,5 @@ mod generate;
 use generate::{committed, generate};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let [server, client] = committed();
-    generate(&server, &client)
+    generate(&committed())
 }

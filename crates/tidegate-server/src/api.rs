@@ -5,6 +5,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod body;
+mod change_error;
 pub(crate) mod grpc;
 pub(crate) mod health;
 pub(crate) mod host_check;

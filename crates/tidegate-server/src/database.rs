@@ -23,6 +23,7 @@ use tidegate_config::{DatabaseUrl, Plan};
 use tokio::time::Instant;
 
 pub use self::error::DatabaseError;
+pub(crate) use self::record::json_value;
 pub use self::record::{Audit, Change, Migrated, Note, Stored};
 
 use self::postgres::Postgres;

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use tidegate_config::Changed;
 use tokio::sync::watch;
 
 /// How many events are kept.
@@ -24,7 +25,7 @@ pub(crate) enum Event {
     /// The configuration was changed.
     Config {
         revision: u64,
-        changes: Vec<Change>,
+        changes: Vec<Changed>,
         /// Through which door: `admin`, `rpc`, `file`.
         door: &'static str,
         /// The start of the hash of the token that did it.
@@ -36,14 +37,6 @@ pub(crate) enum Event {
     Store { store: &'static str, state: &'static str },
     /// Something that people should look at.
     Warning { message: String },
-}
-
-/// One value that is another one now.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Change {
-    pub(crate) key: String,
-    pub(crate) old: Option<serde_json::Value>,
-    pub(crate) new: Option<serde_json::Value>,
 }
 
 impl Event {

@@ -18,6 +18,7 @@ mod metrics;
 mod server;
 mod tokens;
 
+pub use configuration::ChangeError;
 pub use database::{Audit, AutoMigrate, Change, Database, DatabaseError, Migrated, Note, Stored};
 pub use listener::drain::{Drained, GRACE};
 pub use server::{Running, Server, StartError, check_change};

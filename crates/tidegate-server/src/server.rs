@@ -15,14 +15,14 @@ use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
 use tidegate_gateway::Gateway;
 use tokio::net::TcpListener;
 
-use crate::api::admin::{AdminApi, By};
+use crate::api::admin::AdminApi;
 use crate::api::grpc;
 use crate::api::health::{self, Health};
 use crate::api::host_check::HostCheck;
 use crate::api::http::{HttpApi, ThrottledLog};
 use crate::configuration::limit_registry::LimitRegistry;
-use crate::configuration::{self, ActiveConfig, Parts};
-use crate::database::{Database, Stored};
+use crate::configuration::{self, ActiveConfig, ChangeError, Parts};
+use crate::database::{Database, Note, Stored};
 use crate::listener::accept;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::{Drain, Drained, GRACE};
@@ -38,14 +38,13 @@ use store::Opened;
 ///
 /// # Errors
 /// When the others cannot be used, or not without a new start.
-pub fn check_change(before: &Layers, after: &Layers) -> Result<(), StartError> {
+pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let plan = after.plan()?;
     Parts::check(&plan)?;
     // Layers that are of no use by themselves are nothing that a server runs with.
     let Ok(before) = before.plan() else { return Ok(()) };
     let metrics = Metrics::default();
-    let served = LimitRegistry::new(&before.limits, &metrics).revised(&plan.limits, &metrics);
-    served.map(drop).map_err(|(limit, why)| StartError::Limit { limit, why: why.to_string() })
+    LimitRegistry::new(&before.limits, &metrics).revised(&plan.limits, &metrics).map(drop)
 }
 
 /// A server that has not opened its doors yet.
@@ -82,7 +81,7 @@ impl Server {
     /// # Errors
     /// When the configuration cannot be used, or the in-process store cannot be opened.
     pub fn new(layers: Layers) -> Result<Self, StartError> {
-        let plan = layers.plan()?;
+        let plan = layers.plan().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
             StoreUrl::Memory => Some(store::open_memory(&plan.store)?),
             _ => None,
@@ -95,7 +94,7 @@ impl Server {
     /// # Errors
     /// When the configuration cannot be used.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan()?;
+        let plan = layers.plan().map_err(ChangeError::from)?;
         Ok(Self { layers, plan, store: Some(Opened::Sure(store)) })
     }
 
@@ -105,7 +104,7 @@ impl Server {
     /// # Errors
     /// When the configuration cannot be used, or the guard has no memory to decide in.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan()?;
+        let plan = layers.plan().map_err(ChangeError::from)?;
         let store = Some(store::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
@@ -124,10 +123,10 @@ impl Server {
     /// start: the environment, the file and the defaults hold until it is back.
     pub async fn open(mut self) -> Result<Running, StartError> {
         let listen = &self.plan.listen;
-        for (door, address) in configuration::doors(listen.admin.value, listen.grpc.value) {
-            check_door(door, address, &self.plan.admin)?;
+        for (door, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
+            check_door(door, address, &self.plan.admin).map_err(ChangeError::from)?;
         }
-        let database = Database::of(&self.plan)?;
+        let database = Database::of(&self.plan).map_err(ChangeError::from)?;
         let stored = match &database {
             Some(database) => self.read(database).await,
             None => Stored::default(),
@@ -167,7 +166,7 @@ impl Server {
         };
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = self.layers.with_overrides(overrides);
-        let usable = layers.plan().map_err(StartError::from).and_then(|plan| {
+        let usable = layers.plan().map_err(ChangeError::from).and_then(|plan| {
             Parts::check(&plan)?;
             Ok(plan)
         });
@@ -240,10 +239,7 @@ impl Doors {
         };
         drain.watch(door.serve(http.0, workers, stop.clone()));
         let door = AdminApi {
-            control: config.clone(),
-            tokens: parts.tokens,
-            metrics: parts.metrics,
-            events: parts.events,
+            config: config.clone(),
             health,
             host_check: HostCheck::new(admin.1, hosts),
             bounds,
@@ -321,7 +317,7 @@ impl Running {
     /// stays, and the log says what.
     pub async fn reload(&self) {
         // What came of it is told where all changes are.
-        let _ = self.config.reread(&By { door: "signal", who: None }).await;
+        let _ = self.config.reread(&Note { door: "signal", who: None }).await;
     }
 
     /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives

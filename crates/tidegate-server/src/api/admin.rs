@@ -12,11 +12,9 @@
 //! | `GET /openapi.json` | this API, for programs |
 //! | `GET /healthz`, `/readyz` | whether it lives, and whether to send requests |
 //!
-//! The API keeps no configuration: it asks whoever runs it, through [`Control`]. It shows neither
-//! tokens nor keys.
+//! The API keeps no configuration: it asks [`ActiveConfig`]. It shows neither tokens nor keys.
 
 mod config;
-mod control;
 mod etag;
 mod problem;
 mod route;
@@ -31,29 +29,20 @@ use tokio::sync::Semaphore;
 
 use super::health::Health;
 use super::host_check::HostCheck;
-use crate::events::Events;
+use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
 use crate::listener::{connection, connections};
-use crate::metrics::Metrics;
-use crate::tokens::Tokens;
-
-pub(crate) use control::{
-    Audit, By, Control, ControlFuture, Fault, Setting, Shadowed, Shown, UpdateError,
-};
 
 /// How many may watch events at once.
 const MOST_WATCHERS: usize = 64;
 
 /// What every request of this API sees.
 pub(crate) struct AdminApi {
-    pub(crate) control: Arc<dyn Control>,
-    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) config: Arc<ActiveConfig>,
     pub(crate) host_check: HostCheck,
     pub(crate) bounds: Bounds,
-    pub(crate) metrics: Metrics,
-    pub(crate) events: Events,
     pub(crate) health: Health,
 }
 
@@ -63,6 +52,12 @@ struct Open {
     stop: Stop,
     /// Seats for those who watch.
     seats: Arc<Semaphore>,
+}
+
+impl Open {
+    fn parts(&self) -> &Parts {
+        self.api.config.parts()
+    }
 }
 
 impl AdminApi {

@@ -5,6 +5,7 @@
 
 /// Made from `proto/` by `cargo run -p tidegate-server --example proto`; a test compares.
 #[allow(
+    dead_code,
     missing_docs,
     unreachable_pub,
     unused_qualifications,
@@ -35,9 +36,10 @@ use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use tower::Service as _;
 
-use crate::api::admin::{By, Fault};
-use crate::configuration::{ActiveConfig, ApplyError};
-use crate::database::DatabaseError;
+use super::change_error::{detail, field_errors};
+use super::problem::FieldError;
+use crate::configuration::{ActiveConfig, ChangeError};
+use crate::database::{DatabaseError, Note};
 use crate::listener::connections;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
@@ -125,10 +127,10 @@ struct Door {
 
 impl Door {
     /// Who asks, if that is somebody who may.
-    fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<By, Status> {
+    fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<Note, Status> {
         match self.config.parts().tokens.check(request.metadata().as_ref(), role) {
-            Ok(Caller::Anybody) => Ok(By { door: "rpc", who: None }),
-            Ok(Caller::Holder(who)) => Ok(By { door: "rpc", who: Some(who) }),
+            Ok(Caller::Anybody) => Ok(Note { door: "rpc", who: None }),
+            Ok(Caller::Holder(who)) => Ok(Note { door: "rpc", who: Some(who) }),
             Err(Refused::NoToken | Refused::UnknownToken) => {
                 Err(Status::unauthenticated("a known token is needed: authorization: Bearer ..."))
             }
@@ -145,15 +147,11 @@ impl Admin for Door {
         &self,
         request: Request<UpdateConfigRequest>,
     ) -> Result<Response<UpdateConfigResponse>, Status> {
-        let by = self.admit(&request, Role::Write)?;
+        let note = self.admit(&request, Role::Write)?;
         let UpdateConfigRequest { set, unset, expected_revision } = request.into_inner();
         let patch = set.iter().fold(Patch::default(), |patch, (key, text)| patch.set(key, text));
         let patch = unset.iter().fold(patch, |patch, key| patch.unset(key));
-        // The change goes on when the caller hangs up: it must not stop in the middle.
-        let config = self.config.clone();
-        let change = async move { config.update(&patch, expected_revision, &by).await };
-        let changed =
-            tokio::spawn(change).await.map_err(|_| Status::internal("the change failed"))?;
+        let changed = self.config.update(patch, expected_revision, note).await;
         let changed = changed.map_err(|error| refused(&error))?;
         let revision = self.config.current().revision;
         let changed = changed.into_iter().map(|Changed { key, old, new, .. }| generated::Changed {
@@ -183,21 +181,22 @@ impl Admin for Door {
 }
 
 /// What a caller is told of a change that is refused: every mistake, by its key.
-fn refused(error: &ApplyError) -> Status {
-    let faults = error.faults();
-    if faults.is_empty() {
+fn refused(error: &ChangeError) -> Status {
+    let errors = field_errors(error);
+    if errors.is_empty() {
         let code = match error {
-            ApplyError::Database(DatabaseError::Conflict { .. }) => Code::Aborted,
-            ApplyError::Database(DatabaseError::ReadOnly) => Code::FailedPrecondition,
+            ChangeError::Database(DatabaseError::Conflict { .. }) => Code::Aborted,
+            ChangeError::Database(DatabaseError::ReadOnly) => Code::FailedPrecondition,
+            ChangeError::Interrupted => Code::Internal,
             _ => Code::Unavailable,
         };
-        return Status::new(code, error.to_string());
+        return Status::new(code, detail(error));
     }
     let mut details = ErrorDetails::new();
     let mut told = String::from("the configuration cannot be used");
-    for Fault { key, message } in faults {
-        told.extend(["; ", &key, " ", &message]);
-        details.add_bad_request_violation(key, message);
+    for FieldError { field, rule } in errors {
+        told.extend(["; ", &field, " ", &rule]);
+        details.add_bad_request_violation(field, rule);
     }
     Status::with_error_details(Code::InvalidArgument, told, details)
 }

@@ -2,17 +2,17 @@
 
 use tidegate_config::Changed;
 
-use super::{ActiveConfig, ApplyError, Parts, control};
-use crate::api::admin::By;
-use crate::events::{self, Event};
+use super::{ActiveConfig, ChangeError, Parts};
+use crate::database::Note;
+use crate::events::Event;
 
 /// What has changed, or why nothing has.
-type Done = Result<Vec<Changed>, ApplyError>;
+type Done = Result<Vec<Changed>, ChangeError>;
 
 impl ActiveConfig {
     /// Tells of a change, and hands on what came of it.
-    pub(super) fn publish(&self, by: &By, done: Done) -> Done {
-        let By { door, who } = by;
+    pub(super) fn publish(&self, note: &Note, done: Done) -> Done {
+        let Note { door, who } = note;
         let Parts { metrics, events, .. } = self.parts();
         let revision = self.current().revision;
         metrics.revised(revision);
@@ -30,7 +30,7 @@ impl ActiveConfig {
                         "a setting was changed"
                     );
                 }
-                let changes = changed.iter().map(event_of).collect();
+                let changes = changed.clone();
                 events.publish(&Event::Config { revision, changes, door, who: who.clone() });
             }
             Err(error) => {
@@ -44,9 +44,4 @@ impl ActiveConfig {
         }
         done
     }
-}
-
-fn event_of(changed: &Changed) -> events::Change {
-    let json = |value: &Option<String>| value.as_deref().map(control::json);
-    events::Change { key: changed.key.clone(), old: json(&changed.old), new: json(&changed.new) }
 }

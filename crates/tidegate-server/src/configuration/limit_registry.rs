@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
-use tidegate::{Change, Limit, LimitError, Policy, Store};
+use tidegate::{Change, Limit, Policy, Store};
 use tidegate_config::{Calendar, LimitPlan, Limits};
 
+use super::ChangeError;
 use crate::metrics::{LimitMetrics, Metrics};
 
 /// The limits that requests may name. It never changes; another configuration is another one.
@@ -26,15 +27,6 @@ pub(crate) struct ConfiguredLimit {
     pub(crate) metrics: LimitMetrics,
 }
 
-/// Why limits cannot be put in place of others.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ReviseError {
-    #[error("cannot be changed any more: {0}")]
-    Limit(#[from] LimitError),
-    #[error("is a tier of admission while the server runs, and stays a token bucket")]
-    NotABucket,
-}
-
 impl LimitRegistry {
     /// The limits of a plan, before anything was decided.
     pub(crate) fn new(limits: &Limits, metrics: &Metrics) -> Self {
@@ -53,11 +45,7 @@ impl LimitRegistry {
     ///
     /// # Errors
     /// With the first limit that cannot be changed. Nothing is changed by this function.
-    pub(crate) fn revised(
-        &self,
-        limits: &Limits,
-        metrics: &Metrics,
-    ) -> Result<Self, (String, ReviseError)> {
+    pub(crate) fn revised(&self, limits: &Limits, metrics: &Metrics) -> Result<Self, ChangeError> {
         let mut retired = self.retired.clone();
         for (name, served) in &self.by_name {
             if !limits.by_name.contains_key(name) {
@@ -69,8 +57,7 @@ impl LimitRegistry {
             let before = self.by_name.get(name).map(|served| &served.limit);
             let before = before.cloned().or_else(|| retired.remove(name));
             if let (Some(before), Some(served)) = (before, next.by_name.get_mut(name)) {
-                let revised = revise(name, &before, plan);
-                served.limit = revised.map_err(|why| (name.clone(), why))?;
+                served.limit = revise(name, &before, plan)?;
             }
         }
         Ok(Self { retired, ..next })
@@ -111,14 +98,18 @@ impl LimitRegistry {
 }
 
 /// A limit under the policy of a plan, one generation on if that is another one.
-fn revise(name: &str, before: &Limit, plan: &LimitPlan) -> Result<Limit, ReviseError> {
+fn revise(name: &str, before: &Limit, plan: &LimitPlan) -> Result<Limit, ChangeError> {
     let (old, new) = (before.policy(), plan.limit.policy());
     let is_tier = [Tier::Client, Tier::Organization].iter().any(|tier| tier.as_str() == name);
     let is_bucket = |policy| matches!(policy, &Policy::Bucket(_));
     if is_tier && is_bucket(old) != is_bucket(new) {
-        return Err(ReviseError::NotABucket);
+        return Err(ChangeError::TierKind { limit: name.to_owned() });
     }
-    let limit =
-        if old == new { before.clone() } else { before.revise(*new, Change::KeepTokens)? };
+    let limit = match old == new {
+        true => before.clone(),
+        false => before
+            .revise(*new, Change::KeepTokens)
+            .map_err(|error| ChangeError::Limit { limit: name.to_owned(), error })?,
+    };
     Ok(limit.on_failure(plan.limit.failure_rule()))
 }

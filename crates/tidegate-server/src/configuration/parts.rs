@@ -5,9 +5,10 @@ use std::sync::Arc;
 use tidegate::admission::{Admission, AdmissionError, Tier};
 use tidegate::{Change, Engine, Store};
 use tidegate_config::Plan;
-use tidegate_gateway::{Gateway, GatewayBuilder, GatewayError};
+use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 use tidegate_llm::rate_limit::Books;
 
+use super::ChangeError;
 use super::providers::{figures, follow_providers, upstreams};
 use crate::call_observer::CallObserver;
 use crate::database::Database;
@@ -26,15 +27,6 @@ pub(crate) struct Parts {
     pub(crate) database: Option<Database>,
 }
 
-/// Why a configuration cannot be followed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PartsError {
-    #[error("admission: {0}")]
-    Admission(#[from] AdmissionError),
-    #[error("providers: {0}")]
-    Gateway(#[from] GatewayError),
-}
-
 impl Parts {
     /// The parts as a plan says.
     pub(crate) fn new(
@@ -42,7 +34,7 @@ impl Parts {
         engine: &Engine<dyn Store>,
         books: Books,
         database: Option<Database>,
-    ) -> Result<Self, PartsError> {
+    ) -> Result<Self, ChangeError> {
         let (metrics, tokens) = (Metrics::default(), Tokens::default());
         tokens.follow(&plan.admin);
         let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
@@ -60,15 +52,24 @@ impl Parts {
         Ok(Self { admission, gateway, tokens: Arc::new(tokens), events, metrics, database })
     }
 
-    /// Whether parts could follow a plan, without anything being changed.
-    pub(crate) fn check(plan: &Plan) -> Result<(), PartsError> {
+    /// Whether parts could follow a plan, without anything being changed; the upstreams that the
+    /// gateway would follow.
+    pub(crate) fn check(plan: &Plan) -> Result<Vec<Upstream>, ChangeError> {
         plan.admission.rules(&plan.limits).check()?;
-        Ok(Gateway::check(&upstreams(plan)?)?)
+        let upstreams = upstreams(plan)?;
+        Gateway::check(&upstreams)?;
+        Ok(upstreams)
     }
 
-    /// Follows a plan in the place of another; if that fails, everything is as it was.
-    pub(super) fn follow(&self, plan: &Plan, before: &Plan) -> Result<(), PartsError> {
-        self.gateway.reconfigure(upstreams(plan)?)?;
+    /// Follows a plan and its upstreams in the place of another plan; if that fails, everything is
+    /// as it was.
+    pub(super) fn follow(
+        &self,
+        next: Vec<Upstream>,
+        plan: &Plan,
+        before: &Plan,
+    ) -> Result<(), ChangeError> {
+        self.gateway.reconfigure(next)?;
         if let Err(error) = configure(&self.admission, plan) {
             self.gateway.reconfigure(upstreams(before)?)?;
             return Err(error.into());

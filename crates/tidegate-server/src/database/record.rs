@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use tidegate_config::{MOST_CHANGES, MOST_SETTINGS};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use tidegate_config::{MOST_CHANGES, MOST_SETTINGS, Overrides};
 
 use super::DatabaseError;
 
@@ -65,7 +67,7 @@ pub struct Note {
 }
 
 /// A change of the past.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Audit {
     /// The revision that the change was part of.
     pub revision: u64,
@@ -74,12 +76,15 @@ pub struct Audit {
     /// The door that it came through.
     pub door: String,
     /// Who asked for it, if that was known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
     /// Which setting.
     pub key: String,
     /// Its value before, as JSON.
+    #[serde(serialize_with = "as_json")]
     pub old: Option<String>,
     /// Its value since, as JSON.
+    #[serde(serialize_with = "as_json")]
     pub new: Option<String>,
 }
 
@@ -102,6 +107,12 @@ pub(super) struct Replaced<'a> {
 }
 
 impl Stored {
+    /// What a database holds once these settings are written.
+    pub(crate) fn of(revision: u64, settings: &Overrides) -> Self {
+        let settings = settings.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Self { revision, settings: settings.collect() }
+    }
+
     /// Refuses a write that was meant for another revision.
     pub(super) fn expect(&self, expected: Option<u64>) -> Result<(), DatabaseError> {
         match expected {
@@ -134,6 +145,9 @@ impl Stored {
 }
 
 impl Note {
+    /// Another process, of which no more is known here: its own audit says who it was.
+    pub(crate) const ELSEWHERE: Self = Self { door: "database", who: None };
+
     /// The name as it is kept: no character that a terminal or a database takes amiss.
     pub(super) fn name(&self) -> Option<String> {
         let kept = |who: &String| {
@@ -157,6 +171,15 @@ pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
         }
         None => Ok(()),
     }
+}
+
+/// What a text of JSON stands for; other text is itself.
+pub(crate) fn json_value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| text.into())
+}
+
+fn as_json<S: Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    text.as_deref().map(json_value).serialize(serializer)
 }
 
 /// How many changes of the past are told when so many are asked for.

@@ -3,16 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 
-use tidegate::admission::AdmissionError;
 use tidegate::guard::GuardError;
 use tidegate::{MemoryError, SnapshotError};
-use tidegate_config::ConfigError;
-use tidegate_gateway::GatewayError;
 use tidegate_redis::OpenError;
 
-use crate::configuration::PartsError;
-use crate::database::DatabaseError;
-use crate::tokens::OpenToAll;
+use crate::configuration::ChangeError;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -20,7 +15,7 @@ use crate::tokens::OpenToAll;
 pub enum StartError {
     /// The configuration cannot be used.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Configuration(#[from] ChangeError),
     /// The store cannot be opened.
     #[error("the in-process store cannot be opened: {0}")]
     Store(#[from] MemoryError),
@@ -51,29 +46,9 @@ pub enum StartError {
     /// A store of a kind that this version does not have.
     #[error("this version cannot open the configured store")]
     UnknownStore,
-    /// The tiers of admission cannot be made.
-    #[error("admission cannot be set up: {0}")]
-    Admission(AdmissionError),
-    /// The gateway cannot be made.
-    #[error("the gateway cannot be set up: {0}")]
-    Gateway(GatewayError),
-    /// The database has an address that cannot be used.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    /// A limit cannot become what it is to be while a server runs.
-    #[error("limits.{limit}: {why}")]
-    Limit {
-        /// Which one.
-        limit: String,
-        /// Why not.
-        why: String,
-    },
     /// The threads that serve connections cannot be started.
     #[error("no threads to serve connections: {0}")]
     Workers(io::Error),
-    /// A door that changes the configuration would be open to everybody.
-    #[error(transparent)]
-    OpenToAll(#[from] OpenToAll),
     /// An address cannot be listened on.
     #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
     Bind {
@@ -84,15 +59,6 @@ pub enum StartError {
         /// Why not.
         source: io::Error,
     },
-}
-
-impl From<PartsError> for StartError {
-    fn from(error: PartsError) -> Self {
-        match error {
-            PartsError::Admission(error) => Self::Admission(error),
-            PartsError::Gateway(error) => Self::Gateway(error),
-        }
-    }
 }
 
 fn advice(error: &io::Error) -> &'static str {

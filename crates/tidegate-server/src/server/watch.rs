@@ -8,7 +8,6 @@ use tidegate::Store;
 use tidegate::guard::{Guarded, StoreState};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::api::admin::By;
 use crate::configuration::{ActiveConfig, FileWatch};
 use crate::events::Event;
 use crate::listener::drain::Stop;
@@ -50,7 +49,7 @@ async fn database(config: &ActiveConfig) {
     loop {
         let stored = database.changed(revision).await;
         revision = stored.revision;
-        config.take_over(stored, &By::ELSEWHERE).await;
+        config.take_over(stored).await;
     }
 }
 

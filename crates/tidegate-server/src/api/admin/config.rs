@@ -11,15 +11,16 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_config::is_in;
+use tidegate_config::{Effective, Patch};
 
 use super::Open;
-use super::control::{Audit, By, Setting, Shown};
 use super::etag::{expected, tagged};
 use super::problem::AdminProblem;
 use crate::api::body::{self, json};
 use crate::api::body::{Declared, require_json};
 use crate::api::problem::Problem;
+use crate::configuration::Current;
+use crate::database::{Audit, Note, json_value};
 use crate::tokens::Caller;
 
 /// How many changes are told at most, and unless somebody asks for less.
@@ -42,15 +43,14 @@ type Sections = BTreeMap<String, BTreeMap<String, Value>>;
 
 /// `GET /config`.
 pub(super) async fn summary(State(open): State<Arc<Open>>) -> Response {
-    let shown = open.api.control.shown();
-    let revision = shown.revision;
-    tagged(json(StatusCode::OK, &Summary::of(shown)), revision)
+    let current = open.api.config.current();
+    tagged(json(StatusCode::OK, &Summary::of(&current)), current.revision)
 }
 
 impl Summary {
-    fn of(shown: Shown) -> Self {
-        let mut summary = Self { revision: shown.revision, ..Self::default() };
-        for Setting { key, value, .. } in shown.settings {
+    fn of(current: &Current) -> Self {
+        let mut summary = Self { revision: current.revision, ..Self::default() };
+        for Effective { key, value, .. } in current.effective.iter() {
             let (sections, name, field) = if let Some(key) = key.strip_prefix("providers.") {
                 let Some((name, field)) = key.split_once('.') else { continue };
                 if !OF_PROVIDERS.contains(&field) {
@@ -64,7 +64,10 @@ impl Summary {
             } else {
                 continue;
             };
-            sections.entry(name.to_owned()).or_default().insert(field.to_owned(), value);
+            sections
+                .entry(name.to_owned())
+                .or_default()
+                .insert(field.to_owned(), json_value(value));
         }
         summary
     }
@@ -84,15 +87,24 @@ pub(super) async fn show(
     part: Result<Query<Part>, QueryRejection>,
 ) -> Result<Response, AdminProblem> {
     let Query(Part { key }) = part.map_err(|_| unread("key"))?;
-    let mut shown = open.api.control.shown();
-    if let Some(part) = key {
-        shown.settings.retain(|setting| is_in(&setting.key, &part));
-    }
-    Ok(answer(&shown))
+    Ok(shown(&open.api.config.current(), key.as_deref().unwrap_or("")))
 }
 
-fn answer(shown: &Shown) -> Response {
-    tagged(json(StatusCode::OK, shown), shown.revision)
+/// The part of a configuration that a key or a section names.
+fn shown(current: &Current, part: &str) -> Response {
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        revision: u64,
+        settings: Vec<&'a Effective>,
+        /// What people should look at.
+        warnings: Vec<String>,
+    }
+    let shown = Shown {
+        revision: current.revision,
+        settings: current.effective.iter().filter(|one| one.is_in(part)).collect(),
+        warnings: current.plan.warnings.iter().map(ToString::to_string).collect(),
+    };
+    tagged(json(StatusCode::OK, &shown), current.revision)
 }
 
 /// `PATCH` and `POST /admin/config`.
@@ -113,16 +125,12 @@ pub(super) async fn change(
         Caller::Anybody => None,
         Caller::Holder(who) => Some(who),
     };
-    let by = By { door: "admin", who };
-    // A change that has begun is not given up half way because the caller goes away.
-    let control = open.api.control.clone();
-    let updating = tokio::spawn(async move { control.update(patch, expected, by).await });
-    let updated = updating.await.map_err(|error| {
-        tracing::error!(%error, "a change of the configuration ended badly");
-        AdminProblem::Broken
-    })?;
-    let shown = updated.map_err(|error| AdminProblem::update(error, expected))?;
-    Ok(answer(&shown))
+    let problem = |error| AdminProblem::Change { error, expected };
+    // It comes as it was sent, so that a key that stands there twice can be refused.
+    let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
+    let note = Note { door: "admin", who };
+    open.api.config.update(patch, expected, note).await.map_err(problem)?;
+    Ok(shown(&open.api.config.current(), ""))
 }
 
 /// How much of the past is asked for.
@@ -146,8 +154,7 @@ pub(super) async fn history(
     if !(1..=MOST_CHANGES).contains(&most) {
         return Err(unread("limit"));
     }
-    let changes = open.api.control.history(most).await;
-    let changes = changes.map_err(|error| AdminProblem::update(error, None))?;
+    let changes = open.api.config.history(most).await.map_err(AdminProblem::Database)?;
     Ok(json(StatusCode::OK, &History { changes }))
 }
 

@@ -4,9 +4,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::MOST_WATCHERS;
-use super::control::{Fault, UpdateError};
 use super::etag::tagged;
+use crate::api::change_error::{detail, field_errors};
 use crate::api::problem::{Document, FieldError, Kind, Problem, told};
+use crate::configuration::ChangeError;
+use crate::database::DatabaseError;
 use crate::tokens::Refused;
 
 /// Why a request is refused. Nothing was changed, unless the text says that this is not known.
@@ -23,20 +25,14 @@ pub(super) enum AdminProblem {
     Refused(Refused),
     #[error("{}", told(.0))]
     BadRequest(Vec<FieldError>),
-    #[error("{}", told(.0))]
-    Invalid(Vec<FieldError>),
-    #[error("{}", UpdateError::Conflict { now: *.0 })]
-    /// Somebody else was faster, and the request did not say which revision it is for.
-    Conflict(u64),
-    #[error("{}", UpdateError::Conflict { now: *.0 })]
-    /// The request is for another revision than the one in force.
-    Outdated(u64),
-    #[error("{0}")]
-    NotKept(UpdateError),
+    /// A change that was meant for a revision, if it was, is not made.
+    #[error("{}", detail(.error))]
+    Change { error: ChangeError, expected: Option<u64> },
+    /// The database cannot be read.
+    #[error(transparent)]
+    Database(DatabaseError),
     #[error("{MOST_WATCHERS} watch already; try again later")]
     TooManyWatchers,
-    #[error("the change ended badly; look whether it was made")]
-    Broken,
 }
 
 fn refusal(refused: &Refused) -> &'static str {
@@ -55,23 +51,10 @@ impl AdminProblem {
         Self::BadRequest(vec![FieldError { field: field.to_owned(), rule: rule.to_owned() }])
     }
 
-    /// What became of a change that was meant for a revision, if it was.
-    pub(super) fn update(error: UpdateError, expected: Option<u64>) -> Self {
-        let field = |Fault { key, message }| FieldError { field: key, rule: message };
-        match (error, expected) {
-            (UpdateError::Invalid(faults), _) => {
-                Self::Invalid(faults.into_iter().map(field).collect())
-            }
-            (UpdateError::Conflict { now }, Some(_)) => Self::Outdated(now),
-            (UpdateError::Conflict { now }, None) => Self::Conflict(now),
-            (error, _) => Self::NotKept(error),
-        }
-    }
-
     fn kind(&self) -> Kind {
         match self {
             // Told by itself.
-            Self::Any(_) | Self::Broken => (
+            Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "urn:tidegate:problem:internal",
                 "Internal error",
@@ -88,20 +71,20 @@ impl AdminProblem {
             Self::BadRequest(_) => {
                 (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
             }
-            Self::Invalid(_) => (
+            Self::Change { error, .. } if error.is_invalid() => (
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "urn:tidegate:problem:invalid-configuration",
                 "Invalid configuration",
             ),
-            Self::Conflict(_) => {
-                (StatusCode::CONFLICT, "urn:tidegate:problem:conflict", "Changed in between")
+            Self::Change { error, expected } if error.conflict().is_some() => {
+                let status = match expected {
+                    Some(_) => StatusCode::PRECONDITION_FAILED,
+                    // Somebody else was faster, and the request did not say which revision it is for.
+                    None => StatusCode::CONFLICT,
+                };
+                (status, "urn:tidegate:problem:conflict", "Changed in between")
             }
-            Self::Outdated(_) => (
-                StatusCode::PRECONDITION_FAILED,
-                "urn:tidegate:problem:conflict",
-                "Changed in between",
-            ),
-            Self::NotKept(_) => (
+            Self::Change { .. } | Self::Database(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "urn:tidegate:problem:database",
                 "The database cannot be used",
@@ -127,18 +110,30 @@ impl AdminProblem {
 
 impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {
+        let of_change;
         let errors: &[FieldError] = match &self {
-            Self::BadRequest(errors) | Self::Invalid(errors) => errors,
+            Self::BadRequest(errors) => errors,
+            Self::Change { error, .. } => {
+                of_change = field_errors(error);
+                &of_change
+            }
             _ => &[],
         };
-        let mut response = Document::new(self.kind(), self.to_string(), errors).response();
+        let detail = match &self {
+            Self::Change { .. } if !errors.is_empty() => told(errors),
+            problem => problem.to_string(),
+        };
+        let mut response = Document::new(self.kind(), detail, errors).response();
         if let Some(challenge) = self.challenge() {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
         match self {
             Self::Any(problem) => problem.into_response(),
-            Self::Conflict(now) | Self::Outdated(now) => tagged(response, now),
+            Self::Change { error, .. } => match error.conflict() {
+                Some(now) => tagged(response, now),
+                None => response,
+            },
             _ => response,
         }
     }

@@ -74,7 +74,7 @@ impl Open {
             Method::GET | Method::HEAD => Role::Read,
             _ => Role::Write,
         };
-        let checked = self.api.tokens.check(request.headers(), needed);
+        let checked = self.parts().tokens.check(request.headers(), needed);
         if !matches!(checked, Ok(Caller::Holder(_))) {
             self.api.host_check.admit(request.uri(), request.headers())?;
         }
@@ -90,6 +90,6 @@ async fn openapi() -> Response {
 async fn metrics(State(open): State<Arc<Open>>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    let text = open.api.metrics.text(format);
+    let text = open.parts().metrics.text(format);
     ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }

@@ -1,144 +1,69 @@
-//! The door from the outside: real sockets, on a configuration in memory.
+//! The admin API from the outside: real sockets, on a real configuration.
 
 mod access;
 mod changing;
 mod showing;
 mod watching;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::response::IntoResponse as _;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
+use super::problem::AdminProblem;
 use super::*;
+use crate::configuration;
+use crate::database::{Change, Database, Note, Stored};
+use crate::events::Events;
 use crate::listener::accept;
 use crate::listener::drain::Drain;
-use crate::tokens::{Minted, Role, mint};
+use crate::metrics::Metrics;
+use crate::tokens::{Minted, Role, Tokens, mint};
 
-/// A configuration in memory: a flat table of values.
-#[derive(Default)]
-struct Book {
-    state: Mutex<State>,
+/// The configuration that the tests show and change.
+const TEXT: &str = r#"
+[limits.client]
+capacity = 100
+rate = "50/s"
+[limits.clients]
+rate = "1/s"
+[providers.openai]
+base_url = "https://api.openai.com"
+max_concurrent_requests = 8
+max_retries = 8
+[providers.openai.endpoints.embeddings]
+max_concurrent_requests = 16
+[store]
+url = "redis://127.0.0.1:6379"
+"#;
+
+/// A configuration at revision 1, without a database.
+fn config(text: &str) -> Arc<ActiveConfig> {
+    configuration::of_text(text, Stored { revision: 1, ..Stored::default() }, None)
 }
 
-#[derive(Default)]
-struct State {
-    revision: u64,
-    values: BTreeMap<String, Value>,
-    history: Vec<Audit>,
-    /// What the next change fails with.
-    failure: Option<UpdateError>,
-}
-
-impl Book {
-    fn new() -> Arc<Self> {
-        let values = [
-            ("limits.client.capacity", json!(100)),
-            ("limits.client.rate", json!("50/s")),
-            ("limits.clients.rate", json!("1/s")),
-            ("listen.admin", json!("127.0.0.1:6070")),
-            ("providers.openai.base_url", json!("https://api.openai.com")),
-            ("providers.openai.endpoints.embeddings.max_concurrent_requests", json!(16)),
-            ("providers.openai.max_concurrent_requests", json!(8)),
-            ("providers.openai.max_retries", json!(8)),
-            ("store.url", json!("redis://127.0.0.1:6379")),
-        ];
-        let book = Self::default();
-        let mut state = book.state.lock().unwrap();
-        state.revision = 1;
-        state.values = values.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        drop(state);
-        Arc::new(book)
-    }
-
-    fn fail(&self, error: UpdateError) {
-        self.state.lock().unwrap().failure = Some(error);
-    }
-}
-
-impl State {
-    fn shown(&self) -> Shown {
-        let setting = |(key, value): (&String, &Value)| Setting {
-            key: key.clone(),
-            value: value.clone(),
-            source: "file".to_owned(),
-            shadowed: vec![Shadowed { source: "default".to_owned(), value: json!(1) }],
-            configured: None,
-        };
-        let settings = self.values.iter().map(setting).collect();
-        Shown { revision: self.revision, settings, warnings: Vec::new() }
-    }
-
-    /// Sets every key of a flat patch.
-    fn apply(
-        &mut self,
-        patch: &[u8],
-        expected: Option<u64>,
-        by: &By,
-    ) -> Result<Shown, UpdateError> {
-        let now = self.revision;
-        if let Some(error) = self.failure.take() {
-            return Err(error);
-        }
-        if expected.is_some_and(|expected| expected != now) {
-            return Err(UpdateError::Conflict { now });
-        }
-        self.revision += 1;
-        let patch: BTreeMap<String, Value> = serde_json::from_slice(patch).unwrap();
-        for (key, new) in patch {
-            let old = self.values.insert(key.clone(), new.clone());
-            self.history.insert(
-                0,
-                Audit {
-                    revision: self.revision,
-                    at_ms: 0,
-                    door: by.door.to_owned(),
-                    who: by.who.clone(),
-                    key,
-                    old,
-                    new: Some(new),
-                },
-            );
-        }
-        Ok(self.shown())
-    }
-}
-
-impl Control for Book {
-    fn shown(&self) -> Shown {
-        self.state.lock().unwrap().shown()
-    }
-
-    fn update(&self, patch: Bytes, expected: Option<u64>, by: By) -> ControlFuture<'_, Shown> {
-        Box::pin(async move { self.state.lock().unwrap().apply(&patch, expected, &by) })
-    }
-
-    fn history(&self, most: usize) -> ControlFuture<'_, Vec<Audit>> {
-        let history = self.state.lock().unwrap().history.iter().take(most).cloned().collect();
-        Box::pin(std::future::ready(Ok(history)))
-    }
-}
-
-/// A door that is open.
+/// An admin API that is served.
 struct Gate {
     address: SocketAddr,
-    book: Arc<Book>,
+    config: Arc<ActiveConfig>,
     tokens: Arc<Tokens>,
     events: Events,
     metrics: Metrics,
     /// Limits that cannot decide for want of a store.
     undecided: Arc<AtomicUsize>,
     agent: ureq::Agent,
-    /// What the other doors are stopped by.
+    /// What the other listeners are stopped by.
     others: Option<Drain>,
     own: Option<Drain>,
     runtime: Runtime,
+    /// Where the database is, if there is one.
+    folder: Option<TempDir>,
 }
 
 impl Gate {
@@ -147,37 +72,66 @@ impl Gate {
     }
 
     fn bounded(bounds: Bounds) -> Self {
+        Self::serving(config(TEXT), bounds)
+    }
+
+    /// One that keeps its changes, at revision 1.
+    fn keeping(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::sqlite(folder.path().join("tidegate.db"));
+        let runtime = Runtime::new().unwrap();
+        let (first, note) =
+            (Change::set("limits.clients.rate", "\"1/s\""), Note { door: "cli", who: None });
+        let stored = runtime.block_on(database.write(&[first], &note, None)).unwrap();
+        let gate =
+            Self::serving(configuration::of_text(text, stored, Some(database)), Bounds::default());
+        Self { folder: Some(folder), ..gate }
+    }
+
+    fn serving(config: Arc<ActiveConfig>, bounds: Bounds) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
         let (others, mut own) = (Drain::new(), Drain::new());
-        let (book, undecided) = (Book::new(), Arc::new(AtomicUsize::new(0)));
+        let undecided = Arc::new(AtomicUsize::new(0));
         let counted = undecided.clone();
         let health = Health::new(others.signal(), move || counted.load(Ordering::Relaxed));
-        let door = AdminApi {
-            control: book.clone(),
-            tokens: Arc::default(),
-            host_check: HostCheck::new(address, Vec::new()),
-            bounds,
-            metrics: Metrics::default(),
-            events: Events::default(),
-            health,
-        };
-        let (tokens, events, metrics) =
-            (door.tokens.clone(), door.events.clone(), door.metrics.clone());
+        let host_check = HostCheck::new(address, Vec::new());
+        let api = AdminApi { config: config.clone(), host_check, bounds, health };
+        let Parts { tokens, events, metrics, .. } = config.parts().clone();
         let stop = own.signal();
-        runtime.block_on(async { own.watch(door.serve(listener, stop)) });
+        runtime.block_on(async { own.watch(api.serve(listener, stop)) });
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let (others, own) = (Some(others), Some(own));
-        Self { address, book, tokens, events, metrics, undecided, agent, others, own, runtime }
+        let (others, own, folder) = (Some(others), Some(own), None);
+        Self {
+            address,
+            config,
+            tokens,
+            events,
+            metrics,
+            undecided,
+            agent,
+            others,
+            own,
+            runtime,
+            folder,
+        }
     }
 
-    /// A door with a token that may look and one that may change.
+    /// The revision in force.
+    fn revision(&self) -> u64 {
+        self.config.current().revision
+    }
+
+    /// One with a token that may look and one that may change.
     fn guarded() -> (Self, Minted, Minted) {
-        let (gate, reader, writer) = (Self::open(), mint().unwrap(), mint().unwrap());
-        gate.tokens.replace([(reader.digest, Role::Read), (writer.digest, Role::Write)]);
-        (gate, reader, writer)
+        let (reader, writer) = (mint().unwrap(), mint().unwrap());
+        let tokens = format!(
+            "[admin]\nread_tokens = [\"{}\"]\nwrite_tokens = [\"{}\"]\n",
+            reader.digest, writer.digest
+        );
+        (Self::keeping(&format!("{TEXT}{tokens}")), reader, writer)
     }
 
     /// Asks, with these header fields.
@@ -212,6 +166,15 @@ struct Reply {
 }
 
 impl Reply {
+    /// A problem as it is answered.
+    fn rendered(problem: AdminProblem) -> Self {
+        let (head, body) = problem.into_response().into_parts();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let body = runtime.block_on(axum::body::to_bytes(body, usize::MAX)).unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        Self { status: head.status.as_u16(), headers: head.headers, body }
+    }
+
     fn of(response: http::Response<ureq::Body>) -> Self {
         let (head, mut body) = response.into_parts();
         let body = body.read_to_string().unwrap();

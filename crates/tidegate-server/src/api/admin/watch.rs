@@ -37,7 +37,7 @@ pub(super) async fn events(
 ) -> Result<Response, AdminProblem> {
     let seat = open.seats.clone().try_acquire_owned();
     let seat = seat.map_err(|_| AdminProblem::TooManyWatchers)?;
-    let watcher = open.api.events.watch(last_seen(&headers)?);
+    let watcher = open.parts().events.watch(last_seen(&headers)?);
     // Of the head only what tells who watches is kept.
     let brought = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
     let headers = brought.into_iter().collect();
@@ -92,7 +92,7 @@ impl Visit {
             },
             () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b":\n\n"),
         };
-        self.open.api.tokens.check(&self.headers, Role::Read).ok()?;
+        self.open.parts().tokens.check(&self.headers, Role::Read).ok()?;
         self.begun = Begun::Yes;
         Some((said, self))
     }

@@ -52,11 +52,10 @@ fn events_are_told_as_they_happen_and_again_to_those_who_come_back() {
     first.line("retry: ");
     gate.events.publish(&Event::Config {
         revision: 2,
-        changes: vec![crate::events::Change {
-            key: "limits.client.rate".to_owned(),
-            old: Some(json!("50/s")),
-            new: Some(json!("10/s")),
-        }],
+        changes: tidegate_config::diff(
+            &config(TEXT).current().effective,
+            &config(&TEXT.replace("50/s", "10/s")).current().effective,
+        ),
         door: "admin",
         who: Some("01234567".to_owned()),
     });
@@ -131,12 +130,9 @@ fn a_watcher_is_not_idle() {
 fn open() -> (Arc<Open>, Drain) {
     let drain = Drain::new();
     let api = AdminApi {
-        control: Book::new(),
-        tokens: Arc::default(),
+        config: config(TEXT),
         host_check: HostCheck::new("127.0.0.1:6070".parse().unwrap(), Vec::new()),
         bounds: Bounds::default(),
-        metrics: Metrics::default(),
-        events: Events::default(),
         health: Health::new(drain.signal(), || 0),
     };
     (Arc::new(Open { api, stop: drain.signal(), seats: Arc::new(Semaphore::new(1)) }), drain)
@@ -168,10 +164,10 @@ async fn a_watcher_that_is_too_slow_is_cut_off() {
     let (open, _drain) = open();
     let mut body = visit(&open, http::HeaderMap::new()).await;
     next(&mut body).await.unwrap();
-    open.api.events.publish(&warning("first"));
+    open.parts().events.publish(&warning("first"));
     assert!(next(&mut body).await.unwrap().contains("first"));
     for _ in 0..=KEPT {
-        open.api.events.publish(&warning("flood"));
+        open.parts().events.publish(&warning("flood"));
     }
     assert_eq!(next(&mut body).await, None);
 }
@@ -180,13 +176,13 @@ async fn a_watcher_that_is_too_slow_is_cut_off() {
 async fn a_watcher_whose_token_is_withdrawn_hears_no_more() {
     let (open, _drain) = open();
     let minted = mint().unwrap();
-    open.api.tokens.replace([(minted.digest, Role::Read)]);
+    open.parts().tokens.replace([(minted.digest, Role::Read)]);
     let field = http::HeaderValue::from_str(&bearer(&minted)).unwrap();
     let headers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, field)]);
     let mut body = visit(&open, headers).await;
     next(&mut body).await.unwrap();
-    open.api.tokens.replace([(mint().unwrap().digest, Role::Read)]);
-    open.api.events.publish(&warning("secret"));
+    open.parts().tokens.replace([(mint().unwrap().digest, Role::Read)]);
+    open.parts().events.publish(&warning("secret"));
     assert_eq!(next(&mut body).await, None);
 }
 

@@ -1,0 +1,118 @@
+//! How the admin API and the gRPC API answer a change of the configuration that was not made.
+
+use tidegate_config::ConfigError;
+
+use super::problem::FieldError;
+use crate::configuration::ChangeError;
+use crate::database::DatabaseError;
+
+/// Every mistake by its key; none if the given configuration is not at fault.
+pub(crate) fn field_errors(error: &ChangeError) -> Vec<FieldError> {
+    let one = |field: &str, rule: String| vec![FieldError { field: field.to_owned(), rule }];
+    // The key of a limit stands in the text of its error, and is given once.
+    let limit = |limit: &str| {
+        let (field, text) = (format!("limits.{limit}"), error.to_string());
+        let rule = text.strip_prefix(&format!("{field}: ")).unwrap_or(&text).to_owned();
+        one(&field, rule)
+    };
+    match error {
+        ChangeError::Config(error) => of_config(error),
+        ChangeError::Limit { limit: name, .. } | ChangeError::TierKind { limit: name } => {
+            limit(name)
+        }
+        ChangeError::Admission(error) => one("admission", error.to_string()),
+        ChangeError::Gateway(error) => one("providers", error.to_string()),
+        ChangeError::OpenToAll(error) => one("admin", error.to_string()),
+        ChangeError::Database(DatabaseError::Refused { key, rule }) => one(key, (*rule).to_owned()),
+        ChangeError::Database(DatabaseError::TooMany { .. }) => one("", error.to_string()),
+        ChangeError::Database(_) | ChangeError::Interrupted => Vec::new(),
+    }
+}
+
+fn of_config(error: &ConfigError) -> Vec<FieldError> {
+    let located = error.faults().iter();
+    let errors: Vec<_> = located
+        .map(|located| FieldError { field: located.fault.key.clone(), rule: located.without_key() })
+        .collect();
+    match errors.is_empty() {
+        true => vec![FieldError { field: String::new(), rule: error.to_string() }],
+        false => errors,
+    }
+}
+
+/// What a caller can do about a change that was valid and is not made.
+pub(crate) fn detail(error: &ChangeError) -> String {
+    match error {
+        ChangeError::Database(DatabaseError::Conflict { now }) => format!(
+            "the configuration is at revision {now} by now; look at it again and repeat the change"
+        ),
+        // It may have been asked to write already.
+        ChangeError::Database(DatabaseError::Unavailable(_)) => {
+            "the database does not answer, and it is not known whether the change was kept; look \
+             again before you repeat it"
+                .to_owned()
+        }
+        ChangeError::Database(DatabaseError::ReadOnly) => {
+            "the change cannot be kept: the database cannot be written; nothing was changed"
+                .to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::Patch;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_told_once() {
+        let error = Patch::from_json(br#"{"limits":{"a":{"capacity":0}}}"#).unwrap().check();
+        let errors = field_errors(&error.unwrap_err().into());
+        let [FieldError { field, rule }] = &errors[..] else { panic!("one: {errors:?}") };
+        assert_eq!(field, "limits.a.capacity");
+        assert!(!rule.contains("limits.a"), "{rule}");
+        assert!(rule.ends_with("(change: 0)"), "{rule}");
+        let errors = field_errors(&ChangeError::TierKind { limit: "client".to_owned() });
+        let [FieldError { field, rule }] = &errors[..] else { panic!("one: {errors:?}") };
+        assert_eq!(field, "limits.client");
+        assert!(rule.starts_with("is a tier of admission"), "{rule}");
+    }
+
+    /// An answer has either the mistakes or a detail of its own.
+    #[test]
+    fn only_an_invalid_configuration_has_field_errors() {
+        for error in [
+            ChangeError::TierKind { limit: "client".to_owned() },
+            DatabaseError::Refused { key: "a".to_owned(), rule: "no" }.into(),
+            DatabaseError::TooMany { what: "settings", most: 1 }.into(),
+            DatabaseError::Conflict { now: 1 }.into(),
+            DatabaseError::NotMigrated.into(),
+            ChangeError::Interrupted,
+        ] {
+            assert_eq!(error.is_invalid(), !field_errors(&error).is_empty(), "{error}");
+        }
+    }
+
+    #[test]
+    fn whoever_has_to_migrate_is_told_so() {
+        for error in [DatabaseError::NotMigrated, DatabaseError::OldFormat { found: 1, needs: 2 }] {
+            let said = error.to_string();
+            assert!(said.contains("tidegate db migrate"), "{said}");
+            assert_eq!(detail(&error.into()), said);
+        }
+        let detail = |error: DatabaseError| detail(&error.into());
+        assert!(detail(DatabaseError::NewFormat { found: 3, known: 2 }).contains("run that one"));
+        assert!(detail(DatabaseError::Foreign).contains("choose another one"));
+        assert!(detail(DatabaseError::Damaged("torn".into())).contains("restore it"));
+    }
+
+    /// The answer may have got lost after the write was done.
+    #[test]
+    fn a_database_that_falls_silent_is_not_said_to_have_kept_nothing() {
+        let said = detail(&DatabaseError::Unavailable("silence".into()).into());
+        assert!(said.contains("not known whether"), "{said}");
+        assert!(!said.contains("nothing was changed"), "{said}");
+    }
+}
