@@ -16,11 +16,12 @@ mod sqlite;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::clock::wall_now;
 use tidegate_config::{DatabaseUrl, Plan};
-use tokio::time::Instant;
+use tidegate_http::ThrottledLog;
 
 pub use self::error::DatabaseError;
 pub(crate) use self::record::json_value;
@@ -80,8 +81,8 @@ pub struct Database {
 
 struct Inner {
     kind: Kind,
-    /// When a failure was logged last.
-    told: Mutex<Option<Instant>>,
+    /// Failures, which come with every try.
+    failures: ThrottledLog,
 }
 
 enum Kind {
@@ -216,7 +217,7 @@ impl Database {
     }
 
     fn new(kind: Kind) -> Self {
-        Self { inner: Arc::new(Inner { kind, told: Mutex::new(None) }) }
+        Self { inner: Arc::new(Inner { kind, failures: ThrottledLog::every(SILENCE) }) }
     }
 
     async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
@@ -227,10 +228,8 @@ impl Database {
     }
 
     fn failed(&self, error: &DatabaseError) {
-        let mut told = self.inner.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= SILENCE) {
-            *told = Some(Instant::now());
-            tracing::warn!(%error, "changes in the database are not seen for now");
+        if let Some(suppressed) = self.inner.failures.due(wall_now()) {
+            tracing::warn!(%error, suppressed, "changes in the database are not seen for now");
         }
     }
 }

@@ -24,11 +24,11 @@ mod watch;
 
 use std::sync::Arc;
 
+use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::health::Health;
-use super::host_check::HostCheck;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;

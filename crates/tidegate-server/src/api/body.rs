@@ -1,30 +1,30 @@
 //! Bodies: declared as JSON, read whole or not at all, and written as JSON.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest as _, Request};
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Serialize;
 
 use super::problem::Problem;
+use crate::listener::bounds::MAX_BODY;
 
-/// The body of a request, if all of it comes in this time. How large it may be is up to the
-/// router.
-pub(crate) async fn whole(request: Request, time: Duration) -> Result<Bytes, Problem> {
-    let body = tokio::time::timeout(time, Bytes::from_request(request, &()));
-    body.await.map_err(|_| Problem::SlowBody)?.map_err(|error| refused(&error))
-}
-
-/// A body that was not read to its end: too large, or the caller went away.
-fn refused(error: &BytesRejection) -> Problem {
-    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        Problem::TooLarge
-    } else {
-        Problem::Incomplete
+/// All of a body, if it comes in this time and has at most [`MAX_BODY`] bytes.
+pub(crate) async fn whole<B>(body: B, time: Duration) -> Result<Bytes, Problem>
+where
+    B: http_body::Body,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let body = tokio::time::timeout(time, Limited::new(body, MAX_BODY).collect());
+    match body.await.map_err(|_| Problem::SlowBody)? {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge),
+        // The caller went away.
+        Err(_) => Err(Problem::Incomplete),
     }
 }
 

@@ -1,8 +1,8 @@
 //! How the admin API and the gRPC API answer a change of the configuration that was not made.
 
 use tidegate_config::ConfigError;
+use tidegate_http::problem::FieldError;
 
-use super::problem::FieldError;
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 

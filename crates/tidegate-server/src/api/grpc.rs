@@ -28,6 +28,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_config::{Changed, Patch};
+use tidegate_http::problem::FieldError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tonic::body::Body;
@@ -37,7 +38,6 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use tower::Service as _;
 
 use super::change_error::{detail, field_errors};
-use super::problem::FieldError;
 use crate::configuration::{ActiveConfig, ChangeError};
 use crate::database::{DatabaseError, Note};
 use crate::listener::connections;

@@ -10,32 +10,39 @@ mod batch;
 mod operation;
 mod request;
 mod route;
+mod store_errors;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod throttled_log;
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse as _;
-use http::{Request, Response};
+use http::header::ALLOW;
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tidegate::admission::Admission;
 use tidegate::{Engine, Store};
 use tidegate_gateway::Gateway;
+use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 
-use super::host_check::HostCheck;
+use super::body::{self, Declared, require_json};
+use super::health;
+use super::problem::Problem;
 use crate::configuration::ActiveConfig;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
 use crate::listener::{connection, connections};
 use crate::metrics::{DoorMetrics, LimitMetrics};
-pub(crate) use throttled_log::ThrottledLog;
+use operation::Operation;
+use request::Reader;
+use route::{Route, Task};
+pub(crate) use store_errors::StoreErrors;
 
 /// What every request of this API sees.
 #[derive(Debug)]
@@ -49,7 +56,7 @@ pub(crate) struct HttpApi {
     pub(crate) inline: LimitMetrics,
     pub(crate) host_check: HostCheck,
     pub(crate) bounds: Bounds,
-    pub(crate) store_errors: ThrottledLog,
+    pub(crate) store_errors: StoreErrors,
 }
 
 impl HttpApi {
@@ -57,32 +64,77 @@ impl HttpApi {
     pub(crate) async fn serve(self, listener: TcpListener, workers: Workers, stop: Stop) {
         let bounds = self.bounds;
         let api = Arc::new(self);
-        let router = route::router(api.clone());
         let connection = {
             let stop = stop.clone();
             move |stream| {
-                let (api, router) = (api.clone(), router.clone());
-                let answer = move |request, peer| api.clone().answer(request, peer, router.clone());
+                let api = api.clone();
+                let answer = move |request, peer| api.clone().answer(request, peer);
                 connection::serve(stream, answer, bounds, stop.clone())
             }
         };
         connections::serve(listener, bounds.connections, &workers, stop, connection).await;
     }
 
-    /// Answers a request: calls to providers go to the gateway at once, everything else by its
-    /// path.
-    async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        peer: IpAddr,
-        router: Router,
-    ) -> Response<Body> {
-        if !self.gateway.serves(request.uri().path()) {
-            return connection::answered(router, request).await;
+    /// Answers a request: calls to providers go to the gateway, everything else by its path.
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+        if let Err(error) = self.host_check.check(request.uri(), request.headers()) {
+            return Problem::from(error).into_response();
         }
-        match self.host_check.admit(request.uri(), request.headers()) {
-            Ok(()) => self.gateway.handle(request, peer).await.map(Body::new),
-            Err(problem) => problem.into_response(),
+        if self.gateway.serves(request.uri().path()) {
+            return self.gateway.handle(request, peer).await.map(Body::new);
+        }
+        match Route::find(request.method(), request.uri().path()) {
+            Route::Task(task) => {
+                let begun = Instant::now();
+                let answer = self.carry_out(task, request).await;
+                self.metrics.took(begun.elapsed());
+                answer.unwrap_or_else(|problem| {
+                    self.note(&problem);
+                    problem.into_response()
+                })
+            }
+            Route::Pending => admission::pending(&self.admission),
+            Route::Health => health::alive(),
+            Route::OtherMethod { allow } => {
+                ([(ALLOW, HeaderValue::from_static(allow))], Problem::Method).into_response()
+            }
+            Route::Nothing => Problem::NotFound.into_response(),
+        }
+    }
+
+    /// Reads a request, calls the engine once, and answers.
+    async fn carry_out(
+        &self,
+        task: Task,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, Problem> {
+        require_json(request.headers(), Declared::Json)?;
+        let deny = request::deny_status(request.uri().query())?;
+        let body = body::whole(request.into_body(), self.bounds.body).await?;
+        let body = request::parse(&body)?;
+        // One time and one configuration for all of the request, whatever changes meanwhile.
+        let read_at = OnceLock::new();
+        let wall = || *read_at.get_or_init(|| self.engine.wall_time());
+        let current = self.config.current();
+        let limits = &current.limits;
+        let reader = Reader { limits, inline: &self.inline, wall: &wall, beside: &[] };
+        match task {
+            Task::One(verb) => {
+                let operation = Operation::read(verb, reader, &body)?;
+                let lines = operation.lines();
+                let answer = operation.request(&lines, &self.engine).await;
+                Ok(operation.answered(answer, deny)?.into_response())
+            }
+            Task::Batch => self.batch(reader, &body, deny).await,
+            Task::Admit => admission::admit(&self.admission, limits, &body, deny).await,
+            Task::SetPending => admission::set_pending(&self.admission, &body),
+        }
+    }
+
+    /// Logs a problem that somebody is told of, if it is one of the store.
+    fn note(&self, problem: &Problem) {
+        if let Some(error) = problem.store_error() {
+            self.store_errors.log(error);
         }
     }
 }

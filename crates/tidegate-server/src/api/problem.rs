@@ -4,12 +4,16 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::header::CONNECTION;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
 use tidegate::StoreError;
 use tidegate::guard::NotAsked;
 use tidegate_config::Fault;
+use tidegate_http::field::RetryAfter;
+use tidegate_http::host::HostError;
+use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
 
 use crate::listener::bounds::MAX_BODY;
 
@@ -34,34 +38,16 @@ pub(crate) enum Problem {
     NotFound,
     #[error("this path does not take this method; the header `allow` says which it takes")]
     Method,
-    #[error("a request names its host, once, in the header `host`")]
-    NoHost,
-    #[error(
-        "this door does not serve that host; add it to `allowed_hosts` under [listen] if it should"
-    )]
-    ForeignHost,
-    #[error("pages of another origin may not ask here")]
-    ForeignOrigin,
+    #[error("{}{}", .0, advice(.0))]
+    Host(#[from] HostError),
     #[error(transparent)]
     Store(StoreError),
 }
 
-/// A field and the rule that it breaks.
-#[derive(Debug, Serialize)]
-pub(crate) struct FieldError {
-    pub(crate) field: String,
-    pub(crate) rule: String,
-}
-
-impl From<Fault> for FieldError {
-    fn from(fault: Fault) -> Self {
-        Self { field: fault.key, rule: fault.rule.to_string() }
-    }
-}
-
 impl From<Vec<Fault>> for Problem {
     fn from(faults: Vec<Fault>) -> Self {
-        Self::Invalid(faults.into_iter().map(FieldError::from).collect())
+        let error = |fault: Fault| FieldError { field: fault.key, rule: fault.rule.to_string() };
+        Self::Invalid(faults.into_iter().map(error).collect())
     }
 }
 
@@ -77,6 +63,15 @@ impl From<StoreError> for Problem {
     }
 }
 
+/// What to do about a host that is not served.
+fn advice(error: &HostError) -> &'static str {
+    match error {
+        HostError::ForeignHost => "; add it to `allowed_hosts` under [listen] if it should be",
+        _ => "",
+    }
+}
+
+/// Wrong fields in one line.
 pub(crate) fn told(errors: &[FieldError]) -> String {
     let told: Vec<_> = errors
         .iter()
@@ -88,103 +83,27 @@ pub(crate) fn told(errors: &[FieldError]) -> String {
     told.join("; ")
 }
 
-/// The status, the type and the title of a problem, which are the same whenever it occurs.
-pub(crate) type Kind = (StatusCode, &'static str, &'static str);
-
-/// The document itself.
-#[derive(Serialize)]
-pub(crate) struct Document<'a> {
-    r#type: &'static str,
-    title: &'static str,
-    status: u16,
-    detail: String,
-    /// As in the header, for those who get many documents in one answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    errors: &'a [FieldError],
-}
-
-impl<'a> Document<'a> {
-    pub(crate) fn new(kind: Kind, detail: String, errors: &'a [FieldError]) -> Self {
-        let (status, r#type, title) = kind;
-        let status = status.as_u16();
-        Self { r#type, title, status, detail, retry_after_ms: None, errors }
-    }
-
-    /// The answer that tells of a problem.
-    pub(crate) fn response(&self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
-        // A document of texts and numbers is always serialized.
-        let body = serde_json::to_vec(self).unwrap_or_default();
-        let content_type = HeaderValue::from_static("application/problem+json");
-        (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
-    }
-}
-
-/// For bodies: whole milliseconds, rounded up.
-pub(crate) fn whole_millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// For the header `retry-after`: rounded up, and never at once.
-pub(crate) fn whole_seconds(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000_000)).unwrap_or(u64::MAX).max(1)
-}
-
 impl Problem {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ProblemType {
         match self {
-            Self::Invalid(_) => invalid(),
-            Self::Store(error) if error.is_callers_fault() => invalid(),
-            Self::Malformed(_) | Self::Incomplete => {
-                (StatusCode::BAD_REQUEST, "urn:tidegate:problem:malformed-body", "Malformed body")
-            }
-            Self::SlowBody => {
-                (StatusCode::REQUEST_TIMEOUT, "urn:tidegate:problem:slow-body", "Slow body")
-            }
-            Self::TooLarge => (
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "urn:tidegate:problem:body-too-large",
-                "Body too large",
-            ),
-            Self::NotJsonType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "urn:tidegate:problem:not-json",
-                "Not declared as JSON",
-            ),
-            Self::NotFound => {
-                (StatusCode::NOT_FOUND, "urn:tidegate:problem:not-found", "Not found")
-            }
-            Self::Method => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "urn:tidegate:problem:method-not-allowed",
-                "Method not allowed",
-            ),
-            Self::NoHost => (StatusCode::BAD_REQUEST, "urn:tidegate:problem:no-host", "No host"),
-            Self::ForeignHost => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "urn:tidegate:problem:foreign-host",
-                "Foreign host",
-            ),
-            Self::ForeignOrigin => {
-                (StatusCode::FORBIDDEN, "urn:tidegate:problem:foreign-origin", "Foreign origin")
-            }
-            Self::Store(StoreError::Rejected(_)) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "urn:tidegate:problem:store-rejected",
-                "The store works, but cannot do this",
-            ),
-            Self::Store(_) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "urn:tidegate:problem:store",
-                "The store cannot answer",
-            ),
+            Self::Invalid(_) => ProblemType::InvalidRequest,
+            Self::Store(error) if error.is_callers_fault() => ProblemType::InvalidRequest,
+            Self::Malformed(_) | Self::Incomplete => ProblemType::MalformedBody,
+            Self::SlowBody => ProblemType::SlowBody,
+            Self::TooLarge => ProblemType::BodyTooLarge,
+            Self::NotJsonType => ProblemType::NotJson,
+            Self::NotFound => ProblemType::NotFound,
+            Self::Method => ProblemType::MethodNotAllowed,
+            Self::Host(HostError::ForeignHost) => ProblemType::ForeignHost,
+            Self::Host(HostError::ForeignOrigin) => ProblemType::ForeignOrigin,
+            Self::Host(_) => ProblemType::NoHost,
+            Self::Store(StoreError::Rejected(_)) => ProblemType::StoreRejected,
+            Self::Store(_) => ProblemType::TemporaryReducedCapacity,
         }
     }
 
     /// What is wrong with the store, if that is the problem.
-    pub(crate) fn trouble(&self) -> Option<&StoreError> {
+    pub(crate) fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error) if !error.is_callers_fault() => Some(error),
             _ => None,
@@ -197,8 +116,8 @@ impl Problem {
             Self::Invalid(errors) => errors,
             _ => &[],
         };
-        let document = Document::new(self.kind(), self.to_string(), errors);
-        Document { retry_after_ms: self.retry_after().map(whole_millis), ..document }
+        let retry_after = self.retry_after().map(RetryAfter::from);
+        Document::new(self.kind(), self.to_string()).errors(errors).retry_after(retry_after)
     }
 
     /// When to try again, if that is known.
@@ -211,19 +130,12 @@ impl Problem {
     }
 }
 
-const fn invalid() -> Kind {
-    (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
-}
-
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let mut response = self.document().response();
+        let mut response = self.document().response().map(Body::from);
         if let Self::SlowBody = self {
             // The rest of the body may still come, and must not be taken for a request.
-            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        if let Some(wait) = self.retry_after() {
-            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }

@@ -4,8 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate::clock::wall_now;
+use tidegate_http::ThrottledLog;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::Instant;
 
 /// How long accepting rests after an error such as too many open files.
 const REST: Duration = Duration::from_millis(200);
@@ -25,13 +26,12 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, Socket
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
-    /// When an error was logged last.
-    told: Option<Instant>,
+    errors: ThrottledLog,
 }
 
 impl Acceptor {
     pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, told: None }
+        Self { listener, errors: ThrottledLog::every(SILENCE) }
     }
 
     /// The next connection. After an error it rests and tries again; errors in a row are logged
@@ -39,7 +39,7 @@ impl Acceptor {
     ///
     /// Dropping the future loses no connection. It cuts the rest short, which is right when that
     /// is done because a connection has ended: there is room again.
-    pub(crate) async fn accept(&mut self) -> TcpStream {
+    pub(crate) async fn accept(&self) -> TcpStream {
         loop {
             match self.listener.accept().await {
                 Ok((stream, _)) => {
@@ -57,10 +57,9 @@ impl Acceptor {
         }
     }
 
-    fn failed(&mut self, error: &io::Error) {
-        if self.told.is_none_or(|told| told.elapsed() >= SILENCE) {
-            self.told = Some(Instant::now());
-            tracing::warn!(%error, "connections cannot be accepted for now, and have to wait");
+    fn failed(&self, error: &io::Error) {
+        if let Some(suppressed) = self.errors.due(wall_now()) {
+            tracing::warn!(%error, suppressed, "connections cannot be accepted for now, and have to wait");
         }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) async fn serve<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut acceptor = Acceptor::new(listener);
+    let acceptor = Acceptor::new(listener);
     let mut crowd = Crowd { tasks: JoinSet::new(), most, full: false };
     let mut stop = pin!(stop.told());
     loop {

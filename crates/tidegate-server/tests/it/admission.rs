@@ -36,6 +36,18 @@ fn callers_are_admitted_until_their_tier_is_used_up() {
 }
 
 #[test]
+fn a_rejection_has_the_wait_in_two_fields() {
+    let gate = Gate::open();
+    let most = r#"{"organization":"acme","client":"alice","cost":10}"#;
+    assert_eq!(gate.post("/v1/admit", most).status, 200);
+    gate.advance(300);
+    let reply = gate.post("/v1/admit", ALICE);
+    assert_eq!(reply.status, 429);
+    let fields = (reply.header("retry-after"), reply.header("retry-after-ms"));
+    assert_eq!(fields, (Some("1"), Some("700")));
+}
+
+#[test]
 fn operators_reset_the_bucket_of_a_client_by_the_verbs_for_limits() {
     let gate = Gate::open();
     let all = r#"{"organization":"acme","client":"alice","cost":10}"#;

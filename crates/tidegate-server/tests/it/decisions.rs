@@ -31,6 +31,24 @@ fn take_answers_as_the_readme_says() {
     );
 }
 
+/// Whoever denies says when to come back in the fields that clients look at: whole seconds, and
+/// milliseconds for those who read them.
+#[test]
+fn a_denial_has_the_wait_in_two_fields() {
+    let gate = Gate::open();
+    let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
+    assert_eq!(gate.post("/v1/take", request).header("retry-after-ms"), None);
+    for (passed, seconds, millis) in [(8_500, "2", "1500"), (1_499, "1", "1")] {
+        gate.advance(passed);
+        let reply = gate.post("/v1/take", request);
+        assert_eq!(reply.status, 429);
+        let fields = (reply.header("retry-after"), reply.header("retry-after-ms"));
+        assert_eq!(fields, (Some(seconds), Some(millis)));
+    }
+    let reply = gate.post("/v1/take?deny_status=200", request);
+    assert_eq!((reply.status, reply.header("retry-after-ms")), (200, None), "no 429, no fields");
+}
+
 #[test]
 fn waits_are_rounded_up_in_both_units() {
     let gate = Gate::open();

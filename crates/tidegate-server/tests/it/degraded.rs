@@ -120,7 +120,11 @@ fn a_batch_without_its_store_is_decided_operation_by_operation() {
         assert_eq!(rules, ["local", "open", "closed", "local"]);
         assert_eq!(
             (&answers[2]["status"], &answers[2]["type"]),
-            (&503.into(), &"urn:tidegate:problem:store".into())
+            (
+                &503.into(),
+                &"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+                    .into()
+            )
         );
     }
     // The store is known to be down by now, and the one that needs it is told when to come back.
@@ -148,13 +152,18 @@ fn what_no_rule_can_decide_is_a_problem() {
     for _ in 0..5 {
         let refused = settle(&of_store);
         assert_eq!(refused.status, 503);
-        assert_eq!(refused.member("type"), "urn:tidegate:problem:store");
+        assert_eq!(
+            refused.member("type"),
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+        );
     }
     let running = gate.running.as_ref().unwrap();
     assert_eq!(running.store_state(), Some(StoreState::Down));
     assert!(running.store_stats().unwrap().local > 0);
     let refused = settle(&of_store);
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    let millis: u64 = refused.header("retry-after-ms").unwrap().parse().unwrap();
+    assert!((1..=1_000).contains(&millis), "{millis}");
     let held = gate.post("/v1/hold", r#"{"key":"k","limit":"local","for_ms":5000}"#);
     assert_eq!(held.status, 200, "{}", held.body);
 }

@@ -77,6 +77,6 @@ fn a_store_that_cannot_answer_is_503() {
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     assert_eq!(
         reply.body,
-        r#"{"type":"urn:tidegate:problem:store","title":"The store cannot answer","status":503,"detail":"the store is full"}"#
+        r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Temporarily reduced capacity","status":503,"detail":"the store is full"}"#
     );
 }

@@ -119,7 +119,7 @@ pub(super) async fn change(
     };
     require_json(request.headers(), taken)?;
     let expected = expected(request.headers())?;
-    let patch = body::whole(request, open.api.bounds.body).await?;
+    let patch = body::whole(request.into_body(), open.api.bounds.body).await?;
     serde_json::from_slice::<IgnoredAny>(&patch).map_err(Problem::Malformed)?;
     let who = match caller {
         Caller::Anybody => None,

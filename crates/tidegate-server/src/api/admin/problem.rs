@@ -1,12 +1,14 @@
 //! What the admin door says when it does not do as it is asked.
 
+use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
 
 use super::MOST_WATCHERS;
 use super::etag::tagged;
 use crate::api::change_error::{detail, field_errors};
-use crate::api::problem::{Document, FieldError, Kind, Problem, told};
+use crate::api::problem::{Problem, told};
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 use crate::tokens::Refused;
@@ -51,49 +53,30 @@ impl AdminProblem {
         Self::BadRequest(vec![FieldError { field: field.to_owned(), rule: rule.to_owned() }])
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> ProblemType {
         match self {
-            // Told by itself.
-            Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "urn:tidegate:problem:internal",
-                "Internal error",
-            ),
-            Self::NotFound => {
-                (StatusCode::NOT_FOUND, "urn:tidegate:problem:not-found", "Not found")
+            // Rendered by itself.
+            Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
+                ProblemType::Internal
             }
-            Self::Refused(Refused::ReadOnly) => {
-                (StatusCode::FORBIDDEN, "urn:tidegate:problem:forbidden", "Forbidden")
+            Self::NotFound => ProblemType::NotFound,
+            Self::Refused(Refused::ReadOnly) => ProblemType::Forbidden,
+            Self::Refused(_) => ProblemType::Unauthorized,
+            Self::BadRequest(_) => ProblemType::InvalidRequest,
+            Self::Change { error, .. } if error.is_invalid() => ProblemType::InvalidConfiguration,
+            Self::Change { error, .. } if error.conflict().is_some() => ProblemType::Conflict,
+            Self::Change { .. } | Self::Database(_) => ProblemType::Database,
+            Self::TooManyWatchers => ProblemType::TooManyWatchers,
+        }
+    }
+
+    /// The status, which for a conflict is another one if the request named a revision.
+    fn status(&self) -> StatusCode {
+        match (self.kind(), self) {
+            (ProblemType::Conflict, Self::Change { expected: Some(_), .. }) => {
+                StatusCode::PRECONDITION_FAILED
             }
-            Self::Refused(_) => {
-                (StatusCode::UNAUTHORIZED, "urn:tidegate:problem:unauthorized", "Unauthorized")
-            }
-            Self::BadRequest(_) => {
-                (StatusCode::BAD_REQUEST, "urn:tidegate:problem:invalid-request", "Invalid request")
-            }
-            Self::Change { error, .. } if error.is_invalid() => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "urn:tidegate:problem:invalid-configuration",
-                "Invalid configuration",
-            ),
-            Self::Change { error, expected } if error.conflict().is_some() => {
-                let status = match expected {
-                    Some(_) => StatusCode::PRECONDITION_FAILED,
-                    // Somebody else was faster, and the request did not say which revision it is for.
-                    None => StatusCode::CONFLICT,
-                };
-                (status, "urn:tidegate:problem:conflict", "Changed in between")
-            }
-            Self::Change { .. } | Self::Database(_) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "urn:tidegate:problem:database",
-                "The database cannot be used",
-            ),
-            Self::TooManyWatchers => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "urn:tidegate:problem:too-many-watchers",
-                "Too many watchers",
-            ),
+            (kind, _) => kind.status(),
         }
     }
 
@@ -123,7 +106,8 @@ impl IntoResponse for AdminProblem {
             Self::Change { .. } if !errors.is_empty() => told(errors),
             problem => problem.to_string(),
         };
-        let mut response = Document::new(self.kind(), detail, errors).response();
+        let document = Document::new(self.kind(), detail).status(self.status()).errors(errors);
+        let mut response = document.response().map(Body::from);
         if let Some(challenge) = self.challenge() {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

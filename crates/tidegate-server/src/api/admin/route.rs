@@ -3,13 +3,13 @@
 //! Probes need no token and may name any host: they call a machine by whatever address they know,
 //! and learn nothing but whether it is well. The summary needs no token either: it has numbers of
 //! limits, and neither addresses nor hashes nor paths. Whoever brings a good token may name any host too: no
-//! foreign page has one. All others pass the host_check first, so that a page learns not even whether
+//! foreign page has one. All others pass the host check first, so that a page learns not even whether
 //! there are tokens.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::{self, Next};
@@ -21,7 +21,6 @@ use super::problem::AdminProblem;
 use super::{config, watch};
 use crate::api::health;
 use crate::api::problem::Problem;
-use crate::listener::bounds::MAX_BODY;
 use crate::metrics::Format;
 use crate::tokens::{Caller, Role};
 
@@ -41,7 +40,6 @@ pub(super) fn router(open: Arc<Open>) -> Router {
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
         .fallback(async || AdminProblem::NotFound)
-        .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(open.clone(), admit))
         .merge(public)
         .merge(probes)
@@ -61,7 +59,7 @@ async fn admit(State(open): State<Arc<Open>>, mut request: Request, next: Next) 
 
 async fn admit_anybody(State(open): State<Arc<Open>>, request: Request, next: Next) -> Response {
     match open.admit(&request) {
-        // The host_check has let it pass, and there is nothing secret here.
+        // The host check has let it pass, and there is nothing secret here.
         Ok(_) | Err(AdminProblem::Refused(_)) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -76,7 +74,8 @@ impl Open {
         };
         let checked = self.parts().tokens.check(request.headers(), needed);
         if !matches!(checked, Ok(Caller::Holder(_))) {
-            self.api.host_check.admit(request.uri(), request.headers())?;
+            let checked = self.api.host_check.check(request.uri(), request.headers());
+            checked.map_err(Problem::from)?;
         }
         checked.map_err(AdminProblem::Refused)
     }

@@ -63,7 +63,7 @@ struct Gate {
     own: Option<Drain>,
     runtime: Runtime,
     /// Where the database is, if there is one.
-    folder: Option<TempDir>,
+    _folder: Option<TempDir>,
 }
 
 impl Gate {
@@ -85,7 +85,7 @@ impl Gate {
         let stored = runtime.block_on(database.write(&[first], &note, None)).unwrap();
         let gate =
             Self::serving(configuration::of_text(text, stored, Some(database)), Bounds::default());
-        Self { folder: Some(folder), ..gate }
+        Self { _folder: Some(folder), ..gate }
     }
 
     fn serving(config: Arc<ActiveConfig>, bounds: Bounds) -> Self {
@@ -103,7 +103,7 @@ impl Gate {
         let stop = own.signal();
         runtime.block_on(async { own.watch(api.serve(listener, stop)) });
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
-        let (others, own, folder) = (Some(others), Some(own), None);
+        let (others, own) = (Some(others), Some(own));
         Self {
             address,
             config,
@@ -115,7 +115,7 @@ impl Gate {
             others,
             own,
             runtime,
-            folder,
+            _folder: None,
         }
     }
 

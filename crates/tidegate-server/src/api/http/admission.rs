@@ -9,13 +9,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
-use tidegate::{FailureRule, Outcome, Store};
+use tidegate::{FailureRule, Outcome, Store, ceil_millis as millis};
 use tidegate_config::{Rule, Value};
 
 use super::answer::{Deny, Reply};
 use super::request::{self, key_text, read};
 use crate::api::body::json;
-use crate::api::problem::{Problem, whole_millis as millis};
+use crate::api::problem::Problem;
 use crate::configuration::limit_registry::LimitRegistry;
 use crate::metrics::Verdict as Decided;
 

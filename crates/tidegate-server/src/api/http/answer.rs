@@ -3,16 +3,18 @@
 
 use std::time::Duration;
 
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
-use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement};
+use tidegate::{
+    Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement, ceil_millis as millis,
+};
+use tidegate_http::field::RetryAfter;
 
 use super::request::List;
 use crate::api::body::json;
-use crate::api::problem::{whole_millis as millis, whole_seconds};
 
 /// An answer, before it is a response of its own or a part of one.
 pub(crate) struct Reply<B> {
@@ -122,7 +124,7 @@ impl<B: Serialize> IntoResponse for Reply<B> {
     fn into_response(self) -> Response {
         let mut response = json(self.status, &self.body);
         if let Some(wait) = self.retry {
-            response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(wait).into());
+            RetryAfter::from(wait).write(response.headers_mut());
         }
         response
     }

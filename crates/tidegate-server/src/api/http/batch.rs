@@ -124,8 +124,7 @@ fn verb(operation: &Value<'_>) -> Result<Verb, Problem> {
 
 fn named(value: &Value<'_>) -> Result<Verb, Rule> {
     let name = value.to_text()?;
-    let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
-    verb.ok_or_else(|| match name {
+    Verb::named(name).ok_or_else(|| match name {
         "acquire" => BatchRule::Waits.into(),
         _ => BatchRule::UnknownVerb.into(),
     })

@@ -28,6 +28,11 @@ impl Verb {
     pub(super) const ALL: [Self; 6] =
         [Self::Take, Self::Peek, Self::Reserve, Self::Settle, Self::Hold, Self::Reset];
 
+    /// The one of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|verb| verb.name() == name)
+    }
+
     /// Its name in paths and bodies.
     pub(super) const fn name(self) -> &'static str {
         match self {

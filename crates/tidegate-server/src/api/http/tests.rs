@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tidegate::{Engine, MemoryStore, Store};
 use tidegate_config::Loader;
+use tidegate_http::host::HostCheck;
 use tidegate_llm::rate_limit::Books;
 use tokio::runtime::Runtime;
 
-use super::{HttpApi, ThrottledLog};
-use crate::api::host_check::HostCheck;
+use super::{HttpApi, StoreErrors};
 use crate::configuration::{ActiveConfig, Parts};
 use crate::database::Stored;
 use crate::listener::accept;
@@ -56,7 +56,7 @@ impl Door {
             inline: parts.metrics.door("http").inline(),
             host_check: HostCheck::new(address, Vec::new()),
             bounds,
-            store_errors: ThrottledLog::default(),
+            store_errors: StoreErrors::default(),
         };
         let mut drain = Drain::new();
         let stop = drain.signal();

@@ -35,14 +35,15 @@ fn every_value_is_shown_with_its_source_and_what_it_shadows() {
     for field in settings.iter().flat_map(|setting| setting.as_object().unwrap().keys()) {
         assert!(fields.contains(&field.as_str()), "{field}");
     }
+    gate.patch(&[], r#"{"limits":{"client":{"capacity":7,"rate":"10/s"}}}"#);
     let part = gate.get("/admin/config?key=limits.client");
     assert_eq!(
         part.json()["settings"],
         json!([
-            {"key": "limits.client.capacity", "value": 100, "source": "file",
-             "shadowed": [{"source": "default", "value": 100}]},
-            {"key": "limits.client.rate", "value": "50/s", "source": "file",
-             "shadowed": [{"source": "default", "value": "50/s"}]},
+            {"key": "limits.client.capacity", "value": 7, "source": "database",
+             "shadowed": [{"source": "file", "value": 100}]},
+            {"key": "limits.client.rate", "value": "10/s", "source": "database",
+             "shadowed": [{"source": "file", "value": "50/s"}]},
         ])
     );
     gate.get("/admin/config?kye=limits").refused(400, "invalid-request");

@@ -1,0 +1,59 @@
+//! What the log says of a store that could not answer: enough, and not with every request.
+
+use std::error::Error;
+use std::time::Duration;
+
+use tidegate::StoreError;
+use tidegate::clock::wall_now;
+use tidegate::guard::NotAsked;
+use tidegate_http::ThrottledLog;
+
+/// Errors of the store, as far as the log is concerned.
+#[derive(Debug)]
+pub(crate) struct StoreErrors(ThrottledLog);
+
+impl Default for StoreErrors {
+    fn default() -> Self {
+        Self(ThrottledLog::every(Duration::from_secs(60)))
+    }
+}
+
+impl StoreErrors {
+    /// Logs why the store could not answer, unless something like it was logged just now. That a
+    /// store is down its guard has said already.
+    pub(crate) fn log(&self, error: &StoreError) {
+        if is_known_to_be_down(error) {
+            return;
+        }
+        if let Some(suppressed) = self.0.due(wall_now()) {
+            let error = error as &(dyn Error + 'static);
+            tracing::warn!(error, suppressed, "the store could not answer");
+        }
+    }
+}
+
+fn is_known_to_be_down(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable(reason) if reason.is::<NotAsked>())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::WallTime;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_logged_once_a_minute() {
+        let errors = StoreErrors::default();
+        let due = |seconds| errors.0.due(WallTime::from_secs(seconds)).is_some();
+        assert_eq!([0, 1, 59, 60, 61].map(due), [true, false, false, true, false]);
+    }
+
+    #[test]
+    fn what_the_guard_has_told_is_no_news() {
+        let down = NotAsked::Down { retry_after: Duration::from_secs(1) };
+        assert!(is_known_to_be_down(&StoreError::Unavailable(down.into())));
+        assert!(!is_known_to_be_down(&StoreError::Unavailable("refused".into())));
+        assert!(!is_known_to_be_down(&StoreError::TimedOut));
+    }
+}
