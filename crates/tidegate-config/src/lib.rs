@@ -39,7 +39,7 @@ pub use sections::keys::{KnownKey, known_keys};
 pub use sections::limits::{LimitPlan, Limits};
 pub use sections::listen::{AllowedHost, Listen};
 pub use sections::modules::{Modules, RateLimitPlan};
-pub use sections::policy::{Calendar, POLICY_KEYS, PolicyPlan, read_policy};
+pub use sections::policy::{Calendar, PolicyPlan, read_policy};
 pub use sections::providers::{EndpointPlan, ProviderLimits, ProviderPlan};
 pub use sections::store::{StorePlan, StoreUrl};
 pub use values::duration::DurationError;

@@ -1,6 +1,5 @@
 //! Single values: what a text or a JSON value stands for, whatever key it is given to.
 
-pub(crate) mod authority;
 pub(crate) mod duration;
 pub(crate) mod fields;
 mod json;
@@ -10,6 +9,7 @@ pub(crate) mod redis_url;
 pub(crate) mod secret;
 pub(crate) mod setting;
 pub(crate) mod size;
+pub(crate) mod url_parts;
 pub(crate) mod value;
 pub(crate) mod value_kind;
 pub(crate) mod zone;

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-providers", &["tidegate-core"]),
     ("tidegate-llm", &["tidegate", "tidegate-providers"]),
     ("tidegate-gateway", &["tidegate-llm", "tidegate-providers", "tidegate-http", "tidegate"]),
-    ("tidegate-config", &["tidegate", "tidegate-llm", "tidegate-providers"]),
+    ("tidegate-config", &["tidegate", "tidegate-http", "tidegate-llm", "tidegate-providers"]),
     (
         "tidegate-server",
         &[

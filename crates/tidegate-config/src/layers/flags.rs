@@ -67,19 +67,8 @@ impl Key {
 
     /// The name in the environment.
     #[must_use]
-    pub const fn variable(self) -> &'static str {
-        match self {
-            Self::StateDir => "TIDEGATE_STATE_DIR",
-            Self::ListenHttp => "TIDEGATE_LISTEN_HTTP",
-            Self::ListenAdmin => "TIDEGATE_LISTEN_ADMIN",
-            Self::ListenGrpc => "TIDEGATE_LISTEN_GRPC",
-            Self::ListenResp => "TIDEGATE_LISTEN_RESP",
-            Self::ListenAllowedHosts => "TIDEGATE_LISTEN_ALLOWED_HOSTS",
-            Self::StoreUrl => "TIDEGATE_STORE_URL",
-            Self::DatabaseUrl => "TIDEGATE_DATABASE_URL",
-            Self::DatabaseAutoMigrate => "TIDEGATE_DATABASE_AUTO_MIGRATE",
-            Self::AdminAllowUnauthenticated => "TIDEGATE_ADMIN_ALLOW_UNAUTHENTICATED",
-        }
+    pub fn variable(self) -> String {
+        keys::variable(self.path())
     }
 
     /// The flag of the command line; where there is none, the path in the file.
@@ -142,7 +131,6 @@ impl fmt::Debug for Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sections::keys;
 
     #[test]
     fn every_key_is_in_the_table_under_the_same_variable() {
@@ -150,5 +138,7 @@ mod tests {
             let known = keys::find(&key.path().split('.').collect::<Vec<_>>()).unwrap();
             assert_eq!(key.variable(), known.variable());
         }
+        assert_eq!(Key::StateDir.variable(), "TIDEGATE_STATE_DIR");
+        assert_eq!(Key::DatabaseAutoMigrate.variable(), "TIDEGATE_DATABASE_AUTO_MIGRATE");
     }
 }

@@ -6,7 +6,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::fault::Rule;
-use crate::sections::admission::switch;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
@@ -33,7 +32,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "admin.allow_unauthenticated",
         ValueKind::Switch,
-        |value| switch(value).map(drop),
+        |value| value.to_switch().map(drop),
         "Whether the admin and gRPC doors may open beyond loopback without any token.",
     )
     .fixed(WHY_FIXED),
@@ -66,7 +65,7 @@ impl AdminPlan {
         let mut admin = Self::default();
         admin.read_tokens.replace(fields.setting("read_tokens", tokens));
         admin.write_tokens.replace(fields.setting("write_tokens", tokens));
-        let open = fields.setting("allow_unauthenticated", switch);
+        let open = fields.setting("allow_unauthenticated", Value::to_switch);
         admin.allow_unauthenticated.replace(open);
         admin
     }

@@ -12,14 +12,14 @@ use crate::sections::keys::KnownKey;
 use crate::sections::limits::Limits;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
-use crate::values::value::{Node, Value};
+use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, ValueKind};
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "admission.enabled",
         ValueKind::Switch,
-        |value| switch(value).map(drop),
+        |value| value.to_switch().map(drop),
         "Whether anybody is rejected at all.",
     ),
     KnownKey::new(
@@ -43,7 +43,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "admission.allow_organizations",
         ValueKind::Texts,
-        |value| texts(value).map(drop),
+        |value| value.to_strings().map(drop),
         "Organizations that are never rejected.",
     ),
 ];
@@ -84,12 +84,14 @@ impl Default for AdmissionPlan {
 impl AdmissionPlan {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut admission = Self::default();
-        admission.enabled.replace(fields.setting("enabled", switch));
+        admission.enabled.replace(fields.setting("enabled", Value::to_switch));
         let threshold = fields.setting("backpressure_threshold", threshold);
         admission.backpressure_threshold.replace(threshold);
         admission.jitter_percent.replace(fields.setting("jitter_percent", percent));
         admission.mode.replace(fields.setting("mode", mode));
-        admission.allow_organizations.replace(fields.setting("allow_organizations", texts));
+        admission
+            .allow_organizations
+            .replace(fields.setting("allow_organizations", Value::to_strings));
         admission
     }
 
@@ -125,15 +127,6 @@ impl AdmissionPlan {
     }
 }
 
-/// True or false; an environment has only texts.
-pub(crate) fn switch(value: &Value<'_>) -> Result<bool, Rule> {
-    match &value.node {
-        Node::Text(text) if text == "true" => Ok(true),
-        Node::Text(text) if text == "false" => Ok(false),
-        _ => value.to_bool(),
-    }
-}
-
 fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
     const MOST: u64 = u32::MAX as u64;
     let threshold = value.to_whole_between(1, MOST)?;
@@ -153,9 +146,4 @@ fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
         Ok("shadow") => Ok(Mode::Shadow),
         _ => Err(Rule::NotOneOf(MODES)),
     }
-}
-
-/// A list of texts of the user's choice.
-pub(crate) fn texts(value: &Value<'_>) -> Result<Vec<String>, Rule> {
-    Ok(value.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
 }

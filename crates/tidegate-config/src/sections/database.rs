@@ -6,7 +6,6 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::fault::Rule;
-use crate::sections::admission::switch;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::postgres_url::PostgresUrl;
@@ -27,7 +26,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "database.auto_migrate",
         ValueKind::Switch,
-        |value| switch(value).map(drop),
+        |value| value.to_switch().map(drop),
         "Whether a PostgreSQL database is brought to the newest format at start.",
     )
     .fixed(WHY_FIXED),
@@ -80,7 +79,7 @@ impl DatabasePlan {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut database = Self::default();
         database.url.replace(fields.setting("url", url));
-        database.auto_migrate.replace(fields.setting("auto_migrate", switch));
+        database.auto_migrate.replace(fields.setting("auto_migrate", Value::to_switch));
         database
     }
 }

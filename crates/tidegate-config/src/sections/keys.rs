@@ -100,7 +100,7 @@ impl KnownKey {
     /// The variable of the environment; `*` stands for a name of the user's choice.
     #[must_use]
     pub fn variable(&self) -> String {
-        format!("TIDEGATE_{}", self.pattern.replace('.', "_").to_uppercase())
+        variable(self.pattern)
     }
 
     /// Why setting it has no effect in this version; `None` if it has.
@@ -137,6 +137,11 @@ impl KnownKey {
             }
         }
     }
+}
+
+/// The variable of the environment for a path.
+pub(crate) fn variable(path: &str) -> String {
+    format!("TIDEGATE_{}", path.replace('.', "_").to_uppercase())
 }
 
 /// The key at a path of these names.

@@ -1,7 +1,9 @@
 //! `[listen]`: where the doors open, and for which hosts.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::str::FromStr;
+
+use tidegate_http::host;
 
 use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
@@ -100,28 +102,7 @@ impl FromStr for AllowedHost {
     type Err = Rule;
 
     fn from_str(text: &str) -> Result<Self, Rule> {
-        // A bare IPv6 address has colons of its own.
-        if let Ok(IpAddr::V6(address)) = text.parse() {
-            return Ok(Self { host: format!("[{address}]"), port: None });
-        }
-        let after_brackets = text.rfind(']').map_or(0, |end| end + 1);
-        let (host, port) = match text[after_brackets..].find(':') {
-            Some(colon) => text.split_at(after_brackets + colon),
-            None => (text, ""),
-        };
-        let port = match port.strip_prefix(':') {
-            Some(port) => Some(port.parse().map_err(|_| Rule::Host)?),
-            None => None,
-        };
-        let host = host.trim_end_matches('.').to_ascii_lowercase();
-        let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let valid = match inner {
-            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => {
-                !host.is_empty()
-                    && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-            }
-        };
-        if valid { Ok(Self { host, port }) } else { Err(Rule::Host) }
+        let parsed: host::AllowedHost = text.parse().map_err(|_| Rule::Host)?;
+        Ok(Self { host: parsed.host().to_owned(), port: parsed.port() })
     }
 }

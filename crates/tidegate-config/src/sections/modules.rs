@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 use tidegate_llm::settings::RateLimitSettings;
 
 use crate::fault::Rule;
-use crate::sections::admission::switch;
 use crate::sections::keys::{self, KnownKey};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
@@ -21,7 +20,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "modules.rate_limit.enabled",
         ValueKind::Switch,
-        |value| switch(value).map(drop),
+        |value| value.to_switch().map(drop),
         "Whether calls of the library stack are paced.",
     )
     .unused(WHY_UNUSED),
@@ -98,7 +97,7 @@ impl RateLimitPlan {
     fn read(fields: &mut Fields<'_, '_>) -> Self {
         // The section of the default file has a burst. Where it is gone, a file has the section.
         let mut plan = Self::from(RateLimitSettings::UNSAID);
-        plan.enabled.replace(fields.setting("enabled", switch));
+        plan.enabled.replace(fields.setting("enabled", Value::to_switch));
         plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
         let burst = fields.setting("burst_capacity", capacity);
         plan.burst_capacity.replace(burst.map(|burst| burst.map(Some)));

@@ -12,7 +12,7 @@ use crate::values::value::Value;
 use crate::values::zone::{UTC, canonical_zone};
 
 /// All keys that a policy may have.
-pub const POLICY_KEYS: &[&str] = &[
+pub(crate) const POLICY_KEYS: &[&str] = &[
     "capacity",
     "rate",
     "tokens_per_second",

@@ -25,7 +25,6 @@ pub(crate) use read::name_of_variable;
 use read::{base_url, check_name, dialect};
 
 use crate::fault::Rule;
-use crate::sections::admission::texts;
 use crate::sections::keys as table;
 use crate::sections::read_context::ReadContext;
 use crate::values::duration::{duration, positive};
@@ -150,7 +149,7 @@ impl ProviderPlan {
         plan.retry_base.replace(fields.setting("retry_base", positive));
         plan.max_wait.replace(fields.setting("max_wait", duration));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
-        plan.models.replace(fields.setting("models", texts));
+        plan.models.replace(fields.setting("models", Value::to_strings));
         plan.endpoints = limits::endpoints(name, &speaker, fields, with);
         plan
     }

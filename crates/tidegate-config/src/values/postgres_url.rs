@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::values::authority::{BadServer, host_and_port, number, unescaped};
+use tidegate_http::host::{HostPort, HostPortError};
+
+use crate::values::url_parts::{number, unescaped};
 
 /// The port unless one is given.
 const DEFAULT_PORT: u16 = 5432;
@@ -183,11 +185,11 @@ impl Servers {
             self.sockets.push(folder);
             return Ok(());
         }
-        let (host, port) = host_and_port(server).map_err(|bad| match bad {
-            BadServer::Host => PostgresUrlError::Malformed,
-            BadServer::Port => PostgresUrlError::Port,
+        let server = HostPort::parse(server).map_err(|error| match error {
+            HostPortError::Port => PostgresUrlError::Port,
+            _ => PostgresUrlError::Malformed,
         })?;
-        self.hosts.push(format!("{host}:{}", port.unwrap_or(DEFAULT_PORT)));
+        self.hosts.push(format!("{}:{}", server.host(), server.port().unwrap_or(DEFAULT_PORT)));
         Ok(())
     }
 
@@ -197,10 +199,8 @@ impl Servers {
             self.sockets.push(host.to_owned());
             return Ok(());
         }
-        match host_and_port(host) {
-            Ok((host, None)) => self.hosts.push(host.to_owned()),
-            _ => return Err(PostgresUrlError::Malformed),
-        }
+        let server = HostPort::parse(host).ok().filter(|server| server.port().is_none());
+        self.hosts.push(server.ok_or(PostgresUrlError::Malformed)?.host().to_owned());
         Ok(())
     }
 

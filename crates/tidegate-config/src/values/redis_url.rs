@@ -5,7 +5,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::values::authority::{self, BadServer, number, unescaped};
+use tidegate_http::host::{HostPort, HostPortError};
+
+use crate::values::url_parts::{number, unescaped};
 
 /// The port unless one is given.
 const DEFAULT_PORT: u16 = 6379;
@@ -114,13 +116,17 @@ impl FromStr for RedisUrl {
         if let Some(credentials) = credentials {
             check_credentials(credentials)?;
         }
-        let (host, port) = host_and_port(server)?;
+        let server = HostPort::parse(server).map_err(|error| match error {
+            HostPortError::Port => RedisUrlError::Port,
+            _ => RedisUrlError::Malformed,
+        })?;
         let database = match path {
             "" => 0,
             // Clients count with a sign.
             path => number::<i32>(path).ok_or(RedisUrlError::Database)?.unsigned_abs(),
         };
-        Ok(Self { text: text.to_owned(), tls, host: host.to_owned(), port, database })
+        let (host, port) = (server.host().to_owned(), server.port().unwrap_or(DEFAULT_PORT));
+        Ok(Self { text: text.to_owned(), tls, host, port, database })
     }
 }
 
@@ -136,14 +142,6 @@ fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
         std::str::from_utf8(&bytes).map_err(|_| RedisUrlError::NotUtf8)?;
     }
     if password.is_empty() { Err(RedisUrlError::NoPassword) } else { Ok(()) }
-}
-
-fn host_and_port(server: &str) -> Result<(&str, u16), RedisUrlError> {
-    match authority::host_and_port(server) {
-        Ok((host, port)) => Ok((host, port.unwrap_or(DEFAULT_PORT))),
-        Err(BadServer::Host) => Err(RedisUrlError::Malformed),
-        Err(BadServer::Port) => Err(RedisUrlError::Port),
-    }
 }
 
 impl fmt::Display for RedisUrl {

@@ -159,6 +159,18 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// True or false, also as a text.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub(crate) fn to_switch(&self) -> Result<bool, Rule> {
+        match &self.node {
+            Node::Text(text) if text == "true" => Ok(true),
+            Node::Text(text) if text == "false" => Ok(false),
+            _ => self.to_bool(),
+        }
+    }
+
     /// The items of a list.
     ///
     /// # Errors
@@ -225,6 +237,11 @@ impl<'a> Value<'a> {
             }
             _ => self.to_list()?.iter().map(Self::to_text).collect(),
         }
+    }
+
+    /// The texts of [`to_texts`](Self::to_texts), to be kept.
+    pub(crate) fn to_strings(&self) -> Result<Vec<String>, Rule> {
+        Ok(self.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
     }
 }
 

@@ -5,7 +5,6 @@ use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
 use crate::fault::{Rule, nearest};
-use crate::sections::admission::texts;
 use crate::values::value::{Entry, Node, Value};
 
 /// All providers that are configured, and what they speak.
@@ -45,7 +44,7 @@ impl<'t> Speakers<'t> {
 
 /// As many names as a chain of fallbacks takes.
 pub(super) fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
-    let names = texts(value)?;
+    let names = value.to_strings()?;
     if names.len() > MAX_TARGETS { Err(Rule::TooManyFallbacks(MAX_TARGETS)) } else { Ok(names) }
 }
 

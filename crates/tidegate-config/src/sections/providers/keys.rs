@@ -2,7 +2,6 @@
 
 use super::fallback::names;
 use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
-use crate::sections::admission::texts;
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::{capacity, rate};
 use crate::values::duration::{duration, positive};
@@ -117,7 +116,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.models",
         ValueKind::Texts,
-        |value| texts(value).map(drop),
+        |value| value.to_strings().map(drop),
         "Models that metrics may name; others are counted together.",
     )
     .or("[]"),

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use tidegate_http::host::HostPort;
 use tidegate_providers::{Dialect, Provider};
 
 use super::keys::DIALECTS;
 use crate::fault::Rule;
-use crate::values::authority::host_and_port;
 use crate::values::value::{Node, Number, Value};
 
 /// The most retries; a database refuses more by itself.
@@ -40,7 +40,7 @@ pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
     let rest = rest.filter(|_| text.len() <= MOST).ok_or(Rule::BaseUrl)?;
     let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\".contains(&byte);
-    if host_and_port(server).is_err() || !path.bytes().all(plain) {
+    if HostPort::parse(server).is_err() || !path.bytes().all(plain) {
         return Err(Rule::BaseUrl);
     }
     Ok(text.trim_end_matches('/').to_owned())
