@@ -8,10 +8,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::calendar::nanos;
-use crate::charging::Charging;
 use crate::dialect::Dialect;
 use crate::fault::Faults;
 use crate::limits::Limits;
+use crate::limits::charging::Charging;
 use crate::random::Random;
 
 /// How many tokens an answer has, unless its request says so.

@@ -22,10 +22,10 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use crate::ask::{Ask, Endpoint, Head};
 use crate::calendar::Now;
-use crate::charging::Charge;
-use crate::quota::{Blocked, Standing};
+use crate::limits::charging::Charge;
+use crate::limits::quota::{Blocked, Standing};
+use crate::server::ask::{Ask, Endpoint, Head};
 
 /// A provider, by the way its API looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -174,8 +174,8 @@ impl Failure {
     pub(crate) fn wait(&self) -> Option<u64> {
         match self {
             Self::Limited(blocked) => match blocked.wait {
-                crate::quota::Wait::For(nanos) => Some(nanos),
-                crate::quota::Wait::Now | crate::quota::Wait::Never => None,
+                crate::limits::quota::Wait::For(nanos) => Some(nanos),
+                crate::limits::quota::Wait::Now | crate::limits::quota::Wait::Never => None,
             },
             Self::Throttled { wait } => *wait,
             Self::DayQuota { left, .. } => Some(*left),

@@ -10,9 +10,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ask::Endpoint;
-use crate::charging::Charge;
-use crate::quota::Dimension;
+use crate::limits::charging::Charge;
+use crate::limits::quota::Dimension;
+use crate::server::ask::Endpoint;
 
 pub use query::{Spread, Usage};
 

@@ -47,38 +47,32 @@
 //!   but never calls one.
 
 mod account;
-mod ask;
+mod account_state;
 mod calendar;
-mod call;
-mod charging;
-mod desk;
 mod dialect;
-mod door;
 mod error;
 mod fault;
 mod ledger;
 mod limits;
-mod pool;
-mod quota;
 mod random;
-mod serve;
+mod server;
 mod simulator;
-mod speech;
 mod text;
-mod wire;
 
 pub use account::{Account, Delay, Output};
-pub use ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use calendar::Zone;
-pub use charging::{CachedTokens, Charge, Charging, FailedCalls, OutputReserve, Settlement};
 pub use dialect::Dialect;
 pub use error::{BuildError, FaultError};
 pub use fault::{Fault, Faults, Hint};
 pub use ledger::{Ending, Entry, Ledger, Refusal, Spread, Usage};
 pub use limits::Limits;
-pub use quota::Dimension;
+pub use limits::charging::{
+    CachedTokens, Charge, Charging, FailedCalls, OutputReserve, Settlement,
+};
+pub use limits::quota::Dimension;
+pub use server::ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
+pub use server::wire::Connection;
 pub use simulator::{Simulator, SimulatorBuilder};
-pub use wire::Connection;
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

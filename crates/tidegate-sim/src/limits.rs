@@ -3,6 +3,10 @@
 //! A limit that is not set does not exist. Numbers are checked when the simulator is built; which
 //! limits a provider has at all is a matter of its dialect.
 
+pub(crate) mod charging;
+pub(crate) mod pool;
+pub(crate) mod quota;
+
 use std::time::Duration;
 
 use crate::calendar::{DAY, MINUTE, Now, SECOND, Zone, nanos};

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::account::Account;
+use crate::account_state::AccountState;
 use crate::calendar::{DAY, Now, nanos};
-use crate::desk::Desk;
 use crate::dialect::Dialect;
 use crate::error::{BuildError, FaultError};
 use crate::fault::{Fault, Hint};
@@ -55,7 +55,7 @@ pub struct Simulator {
 
 /// What all connections and calls share.
 pub(crate) struct Shared {
-    pub(crate) desks: Vec<Desk>,
+    pub(crate) accounts: Vec<AccountState>,
     pub(crate) ledger: Ledger,
     pub(crate) seed: u64,
     pub(crate) pool_ids: AtomicU64,
@@ -78,7 +78,7 @@ impl Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("desks", &self.desks).finish_non_exhaustive()
+        f.debug_struct("Shared").field("accounts", &self.accounts).finish_non_exhaustive()
     }
 }
 
@@ -112,7 +112,7 @@ impl Simulator {
     /// forgotten calls of the window.
     #[must_use]
     pub fn usage(&self, account: &str, model: &str, window: Range<Duration>) -> Option<Usage> {
-        let pool = self.desk(account).ok()?.known_pool(model)?;
+        let pool = self.state(account).ok()?.known_pool(model)?;
         self.shared.ledger.usage(pool.id, &pool.limits, &window)
     }
 
@@ -122,9 +122,9 @@ impl Simulator {
     ///
     /// If there is no such account, or if its provider cannot fail like this.
     pub fn inject(&self, account: &str, fault: Fault, times: u64) -> Result<(), FaultError> {
-        let desk = self.desk(account)?;
-        fault.check(desk.account.dialect)?;
-        desk.inject(fault, times);
+        let state = self.state(account)?;
+        fault.check(state.account.dialect)?;
+        state.inject(fault, times);
         Ok(())
     }
 
@@ -134,9 +134,9 @@ impl Simulator {
     ///
     /// If there is no such account, or if its provider locks nobody out.
     pub fn lock_out(&self, account: &str, length: Duration, hint: Hint) -> Result<(), FaultError> {
-        let desk = self.desk(account)?;
-        Fault::LockOut { length, hint }.check(desk.account.dialect)?;
-        desk.lock_out(self.shared.now(), length, hint);
+        let state = self.state(account)?;
+        Fault::LockOut { length, hint }.check(state.account.dialect)?;
+        state.lock_out(self.shared.now(), length, hint);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Simulator {
     ///
     /// If there is no such account.
     pub fn clear_faults(&self, account: &str) -> Result<(), FaultError> {
-        self.desk(account)?.clear();
+        self.state(account)?.clear();
         Ok(())
     }
 
@@ -158,8 +158,8 @@ impl Simulator {
         self.shared.closed.send_replace(Some(Instant::now() + length));
     }
 
-    fn desk(&self, account: &str) -> Result<&Desk, FaultError> {
-        let found = self.shared.desks.iter().find(|desk| &*desk.label == account);
+    fn state(&self, account: &str) -> Result<&AccountState, FaultError> {
+        let found = self.shared.accounts.iter().find(|state| &*state.label == account);
         found.ok_or_else(|| FaultError::UnknownAccount { label: account.to_owned() })
     }
 }
@@ -215,10 +215,13 @@ impl SimulatorBuilder {
         check_apart(&self.accounts)?;
         self.accounts.iter().try_for_each(check)?;
         let pool_ids = AtomicU64::new(0);
-        let desks =
-            self.accounts.into_iter().map(|account| Desk::new(account, &pool_ids)).collect();
+        let accounts = self
+            .accounts
+            .into_iter()
+            .map(|account| AccountState::new(account, &pool_ids))
+            .collect();
         let shared = Shared {
-            desks,
+            accounts,
             ledger: Ledger::new(self.ledger_capacity),
             seed: self.seed,
             pool_ids,

@@ -5,9 +5,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
-use crate::ask::{Ask, Endpoint, Head};
 use crate::calendar::{rfc3339, whole_seconds};
-use crate::quota::{Blocked, Dimension, Gauge, Wait};
+use crate::limits::quota::{Blocked, Dimension, Gauge, Wait};
+use crate::server::ask::{Ask, Endpoint, Head};
 use crate::text;
 
 pub(super) struct Anthropic;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::compatible::{Compatible, StreamUsage, read};
 use super::openai::{gauges, plain, retry_after, server_error};
 use super::{Failure, Fields, Refused, Reply, Scene, Voice};
-use crate::ask::{Ask, Endpoint, Head};
 use crate::calendar::whole_seconds;
-use crate::quota::{Dimension, Wait};
+use crate::limits::quota::{Dimension, Wait};
+use crate::server::ask::{Ask, Endpoint, Head};
 
 const DEPLOYMENTS: &str = "/openai/deployments/";
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
-use crate::ask::{Ask, Endpoint, Head};
+use crate::server::ask::{Ask, Endpoint, Head};
 use crate::text;
 
 /// What differs between dialects that look like OpenAI's.

@@ -5,9 +5,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
-use crate::ask::{Ask, Endpoint, Head};
 use crate::calendar::{SECOND, decimal_seconds};
-use crate::quota::Dimension;
+use crate::limits::quota::Dimension;
+use crate::server::ask::{Ask, Endpoint, Head};
 use crate::text;
 
 /// What is told to those who have used up a day: it is not true.

@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
-use crate::ask::{Ask, Endpoint, Head};
 use crate::calendar::rfc3339;
+use crate::server::ask::{Ask, Endpoint, Head};
 use crate::text;
 
 pub(super) struct Ollama;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::compatible::{Compatible, StreamUsage, error};
 use super::{Failure, Fields, Refused, Scene};
 use crate::calendar::{go_duration, whole_millis, whole_seconds};
-use crate::quota::{Blocked, Dimension, Gauge, Wait};
+use crate::limits::quota::{Blocked, Dimension, Gauge, Wait};
 
 pub(super) static OPENAI: Compatible = Compatible {
     prefixes: &["/v1"],

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::compatible::{Compatible, StreamUsage};
 use super::{Failure, Fields, Refused, Reply, Scene};
 use crate::calendar::whole_seconds;
-use crate::quota::{Dimension, Gauge};
+use crate::limits::quota::{Dimension, Gauge};
 
 pub(super) static OPENROUTER: Compatible = Compatible {
     prefixes: &["/api/v1"],

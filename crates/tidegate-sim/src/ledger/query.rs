@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::{Entry, Ledger};
 use crate::calendar::{MINUTE, nanos};
-use crate::charging::Charge;
 use crate::limits::Limits;
-use crate::quota::Dimension;
+use crate::limits::charging::Charge;
+use crate::limits::quota::Dimension;
 
 /// How much of the limit that binds was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

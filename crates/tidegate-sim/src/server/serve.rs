@@ -16,9 +16,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::door;
+use crate::server::exchange;
+use crate::server::wire::{Connection, Link, Served, Transport};
 use crate::simulator::{Shared, Simulator};
-use crate::wire::{Connection, Link, Served, Transport};
 
 /// What a connection inside the process holds of what was written and not yet read.
 const BUFFER: usize = 64 * 1024;
@@ -114,7 +114,7 @@ async fn run<T: Transport>(shared: Arc<Shared>, io: T, link: Arc<Link>) {
     let served = Served::new(io, Arc::clone(&link));
     let service = {
         let link = Arc::clone(&link);
-        service_fn(move |request| door::answer(Arc::clone(&shared), Arc::clone(&link), request))
+        service_fn(move |request| exchange::answer(Arc::clone(&shared), Arc::clone(&link), request))
     };
     let connection = http1::Builder::new()
         // The date is the simulator's, and there is no time limit that a test did not ask for.

@@ -5,8 +5,8 @@
 
 use http::{HeaderMap, Method, Uri};
 
-use crate::charging::Estimate;
 use crate::dialect::Failure;
+use crate::limits::charging::Estimate;
 use crate::text;
 
 /// How many tokens the answer has.

@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::account::Account;
-use crate::ask::Head;
 use crate::calendar::{Now, nanos};
 use crate::dialect::Dialect;
 use crate::fault::{Fault, Hint};
 use crate::limits::Limits;
-use crate::pool::Pool;
+use crate::limits::pool::Pool;
 use crate::random::Random;
+use crate::server::ask::Head;
 
 /// How many models that nobody named an account gets to know.
 const MAX_UNNAMED: usize = 1_024;
 
 /// An account at work.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct AccountState {
     pub(crate) account: Account,
     pub(crate) label: Arc<str>,
     pools: Mutex<HashMap<Arc<str>, Arc<Pool>>>,
@@ -46,7 +46,7 @@ pub(crate) enum Fate {
     LockedOut { left: u64, hint: Hint },
 }
 
-impl Desk {
+impl AccountState {
     /// An account whose limits were checked. Pools are numbered by `ids`.
     pub(crate) fn new(account: Account, ids: &AtomicU64) -> Self {
         let mut pools = HashMap::new();

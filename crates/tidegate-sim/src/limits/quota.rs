@@ -11,8 +11,8 @@ mod window;
 use std::fmt;
 
 use crate::calendar::Now;
-use crate::charging::{Charge, FailedCalls};
 use crate::limits::Limits;
+use crate::limits::charging::{Charge, FailedCalls};
 use bucket::Bucket;
 use day::Day;
 use window::{Ramp, Slices};

@@ -16,21 +16,21 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 
-use crate::ask::{Ask, Endpoint, Head, Tokens};
+use crate::account_state::{AccountState, Fate};
 use crate::calendar::{Now, Zone, http_date, nanos};
-use crate::call::Call;
-use crate::charging::{Charge, FailedCalls};
-use crate::desk::{Desk, Fate};
 use crate::dialect::{Dialect, Failure, Fields, Scene, Voice};
 use crate::fault::{Fault, Hint};
 use crate::ledger::{Ending, Entry, Refusal};
 use crate::limits::PerDay;
-use crate::pool::{Pool, Refused};
-use crate::quota::{Standing, Wait};
+use crate::limits::charging::{Charge, FailedCalls};
+use crate::limits::pool::{Pool, Refused};
+use crate::limits::quota::{Standing, Wait};
 use crate::random::Random;
+use crate::server::ask::{Ask, Endpoint, Head, Tokens};
+use crate::server::call::Call;
+use crate::server::response_stream::Body;
+use crate::server::wire::Link;
 use crate::simulator::Shared;
-use crate::speech::Body;
-use crate::wire::Link;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 16 * 1024 * 1024;
@@ -57,7 +57,7 @@ pub(crate) async fn answer(
 struct Visit {
     shared: Arc<Shared>,
     head: Head,
-    desk: Option<usize>,
+    state: Option<usize>,
     voice: &'static dyn Voice,
     endpoint: Option<Endpoint>,
     now: Now,
@@ -74,26 +74,26 @@ struct Asked {
 
 impl Visit {
     fn new(shared: Arc<Shared>, head: Head, body: Option<&[u8]>) -> Self {
-        let desk = shared.desks.iter().position(|desk| desk.knows(&head));
-        let voice = match desk.and_then(|index| shared.desks.get(index)) {
-            Some(desk) => desk.account.dialect.voice(),
-            None => voice_for_strangers(&shared.desks, head.path()),
+        let state = shared.accounts.iter().position(|state| state.knows(&head));
+        let voice = match state.and_then(|index| shared.accounts.get(index)) {
+            Some(state) => state.account.dialect.voice(),
+            None => voice_for_strangers(&shared.accounts, head.path()),
         };
         let endpoint = voice.route(head.path()).map(|(endpoint, _)| endpoint);
         let mut hasher = DefaultHasher::new();
-        (desk, head.path(), body).hash(&mut hasher);
+        (state, head.path(), body).hash(&mut hasher);
         let (now, fingerprint) = (shared.now(), hasher.finish());
-        Self { shared, head, desk, voice, endpoint, now, fingerprint }
+        Self { shared, head, state, voice, endpoint, now, fingerprint }
     }
 
-    fn desk(&self) -> Option<&Desk> {
-        self.shared.desks.get(self.desk?)
+    fn state(&self) -> Option<&AccountState> {
+        self.shared.accounts.get(self.state?)
     }
 
     fn examine(&self, body: Option<&[u8]>) -> Result<Asked, (Failure, Refusal)> {
         let endpoint = self.endpoint.filter(|_| self.head.method == Method::POST);
         let endpoint = endpoint.ok_or((Failure::NoPath, Refusal::Path))?;
-        let desk = self.desk().ok_or((Failure::BadKey, Refusal::Credential))?;
+        let state = self.state().ok_or((Failure::BadKey, Refusal::Credential))?;
         let bad = |failure| (failure, Refusal::Request);
         let body = body
             .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
@@ -101,7 +101,7 @@ impl Visit {
             .ok_or_else(|| bad(Failure::BadRequest("the body is not a JSON object")))?;
         let ask = self.voice.ask(&self.head, endpoint, &body).map_err(bad)?;
         let tokens = ask.tokens(&self.head).map_err(bad)?;
-        let (model, pool) = desk
+        let (model, pool) = state
             .pool(&ask.model, &self.shared.pool_ids)
             .ok_or_else(|| (Failure::NoModel(ask.model.clone()), Refusal::Model))?;
         Ok(Asked { ask, tokens, model, pool })
@@ -115,14 +115,14 @@ impl Visit {
     }
 
     async fn serve(self, asked: Asked, link: Arc<Link>) -> Response<Body> {
-        let Some(desk) = self.desk() else {
+        let Some(state) = self.state() else {
             return self.turn_away(&Failure::BadKey, Refusal::Credential);
         };
-        let charging = desk.account.charging;
+        let charging = state.account.charging;
         let pool = &asked.pool;
         let number = self.shared.ledger.open(self.entry(Some(&asked), Charge::default()));
         let mut random = Random::new(self.shared.seed, number);
-        let fault = match desk.fate(self.now, &mut random) {
+        let fault = match state.fate(self.now, &mut random) {
             Fate::LockedOut { left, hint } => {
                 let wait = (hint == Hint::Told).then_some(left);
                 let failure = Failure::Throttled { wait };
@@ -179,7 +179,8 @@ impl Visit {
         number: u64,
         asked: &Asked,
     ) -> Response<Body> {
-        let failed = self.desk().map_or(FailedCalls::AreFree, |desk| desk.account.charging.failed);
+        let failed =
+            self.state().map_or(FailedCalls::AreFree, |state| state.account.charging.failed);
         let counted = asked.pool.count_refused(self.now, failed);
         self.note_refusal(number, refusal, counted);
         let standing = asked.pool.standing(self.now);
@@ -252,7 +253,7 @@ impl Visit {
         Entry {
             number: 0,
             at: self.shared.elapsed(self.now),
-            account: self.desk().map(|desk| Arc::clone(&desk.label)),
+            account: self.state().map(|state| Arc::clone(&state.label)),
             model: asked.map(|asked| Arc::clone(&asked.model)),
             endpoint: self.endpoint,
             charged,
@@ -270,8 +271,8 @@ impl Visit {
 
 /// In whose words a caller is refused that no account knows: those of the first account with such a
 /// path, else of the first account.
-fn voice_for_strangers(desks: &[Desk], path: &str) -> &'static dyn Voice {
-    let mut voices = desks.iter().map(|desk| desk.account.dialect.voice());
+fn voice_for_strangers(accounts: &[AccountState], path: &str) -> &'static dyn Voice {
+    let mut voices = accounts.iter().map(|state| state.account.dialect.voice());
     let first = voices.clone().next().unwrap_or_else(|| Dialect::OpenAi.voice());
     voices.find(|voice| voice.route(path).is_some()).unwrap_or(first)
 }

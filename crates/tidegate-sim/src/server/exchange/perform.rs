@@ -11,16 +11,18 @@ use tokio::time::Instant;
 
 use super::{Asked, Visit, full};
 use crate::account::Delay;
-use crate::ask::{Ask, Endpoint};
 use crate::calendar::nanos;
-use crate::call::Call;
 use crate::dialect::{Failure, Fields, Finish, Reply, Scene};
 use crate::fault::Fault;
 use crate::ledger::Ending;
-use crate::pool::Place;
+use crate::limits::pool::Place;
 use crate::random::Random;
-use crate::speech::{Body, Pace, Speech, Stage, cut_after, first_half, rest_until};
-use crate::wire::Link;
+use crate::server::ask::{Ask, Endpoint};
+use crate::server::call::Call;
+use crate::server::response_stream::{
+    Body, Pace, ResponseStream, Stage, cut_after, first_half, rest_until,
+};
+use crate::server::wire::Link;
 
 impl Visit {
     /// Does what was asked for, or fails at it.
@@ -71,8 +73,9 @@ impl Visit {
         self.shared.ledger.answered(call.number, 200);
         let due = begin + pace.first;
         let voice = self.voice;
-        let speech = Speech { call, voice, reply, streams, pace, fault, link, turn, due, stage };
-        self.response(StatusCode::OK, fields, kind, speech.into_body())
+        let stream =
+            ResponseStream { call, voice, reply, streams, pace, fault, link, turn, due, stage };
+        self.response(StatusCode::OK, fields, kind, stream.into_body())
     }
 
     /// An answer in one piece.
@@ -107,7 +110,7 @@ impl Visit {
         random: &mut Random,
     ) -> (Pace, Reply) {
         let Asked { ask, tokens, .. } = asked;
-        let account = self.desk().map(|desk| &desk.account);
+        let account = self.state().map(|state| &state.account);
         // Every number is drawn, so that a header changes nothing but what it says.
         let drawn = account.map_or(0, |account| account.output.draw(random));
         let mut first = account.map(|account| account.first_token.draw(random)).unwrap_or_default();

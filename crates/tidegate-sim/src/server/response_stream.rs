@@ -16,14 +16,14 @@ use hyper::body::Frame;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::account::Delay;
-use crate::call::Call;
 use crate::dialect::{Reply, Voice};
 use crate::fault::Fault;
 use crate::ledger::Ending;
-use crate::pool::Turn;
+use crate::limits::pool::Turn;
 use crate::random::Random;
+use crate::server::call::Call;
+use crate::server::wire::Link;
 use crate::text;
-use crate::wire::Link;
 
 /// A body of any kind.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -51,7 +51,7 @@ impl Pace {
 }
 
 /// An answer that comes out bit by bit.
-pub(crate) struct Speech {
+pub(crate) struct ResponseStream {
     pub(crate) call: Call,
     pub(crate) voice: &'static dyn Voice,
     pub(crate) reply: Reply,
@@ -75,12 +75,12 @@ pub(crate) enum Stage {
     Done,
 }
 
-impl Speech {
+impl ResponseStream {
     /// The body that this makes.
     pub(crate) fn into_body(self) -> Body {
-        let frames = stream::unfold(self, |mut speech| async move {
-            let bytes = speech.next().await?;
-            Some((Ok::<_, Infallible>(Frame::data(bytes)), speech))
+        let frames = stream::unfold(self, |mut stream| async move {
+            let bytes = stream.next().await?;
+            Some((Ok::<_, Infallible>(Frame::data(bytes)), stream))
         });
         StreamBody::new(frames).boxed_unsync()
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::ask::Tokens;
 use crate::calendar::Now;
-use crate::charging::{Charge, Charging, FailedCalls};
 use crate::ledger::Ending;
-use crate::pool::Pool;
+use crate::limits::charging::{Charge, Charging, FailedCalls};
+use crate::limits::pool::Pool;
+use crate::server::ask::Tokens;
 use crate::simulator::Shared;
 
 /// A call in flight.

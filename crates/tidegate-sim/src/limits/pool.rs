@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calendar::Now;
-use crate::charging::{Charge, FailedCalls};
 use crate::limits::Limits;
-use crate::quota::{Blocked, Quotas, Standing};
+use crate::limits::charging::{Charge, FailedCalls};
+use crate::limits::quota::{Blocked, Quotas, Standing};
 
 /// Limits, and what is spent of them.
 #[derive(Debug)]
