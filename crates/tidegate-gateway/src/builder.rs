@@ -12,12 +12,12 @@ use tidegate_llm::rate_limit::Books;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tower_service::Service;
 
+use crate::call_observer::{Nobody, Witness};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
-use crate::live::Ground;
-use crate::outbound::{Http, Outbound};
-use crate::upstream::Upstream;
-use crate::witness::{Nobody, Witness};
+use crate::request::body::{Http, Outbound};
+use crate::state::routing_table::Ground;
+use crate::upstream::settings::Upstream;
 
 /// A [`Gateway`] in the making.
 #[must_use = "a gateway is made by `build`"]

@@ -10,20 +10,20 @@ use http::{Request, Response};
 use tidegate_llm::BoxError;
 use tidegate_llm::rate_limit::Books;
 
-use crate::address;
-use crate::body::Body;
 use crate::builder::GatewayBuilder;
-use crate::drain::Drain;
+use crate::call_observer::Witness;
 use crate::error::GatewayError;
-use crate::identity::Names;
-use crate::live::{self, Ground, Live};
-use crate::refusal;
-use crate::room::Room;
-use crate::status::{self, Status};
-use crate::tab::Tab;
-use crate::upstream::Upstream;
-use crate::visit::Visit;
-use crate::witness::Witness;
+use crate::proxy::Visit;
+use crate::request::address;
+use crate::request::buffer_budget::Room;
+use crate::response::body::Body;
+use crate::response::proxy_error;
+use crate::state::call_context::Tab;
+use crate::state::drain::Drain;
+use crate::state::request_ids::Names;
+use crate::state::routing_table::{self, Ground, Live};
+use crate::state::status::{self, Status};
+use crate::upstream::settings::Upstream;
 
 /// A reverse proxy to LLM providers. Cheap to clone; clones are the same gateway.
 ///
@@ -94,7 +94,7 @@ impl Gateway {
     /// # Errors
     /// If something is wrong with them.
     pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
-        live::check(upstreams)
+        routing_table::check(upstreams)
     }
 
     /// Serves these upstreams from now on, in place of all before. What was spent counts on, and
@@ -129,9 +129,9 @@ impl Gateway {
     {
         let uri = request.uri();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let Some((name, rest)) = address::split(target) else { return refusal::nobody() };
+        let Some((name, rest)) = address::split(target) else { return proxy_error::nobody() };
         let live = self.inner.live.load();
-        let Some(route) = live.route(name).cloned() else { return refusal::nobody() };
+        let Some(route) = live.route(name).cloned() else { return proxy_error::nobody() };
         drop(live);
         let inner = &*self.inner;
         let witness = inner.witness.clone();

@@ -14,43 +14,25 @@
 //! It knows no listening sockets, no configuration files and no arithmetic of limits. It never logs,
 //! counts or shows a prompt, an answer or a key, and never shows a caller's key to another provider.
 
-mod accounts;
-mod address;
-mod body;
 mod builder;
-mod call;
-mod desk;
-mod drain;
+mod call_observer;
 mod error;
-mod excuse;
-mod fields;
 mod gateway;
-mod identity;
-mod intake;
-mod leaf;
-mod live;
-mod opening;
-mod outbound;
-mod refusal;
-mod reply;
-mod room;
-mod stack;
-mod status;
-mod tab;
-mod tap;
+mod headers;
+mod proxy;
+mod request;
+mod response;
+mod state;
 mod upstream;
-mod visit;
-mod wishes;
-mod witness;
 
-pub use body::{Body, BodyError};
 pub use builder::GatewayBuilder;
+pub use call_observer::{Finished, Outcome, Witness};
 pub use error::GatewayError;
 pub use gateway::Gateway;
-pub use outbound::Outbound;
-pub use status::{QuotaUse, Status};
-pub use upstream::Upstream;
-pub use witness::{Finished, Outcome, Witness};
+pub use request::body::Outbound;
+pub use response::body::{Body, BodyError};
+pub use state::status::{QuotaUse, Status};
+pub use upstream::settings::Upstream;
 
 /// The example of the README is compiled with the others.
 #[cfg(doctest)]

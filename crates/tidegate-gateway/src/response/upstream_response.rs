@@ -9,13 +9,13 @@ use tidegate_llm::Answered;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_providers::ReportedLimits;
 
-use crate::body::{Body, Hold};
-use crate::fields;
-use crate::leaf::Side;
-use crate::outbound::Inbound;
-use crate::tab::Tab;
-use crate::tap::Tap;
-use crate::witness::Outcome;
+use crate::call_observer::Outcome;
+use crate::headers;
+use crate::request::body::Inbound;
+use crate::response::body::{Body, Hold};
+use crate::response::usage_reader::Tap;
+use crate::state::call_context::Tab;
+use crate::upstream::attempt::Side;
 
 const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
@@ -54,7 +54,7 @@ impl Reply {
     /// What the caller gets.
     pub(crate) fn into_response(self, outcome: Outcome) -> Response<Body> {
         let Self { side, mut head, body, first, tap, tab, reservation, .. } = self;
-        fields::without_hops(&mut head.headers);
+        headers::without_hops(&mut head.headers);
         sign(&mut head.headers, &tab, &side.label);
         tab.told(head.status);
         let hold = Hold { tap, reservation, provider: side.provider.clone(), tab, outcome };

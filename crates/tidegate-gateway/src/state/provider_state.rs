@@ -9,7 +9,7 @@ use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
-use crate::accounts::{Accounts, Make, Shape};
+use crate::state::accounts::{Accounts, Make, Shape};
 
 /// For how long a limit that somebody waited for is called the one that binds.
 const RECENT: Duration = Duration::from_secs(60);

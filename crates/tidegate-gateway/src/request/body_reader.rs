@@ -18,8 +18,8 @@ use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::outbound::Inbound;
-use crate::room::{Full, Room, Share};
+use crate::request::body::Inbound;
+use crate::request::buffer_budget::{Full, Room, Share};
 
 /// The most bytes of a body that is collected, where its path has no limit: 64 MiB.
 const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;

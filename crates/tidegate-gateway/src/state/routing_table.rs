@@ -11,13 +11,13 @@ use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::request::key_field;
 use tidegate_providers::{Dialect, Provider};
 
-use crate::accounts::{Accounts, Entry, Make, Shape};
-use crate::desk::Desk;
 use crate::error::GatewayError;
-use crate::leaf::{Leaf, Side};
-use crate::outbound::Http;
-use crate::stack::{Chain, Stack, limited};
-use crate::upstream::Upstream;
+use crate::request::body::Http;
+use crate::state::accounts::{Accounts, Entry, Make, Shape};
+use crate::state::provider_state::Desk;
+use crate::upstream::attempt::{Leaf, Side};
+use crate::upstream::settings::Upstream;
+use crate::upstream::stack::{Chain, Stack, limited};
 
 /// What every configuration is made with.
 #[derive(Debug)]

@@ -18,10 +18,10 @@ use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Credential, Endpoint};
 
-use crate::stack::Stack;
-use crate::status::Samples;
-use crate::tab::Original;
-use crate::upstream::Upstream;
+use crate::state::call_context::Original;
+use crate::state::status::Samples;
+use crate::upstream::settings::Upstream;
+use crate::upstream::stack::Stack;
 
 /// The most keys of callers that are told apart.
 pub(crate) const MAX_ACCOUNTS: usize = 1_024;

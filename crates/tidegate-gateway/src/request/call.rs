@@ -8,10 +8,10 @@ use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, RequestSummary};
 use tokio::time::Instant;
 
-use crate::intake::Upload;
-use crate::outbound::{Inbound, Outbound};
-use crate::room::Share;
-use crate::tab::Tab;
+use crate::request::body::{Inbound, Outbound};
+use crate::request::body_reader::Upload;
+use crate::request::buffer_budget::Share;
+use crate::state::call_context::Tab;
 
 /// The name of a model that nobody could read.
 pub(crate) const UNKNOWN: &str = "unknown";

@@ -9,7 +9,7 @@ use tidegate_llm::rate_limit::Standing;
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
-use crate::desk::Desk;
+use crate::state::provider_state::Desk;
 
 /// How one provider stands.
 #[derive(Clone, Debug)]

@@ -9,14 +9,14 @@ use tidegate::pacer::AcquireError;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Dialect};
 
-use crate::body::Body;
-use crate::fields;
-use crate::intake::Untaken;
-use crate::refusal::{self, Reason, Refusal};
-use crate::reply::sign;
-use crate::tab::{Original, is_long};
-use crate::visit::Visit;
-use crate::witness::Outcome;
+use crate::call_observer::Outcome;
+use crate::headers;
+use crate::proxy::Visit;
+use crate::request::body_reader::Untaken;
+use crate::response::body::Body;
+use crate::response::proxy_error::{self, Reason, Refusal};
+use crate::response::upstream_response::sign;
+use crate::state::call_context::{Original, is_long};
 
 /// When to come back to a gateway that ends: by then another one is there.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ impl Visit<'_> {
         let is_tried = matches!(error, CallError::Exhausted { .. });
         let may_heal = error.class().is_retryable() && !is_long(error.class());
         if !is_ours && (is_tried || !may_heal) {
-            refusal::no_retry(response.headers_mut());
+            proxy_error::no_retry(response.headers_mut());
         }
         response
     }
@@ -56,16 +56,16 @@ impl Visit<'_> {
         *response.status_mut() = status;
         *response.headers_mut() = fields;
         let fields = response.headers_mut();
-        fields::without_hops(fields);
+        headers::without_hops(fields);
         match (error, error.class(), error.retry_after()) {
             // Whoever waits for what does not come in a short time waits in vain. Where the provider
             // said when it does, time has passed since.
             (CallError::Closed(_), Class::ExhaustedQuota { .. }, after) => {
-                refusal::come_back_as_told(fields, after);
+                proxy_error::come_back_as_told(fields, after);
             }
-            (CallError::Closed(_), _, Some(after)) => refusal::come_back(fields, after),
+            (CallError::Closed(_), _, Some(after)) => proxy_error::come_back(fields, after),
             (_, Class::RateLimited { .. }, Some(after)) => {
-                refusal::come_back_later(fields, after);
+                proxy_error::come_back_later(fields, after);
             }
             _ => {}
         }

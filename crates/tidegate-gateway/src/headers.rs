@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderValue, Uri};
 use tidegate_providers::request::key_field;
 use tidegate_providers::{Credential, Dialect};
 
-use crate::address;
-use crate::wishes::PREFIX;
+use crate::request::address;
+use crate::request::options::PREFIX;
 
 /// Fields that belong to one connection.
 const HOP_BY_HOP: [HeaderName; 8] = [

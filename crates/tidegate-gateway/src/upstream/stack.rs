@@ -9,9 +9,9 @@ use tidegate_llm::retry::{Retry, RetryLayer};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
-use crate::call::{Call, UNKNOWN};
-use crate::leaf::Leaf;
-use crate::reply::Reply;
+use crate::request::call::{Call, UNKNOWN};
+use crate::response::upstream_response::Reply;
+use crate::upstream::attempt::Leaf;
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, Reply>;

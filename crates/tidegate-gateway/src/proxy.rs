@@ -13,21 +13,21 @@ use tidegate_llm::{BoxError, CallError, Terms};
 use tidegate_providers::request::{Purpose, plain_path};
 use tidegate_providers::{Credential, Endpoint, RequestSummary};
 
-use crate::accounts::Entry;
-use crate::address;
-use crate::body::Body;
-use crate::call::{Call, Content, Sent};
-use crate::drain::Drain;
-use crate::excuse::{draining, internal};
-use crate::fields::{self, Coding};
-use crate::intake::{self, Taking, Upload};
-use crate::live::Route;
-use crate::refusal::{Reason, Refusal};
-use crate::reply::Reply;
-use crate::room::{Room, Share};
-use crate::tab::Tab;
-use crate::wishes::Wishes;
-use crate::witness::Outcome;
+use crate::call_observer::Outcome;
+use crate::headers::{self, Coding};
+use crate::request::address;
+use crate::request::body_reader::{self, Taking, Upload};
+use crate::request::buffer_budget::{Room, Share};
+use crate::request::call::{Call, Content, Sent};
+use crate::request::options::Wishes;
+use crate::response::body::Body;
+use crate::response::error_response::{draining, internal};
+use crate::response::proxy_error::{Reason, Refusal};
+use crate::response::upstream_response::Reply;
+use crate::state::accounts::Entry;
+use crate::state::call_context::Tab;
+use crate::state::drain::Drain;
+use crate::state::routing_table::Route;
 
 /// A request at the gateway.
 pub(crate) struct Visit<'g> {
@@ -65,7 +65,7 @@ impl Visit<'_> {
                 Refusal::new(Reason::Invalid, "Tidegate refused: the path is no plain path.");
             return self.refuse(dialect, &wrong, Outcome::Rejected);
         }
-        if fields::is_upgrade(request.headers()) {
+        if headers::is_upgrade(request.headers()) {
             let message =
                 "Tidegate refused: WebSockets are not passed on; call the provider itself.";
             let refusal = Refusal::new(Reason::Upgrade, message);
@@ -79,8 +79,8 @@ impl Visit<'_> {
             }
         };
         let fields = request.headers();
-        let limit = intake::limit(self.route.dialect(), purpose.as_ref(), &plain, fields);
-        if let Err(untaken) = intake::check_length(request.headers(), limit) {
+        let limit = body_reader::limit(self.route.dialect(), purpose.as_ref(), &plain, fields);
+        if let Err(untaken) = body_reader::check_length(request.headers(), limit) {
             return self.refuse_body(dialect, &untaken);
         }
         match purpose {
@@ -112,15 +112,15 @@ impl Visit<'_> {
         let taking = Taking::of(purpose, &head.headers);
         let credential = match &self.route.own {
             Some(_) => None,
-            None => Some(fields::credential(self.route.dialect(), &head.headers, &head.uri)),
+            None => Some(headers::credential(self.route.dialect(), &head.headers, &head.uri)),
         };
         // What was used has to be read from the answer, and a coding may be one of those that
         // nobody here knows.
-        fields::of_request(&mut head.headers, Coding::Plain);
+        headers::of_request(&mut head.headers, Coding::Plain);
         let mut upload = Upload::default();
         let (content, asked) = match taking {
             Taking::Collect => {
-                let taken = intake::collect(body, limit, self.room).await;
+                let taken = body_reader::collect(body, limit, self.room).await;
                 let (bytes, share) =
                     taken.map_err(|untaken| self.refuse_body(purpose.dialect, &untaken))?;
                 let asked = RequestSummary::read(purpose, &bytes);
@@ -130,14 +130,14 @@ impl Visit<'_> {
                 let mut body = body.map_err(Into::into).boxed_unsync();
                 let mut asked = RequestSummary::of_path(purpose);
                 if taking == Taking::Look {
-                    let looked = intake::look(body).await;
+                    let looked = body_reader::look(body).await;
                     let (begin, whole) =
                         looked.map_err(|untaken| self.refuse_body(purpose.dialect, &untaken))?;
-                    let model = intake::model_in_form(&begin).map(str::to_owned);
+                    let model = body_reader::model_in_form(&begin).map(str::to_owned);
                     asked.model = asked.model.or(model);
                     body = whole;
                 }
-                let (body, streamed) = intake::bounded(body, limit);
+                let (body, streamed) = body_reader::bounded(body, limit);
                 upload = streamed;
                 (Content::once(body, upload.clone()), asked)
             }
@@ -232,11 +232,12 @@ impl Visit<'_> {
     {
         let dialect = self.route.dialect();
         let (mut head, body) = request.into_parts();
-        fields::of_request(&mut head.headers, Coding::Any);
+        headers::of_request(&mut head.headers, Coding::Any);
         let (content, upload) = if body.is_end_stream() {
             (Content::whole(Bytes::new(), Share::default()), Upload::default())
         } else {
-            let (body, upload) = intake::bounded(body.map_err(Into::into).boxed_unsync(), limit);
+            let (body, upload) =
+                body_reader::bounded(body.map_err(Into::into).boxed_unsync(), limit);
             (Content::once(body, upload.clone()), upload)
         };
         let (method, fields, asked) = (head.method, head.headers, RequestSummary::default());

@@ -22,15 +22,15 @@ use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use crate::address;
-use crate::body::SILENCE;
-use crate::call::Call;
-use crate::fields;
-use crate::opening::Opening;
-use crate::outbound::{Http, Inbound, Outbound};
-use crate::reply::Reply;
-use crate::tab::{Original, Tab};
-use crate::tap::{Form, Tap};
+use crate::headers;
+use crate::request::address;
+use crate::request::body::{Http, Inbound, Outbound};
+use crate::request::call::Call;
+use crate::response::body::SILENCE;
+use crate::response::first_event::Opening;
+use crate::response::upstream_response::Reply;
+use crate::response::usage_reader::{Form, Tap};
+use crate::state::call_context::{Original, Tab};
 
 /// How long the beginning of a stream is held, from its first byte.
 const HOLD: Duration = Duration::from_secs(1);
@@ -106,14 +106,14 @@ impl Side {
             let mut fields = sent.fields.clone();
             let mut target = Cow::Borrowed(sent.target.as_str());
             if self.key.is_some() {
-                fields::without_keys(&mut fields);
-                target = fields::query_without_key(&sent.target);
+                headers::without_keys(&mut fields);
+                target = headers::query_without_key(&sent.target);
             }
             (fields, address::join(self.dialect, &self.base, &target)?)
         } else {
-            let target = fields::query_for_others(&sent.target);
+            let target = headers::query_for_others(&sent.target);
             let uri = address::carry(self.dialect, &self.base, &target)?;
-            (fields::for_others(&sent.fields), uri)
+            (headers::for_others(&sent.fields), uri)
         };
         fields.insert(HOST, self.host.clone());
         if let Some((name, value)) = &self.key {
@@ -231,7 +231,7 @@ impl Side {
     fn keep(&self, call: &Call, mut head: Parts, body: Bytes, error: &CallError) {
         if self.is_asked_for(&call.tab) {
             // What is kept may be less than what was announced.
-            fields::true_length(&mut head.headers, body.len());
+            headers::true_length(&mut head.headers, body.len());
             let original = Original { status: head.status, fields: head.headers, body };
             call.tab.failed(original, error.class(), call.model_name());
         }

@@ -12,9 +12,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tidegate_providers::{Class, Endpoint, Usage};
 use tokio::time::Instant;
 
-use crate::accounts::Entry;
-use crate::desk::{Desk, Ticket};
-use crate::witness::{Finished, Outcome, Witness};
+use crate::call_observer::{Finished, Outcome, Witness};
+use crate::state::accounts::Entry;
+use crate::state::provider_state::{Desk, Ticket};
 
 /// What calls of models without a configured name are counted as.
 const OTHER: &str = "other";

@@ -16,10 +16,10 @@ use tidegate_llm::{BoxError, Broken, CallError};
 use tidegate_providers::Provider;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::outbound::Inbound;
-use crate::tab::Tab;
-use crate::tap::Tap;
-use crate::witness::Outcome;
+use crate::call_observer::Outcome;
+use crate::request::body::Inbound;
+use crate::response::usage_reader::Tap;
+use crate::state::call_context::Tab;
 
 /// How long a provider may be silent, before the head of its answer and between two pieces: as long
 /// as its SDKs wait, since models that reason are slow.

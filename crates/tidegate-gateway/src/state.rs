@@ -1,0 +1,9 @@
+//! What outlives a request: the routing table, accounts, and what is known of a call until it ends.
+
+pub(crate) mod accounts;
+pub(crate) mod call_context;
+pub(crate) mod drain;
+pub(crate) mod provider_state;
+pub(crate) mod request_ids;
+pub(crate) mod routing_table;
+pub(crate) mod status;

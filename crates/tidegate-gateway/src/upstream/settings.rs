@@ -1,0 +1,178 @@
+//! Upstreams: providers as they are configured.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_llm::plan::Constraint;
+use tidegate_llm::retry::Schedule;
+use tidegate_providers::request::{Base, TargetError, key_field};
+use tidegate_providers::{Credential, Dialect, Endpoint, Family, Provider};
+
+use crate::error::GatewayError;
+
+/// How long a call is held unless set otherwise.
+const MAX_WAIT: Duration = Duration::from_secs(50);
+
+/// One provider: its address, its limits, and what is done when it fails.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_gateway::Upstream;
+/// use tidegate_providers::{Credential, Dialect};
+/// let upstream = Upstream::new("openai", Dialect::OpenAi, "https://api.openai.com")?
+///     .credential(Credential::new("sk-secret"))?
+///     .max_wait(Duration::from_secs(20));
+/// assert!(!format!("{upstream:?}").contains("secret"));
+/// # Ok::<(), tidegate_gateway::GatewayError>(())
+/// ```
+#[derive(Clone, PartialEq)]
+#[must_use = "an upstream does nothing until a gateway has it"]
+pub struct Upstream {
+    pub(crate) name: Provider,
+    pub(crate) dialect: Dialect,
+    pub(crate) base: Base,
+    pub(crate) credential: Option<Credential>,
+    pub(crate) limits: Option<Constraint>,
+    pub(crate) endpoints: HashMap<Endpoint, Constraint>,
+    pub(crate) concurrency: Option<NonZeroU32>,
+    pub(crate) schedule: Schedule,
+    pub(crate) max_wait: Duration,
+    pub(crate) fallback: Vec<Provider>,
+    pub(crate) models: Vec<Arc<str>>,
+}
+
+impl Upstream {
+    /// A provider below a name, which is the first segment of the paths that lead to it.
+    ///
+    /// # Errors
+    /// If the name is no segment of a path, or the address is none.
+    pub fn new(name: &str, dialect: Dialect, base_url: &str) -> Result<Self, GatewayError> {
+        let provider = Provider::new(name);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let text = provider.as_str();
+        if text.is_empty() || !text.bytes().all(is_plain) || text.starts_with('.') {
+            return Err(GatewayError::Name(name.to_owned()));
+        }
+        if dialect == Dialect::Mock {
+            return Err(wrong(&provider, TargetError::Mock));
+        }
+        let base = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        Ok(Self {
+            name: provider,
+            dialect,
+            base,
+            credential: None,
+            limits: None,
+            endpoints: HashMap::new(),
+            concurrency: None,
+            schedule: Schedule::default(),
+            max_wait: MAX_WAIT,
+            fallback: Vec::new(),
+            models: Vec::new(),
+        })
+    }
+
+    /// The key that calls are made with, whatever key the caller has. Default: the caller's own.
+    ///
+    /// # Errors
+    /// If the key has characters that no header field can have.
+    pub fn credential(mut self, credential: Credential) -> Result<Self, GatewayError> {
+        let field = key_field(self.dialect, credential.reveal());
+        let field = field.map_err(|source| wrong(&self.name, source))?;
+        self.credential = field.map(|_| credential);
+        Ok(self)
+    }
+
+    /// The limits of each account, for all models together. Default: what the provider tells.
+    pub fn limits(mut self, constraint: Constraint) -> Self {
+        self.limits = Some(constraint);
+        self
+    }
+
+    /// Limits of one endpoint, which then has a queue of its own.
+    pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
+        self.endpoints.insert(endpoint, constraint);
+        self
+    }
+
+    /// How many calls of an account may be under way. Limits that name a concurrency come first.
+    /// Default: as many as turn out to be answered.
+    pub fn concurrency(mut self, calls: NonZeroU32) -> Self {
+        self.concurrency = Some(calls);
+        self
+    }
+
+    /// Retries after the first attempt. Default: 8.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.schedule = self.schedule.max_retries(retries);
+        self
+    }
+
+    /// The delay before the first retry, which doubles with each. Default: 1 s.
+    pub fn retry_base(mut self, delay: Duration) -> Self {
+        self.schedule = self.schedule.base(delay);
+        self
+    }
+
+    /// How long a call is held before each attempt, unless it says so itself. A longer wait is
+    /// refused at once. Default: 50 s.
+    pub fn max_wait(mut self, span: Duration) -> Self {
+        self.max_wait = span;
+        self
+    }
+
+    /// Whom to turn to, in this order. Those who speak another API, or have no key of their own,
+    /// are passed over with a warning.
+    pub fn fallback<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.fallback = names.into_iter().map(Provider::new).collect();
+        self
+    }
+
+    /// Models that have a name in metrics; all others are `other`.
+    pub fn models<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
+        self.models = names.into_iter().map(Arc::from).collect();
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub const fn name(&self) -> &Provider {
+        &self.name
+    }
+
+    /// How many calls may be under way, if that is set.
+    pub(crate) fn places(&self) -> Option<NonZeroU32> {
+        self.limits.as_ref().and_then(Constraint::concurrency).or(self.concurrency)
+    }
+
+    /// Whether calls may fall back to it: only if no caller's key has to be shown to it. A server of
+    /// one's own needs none.
+    pub(crate) fn takes_others_calls(&self) -> bool {
+        self.credential.is_some() || matches!(self.dialect, Dialect::Ollama | Dialect::Compatible)
+    }
+
+    pub(crate) const fn family(&self) -> Family {
+        Family::of(self.dialect)
+    }
+}
+
+fn wrong(name: &Provider, source: TargetError) -> GatewayError {
+    GatewayError::Target { name: name.as_str().to_owned(), source }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream")
+            .field("name", &self.name)
+            .field("dialect", &self.dialect)
+            .field("base", &self.base)
+            .field("credential", &self.credential)
+            .field("limits", &self.limits)
+            .field("concurrency", &self.concurrency)
+            .field("fallback", &self.fallback)
+            .finish_non_exhaustive()
+    }
+}
