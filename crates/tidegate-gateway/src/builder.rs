@@ -12,11 +12,12 @@ use tidegate_llm::rate_limit::Books;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tower_service::Service;
 
-use crate::call_observer::{Nobody, Witness};
+use crate::call_observer::{CallObserver, NoObserver};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
-use crate::request::body::{Http, Outbound};
-use crate::state::routing_table::Ground;
+use crate::request::body::RequestBody;
+use crate::state::routing_table::Shared;
+use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
 
 /// A [`Gateway`] in the making.
@@ -25,8 +26,8 @@ pub struct GatewayBuilder {
     books: Books,
     upstreams: Vec<Upstream>,
     observer: Arc<dyn Observer>,
-    witness: Arc<dyn Witness>,
-    http: Option<Http>,
+    call_observer: Arc<dyn CallObserver>,
+    http: Option<HttpService>,
 }
 
 impl GatewayBuilder {
@@ -35,7 +36,7 @@ impl GatewayBuilder {
             books,
             upstreams: Vec::new(),
             observer: Arc::new(Traced),
-            witness: Arc::new(Nobody),
+            call_observer: Arc::new(NoObserver),
             http: None,
         }
     }
@@ -53,21 +54,21 @@ impl GatewayBuilder {
     }
 
     /// Who hears of every call when it is over. Default: nobody.
-    pub fn witness(mut self, witness: Arc<dyn Witness>) -> Self {
-        self.witness = witness;
+    pub fn call_observer(mut self, call_observer: Arc<dyn CallObserver>) -> Self {
+        self.call_observer = call_observer;
         self
     }
 
     /// The HTTP service underneath. Default: a [`Client`] of its own.
     pub fn http<H, B>(mut self, service: H) -> Self
     where
-        H: Service<Request<Outbound>, Response = Response<B>> + Clone + Send + Sync + 'static,
+        H: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
         H::Error: Into<BoxError>,
         H::Future: Send,
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        self.http = Some(Http::new(service));
+        self.http = Some(HttpService::new(service));
         self
     }
 
@@ -79,10 +80,10 @@ impl GatewayBuilder {
     pub fn build(self) -> Result<Gateway, GatewayError> {
         let http = match self.http {
             Some(http) => http,
-            None => Http::new(Client::of_bodies()?),
+            None => HttpService::new(Client::of_bodies()?),
         };
-        let ground = Ground { books: self.books, observer: self.observer, http };
-        Gateway::open(ground, self.witness, self.upstreams)
+        let shared = Shared { books: self.books, observer: self.observer, http };
+        Gateway::open(shared, self.call_observer, self.upstreams)
     }
 }
 

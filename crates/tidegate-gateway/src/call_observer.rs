@@ -1,4 +1,4 @@
-//! Who hears of calls, once each, when they are over.
+//! Observers of calls: told of each call once, when it is over.
 
 use std::fmt;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Outcome {
 /// A call that is over.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Finished<'a> {
+pub struct FinishedCall<'a> {
     /// Who was asked for.
     pub provider: &'a Provider,
     /// The model by its configured name, else `other`.
@@ -71,16 +71,16 @@ pub struct Finished<'a> {
     pub status: Option<StatusCode>,
 }
 
-/// Somebody who hears of calls. Called on their path: it must not wait.
-pub trait Witness: Send + Sync + fmt::Debug {
-    /// A call is over. Told exactly once for each.
-    fn finished(&self, call: &Finished<'_>);
+/// An observer of calls. It runs on the path of a call and must not block.
+pub trait CallObserver: Send + Sync + fmt::Debug {
+    /// Called exactly once for each call, when the call is over.
+    fn finished(&self, call: &FinishedCall<'_>);
 }
 
-/// Nobody.
+/// Ignores every call.
 #[derive(Debug)]
-pub(crate) struct Nobody;
+pub(crate) struct NoObserver;
 
-impl Witness for Nobody {
-    fn finished(&self, _call: &Finished<'_>) {}
+impl CallObserver for NoObserver {
+    fn finished(&self, _call: &FinishedCall<'_>) {}
 }

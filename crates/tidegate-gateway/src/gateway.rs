@@ -11,17 +11,17 @@ use tidegate_llm::BoxError;
 use tidegate_llm::rate_limit::Books;
 
 use crate::builder::GatewayBuilder;
-use crate::call_observer::Witness;
+use crate::call_observer::CallObserver;
 use crate::error::GatewayError;
-use crate::proxy::Visit;
+use crate::proxy::Proxy;
 use crate::request::address;
-use crate::request::buffer_budget::Room;
-use crate::response::body::Body;
+use crate::request::buffer_budget::BufferBudget;
+use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
-use crate::state::call_context::Tab;
+use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
-use crate::state::request_ids::Names;
-use crate::state::routing_table::{self, Ground, Live};
+use crate::state::request_ids::RequestIds;
+use crate::state::routing_table::{self, RoutingTable, Shared};
 use crate::state::status::{self, Status};
 use crate::upstream::settings::Upstream;
 
@@ -52,14 +52,14 @@ pub struct Gateway {
 }
 
 struct Inner {
-    live: ArcSwap<Live>,
+    table: ArcSwap<RoutingTable>,
     /// Held while a configuration is changed.
     changing: Mutex<()>,
-    ground: Ground,
-    witness: Arc<dyn Witness>,
+    shared: Shared,
+    call_observer: Arc<dyn CallObserver>,
     drain: Drain,
-    room: Room,
-    names: Names,
+    budget: BufferBudget,
+    request_ids: RequestIds,
 }
 
 impl Gateway {
@@ -71,20 +71,20 @@ impl Gateway {
     }
 
     pub(crate) fn open(
-        ground: Ground,
-        witness: Arc<dyn Witness>,
+        shared: Shared,
+        call_observer: Arc<dyn CallObserver>,
         upstreams: Vec<Upstream>,
     ) -> Result<Self, GatewayError> {
-        let names = Names::new().ok_or(GatewayError::Random)?;
-        let live = Live::default().follow(upstreams, &ground)?;
+        let request_ids = RequestIds::new().ok_or(GatewayError::Random)?;
+        let table = RoutingTable::default().reconfigured(upstreams, &shared)?;
         let inner = Inner {
-            live: ArcSwap::from_pointee(live),
+            table: ArcSwap::from_pointee(table),
             changing: Mutex::new(()),
-            ground,
-            witness,
+            shared,
+            call_observer,
             drain: Drain::default(),
-            room: Room::default(),
-            names,
+            budget: BufferBudget::default(),
+            request_ids,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -108,8 +108,8 @@ impl Gateway {
     /// If something is wrong with them. Then everything stays as it was.
     pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
         let _changing = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = self.inner.live.load().follow(upstreams, &self.inner.ground)?;
-        self.inner.live.store(Arc::new(next));
+        let next = self.inner.table.load().reconfigured(upstreams, &self.inner.shared)?;
+        self.inner.table.store(Arc::new(next));
         Ok(())
     }
 
@@ -117,41 +117,50 @@ impl Gateway {
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
         let name = address::split(path).map(|(name, _)| name);
-        name.is_some_and(|name| self.inner.live.load().route(name).is_some())
+        name.is_some_and(|name| self.inner.table.load().route(name).is_some())
     }
 
     /// Answers a request. Dropping the future, or the body of the answer, gives back all that the
     /// call held.
-    pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<Body>
+    pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let uri = request.uri();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let Some((name, rest)) = address::split(target) else { return proxy_error::nobody() };
-        let live = self.inner.live.load();
-        let Some(route) = live.route(name).cloned() else { return proxy_error::nobody() };
-        drop(live);
+        let Some((name, rest)) = address::split(target) else {
+            return proxy_error::unknown_provider();
+        };
+        let table = self.inner.table.load();
+        let Some(route) = table.route(name).cloned() else {
+            return proxy_error::unknown_provider();
+        };
+        drop(table);
         let inner = &*self.inner;
-        let witness = inner.witness.clone();
-        let tab = Arc::new(Tab::open(inner.names.next(), route.desk.clone(), witness));
+        let call_observer = inner.call_observer.clone();
+        let context = Arc::new(CallContext::new(
+            inner.request_ids.next(),
+            route.provider_state.clone(),
+            call_observer,
+        ));
         let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
-        let visit = Visit { route, tab, drain: &inner.drain, room: &inner.room, peer };
-        visit.serve(request, rest).await
+        let proxy = Proxy { route, context, drain: &inner.drain, budget: &inner.budget, peer };
+        proxy.serve(request, rest).await
     }
 
     /// Begins the end: calls that are held are sent away, and so are new ones. Those that were sent
     /// to a provider go on.
     pub fn drain(&self) {
-        self.inner.drain.begin();
+        self.inner.drain.start();
     }
 
     /// How all providers stand.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
-        let live = self.inner.live.load();
-        let mut all: Vec<Status> = live.routes().map(|route| status::of(&route.desk)).collect();
+        let table = self.inner.table.load();
+        let mut all: Vec<Status> =
+            table.routes().map(|route| status::of(&route.provider_state)).collect();
         all.sort_by(|a, b| a.provider.cmp(&b.provider));
         all
     }
@@ -159,8 +168,8 @@ impl Gateway {
 
 impl fmt::Debug for Gateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let live = self.inner.live.load();
-        let names: Vec<_> = live.routes().map(|route| &route.upstream.name).collect();
+        let table = self.inner.table.load();
+        let names: Vec<_> = table.routes().map(|route| &route.upstream.name).collect();
         f.debug_struct("Gateway").field("providers", &names).finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
-//! Header fields on their way through: which are passed on, and which are not.
+//! Headers of requests and answers: which are passed on, and which are not.
 //!
-//! Fields of one connection stay on it, and so do ours. Everything else passes byte for byte to the
-//! provider that was asked for. Another one gets to see what is known to be no secret.
+//! Hop-by-hop headers and those of Tidegate are removed. Everything else passes byte for byte to the
+//! provider that the caller named. A fallback gets only headers that are known to hold no secret.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use tidegate_providers::{Credential, Dialect};
 use crate::request::address;
 use crate::request::options::PREFIX;
 
-/// Fields that belong to one connection.
+/// Hop-by-hop headers.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,7 +25,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Fields that have a key.
+/// Headers that carry a key.
 const KEYS: [HeaderName; 5] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
@@ -33,11 +33,11 @@ const KEYS: [HeaderName; 5] = [
     HeaderName::from_static("api-key"),
     HeaderName::from_static("ocp-apim-subscription-key"),
 ];
-/// Members of a query that have a key.
+/// Query parameters that carry a key.
 const QUERY_KEYS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
 
-/// What another provider than the one that was asked for gets to see. Everything else may be a
-/// secret between the caller and the provider that it knows.
+/// The headers that are sent to a fallback. Everything else may be a secret between the caller and
+/// the provider that it named.
 const FOR_OTHERS: [&str; 10] = [
     "accept",
     "accept-encoding",
@@ -50,41 +50,41 @@ const FOR_OTHERS: [&str; 10] = [
     "openai-beta",
     "user-agent",
 ];
-/// What fields begin with in which SDKs tell what they run on.
+/// The prefix of headers in which SDKs describe their platform.
 const SDK_PREFIX: &str = "x-stainless-";
-/// Members of a query that another provider gets to see.
+/// Query parameters that are sent to a fallback.
 const QUERY_FOR_OTHERS: [&str; 2] = ["alt", "beta"];
 
-/// How the bytes of an answer may come.
+/// The content codings that an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// As the caller and the provider like.
+    /// Whatever the caller and the provider agree on.
     Any,
-    /// As they are, since what was used has to be read from them.
+    /// None, since the usage is read from the body.
     Plain,
 }
 
-/// Takes out of a request what is not for the provider.
-pub(crate) fn of_request(fields: &mut HeaderMap, coding: Coding) {
-    without_hops(fields);
-    fields.remove(HOST);
-    // Whoever serves us has told the caller to go on already.
-    fields.remove(header::EXPECT);
-    if fields.keys().any(is_ours) {
-        let ours: Vec<HeaderName> = fields.keys().filter(|name| is_ours(name)).cloned().collect();
+/// Removes what is not for the provider from the headers of a request.
+pub(crate) fn of_request(headers: &mut HeaderMap, coding: Coding) {
+    without_hops(headers);
+    headers.remove(HOST);
+    // The HTTP server has already answered `100 Continue`.
+    headers.remove(header::EXPECT);
+    if headers.keys().any(is_ours) {
+        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
         for name in ours {
-            fields.remove(name);
+            headers.remove(name);
         }
     }
     if coding == Coding::Plain {
-        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
 }
 
-/// Takes out of an answer what is not for the caller.
-pub(crate) fn without_hops(fields: &mut HeaderMap) {
-    if fields.contains_key(header::CONNECTION) {
-        let named: Vec<HeaderName> = fields
+/// Removes hop-by-hop headers.
+pub(crate) fn without_hops(headers: &mut HeaderMap) {
+    if headers.contains_key(header::CONNECTION) {
+        let named: Vec<HeaderName> = headers
             .get_all(header::CONNECTION)
             .iter()
             .filter_map(|value| value.to_str().ok())
@@ -92,30 +92,30 @@ pub(crate) fn without_hops(fields: &mut HeaderMap) {
             .filter_map(|name| name.trim().parse().ok())
             .collect();
         for name in named {
-            fields.remove(name);
+            headers.remove(name);
         }
     }
     for name in &HOP_BY_HOP {
-        fields.remove(name);
+        headers.remove(name);
     }
-    fields.remove(header::PROXY_AUTHENTICATE);
+    headers.remove(header::PROXY_AUTHENTICATE);
 }
 
-/// Whether somebody wants to speak WebSocket from now on. Other offers, such as HTTP/2, may be
-/// passed over in silence.
-pub(crate) fn is_upgrade(fields: &HeaderMap) -> bool {
-    let offers = fields.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
+/// Whether a request asks for an upgrade to WebSocket. Other upgrades, such as HTTP/2, may be
+/// ignored.
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+    let offers = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
     offers.flat_map(|offers| offers.split(',')).any(|offer| {
         let protocol = offer.split('/').next().unwrap_or_default().trim();
         protocol.eq_ignore_ascii_case("websocket")
     })
 }
 
-/// Takes out a length that is not that of the body.
-pub(crate) fn true_length(fields: &mut HeaderMap, length: usize) {
-    let told = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+/// Removes a `content-length` that differs from the length of the body.
+pub(crate) fn true_length(headers: &mut HeaderMap, length: usize) {
+    let told = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if told.and_then(|told| told.trim().parse::<usize>().ok()) != Some(length) {
-        fields.remove(CONTENT_LENGTH);
+        headers.remove(CONTENT_LENGTH);
     }
 }
 
@@ -123,10 +123,10 @@ fn is_ours(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
-/// The key of a caller: where its provider looks for it, else wherever one may be.
-pub(crate) fn credential(dialect: Dialect, fields: &HeaderMap, uri: &Uri) -> Credential {
+/// The key of a caller: from the header that its provider uses, else from any other place.
+pub(crate) fn credential(dialect: Dialect, headers: &HeaderMap, uri: &Uri) -> Credential {
     let own = key_field(dialect, Some("-")).ok().flatten().map(|(name, _)| name);
-    let named = own.into_iter().chain(KEYS).filter_map(|name| key_in(fields, &name));
+    let named = own.into_iter().chain(KEYS).filter_map(|name| key_in(headers, &name));
     let query = uri.query().unwrap_or_default();
     let asked = members(query).filter(|member| is_named(member, &QUERY_KEYS));
     let asked = asked.filter_map(|member| member.split_once('=').map(|(_, key)| key));
@@ -134,9 +134,9 @@ pub(crate) fn credential(dialect: Dialect, fields: &HeaderMap, uri: &Uri) -> Cre
     key.map_or_else(Credential::none, Credential::new)
 }
 
-/// The key in a field, without the name of its scheme.
-fn key_in<'f>(fields: &'f HeaderMap, name: &HeaderName) -> Option<&'f str> {
-    let value = fields.get(name)?.to_str().ok()?.trim();
+/// The key in a header, without the name of its scheme.
+fn key_in<'f>(headers: &'f HeaderMap, name: &HeaderName) -> Option<&'f str> {
+    let value = headers.get(name)?.to_str().ok()?.trim();
     if *name == AUTHORIZATION {
         let key = value.split_once(' ').map_or(value, |(_, key)| key);
         return Some(key.trim()).filter(|key| !key.eq_ignore_ascii_case("bearer"));
@@ -144,19 +144,19 @@ fn key_in<'f>(fields: &'f HeaderMap, name: &HeaderName) -> Option<&'f str> {
     Some(value)
 }
 
-/// Takes out all keys of a caller.
-pub(crate) fn without_keys(fields: &mut HeaderMap) {
+/// Removes all keys of a caller.
+pub(crate) fn without_keys(headers: &mut HeaderMap) {
     for name in &KEYS {
-        fields.remove(name);
+        headers.remove(name);
     }
 }
 
-/// The fields that are shown to another provider than the one that was asked for.
-pub(crate) fn for_others(fields: &HeaderMap) -> HeaderMap {
+/// The headers that are sent to a fallback.
+pub(crate) fn for_others(headers: &HeaderMap) -> HeaderMap {
     let is_shown = |name: &HeaderName| {
         FOR_OTHERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
     };
-    let shown = fields.iter().filter(|(name, _)| is_shown(name));
+    let shown = headers.iter().filter(|(name, _)| is_shown(name));
     let mut kept = HeaderMap::new();
     shown.for_each(|(name, value)| {
         kept.append(name, value.clone());
@@ -164,17 +164,17 @@ pub(crate) fn for_others(fields: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// A path and a query without the key of a caller.
+/// A path and query without the key of a caller.
 pub(crate) fn query_without_key(target: &str) -> Cow<'_, str> {
     query_of(target, |member| !is_named(member, &QUERY_KEYS))
 }
 
-/// A path and a query as they are shown to another provider than the one that was asked for.
+/// A path and query as they are sent to a fallback.
 pub(crate) fn query_for_others(target: &str) -> Cow<'_, str> {
     query_of(target, |member| is_named(member, &QUERY_FOR_OTHERS))
 }
 
-/// A path and a query with those members that are kept; as it was if all of them are.
+/// A path and query with only the kept parameters; borrowed if all of them are kept.
 fn query_of(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some((path, query)) = target.split_once('?') else { return target.into() };
     if members(query).all(&is_kept) {
@@ -191,7 +191,7 @@ fn members(query: &str) -> impl Iterator<Item = &str> {
     query.split('&')
 }
 
-/// Whether a member of a query has one of these names, however it is written.
+/// Whether a query parameter has one of these names, percent-encoded or not.
 fn is_named(member: &str, names: &[&str]) -> bool {
     let name = member.split('=').next().unwrap_or_default();
     let name = address::decoded(name.as_bytes());
@@ -202,16 +202,16 @@ fn is_named(member: &str, names: &[&str]) -> bool {
 mod tests {
     use super::*;
 
-    fn fields(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+    fn headers(headers: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |(name, value): &(&'static str, &'static str)| {
             (HeaderName::from_static(name), HeaderValue::from_static(value))
         };
-        fields.iter().map(pair).collect()
+        headers.iter().map(pair).collect()
     }
 
     #[test]
     fn fields_of_a_connection_and_of_ours_stay_here() {
-        let mut request = fields(&[
+        let mut request = headers(&[
             ("connection", "keep-alive, X-Secret-Hop"),
             ("x-secret-hop", "1"),
             ("transfer-encoding", "chunked"),
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn a_key_is_found_wherever_it_is() {
         let none = Uri::from_static("/v1");
-        let found = |pairs: &[_], uri: &Uri| credential(Dialect::OpenAi, &fields(pairs), uri);
+        let found = |pairs: &[_], uri: &Uri| credential(Dialect::OpenAi, &headers(pairs), uri);
         for name in ["authorization", "x-api-key", "x-goog-api-key", "api-key"] {
             let value = if name == "authorization" { "Bearer sk-1" } else { "sk-1" };
             assert_eq!(found(&[(name, value)], &none).reveal(), Some("sk-1"), "{name}");
@@ -246,7 +246,7 @@ mod tests {
     fn the_field_of_the_provider_comes_first_and_empty_ones_are_no_keys() {
         let none = Uri::from_static("/v1");
         let both = [("authorization", "Bearer other"), ("x-api-key", "own")];
-        let found = |dialect, pairs: &[_]| credential(dialect, &fields(pairs), &none);
+        let found = |dialect, pairs: &[_]| credential(dialect, &headers(pairs), &none);
         assert_eq!(found(Dialect::Anthropic, &both).reveal(), Some("own"));
         assert_eq!(found(Dialect::OpenAi, &both).reveal(), Some("other"));
         for empty in ["", "Bearer", "Bearer "] {

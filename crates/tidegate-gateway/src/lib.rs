@@ -7,7 +7,8 @@
 //!
 //! - An [`Upstream`] is one provider as it is configured. [`Gateway::reconfigure`] changes all of
 //!   them at run time, whole or not at all.
-//! - A [`Witness`] hears of every call once, when it is over. [`Status`] is how a provider stands.
+//! - A [`CallObserver`] is told of every call once, when it is over. [`Status`] is the state of a
+//!   provider: queue, calls in flight, use of quotas.
 //! - What the gateway itself has to say (a wait that would be too long, a body that is too large) it
 //!   says in the words of the provider, so that its SDKs raise the error that they would raise.
 //!
@@ -26,11 +27,11 @@ mod state;
 mod upstream;
 
 pub use builder::GatewayBuilder;
-pub use call_observer::{Finished, Outcome, Witness};
+pub use call_observer::{CallObserver, FinishedCall, Outcome};
 pub use error::GatewayError;
 pub use gateway::Gateway;
-pub use request::body::Outbound;
-pub use response::body::{Body, BodyError};
+pub use request::body::RequestBody;
+pub use response::body::{ResponseBody, ResponseBodyError};
 pub use state::status::{QuotaUse, Status};
 pub use upstream::settings::Upstream;
 

@@ -1,5 +1,6 @@
 //! Providers: how they are configured, and how one attempt is made.
 
 pub(crate) mod attempt;
+pub(crate) mod http_service;
 pub(crate) mod settings;
 pub(crate) mod stack;

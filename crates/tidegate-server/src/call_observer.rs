@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_gateway::{Finished, Witness};
+use tidegate_gateway::{self as gateway, FinishedCall};
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
@@ -86,8 +86,8 @@ impl Observer for CallObserver {
     }
 }
 
-impl Witness for CallObserver {
-    fn finished(&self, call: &Finished<'_>) {
+impl gateway::CallObserver for CallObserver {
+    fn finished(&self, call: &FinishedCall<'_>) {
         self.numbers.finished(&Call {
             provider: call.provider.as_str(),
             model: call.model,

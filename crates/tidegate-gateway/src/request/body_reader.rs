@@ -1,7 +1,8 @@
-//! Bodies of requests: collected where they must be counted, streamed where they need not be.
+//! Reads request bodies: buffered where tokens must be counted, streamed elsewhere.
 //!
-//! What is too large is refused before it is read, if it says how large it is, and else as soon as
-//! it is. Whoever falls silent in the middle is not waited for. Of a form the beginning is looked at for the name of a model.
+//! A body that is too large is refused by its `content-length`, else as soon as the limit is passed.
+//! A caller that sends nothing for a minute is disconnected. The beginning of a form is searched for
+//! the name of a model.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -18,19 +19,19 @@ use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
-use crate::request::body::Inbound;
-use crate::request::buffer_budget::{Full, Room, Share};
+use crate::request::body::IncomingBody;
+use crate::request::buffer_budget::{BufferBudget, BufferBudgetExceeded, BufferPermit};
 
-/// The most bytes of a body that is collected, where its path has no limit: 64 MiB.
+/// The largest buffered body where the path has no limit of its own: 64 MiB.
 const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
-/// How much of a form is looked at.
-const MAX_LOOK: usize = 64 * 1_024;
-/// How long a caller may be silent in the middle of its body.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How much of a form is searched.
+const MAX_PEEK: usize = 64 * 1_024;
+/// How long a caller may send nothing in the middle of its body.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a body is not taken.
+/// Why a body is refused.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Untaken {
+pub(crate) enum BodyError {
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
     #[error("the body did not come in time")]
@@ -38,32 +39,32 @@ pub(crate) enum Untaken {
     #[error("the body broke off")]
     Broken(#[source] BoxError),
     #[error(transparent)]
-    Full(#[from] Full),
+    NoBufferSpace(#[from] BufferBudgetExceeded),
 }
 
-/// How a body is taken.
+/// How a body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taking {
-    /// All of it first.
+pub(crate) enum BodyMode {
+    /// Buffered whole before the call is made.
     Collect,
-    /// As it comes, with a look at its beginning.
-    Look,
-    /// As it comes.
+    /// Streamed, after a search of its beginning.
+    Peek,
+    /// Streamed.
     Stream,
 }
 
-impl Taking {
-    /// JSON is collected, and so is what does not say what it is.
-    pub(crate) fn of(purpose: &Purpose<'_>, fields: &HeaderMap) -> Self {
+impl BodyMode {
+    /// JSON is buffered, and so is a body without a content type.
+    pub(crate) fn of(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
         }
-        let kind = fields.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         let begins = |start: &str| {
             kind.get(..start.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(start))
         };
         if begins("multipart/") {
-            Self::Look
+            Self::Peek
         } else if begins("audio/") || begins("video/") || begins("application/octet-stream") {
             Self::Stream
         } else {
@@ -72,17 +73,17 @@ impl Taking {
     }
 }
 
-/// The most bytes of a body by its path; `None` where nothing is known of one that streams.
+/// The size limit of a body by its path; `None` for streamed bodies without a known limit.
 pub(crate) fn limit(
     dialect: Dialect,
     purpose: Option<&Purpose<'_>>,
     path: &str,
-    fields: &HeaderMap,
+    headers: &HeaderMap,
 ) -> Option<usize> {
     match purpose {
         Some(purpose) => {
             let known = size_limit(purpose.dialect, &purpose.endpoint());
-            let is_collected = Taking::of(purpose, fields) == Taking::Collect;
+            let is_collected = BodyMode::of(purpose, headers) == BodyMode::Collect;
             known.or(is_collected.then_some(MAX_COLLECTED))
         }
         None if path.contains("/files") => size_limit(dialect, &Endpoint::new("files")),
@@ -90,40 +91,40 @@ pub(crate) fn limit(
     }
 }
 
-/// Refuses a body that says that it is too large.
-pub(crate) fn check_length(fields: &HeaderMap, limit: Option<usize>) -> Result<(), Untaken> {
-    let length = fields.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+/// Refuses a body whose `content-length` is too large.
+pub(crate) fn check_length(headers: &HeaderMap, limit: Option<usize>) -> Result<(), BodyError> {
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let length = length.and_then(|length| length.trim().parse::<u64>().ok());
     match (length, limit) {
         (Some(length), Some(limit)) if usize::try_from(length).is_ok_and(|size| size <= limit) => {
             Ok(())
         }
-        (Some(_), Some(limit)) => Err(Untaken::TooLarge { limit }),
+        (Some(_), Some(limit)) => Err(BodyError::TooLarge { limit }),
         _ => Ok(()),
     }
 }
 
-/// All of a body, and the room that it takes.
+/// Buffers a whole body, with the part of the budget that it uses.
 pub(crate) async fn collect<B>(
     body: B,
     limit: Option<usize>,
-    room: &Room,
-) -> Result<(Bytes, Share), Untaken>
+    budget: &BufferBudget,
+) -> Result<(Bytes, BufferPermit), BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     let limit = limit.unwrap_or(MAX_COLLECTED);
     let mut body = pin!(body);
-    // Most bodies come in one piece, which need not be copied.
+    // Most bodies come in one frame, which is not copied.
     let (mut first, mut more) = (Bytes::new(), BytesMut::new());
-    let mut share = Share::default();
+    let mut permit = BufferPermit::default();
     while let Some(data) = next(&mut body).await? {
         let so_far = first.len() + more.len();
         if data.len() > limit.saturating_sub(so_far) {
-            return Err(Untaken::TooLarge { limit });
+            return Err(BodyError::TooLarge { limit });
         }
-        room.grow(&mut share, so_far + data.len())?;
+        budget.grow(&mut permit, so_far + data.len())?;
         if so_far == 0 {
             first = data;
         } else {
@@ -134,13 +135,13 @@ where
             more.extend_from_slice(&data);
         }
     }
-    Ok((if more.is_empty() { first } else { more.freeze() }, share))
+    Ok((if more.is_empty() { first } else { more.freeze() }, permit))
 }
 
 /// The beginning of a body, and a body that begins with it.
-pub(crate) async fn look(mut body: Inbound) -> Result<(Bytes, Inbound), Untaken> {
+pub(crate) async fn peek(mut body: IncomingBody) -> Result<(Bytes, IncomingBody), BodyError> {
     let mut begin = BytesMut::new();
-    while begin.len() < MAX_LOOK {
+    while begin.len() < MAX_PEEK {
         match next(&mut Pin::new(&mut body)).await? {
             Some(data) => begin.extend_from_slice(&data),
             None => break,
@@ -152,21 +153,21 @@ pub(crate) async fn look(mut body: Inbound) -> Result<(Bytes, Inbound), Untaken>
 }
 
 /// The next bytes of a body, if there are any.
-async fn next<B>(body: &mut Pin<&mut B>) -> Result<Option<Bytes>, Untaken>
+async fn next<B>(body: &mut Pin<&mut B>) -> Result<Option<Bytes>, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     loop {
-        match timeout(PATIENCE, body.frame()).await {
+        match timeout(READ_TIMEOUT, body.frame()).await {
             Ok(None) => return Ok(None),
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
                 }
             }
-            Ok(Some(Err(error))) => return Err(Untaken::Broken(error.into())),
-            Err(_) => return Err(Untaken::TooSlow),
+            Ok(Some(Err(error))) => return Err(BodyError::Broken(error.into())),
+            Err(_) => return Err(BodyError::TooSlow),
         }
     }
 }
@@ -186,7 +187,7 @@ pub(crate) fn model_in_form(begin: &[u8]) -> Option<&str> {
 /// A body of which the beginning was read.
 struct Begun {
     begin: Option<Bytes>,
-    rest: Inbound,
+    rest: IncomingBody,
 }
 
 impl Body for Begun {
@@ -214,7 +215,7 @@ impl Body for Begun {
 
 /// What becomes of a body that streams. Clones tell of the same one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Upload(Arc<Progress>);
+pub(crate) struct UploadStatus(Arc<Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -230,18 +231,18 @@ enum Cut {
 }
 
 impl Cut {
-    const fn untaken(self) -> Untaken {
+    const fn body_error(self) -> BodyError {
         match self {
-            Self::TooLarge(limit) => Untaken::TooLarge { limit },
-            Self::TooSlow => Untaken::TooSlow,
+            Self::TooLarge(limit) => BodyError::TooLarge { limit },
+            Self::TooSlow => BodyError::TooSlow,
         }
     }
 }
 
-impl Upload {
+impl UploadStatus {
     /// Why it was not taken, if it was not.
-    pub(crate) fn failed(&self) -> Option<Untaken> {
-        self.0.cut.get().map(|cut| cut.untaken())
+    pub(crate) fn failed(&self) -> Option<BodyError> {
+        self.0.cut.get().map(|cut| cut.body_error())
     }
 
     /// When something of it was last sent on.
@@ -254,24 +255,24 @@ impl Upload {
     }
 
     fn cut(&self, cut: Cut) -> BoxError {
-        self.0.cut.get_or_init(|| cut).untaken().into()
+        self.0.cut.get_or_init(|| cut).body_error().into()
     }
 }
 
 /// A body that breaks off when it is larger than it may be, or its caller falls silent.
-pub(crate) fn bounded(body: Inbound, limit: Option<usize>) -> (Inbound, Upload) {
-    let upload = Upload::default();
-    let bounded = Bounded { body, limit, size: 0, patience: None, upload: upload.clone() };
+pub(crate) fn bounded(body: IncomingBody, limit: Option<usize>) -> (IncomingBody, UploadStatus) {
+    let upload = UploadStatus::default();
+    let bounded = Bounded { body, limit, size: 0, read_timeout: None, upload: upload.clone() };
     (bounded.boxed_unsync(), upload)
 }
 
 struct Bounded {
-    body: Inbound,
+    body: IncomingBody,
     limit: Option<usize>,
     size: usize,
     /// Runs while the caller is waited for, and not while the provider does not listen.
-    patience: Option<Pin<Box<Sleep>>>,
-    upload: Upload,
+    read_timeout: Option<Pin<Box<Sleep>>>,
+    upload: UploadStatus,
 }
 
 impl Body for Bounded {
@@ -284,11 +285,12 @@ impl Body for Bounded {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let Poll::Ready(polled) = Pin::new(&mut this.body).poll_frame(context) else {
-            let patience = this.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-            ready!(patience.as_mut().poll(context));
+            let read_timeout =
+                this.read_timeout.get_or_insert_with(|| Box::pin(sleep(READ_TIMEOUT)));
+            ready!(read_timeout.as_mut().poll(context));
             return Poll::Ready(Some(Err(this.upload.cut(Cut::TooSlow))));
         };
-        this.patience = None;
+        this.read_timeout = None;
         if let Some(Ok(frame)) = &polled {
             this.upload.passes();
             this.size = this.size.saturating_add(frame.data_ref().map_or(0, Bytes::len));

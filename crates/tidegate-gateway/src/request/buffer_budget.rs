@@ -1,46 +1,51 @@
-//! Room for bodies that are collected: so much for all of them together, whoever sends them.
+//! The memory budget of buffered request bodies: one bound for all callers together.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What is counted in.
+/// The unit of the budget.
 const KIBIBYTE: usize = 1_024;
-/// The most of all bodies at the same time: 512 MiB, in KiB.
+/// All buffered bodies together: at most 512 MiB, in KiB.
 const MOST: usize = 512 * 1_024;
 
-/// There is no room for a body.
+/// The budget has no room for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many large bodies are under way")]
-pub(crate) struct Full;
+pub(crate) struct BufferBudgetExceeded;
 
-/// Room for bodies.
+/// The budget for buffered bodies.
 #[derive(Debug)]
-pub(crate) struct Room(Arc<Semaphore>);
+pub(crate) struct BufferBudget(Arc<Semaphore>);
 
-/// What one body takes of it, until it is dropped.
+/// The part of the budget that one body uses, until it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Share(Option<OwnedSemaphorePermit>);
+pub(crate) struct BufferPermit(Option<OwnedSemaphorePermit>);
 
-impl Default for Room {
+impl Default for BufferBudget {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(MOST)))
     }
 }
 
-impl Room {
-    /// Takes more for a body that has so many bytes now. Nobody waits for it: those who have a part
-    /// of it would wait for each other.
-    pub(crate) fn grow(&self, share: &mut Share, size: usize) -> Result<(), Full> {
-        let has = share.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = u32::try_from(size.div_ceil(KIBIBYTE).saturating_sub(has)).map_err(|_| Full)?;
+impl BufferBudget {
+    /// Grows the permit of a body to `size` bytes. It never waits: bodies that hold a part of the
+    /// budget would wait for each other.
+    pub(crate) fn grow(
+        &self,
+        permit: &mut BufferPermit,
+        size: usize,
+    ) -> Result<(), BufferBudgetExceeded> {
+        let has = permit.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = u32::try_from(size.div_ceil(KIBIBYTE).saturating_sub(has))
+            .map_err(|_| BufferBudgetExceeded)?;
         if more == 0 {
             return Ok(());
         }
-        let permit = self.0.clone().try_acquire_many_owned(more).map_err(|_| Full)?;
-        match &mut share.0 {
-            Some(all) => all.merge(permit),
-            none => *none = Some(permit),
+        let more = self.0.clone().try_acquire_many_owned(more).map_err(|_| BufferBudgetExceeded)?;
+        match &mut permit.0 {
+            Some(all) => all.merge(more),
+            none => *none = Some(more),
         }
         Ok(())
     }
@@ -51,15 +56,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bodies_share_the_room_and_give_it_back() {
-        let room = Room::default();
-        let (mut one, mut other) = (Share::default(), Share::default());
-        assert_eq!(room.grow(&mut one, (MOST - 1) * KIBIBYTE), Ok(()));
-        assert_eq!(room.grow(&mut other, 1), Ok(()));
-        assert_eq!(room.grow(&mut other, KIBIBYTE), Ok(()), "it was counted already");
-        assert_eq!(room.grow(&mut other, KIBIBYTE + 1), Err(Full));
+    fn bodies_share_the_budget_and_give_it_back() {
+        let budget = BufferBudget::default();
+        let (mut one, mut other) = (BufferPermit::default(), BufferPermit::default());
+        assert_eq!(budget.grow(&mut one, (MOST - 1) * KIBIBYTE), Ok(()));
+        assert_eq!(budget.grow(&mut other, 1), Ok(()));
+        assert_eq!(budget.grow(&mut other, KIBIBYTE), Ok(()), "it was counted already");
+        assert_eq!(budget.grow(&mut other, KIBIBYTE + 1), Err(BufferBudgetExceeded));
         drop(one);
-        assert_eq!(room.grow(&mut other, 64 * KIBIBYTE * KIBIBYTE), Ok(()));
-        assert_eq!(room.grow(&mut other, usize::MAX), Err(Full));
+        assert_eq!(budget.grow(&mut other, 64 * KIBIBYTE * KIBIBYTE), Ok(()));
+        assert_eq!(budget.grow(&mut other, usize::MAX), Err(BufferBudgetExceeded));
     }
 }

@@ -1,4 +1,4 @@
-//! A call on its way: what is sent, and what the modules need to know of it.
+//! A call: the request to send, and what the layers of the stack need to know of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,53 +8,53 @@ use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, RequestSummary};
 use tokio::time::Instant;
 
-use crate::request::body::{Inbound, Outbound};
-use crate::request::body_reader::Upload;
-use crate::request::buffer_budget::Share;
-use crate::state::call_context::Tab;
+use crate::request::body::{IncomingBody, RequestBody};
+use crate::request::body_reader::UploadStatus;
+use crate::request::buffer_budget::BufferPermit;
+use crate::state::call_context::CallContext;
 
-/// The name of a model that nobody could read.
+/// The model of a request whose model is not known.
 pub(crate) const UNKNOWN: &str = "unknown";
 
-/// A call. Cheap to clone, as every attempt needs one.
+/// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) sent: Arc<Sent>,
-    pub(crate) tab: Arc<Tab>,
+    pub(crate) sent: Arc<OutgoingRequest>,
+    pub(crate) context: Arc<CallContext>,
     pub(crate) terms: Terms,
 }
 
-/// What is sent.
-pub(crate) struct Sent {
+/// The request that is sent.
+pub(crate) struct OutgoingRequest {
     pub(crate) method: Method,
-    /// The path and the query, below the name of the provider.
+    /// The path and query below the name of the provider.
     pub(crate) target: String,
-    /// Without what is not for providers.
-    pub(crate) fields: HeaderMap,
+    /// Without hop-by-hop headers and those of Tidegate.
+    pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
     pub(crate) asked: RequestSummary,
-    /// Whose words the answer is in.
+    /// The dialect that the caller speaks.
     pub(crate) dialect: Dialect,
 }
 
 /// The body of a call.
 pub(crate) enum Content {
-    /// All of it, to be sent as often as needed.
-    Whole { bytes: Bytes, _share: Share },
-    /// What can be sent once. `None`: it was.
-    Once(Mutex<Option<Inbound>>, Upload),
+    /// Buffered; it can be sent any number of times.
+    Whole { bytes: Bytes, _permit: BufferPermit },
+    /// Streamed; it can be sent once. `None` after that.
+    Once(Mutex<Option<IncomingBody>>, UploadStatus),
 }
 
 impl Content {
-    pub(crate) const fn whole(bytes: Bytes, share: Share) -> Self {
-        Self::Whole { bytes, _share: share }
+    pub(crate) const fn whole(bytes: Bytes, permit: BufferPermit) -> Self {
+        Self::Whole { bytes, _permit: permit }
     }
 
-    pub(crate) const fn once(body: Inbound, upload: Upload) -> Self {
+    pub(crate) const fn once(body: IncomingBody, upload: UploadStatus) -> Self {
         Self::Once(Mutex::new(Some(body)), upload)
     }
 
-    /// When something was last sent of a body that streams.
+    /// When a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
             Self::Whole { .. } => None,
@@ -62,13 +62,13 @@ impl Content {
         }
     }
 
-    /// The body of an attempt, if there is one left.
-    pub(crate) fn take(&self) -> Option<Outbound> {
+    /// The body of the next attempt, if it can still be sent.
+    pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
-            Self::Whole { bytes, .. } => Some(Outbound::whole(bytes.clone())),
+            Self::Whole { bytes, .. } => Some(RequestBody::whole(bytes.clone())),
             Self::Once(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
-                body.map(Outbound::streamed)
+                body.map(RequestBody::streamed)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Bodies of answers, which pass as they come.
 //!
-//! Behind an answer hang its reservation and the tab of its call. Both are settled at its end, when
+//! Behind an answer hang its reservation and the context of its call. Both are settled at its end, when
 //! it breaks off, and when it is dropped because the caller has gone.
 
 use std::fmt;
@@ -17,16 +17,16 @@ use tidegate_providers::Provider;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::call_observer::Outcome;
-use crate::request::body::Inbound;
-use crate::response::usage_reader::Tap;
-use crate::state::call_context::Tab;
+use crate::request::body::IncomingBody;
+use crate::response::usage_reader::UsageReader;
+use crate::state::call_context::CallContext;
 
 /// How long a provider may be silent, before the head of its answer and between two pieces: as long
 /// as its SDKs wait, since models that reason are slow.
 pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 
 /// The body of an answer.
-pub struct Body(Kind);
+pub struct ResponseBody(Kind);
 
 enum Kind {
     Whole(Option<Bytes>),
@@ -36,7 +36,7 @@ enum Kind {
 /// Why an answer breaks off.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BodyError {
+pub enum ResponseBodyError {
     /// The provider broke the connection.
     #[error("the provider broke off its answer")]
     Cut(#[source] BoxError),
@@ -47,7 +47,7 @@ pub enum BodyError {
 
 /// An answer that passes.
 pub(crate) struct Passing {
-    body: Inbound,
+    body: IncomingBody,
     /// What came already.
     first: Option<Bytes>,
     patience: Option<Pin<Box<Sleep>>>,
@@ -57,20 +57,20 @@ pub(crate) struct Passing {
 
 /// What hangs behind an answer.
 pub(crate) struct Hold {
-    pub(crate) tap: Tap,
+    pub(crate) usage_reader: UsageReader,
     pub(crate) reservation: Option<Reservation>,
     pub(crate) provider: Provider,
-    pub(crate) tab: Arc<Tab>,
+    pub(crate) context: Arc<CallContext>,
     /// What becomes of the call if the answer comes to its end.
     pub(crate) outcome: Outcome,
 }
 
-impl Body {
+impl ResponseBody {
     pub(crate) const fn whole(bytes: Bytes) -> Self {
         Self(Kind::Whole(Some(bytes)))
     }
 
-    pub(crate) fn passing(body: Inbound, first: Option<Bytes>, hold: Hold) -> Self {
+    pub(crate) fn passing(body: IncomingBody, first: Option<Bytes>, hold: Hold) -> Self {
         let mut passing =
             Passing { body, first, patience: None, heard: Instant::now(), hold: Some(hold) };
         if passing.first.is_none() && http_body::Body::is_end_stream(&passing.body) {
@@ -81,14 +81,14 @@ impl Body {
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         match &mut self.0 {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Passing(passing) => passing.poll(context),
@@ -122,7 +122,10 @@ impl http_body::Body for Body {
 }
 
 impl Passing {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
@@ -144,7 +147,7 @@ impl Passing {
             }
             Poll::Ready(Some(Err(error))) => {
                 self.breaks(Broken::Cut);
-                Poll::Ready(Some(Err(BodyError::Cut(error))))
+                Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
             }
             Poll::Ready(None) => {
                 self.end();
@@ -157,13 +160,13 @@ impl Passing {
     fn poll_patience(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let end = self.heard + SILENCE;
         let patience = self.patience.get_or_insert_with(|| Box::pin(sleep_until(end)));
         while patience.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
                 self.breaks(Broken::TimedOut);
-                return Poll::Ready(Some(Err(BodyError::Silent)));
+                return Poll::Ready(Some(Err(ResponseBodyError::Silent)));
             }
             patience.as_mut().reset(end);
         }
@@ -186,20 +189,20 @@ impl Passing {
 impl Hold {
     /// A piece passes.
     pub(crate) fn passes(&mut self, data: &Bytes) {
-        let read = self.tap.piece(data, &self.provider);
+        let read = self.usage_reader.read(data, &self.provider);
         self.note();
         match read {
-            Ok(()) if self.tap.is_over() => {
+            Ok(()) if self.usage_reader.is_over() => {
                 // Callers hang up when they have heard the end, which is sooner than ours.
                 if let Some(reservation) = self.reservation.take() {
-                    reservation.complete(self.tap.usage());
+                    reservation.complete(self.usage_reader.usage());
                 }
-                self.tab.ends(self.outcome);
+                self.context.set_outcome(self.outcome);
             }
             Ok(()) => {}
             Err(error) => {
                 if let Some(reservation) = self.reservation.take() {
-                    reservation.broke_off(&error, self.tap.usage());
+                    reservation.broke_off(&error, self.usage_reader.usage());
                 }
                 self.outcome = Outcome::Broken;
             }
@@ -207,34 +210,34 @@ impl Hold {
     }
 
     fn note(&mut self) {
-        self.tap.tell(self.reservation.as_mut());
-        if let Some(usage) = self.tap.usage() {
-            self.tab.uses(usage);
+        self.usage_reader.report_to(self.reservation.as_mut());
+        if let Some(usage) = self.usage_reader.usage() {
+            self.context.set_usage(usage);
         }
     }
 
     fn end(mut self) {
-        self.tap.end(self.reservation.as_mut());
-        if let Some(usage) = self.tap.usage() {
-            self.tab.uses(usage);
+        self.usage_reader.end(self.reservation.as_mut());
+        if let Some(usage) = self.usage_reader.usage() {
+            self.context.set_usage(usage);
         }
         if let Some(reservation) = self.reservation.take() {
-            reservation.complete(self.tap.usage());
+            reservation.complete(self.usage_reader.usage());
         }
-        self.tab.ends(self.outcome);
+        self.context.set_outcome(self.outcome);
     }
 
     fn breaks(self, broken: Broken) {
-        self.tab.ends(Outcome::Broken);
+        self.context.set_outcome(Outcome::Broken);
         if let Some(reservation) = self.reservation {
             let error = CallError::Connection { provider: self.provider, broken, source: None };
-            reservation.broke_off(&error, self.tap.usage());
+            reservation.broke_off(&error, self.usage_reader.usage());
         }
     }
 }
 
-impl fmt::Debug for Body {
+impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Body").field("size", &http_body::Body::size_hint(self)).finish()
+        f.debug_struct("ResponseBody").field("size", &http_body::Body::size_hint(self)).finish()
     }
 }

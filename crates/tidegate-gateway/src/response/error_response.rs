@@ -1,6 +1,7 @@
-//! What a caller gets whose call has no answer.
+//! The response to a call that failed.
 //!
-//! The provider's own words come first, byte for byte; where there are none, ours are in its form.
+//! The provider's own error is passed on byte for byte; if there is none, the gateway writes one in
+//! the format of the provider.
 
 use std::time::Duration;
 
@@ -11,32 +12,37 @@ use tidegate_providers::{Class, Dialect};
 
 use crate::call_observer::Outcome;
 use crate::headers;
-use crate::proxy::Visit;
-use crate::request::body_reader::Untaken;
-use crate::response::body::Body;
-use crate::response::proxy_error::{self, Reason, Refusal};
-use crate::response::upstream_response::sign;
-use crate::state::call_context::{Original, is_long};
+use crate::proxy::Proxy;
+use crate::request::body_reader::BodyError;
+use crate::response::body::ResponseBody;
+use crate::response::proxy_error::{self, ErrorKind, ProxyError};
+use crate::response::upstream_response::add_call_headers;
+use crate::state::call_context::{OriginalError, is_long};
 
-/// When to come back to a gateway that ends: by then another one is there.
+/// `retry-after` of a gateway that drains: another one has replaced it by then.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// When to come back if nobody knows.
+/// `retry-after` if no better estimate is known.
 const SOON: Duration = Duration::from_secs(1);
 
-impl Visit<'_> {
-    /// What a caller gets whose call has no answer: the provider's own words if there are any.
-    pub(crate) fn fail(&self, dialect: Dialect, model: &str, error: &CallError) -> Response<Body> {
+impl Proxy<'_> {
+    /// The response to a call that failed: the provider's own error if there is one.
+    pub(crate) fn fail(
+        &self,
+        dialect: Dialect,
+        model: &str,
+        error: &CallError,
+    ) -> Response<ResponseBody> {
         let is_closed = matches!(error, CallError::Closed(_));
         let original = match error.failure() {
-            Some(_) if is_closed => self.tab.closed_with(model),
-            Some(_) => self.tab.original(),
+            Some(_) if is_closed => self.context.exhausted_quota_error(model),
+            Some(_) => self.context.original_error(),
             None => None,
         };
         let mut response = match original {
             Some(original) => self.pass_on(original, error),
             None => {
-                let (refusal, outcome) = self.explain(error);
-                self.refuse(dialect, &refusal, outcome)
+                let (error, outcome) = self.explain(error);
+                self.refuse(dialect, &error, outcome)
             }
         };
         let is_ours =
@@ -50,33 +56,33 @@ impl Visit<'_> {
     }
 
     /// The provider's own error, as it came.
-    fn pass_on(&self, original: Original, error: &CallError) -> Response<Body> {
-        let Original { status, fields, body } = original;
-        let mut response = Response::new(Body::whole(body));
+    fn pass_on(&self, original: OriginalError, error: &CallError) -> Response<ResponseBody> {
+        let OriginalError { status, headers, body } = original;
+        let mut response = Response::new(ResponseBody::whole(body));
         *response.status_mut() = status;
-        *response.headers_mut() = fields;
-        let fields = response.headers_mut();
-        headers::without_hops(fields);
+        *response.headers_mut() = headers;
+        let headers = response.headers_mut();
+        headers::without_hops(headers);
         match (error, error.class(), error.retry_after()) {
             // Whoever waits for what does not come in a short time waits in vain. Where the provider
             // said when it does, time has passed since.
             (CallError::Closed(_), Class::ExhaustedQuota { .. }, after) => {
-                proxy_error::come_back_as_told(fields, after);
+                proxy_error::come_back_as_told(headers, after);
             }
-            (CallError::Closed(_), _, Some(after)) => proxy_error::come_back(fields, after),
+            (CallError::Closed(_), _, Some(after)) => proxy_error::come_back(headers, after),
             (_, Class::RateLimited { .. }, Some(after)) => {
-                proxy_error::come_back_later(fields, after);
+                proxy_error::come_back_later(headers, after);
             }
             _ => {}
         }
-        sign(fields, &self.tab, &self.route.side.label);
-        self.tab.told(status);
-        self.tab.ends(Outcome::Failed);
+        add_call_headers(headers, &self.context, &self.route.client.label);
+        self.context.set_status(status);
+        self.context.set_outcome(Outcome::Failed);
         response
     }
 
-    /// An error in words of ours.
-    fn explain(&self, error: &CallError) -> (Refusal, Outcome) {
+    /// The gateway's own error for a failed call.
+    fn explain(&self, error: &CallError) -> (ProxyError, Outcome) {
         let name = &self.route.upstream.name;
         match error {
             CallError::Exhausted { last, .. } => self.explain(last),
@@ -86,9 +92,9 @@ impl Visit<'_> {
                 | AcquireError::TimedOut(_)
                 | AcquireError::WouldWait
                 | AcquireError::QueueFull(_) => {
-                    let limit = limited_by.or_else(|| self.route.desk.binding());
+                    let limit = limited_by.or_else(|| self.route.provider_state.binding());
                     if let Some(limit) = limit {
-                        self.tab.limited_by(limit);
+                        self.context.set_limited_by(limit);
                     }
                     (too_long(name.as_str(), limit, after.unwrap_or(SOON)), Outcome::Refused)
                 }
@@ -97,69 +103,73 @@ impl Visit<'_> {
                     let message = format!(
                         "Tidegate refused: the request has more tokens than {name} ever takes."
                     );
-                    (Refusal::new(Reason::TooLarge, message), Outcome::Rejected)
+                    (ProxyError::new(ErrorKind::TooLarge, message), Outcome::Rejected)
                 }
                 _ => (internal(), Outcome::Rejected),
             },
             CallError::Closed(_) | CallError::Provider(_) => {
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
-                (Refusal::new(Reason::Quota, message), Outcome::Refused)
+                (ProxyError::new(ErrorKind::Quota, message), Outcome::Refused)
             }
             CallError::Connection { broken: Broken::TimedOut, .. } => {
                 let message = format!("Tidegate: {name} did not answer in time.");
-                (Refusal::new(Reason::Silent, message), Outcome::Unreachable)
+                (ProxyError::new(ErrorKind::Silent, message), Outcome::Unreachable)
             }
             CallError::Connection { .. } | CallError::Unreadable { .. } => {
                 let message = format!("Tidegate: {name} could not be reached.");
-                (Refusal::new(Reason::Unreachable, message), Outcome::Unreachable)
+                (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             _ => (internal(), Outcome::Rejected),
         }
     }
 
-    /// Says why a body is not taken.
-    pub(crate) fn refuse_body(&self, dialect: Dialect, untaken: &Untaken) -> Response<Body> {
-        let reason = match untaken {
-            Untaken::TooLarge { .. } => Reason::TooLarge,
-            Untaken::TooSlow => Reason::TooSlow,
-            Untaken::Broken(_) => Reason::Invalid,
-            Untaken::Full(_) => Reason::Busy,
+    /// Refuses a request because of its body.
+    pub(crate) fn refuse_body(
+        &self,
+        dialect: Dialect,
+        error: &BodyError,
+    ) -> Response<ResponseBody> {
+        let reason = match error {
+            BodyError::TooLarge { .. } => ErrorKind::TooLarge,
+            BodyError::TooSlow => ErrorKind::TooSlow,
+            BodyError::Broken(_) => ErrorKind::Invalid,
+            BodyError::NoBufferSpace(_) => ErrorKind::Busy,
         };
-        let message = format!("Tidegate refused: {untaken}. Nothing whole was sent on.");
-        let after = (reason == Reason::Busy).then_some(SOON);
-        let refusal = Refusal::new(reason, message).after(after);
-        self.refuse(dialect, &refusal, Outcome::Rejected)
+        let message = format!("Tidegate refused: {error}. Nothing whole was sent on.");
+        let after = (reason == ErrorKind::Busy).then_some(SOON);
+        let error = ProxyError::new(reason, message).after(after);
+        self.refuse(dialect, &error, Outcome::Rejected)
     }
 
     pub(crate) fn refuse(
         &self,
         dialect: Dialect,
-        refusal: &Refusal,
+        error: &ProxyError,
         outcome: Outcome,
-    ) -> Response<Body> {
-        let mut response = refusal.response(dialect);
-        sign(response.headers_mut(), &self.tab, &self.route.side.label);
-        self.tab.told(response.status());
-        self.tab.ends(outcome);
+    ) -> Response<ResponseBody> {
+        let mut response = error.response(dialect);
+        add_call_headers(response.headers_mut(), &self.context, &self.route.client.label);
+        self.context.set_status(response.status());
+        self.context.set_outcome(outcome);
         response
     }
 }
 
-pub(crate) fn draining() -> Refusal {
+pub(crate) fn draining() -> ProxyError {
     let message = "Tidegate is about to stop and sends nothing more; come back in a moment.";
-    Refusal::new(Reason::Draining, message).after(Some(AFTER_DRAIN))
+    ProxyError::new(ErrorKind::Draining, message).after(Some(AFTER_DRAIN))
 }
 
-pub(crate) fn internal() -> Refusal {
-    Refusal::new(Reason::Internal, "Tidegate cannot decide about this call.")
+pub(crate) fn internal() -> ProxyError {
+    ProxyError::new(ErrorKind::Internal, "Tidegate cannot decide about this call.")
 }
 
-fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> Refusal {
+fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {
     let seconds = after.as_secs_f64();
     let by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
     let message = format!(
         "Tidegate refused: the wait for {provider} would be longer than accepted{by}. \
          Come back in {seconds:.3}s."
     );
-    Refusal::new(Reason::RateLimit, message).after(Some(after))
+    ProxyError::new(ErrorKind::RateLimit, message).after(Some(after))
 }

@@ -1,19 +1,19 @@
-//! The beginning of a stream, which is held until one event of it is whole.
+//! Holds back the beginning of a stream until its first event is complete.
 //!
-//! Providers send comments while they are busy, and cut events wherever a packet ends. What is held
-//! can still be an error, and then somebody else may be asked; what was handed out cannot be taken
-//! back. So it is held, but neither for long nor much of it.
+//! If the first event is an error, the call can still be retried or sent to a fallback; once a byte
+//! was passed on, it cannot. Providers send comments before it, and events may be split anywhere.
+//! Size and time of the hold are bounded.
 
 use bytes::{Bytes, BytesMut};
 
-/// The most that is held: 64 KiB.
+/// At most 64 KiB are held.
 const MOST: usize = 64 * 1_024;
 
-/// What has come of a stream.
+/// The beginning of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Opening {
+pub(crate) struct FirstEvent {
     held: BytesMut,
-    line: Line,
+    line: LineKind,
     /// Whether the event that has begun has data.
     has_data: bool,
     /// Whether the last byte was a carriage return, of which a line feed may be the second half.
@@ -21,9 +21,9 @@ pub(crate) struct Opening {
     has_event: bool,
 }
 
-/// What the line is that has begun.
+/// The kind of the current line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Line {
+enum LineKind {
     #[default]
     Empty,
     /// Of an event of server-sent events.
@@ -34,12 +34,12 @@ enum Line {
     Other,
 }
 
-impl Opening {
+impl FirstEvent {
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Whether there is nothing more to wait for.
+    /// Whether the event is complete, or the bound is reached.
     pub(crate) fn is_whole(&self) -> bool {
         self.has_event || self.held.len() >= MOST
     }
@@ -52,24 +52,24 @@ impl Opening {
             match byte {
                 b'\n' if is_second_half => {}
                 b'\n' | b'\r' => self.end_line(),
-                _ if self.line != Line::Empty => {}
-                b'd' => self.line = Line::Data,
-                b'{' | b'[' => self.line = Line::Json,
-                _ => self.line = Line::Other,
+                _ if self.line != LineKind::Empty => {}
+                b'd' => self.line = LineKind::Data,
+                b'{' | b'[' => self.line = LineKind::Json,
+                _ => self.line = LineKind::Other,
             }
         }
     }
 
     fn end_line(&mut self) {
         match std::mem::take(&mut self.line) {
-            Line::Empty => self.has_event |= self.has_data,
-            Line::Data => self.has_data = true,
-            Line::Json => self.has_event = true,
-            Line::Other => {}
+            LineKind::Empty => self.has_event |= self.has_data,
+            LineKind::Data => self.has_data = true,
+            LineKind::Json => self.has_event = true,
+            LineKind::Other => {}
         }
     }
 
-    /// All that has come; `None` if nothing has.
+    /// The held bytes; `None` if there are none.
     pub(crate) fn into_bytes(self) -> Option<Bytes> {
         Some(self.held.freeze()).filter(|held| !held.is_empty())
     }
@@ -80,10 +80,10 @@ mod tests {
     use super::*;
 
     fn is_whole(text: &str) -> bool {
-        let mut opening = Opening::default();
+        let mut first_event = FirstEvent::default();
         // However it is cut.
-        text.as_bytes().chunks(1).for_each(|piece| opening.push(piece));
-        opening.is_whole()
+        text.as_bytes().chunks(1).for_each(|piece| first_event.push(piece));
+        first_event.is_whole()
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! What the gateway itself has to say, in the words of the provider.
+//! Errors of the gateway itself, in the format of the provider.
 //!
-//! An SDK raises its own errors by status, and by the names in the body; both are as the provider
-//! has them. Messages say that it is Tidegate that speaks, and never what was asked.
+//! SDKs choose an exception by the status and by names in the body; both are those of the provider.
+//! Messages name Tidegate and never quote a request.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use tidegate_providers::{Dialect, Family};
 
-use crate::response::body::Body;
+use crate::response::body::ResponseBody;
 
 const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// Why something is refused.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum ErrorKind {
     /// The wait would be too long.
     RateLimit,
     /// A quota of a long time is used up.
@@ -35,7 +35,7 @@ pub(crate) enum Reason {
     Unreachable,
     /// The provider does not answer.
     Silent,
-    /// The gateway has no room.
+    /// The buffer budget is exhausted.
     Busy,
     /// Another protocol is asked for.
     Upgrade,
@@ -43,15 +43,15 @@ pub(crate) enum Reason {
     Internal,
 }
 
-/// A refusal.
+/// An error of the gateway itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
-    pub(crate) reason: Reason,
+pub(crate) struct ProxyError {
+    pub(crate) reason: ErrorKind,
     pub(crate) message: String,
     pub(crate) after: Option<Duration>,
 }
 
-impl Reason {
+impl ErrorKind {
     const fn status(self) -> StatusCode {
         match self {
             Self::RateLimit | Self::Quota => StatusCode::TOO_MANY_REQUESTS,
@@ -106,8 +106,8 @@ impl Reason {
     }
 }
 
-impl Refusal {
-    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
+impl ProxyError {
+    pub(crate) fn new(reason: ErrorKind, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), after: None }
     }
 
@@ -116,15 +116,15 @@ impl Refusal {
         self
     }
 
-    /// The response in the words of a dialect.
-    pub(crate) fn response(&self, dialect: Dialect) -> Response<Body> {
+    /// The response in the format of a dialect.
+    pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
         let body = self.body(dialect).to_string();
-        let mut response = Response::new(Body::whole(Bytes::from(body)));
+        let mut response = Response::new(ResponseBody::whole(Bytes::from(body)));
         *response.status_mut() = self.reason.status();
-        let fields = response.headers_mut();
-        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(after) = self.after {
-            come_back(fields, after);
+            come_back(headers, after);
         }
         response
     }
@@ -160,36 +160,36 @@ impl Refusal {
     }
 }
 
-/// Says when to come back, rounded up, in both fields that clients look at.
-pub(crate) fn come_back(fields: &mut HeaderMap, after: Duration) {
+/// Sets `retry-after` and `retry-after-ms`, rounded up.
+pub(crate) fn come_back(headers: &mut HeaderMap, after: Duration) {
     let millis = millis(after);
-    fields.insert(RETRY_AFTER_MS, millis.into());
-    fields.insert(RETRY_AFTER, millis.div_ceil(1_000).into());
+    headers.insert(RETRY_AFTER_MS, millis.into());
+    headers.insert(RETRY_AFTER, millis.div_ceil(1_000).into());
 }
 
 /// Says so where the provider said nothing, or less.
-pub(crate) fn come_back_later(fields: &mut HeaderMap, after: Duration) {
-    let number = |name: &HeaderName| fields.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
+pub(crate) fn come_back_later(headers: &mut HeaderMap, after: Duration) {
+    let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let told = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
     let is_less = told.is_none_or(|told| told < after.as_secs_f64() * 1_000.0);
     if is_less {
-        come_back(fields, after);
+        come_back(headers, after);
     }
 }
 
 /// Says so again where the provider said so; nothing where that is over.
-pub(crate) fn come_back_as_told(fields: &mut HeaderMap, after: Option<Duration>) {
-    let was_told = fields.contains_key(RETRY_AFTER_MS) || fields.contains_key(RETRY_AFTER);
-    fields.remove(RETRY_AFTER_MS);
-    fields.remove(RETRY_AFTER);
+pub(crate) fn come_back_as_told(headers: &mut HeaderMap, after: Option<Duration>) {
+    let was_told = headers.contains_key(RETRY_AFTER_MS) || headers.contains_key(RETRY_AFTER);
+    headers.remove(RETRY_AFTER_MS);
+    headers.remove(RETRY_AFTER);
     if let (true, Some(after)) = (was_told, after) {
-        come_back(fields, after);
+        come_back(headers, after);
     }
 }
 
 /// Says that the same again does not help: it is wrong, or the gateway has tried often enough for both.
-pub(crate) fn no_retry(fields: &mut HeaderMap) {
-    fields.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+pub(crate) fn no_retry(headers: &mut HeaderMap) {
+    headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
 }
 
 /// Milliseconds, rounded up.
@@ -197,10 +197,10 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// What somebody gets who asks for a provider that there is not.
-pub(crate) fn nobody() -> Response<Body> {
+/// The response to a path of an unknown provider.
+pub(crate) fn unknown_provider() -> Response<ResponseBody> {
     const PROBLEM: &[u8] = br#"{"type":"about:blank","title":"Not Found","status":404,"detail":"no provider of this name is configured"}"#;
-    let mut response = Response::new(Body::whole(Bytes::from_static(PROBLEM)));
+    let mut response = Response::new(ResponseBody::whole(Bytes::from_static(PROBLEM)));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let kind = HeaderValue::from_static("application/problem+json");
     response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -213,16 +213,16 @@ mod tests {
 
     #[test]
     fn when_to_come_back_is_rounded_up_and_never_shortened() {
-        let mut fields = HeaderMap::new();
-        come_back(&mut fields, Duration::from_micros(1_000_001));
+        let mut headers = HeaderMap::new();
+        come_back(&mut headers, Duration::from_micros(1_000_001));
         assert_eq!(
-            (&fields[RETRY_AFTER_MS], &fields[RETRY_AFTER]),
+            (&headers[RETRY_AFTER_MS], &headers[RETRY_AFTER]),
             (&HeaderValue::from(1_001), &HeaderValue::from(2))
         );
-        come_back_later(&mut fields, Duration::from_millis(900));
-        assert_eq!(fields[RETRY_AFTER_MS], "1001");
-        come_back_later(&mut fields, Duration::from_secs(7));
-        assert_eq!(fields[RETRY_AFTER], "7");
+        come_back_later(&mut headers, Duration::from_millis(900));
+        assert_eq!(headers[RETRY_AFTER_MS], "1001");
+        come_back_later(&mut headers, Duration::from_secs(7));
+        assert_eq!(headers[RETRY_AFTER], "7");
         let mut dated = HeaderMap::new();
         dated.insert(RETRY_AFTER, HeaderValue::from_static("30"));
         come_back_later(&mut dated, Duration::from_secs(7));

@@ -1,4 +1,4 @@
-//! Answers of providers on their way to the caller.
+//! The answer of a provider, and the headers that the gateway adds to it.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tidegate_providers::ReportedLimits;
 
 use crate::call_observer::Outcome;
 use crate::headers;
-use crate::request::body::Inbound;
-use crate::response::body::{Body, Hold};
-use crate::response::usage_reader::Tap;
-use crate::state::call_context::Tab;
-use crate::upstream::attempt::Side;
+use crate::request::body::IncomingBody;
+use crate::response::body::{Hold, ResponseBody};
+use crate::response::usage_reader::UsageReader;
+use crate::state::call_context::CallContext;
+use crate::upstream::attempt::UpstreamClient;
 
 const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
@@ -23,54 +23,59 @@ const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 
-/// An answer that has begun.
-pub(crate) struct Reply {
-    pub(crate) side: Arc<Side>,
+/// An answer whose head has arrived, and of a stream the first event.
+pub(crate) struct UpstreamResponse {
+    pub(crate) client: Arc<UpstreamClient>,
     pub(crate) head: Parts,
     pub(crate) told: ReportedLimits,
-    pub(crate) body: Inbound,
-    /// What of the body was waited for.
+    pub(crate) body: IncomingBody,
+    /// The part of the body that was read already.
     pub(crate) first: Option<Bytes>,
-    pub(crate) tap: Tap,
-    pub(crate) tab: Arc<Tab>,
+    pub(crate) usage_reader: UsageReader,
+    pub(crate) context: Arc<CallContext>,
     pub(crate) reservation: Option<Reservation>,
 }
 
-impl Answered for Reply {
+impl Answered for UpstreamResponse {
     fn told(&self) -> &ReportedLimits {
         &self.told
     }
 
     fn keep(&mut self, mut reservation: Reservation) {
         if let Some((limit, _)) = reservation.waited_for().first() {
-            self.tab.limited_by(limit);
+            self.context.set_limited_by(limit);
         }
-        self.tap.tell(Some(&mut reservation));
+        self.usage_reader.report_to(Some(&mut reservation));
         self.reservation = Some(reservation);
     }
 }
 
-impl Reply {
-    /// What the caller gets.
-    pub(crate) fn into_response(self, outcome: Outcome) -> Response<Body> {
-        let Self { side, mut head, body, first, tap, tab, reservation, .. } = self;
+impl UpstreamResponse {
+    /// The response to the caller.
+    pub(crate) fn into_response(self, outcome: Outcome) -> Response<ResponseBody> {
+        let Self { client, mut head, body, first, usage_reader, context, reservation, .. } = self;
         headers::without_hops(&mut head.headers);
-        sign(&mut head.headers, &tab, &side.label);
-        tab.told(head.status);
-        let hold = Hold { tap, reservation, provider: side.provider.clone(), tab, outcome };
-        Response::from_parts(head, Body::passing(body, first, hold))
+        add_call_headers(&mut head.headers, &context, &client.label);
+        context.set_status(head.status);
+        let hold =
+            Hold { usage_reader, reservation, provider: client.provider.clone(), context, outcome };
+        Response::from_parts(head, ResponseBody::passing(body, first, hold))
     }
 }
 
-/// Adds what there is to tell of a call.
-pub(crate) fn sign(fields: &mut HeaderMap, tab: &Tab, provider: &HeaderValue) {
-    let summary = tab.summary();
+/// Adds the `x-tidegate-*` headers of a call.
+pub(crate) fn add_call_headers(
+    headers: &mut HeaderMap,
+    context: &CallContext,
+    provider: &HeaderValue,
+) {
+    let summary = context.summary();
     let wait = u64::try_from(summary.wait.as_millis()).unwrap_or(u64::MAX);
-    fields.insert(WAIT, wait.into());
-    fields.insert(ATTEMPTS, summary.attempts.into());
-    fields.insert(PROVIDER, provider.clone());
+    headers.insert(WAIT, wait.into());
+    headers.insert(ATTEMPTS, summary.attempts.into());
+    headers.insert(PROVIDER, provider.clone());
     if let Some(limit) = summary.limited_by {
-        fields.insert(LIMITED_BY, HeaderValue::from_static(limit));
+        headers.insert(LIMITED_BY, HeaderValue::from_static(limit));
     }
-    fields.insert(REQUEST_ID, tab.id.clone());
+    headers.insert(REQUEST_ID, context.id.clone());
 }

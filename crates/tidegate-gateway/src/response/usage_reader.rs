@@ -1,7 +1,7 @@
-//! The tap on an answer: copies of its pieces are read for what was used, and nothing is changed.
+//! Reads token usage from an answer while it passes; the answer itself is not changed.
 //!
-//! What cannot be read ends the reading and not the answer. What is kept for reading is bounded;
-//! beyond that the reservation is settled by estimate.
+//! A body that cannot be parsed ends the reading, not the answer. Memory is bounded; beyond the bound
+//! the reservation is settled by estimate.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -16,23 +16,23 @@ use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 /// The most bytes of an answer in one piece that are kept until its end: 4 MiB.
 const MAX_KEPT: usize = 4 * 1_024 * 1_024;
 
-/// Reads along.
-pub(crate) struct Tap {
+/// Reads the usage of one answer.
+pub(crate) struct UsageReader {
     dialect: Dialect,
-    reading: Reading,
+    mode: ReadMode,
     usage: Option<Usage>,
 }
 
-enum Reading {
-    /// Piece by piece.
+enum ReadMode {
+    /// Event by event.
     Stream { decoder: Box<Decoder>, events: Vec<Event> },
-    /// At the end.
+    /// When the body is complete.
     Whole { kept: Vec<Bytes>, size: usize },
-    /// Not, or not any more.
-    Nothing,
+    /// Not, or no longer.
+    Off,
 }
 
-/// How an answer comes.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Stream,
@@ -40,8 +40,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    pub(crate) fn of(fields: &HeaderMap) -> Self {
-        let kind = fields.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let streams = ["text/event-stream", "application/x-ndjson"];
         let is_stream = |kind: &str| {
             streams.iter().any(|known| {
@@ -52,41 +52,41 @@ impl Form {
     }
 }
 
-impl Tap {
-    pub(crate) fn new(dialect: Dialect, form: Form, fields: &HeaderMap) -> Self {
-        let is_coded = fields
+impl UsageReader {
+    pub(crate) fn new(dialect: Dialect, form: Form, headers: &HeaderMap) -> Self {
+        let is_coded = headers
             .get(CONTENT_ENCODING)
             .is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"));
-        let reading = match form {
+        let mode = match form {
             // A provider that compresses all the same is not read.
-            _ if is_coded => Reading::Nothing,
+            _ if is_coded => ReadMode::Off,
             Form::Stream => {
-                Reading::Stream { decoder: Box::new(Decoder::new(dialect)), events: Vec::new() }
+                ReadMode::Stream { decoder: Box::new(Decoder::new(dialect)), events: Vec::new() }
             }
-            Form::Whole => Reading::Whole { kept: Vec::new(), size: 0 },
+            Form::Whole => ReadMode::Whole { kept: Vec::new(), size: 0 },
         };
-        Self { dialect, reading, usage: None }
+        Self { dialect, mode, usage: None }
     }
 
-    /// A tap on what is none of our business.
-    pub(crate) const fn nothing(dialect: Dialect) -> Self {
-        Self { dialect, reading: Reading::Nothing, usage: None }
+    /// Reads nothing, for calls that no limit counts.
+    pub(crate) const fn disabled(dialect: Dialect) -> Self {
+        Self { dialect, mode: ReadMode::Off, usage: None }
     }
 
-    /// Reads a piece. An error is one that the provider reports in the stream.
-    pub(crate) fn piece(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
-        match &mut self.reading {
-            Reading::Nothing => Ok(()),
-            Reading::Whole { kept, size } => {
+    /// Reads a part of the body. The error is one that the provider reports in the stream.
+    pub(crate) fn read(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
+        match &mut self.mode {
+            ReadMode::Off => Ok(()),
+            ReadMode::Whole { kept, size } => {
                 *size = size.saturating_add(data.len());
                 if *size > MAX_KEPT {
-                    self.reading = Reading::Nothing;
+                    self.mode = ReadMode::Off;
                 } else {
                     kept.push(data.clone());
                 }
                 Ok(())
             }
-            Reading::Stream { decoder, events } => match decoder.feed(data, events) {
+            ReadMode::Stream { decoder, events } => match decoder.feed(data, events) {
                 Ok(()) => Ok(()),
                 Err(DecodeError::Failed(body)) => {
                     let rules = Rules::new();
@@ -96,16 +96,16 @@ impl Tap {
                     Err(CallError::Provider(Box::new(failure)))
                 }
                 Err(_) => {
-                    self.reading = Reading::Nothing;
+                    self.mode = ReadMode::Off;
                     Ok(())
                 }
             },
         }
     }
 
-    /// Tells a reservation of what was read since it was last told.
-    pub(crate) fn tell(&mut self, reservation: Option<&mut Reservation>) {
-        let Reading::Stream { events, .. } = &mut self.reading else { return };
+    /// Reports what was read since the last report to a reservation.
+    pub(crate) fn report_to(&mut self, reservation: Option<&mut Reservation>) {
+        let ReadMode::Stream { events, .. } = &mut self.mode else { return };
         let used = events.iter().rev().find_map(|event| match event {
             Event::Usage(usage) => Some(*usage),
             _ => None,
@@ -117,38 +117,38 @@ impl Tap {
         }
     }
 
-    /// Whether anything is read of what comes.
+    /// Whether the body is still read.
     pub(crate) const fn is_reading(&self) -> bool {
-        !matches!(self.reading, Reading::Nothing)
+        !matches!(self.mode, ReadMode::Off)
     }
 
-    /// Whether the answer has said that nothing more comes.
+    /// Whether the stream has announced its end.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(&self.reading, Reading::Stream { decoder, .. } if decoder.is_over())
+        matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.is_over())
     }
 
-    /// What was used, as far as it was told so far.
+    /// The usage reported so far.
     pub(crate) const fn usage(&self) -> Option<Usage> {
         self.usage
     }
 
     /// The body has ended.
     pub(crate) fn end(&mut self, reservation: Option<&mut Reservation>) {
-        match &mut self.reading {
-            Reading::Stream { decoder, events } => {
+        match &mut self.mode {
+            ReadMode::Stream { decoder, events } => {
                 // A line without an end may have the counts in it.
                 let _ = decoder.end(events);
-                self.tell(reservation);
+                self.report_to(reservation);
             }
-            Reading::Whole { kept, .. } => {
+            ReadMode::Whole { kept, .. } => {
                 self.usage = match kept.as_slice() {
                     [] => None,
                     [one] => Usage::read(self.dialect, one),
                     many => Usage::read(self.dialect, &many.concat()),
                 };
             }
-            Reading::Nothing => {}
+            ReadMode::Off => {}
         }
-        self.reading = Reading::Nothing;
+        self.mode = ReadMode::Off;
     }
 }

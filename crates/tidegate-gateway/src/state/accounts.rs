@@ -18,18 +18,18 @@ use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Credential, Endpoint};
 
-use crate::state::call_context::Original;
+use crate::state::call_context::OriginalError;
 use crate::state::status::Samples;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
 /// The most keys of callers that are told apart.
 pub(crate) const MAX_ACCOUNTS: usize = 1_024;
-/// Whose account further keys share. No key has this hash.
+/// The account that further keys share. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
 /// One account, and what the gateway knows of it.
-pub(crate) struct Entry {
+pub(crate) struct AccountEntry {
     pub(crate) account: Account,
     /// What its calls may retry, all configurations together.
     pub(crate) budget: Budget,
@@ -39,16 +39,16 @@ pub(crate) struct Entry {
     stack: ArcSwapOption<(u64, Stack)>,
     /// When it was last asked for, as a number that grows.
     used: AtomicU64,
-    /// Whether the key was refused, and never anything else.
-    is_dead: AtomicBool,
-    /// Whether the provider has ever looked beyond the key, so that there is something to remember.
-    is_known: AtomicBool,
-    /// What the provider said when a quota ran out, and of which model.
-    closed: Mutex<Option<(String, Original)>>,
+    /// Whether the provider rejected the key and never accepted it.
+    is_rejected: AtomicBool,
+    /// Whether the provider ever accepted the key.
+    was_accepted: AtomicBool,
+    /// The model whose quota ran out, and the provider's error.
+    exhausted: Mutex<Option<(String, OriginalError)>>,
     pub(crate) samples: Samples,
 }
 
-impl Entry {
+impl AccountEntry {
     /// The stack for a configuration, made if it is another one than last time.
     pub(crate) fn stack(
         &self,
@@ -63,38 +63,38 @@ impl Entry {
         stack
     }
 
-    /// What the provider thinks of the key, by the status of an answer. Who was accepted once is not
-    /// forgotten for a refusal: its limits would begin anew each time.
-    pub(crate) fn judged(&self, status: StatusCode) {
+    /// Learns from the status of an answer whether the provider accepts the key. A key that was
+    /// accepted once is not forgotten when it is rejected: its limits would start anew each time.
+    pub(crate) fn credential_checked(&self, status: StatusCode) {
         if status == StatusCode::UNAUTHORIZED {
-            let is_known = self.is_known.load(Ordering::Relaxed);
-            self.is_dead.store(!is_known, Ordering::Relaxed);
-        } else if !status.is_server_error() && !self.is_known.load(Ordering::Relaxed) {
-            self.is_known.store(true, Ordering::Relaxed);
-            self.is_dead.store(false, Ordering::Relaxed);
+            let was_accepted = self.was_accepted.load(Ordering::Relaxed);
+            self.is_rejected.store(!was_accepted, Ordering::Relaxed);
+        } else if !status.is_server_error() && !self.was_accepted.load(Ordering::Relaxed) {
+            self.was_accepted.store(true, Ordering::Relaxed);
+            self.is_rejected.store(false, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn closed(&self, model: &str, original: Original) {
-        *lock(&self.closed) = Some((model.to_owned(), original));
+    pub(crate) fn quota_exhausted(&self, model: &str, original: OriginalError) {
+        *lock(&self.exhausted) = Some((model.to_owned(), original));
     }
 
-    pub(crate) fn closed_with(&self, model: &str) -> Option<Original> {
-        let closed = lock(&self.closed);
-        closed.as_ref().filter(|(known, _)| known == model).map(|(_, original)| original.clone())
+    pub(crate) fn exhausted_quota_error(&self, model: &str) -> Option<OriginalError> {
+        let exhausted = lock(&self.exhausted);
+        exhausted.as_ref().filter(|(known, _)| known == model).map(|(_, original)| original.clone())
     }
 }
 
-/// What accounts of a provider have in common, and can be changed.
+/// The configuration of the accounts of a provider.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shape {
+pub(crate) struct AccountConfig {
     limits: Option<Constraint>,
     endpoints: HashMap<Endpoint, Constraint>,
     places: Option<NonZeroU32>,
     credential: Option<Credential>,
 }
 
-impl Shape {
+impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
@@ -114,16 +114,16 @@ impl Shape {
         self
     }
 
-    /// Whether accounts can go on under another shape. A concurrency that adapts is another kind of
+    /// Whether accounts can be kept under another configuration. A concurrency that adapts is another kind of
     /// queue than one that does not.
     fn is_like(&self, other: &Self) -> bool {
         self.places.is_some() == other.places.is_some()
     }
 }
 
-/// What new accounts are made with, and never changes.
+/// What new accounts are made with; it never changes.
 #[derive(Clone, Debug)]
-pub(crate) struct Make {
+pub(crate) struct AccountParams {
     pub(crate) upstream: Upstream,
     pub(crate) books: Books,
     pub(crate) observer: Arc<dyn Observer>,
@@ -131,34 +131,37 @@ pub(crate) struct Make {
 
 /// The accounts of a provider.
 pub(crate) struct Accounts {
-    make: Make,
+    params: AccountParams,
     clock: AtomicU64,
     state: Mutex<State>,
 }
 
 struct State {
-    shape: Shape,
-    known: HashMap<Arc<str>, Arc<Entry>>,
+    config: AccountConfig,
+    known: HashMap<Arc<str>, Arc<AccountEntry>>,
 }
 
 impl Accounts {
     /// No accounts yet, but for that of a key of our own.
-    pub(crate) fn new(make: Make, shape: Shape) -> Result<Self, AccountError> {
-        let state = Mutex::new(State { shape, known: HashMap::new() });
-        let accounts = Self { make, clock: AtomicU64::new(0), state };
+    pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, AccountError> {
+        let state = Mutex::new(State { config, known: HashMap::new() });
+        let accounts = Self { params, clock: AtomicU64::new(0), state };
         accounts.own()?;
         Ok(accounts)
     }
 
     /// The account of our own key, or of no key.
-    pub(crate) fn own(&self) -> Result<Arc<Entry>, AccountError> {
+    pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, AccountError> {
         let mut state = lock(&self.state);
-        let credential = state.shape.credential.clone().unwrap_or_else(Credential::none);
-        self.entry(&mut state, credential.id(), &credential, &self.make.books)
+        let credential = state.config.credential.clone().unwrap_or_else(Credential::none);
+        self.entry(&mut state, credential.id(), &credential, &self.params.books)
     }
 
     /// The account of a caller's key.
-    pub(crate) fn of_caller(&self, credential: &Credential) -> Result<Arc<Entry>, AccountError> {
+    pub(crate) fn of_caller(
+        &self,
+        credential: &Credential,
+    ) -> Result<Arc<AccountEntry>, AccountError> {
         if credential.reveal().is_none() {
             return self.own();
         }
@@ -167,20 +170,20 @@ impl Accounts {
             self.touch(entry);
             return Ok(entry.clone());
         }
-        if state.known.len() >= MAX_ACCOUNTS && !state.forget_one() {
+        if state.known.len() >= MAX_ACCOUNTS && !state.evict_one() {
             return self.entry(&mut state, OVERFLOW, &Credential::new(OVERFLOW), &Books::small());
         }
         self.entry(&mut state, credential.id(), credential, &Books::small())
     }
 
     /// A call is over: an account whose key was refused is forgotten, if it was the last.
-    pub(crate) fn leaves(&self, entry: &Arc<Entry>) {
-        if !entry.is_dead.load(Ordering::Relaxed) {
+    pub(crate) fn call_ended(&self, entry: &Arc<AccountEntry>) {
+        if !entry.is_rejected.load(Ordering::Relaxed) {
             return;
         }
         let mut state = lock(&self.state);
         let id = entry.account.scope().credential_id();
-        let is_own = state.shape.credential.as_ref().is_some_and(|own| own.id() == id);
+        let is_own = state.config.credential.as_ref().is_some_and(|own| own.id() == id);
         let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
         // The table has one, and the call that leaves.
         if is_same && !is_own && Arc::strong_count(entry) == 2 {
@@ -188,42 +191,44 @@ impl Accounts {
         }
     }
 
-    /// Comes under another shape. What was spent counts on, and whoever waits goes by it at once.
-    pub(crate) fn reshape(&self, shape: Shape) -> Result<(), AccountError> {
+    /// Applies another configuration. What was spent still counts, and waiting calls follow it at
+    /// once.
+    pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), AccountError> {
         let mut state = lock(&self.state);
-        if state.shape == shape {
+        if state.config == config {
             return Ok(());
         }
-        let before = std::mem::replace(&mut state.shape, shape);
-        if !before.is_like(&state.shape) {
+        let before = std::mem::replace(&mut state.config, config);
+        if !before.is_like(&state.config) {
             return self.rebuild(&mut state, before);
         }
-        let changed = state.known.values().try_for_each(|entry| state.shape.put_on(&entry.account));
+        let changed =
+            state.known.values().try_for_each(|entry| state.config.apply_to(&entry.account));
         if let Err(error) = changed {
             // Those that were changed go back.
             for entry in state.known.values() {
-                if let Err(error) = before.put_on(&entry.account) {
-                    tracing::error!(%error, "limits are those of two configurations");
+                if let Err(error) = before.apply_to(&entry.account) {
+                    tracing::error!(%error, "rollback failed: accounts run with mixed limits");
                 }
             }
-            state.shape = before;
+            state.config = before;
             return Err(error);
         }
         Ok(())
     }
 
-    pub(crate) fn entries(&self) -> Vec<Arc<Entry>> {
+    pub(crate) fn entries(&self) -> Vec<Arc<AccountEntry>> {
         lock(&self.state).known.values().cloned().collect()
     }
 
     /// New accounts on the books of those that there are.
-    fn rebuild(&self, state: &mut State, before: Shape) -> Result<(), AccountError> {
+    fn rebuild(&self, state: &mut State, before: AccountConfig) -> Result<(), AccountError> {
         let mut known = HashMap::new();
         for (id, entry) in &state.known {
-            match self.open(&state.shape, &entry.credential, &entry.books) {
+            match self.open(&state.config, &entry.credential, &entry.books) {
                 Ok(entry) => known.insert(id.clone(), entry),
                 Err(error) => {
-                    state.shape = before;
+                    state.config = before;
                     return Err(error);
                 }
             };
@@ -238,12 +243,12 @@ impl Accounts {
         id: &str,
         credential: &Credential,
         books: &Books,
-    ) -> Result<Arc<Entry>, AccountError> {
+    ) -> Result<Arc<AccountEntry>, AccountError> {
         if let Some(entry) = state.known.get(id) {
             self.touch(entry);
             return Ok(entry.clone());
         }
-        let entry = self.open(&state.shape, credential, books)?;
+        let entry = self.open(&state.config, credential, books)?;
         self.touch(&entry);
         state.known.insert(id.into(), entry.clone());
         Ok(entry)
@@ -251,47 +256,47 @@ impl Accounts {
 
     fn open(
         &self,
-        shape: &Shape,
+        config: &AccountConfig,
         credential: &Credential,
         books: &Books,
-    ) -> Result<Arc<Entry>, AccountError> {
-        let Make { upstream, observer, .. } = &self.make;
+    ) -> Result<Arc<AccountEntry>, AccountError> {
+        let AccountParams { upstream, observer, .. } = &self.params;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
             .books(books.clone())
             .observer(observer.clone())
             .warn_each_minute();
-        if let Some(limits) = &shape.limits {
+        if let Some(limits) = &config.limits {
             builder = builder.limits(limits.clone(), Source::Override);
         }
-        for (endpoint, constraint) in &shape.endpoints {
+        for (endpoint, constraint) in &config.endpoints {
             builder = builder.endpoint(endpoint.clone(), constraint.clone());
         }
-        if let Some(places) = shape.places {
+        if let Some(places) = config.places {
             builder = builder.concurrency(Concurrency::Fixed(places.get().into()));
         }
-        Ok(Arc::new(Entry {
+        Ok(Arc::new(AccountEntry {
             account: builder.build()?,
             budget: Budget::default(),
             credential: credential.clone(),
             books: books.clone(),
             stack: ArcSwapOption::empty(),
             used: AtomicU64::new(0),
-            is_dead: AtomicBool::new(false),
-            is_known: AtomicBool::new(false),
-            closed: Mutex::default(),
+            is_rejected: AtomicBool::new(false),
+            was_accepted: AtomicBool::new(false),
+            exhausted: Mutex::default(),
             samples: Samples::default(),
         }))
     }
 
-    fn touch(&self, entry: &Entry) {
+    fn touch(&self, entry: &AccountEntry) {
         entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-impl Shape {
-    /// Brings an account under this shape.
-    fn put_on(&self, account: &Account) -> Result<(), AccountError> {
+impl AccountConfig {
+    /// Applies this configuration to an account.
+    fn apply_to(&self, account: &Account) -> Result<(), AccountError> {
         let had_limits = account.constraint().is_some();
         if let Some(limits) = self.limits.clone().or_else(|| had_limits.then(unlimited).flatten()) {
             account.reconfigure(limits, Source::Override)?;
@@ -311,9 +316,9 @@ fn unlimited() -> Option<Constraint> {
 }
 
 impl State {
-    /// Makes room for one, if one has nothing under way.
-    fn forget_one(&mut self) -> bool {
-        let own = self.shape.credential.as_ref().map(Credential::id);
+    /// Removes the idle account that was used longest ago, if there is one.
+    fn evict_one(&mut self) -> bool {
+        let own = self.config.credential.as_ref().map(Credential::id);
         let idle = self.known.iter().filter(|(id, entry)| {
             Arc::strong_count(entry) == 1 && own != Some(&***id) && &***id != OVERFLOW
         });

@@ -1,7 +1,7 @@
-//! The tab of a call: what is known of it from its arrival to the end of its answer.
+//! The context of a call: what is known of it from its arrival to the end of its answer.
 //!
-//! Attempts write on it, and whoever holds it last tells the witness. So that happens once, however
-//! a call ends.
+//! Attempts update it. The observer is told when the last reference is dropped: once, however a call
+//! ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use tidegate_providers::{Class, Endpoint, Usage};
 use tokio::time::Instant;
 
-use crate::call_observer::{Finished, Outcome, Witness};
-use crate::state::accounts::Entry;
-use crate::state::provider_state::{Desk, Ticket};
+use crate::call_observer::{CallObserver, FinishedCall, Outcome};
+use crate::state::accounts::AccountEntry;
+use crate::state::provider_state::{ProviderState, QueuedCall};
 
 /// What calls of models without a configured name are counted as.
 const OTHER: &str = "other";
@@ -22,7 +22,7 @@ const OTHER: &str = "other";
 /// A delay that is longer than this closes a model.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Whether nothing gets better for a long time.
+/// Whether a failure of this class lasts for a long time.
 pub(crate) fn is_long(class: Class) -> bool {
     match class {
         Class::ExhaustedQuota { .. } => true,
@@ -30,174 +30,184 @@ pub(crate) fn is_long(class: Class) -> bool {
     }
 }
 
-/// An answer of a provider that is an error, as it came.
+/// An error response of a provider, as it came.
 #[derive(Clone)]
-pub(crate) struct Original {
+pub(crate) struct OriginalError {
     pub(crate) status: StatusCode,
-    pub(crate) fields: HeaderMap,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 /// What is known of a call.
-pub(crate) struct Tab {
+pub(crate) struct CallContext {
     pub(crate) id: HeaderValue,
-    pub(crate) desk: Arc<Desk>,
-    witness: Arc<dyn Witness>,
+    pub(crate) provider_state: Arc<ProviderState>,
+    call_observer: Arc<dyn CallObserver>,
     /// Whether an attempt is at a provider.
-    is_away: AtomicBool,
+    is_at_provider: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    entry: Option<Arc<Entry>>,
+    entry: Option<Arc<AccountEntry>>,
     endpoint: Option<Endpoint>,
     label: Option<Arc<str>>,
-    /// Since when it is held; `None` while an attempt is at a provider, and after it.
-    held: Option<Instant>,
-    ticket: Option<Ticket>,
+    /// Since when it waits; `None` while an attempt is at a provider, and after it.
+    waiting_since: Option<Instant>,
+    queued_call: Option<QueuedCall>,
     wait: Duration,
     limited_by: Option<&'static str>,
     attempts: u32,
     throttled: u32,
-    original: Option<Original>,
+    original: Option<OriginalError>,
     usage: Option<Usage>,
     outcome: Outcome,
     status: Option<StatusCode>,
 }
 
-/// What the fields of an answer tell of a call.
+/// What the headers of an answer say about a call.
 pub(crate) struct Summary {
     pub(crate) wait: Duration,
     pub(crate) attempts: u32,
     pub(crate) limited_by: Option<&'static str>,
 }
 
-impl Tab {
-    pub(crate) fn open(id: HeaderValue, desk: Arc<Desk>, witness: Arc<dyn Witness>) -> Self {
+impl CallContext {
+    pub(crate) fn new(
+        id: HeaderValue,
+        provider_state: Arc<ProviderState>,
+        call_observer: Arc<dyn CallObserver>,
+    ) -> Self {
         let state = State {
             entry: None,
             endpoint: None,
             label: None,
-            held: None,
-            ticket: None,
+            waiting_since: None,
+            queued_call: None,
             wait: Duration::ZERO,
             limited_by: None,
             attempts: 0,
             throttled: 0,
             original: None,
             usage: None,
-            // Until something is known, its caller has gone.
+            // Stays if the caller goes away before anything else is known.
             outcome: Outcome::Cancelled,
             status: None,
         };
-        Self { id, desk, witness, is_away: AtomicBool::new(false), state: Mutex::new(state) }
+        Self {
+            id,
+            provider_state,
+            call_observer,
+            is_at_provider: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
     }
 
-    /// It uses this, of the model with this name in metrics.
-    pub(crate) fn charges(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
+    /// Sets the endpoint, and the name of the model in metrics.
+    pub(crate) fn set_endpoint(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
         let mut state = self.lock();
         (state.endpoint, state.label) = (Some(endpoint), label);
     }
 
-    /// It belongs to an account, and waits from now on.
-    pub(crate) fn begin(&self, entry: Arc<Entry>) {
+    /// Sets the account, and starts to measure the wait.
+    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>) {
         let mut state = self.lock();
-        (state.entry, state.held) = (Some(entry), Some(Instant::now()));
+        (state.entry, state.waiting_since) = (Some(entry), Some(Instant::now()));
     }
 
     /// Whether an attempt is at a provider.
-    pub(crate) fn is_away(&self) -> bool {
-        self.is_away.load(Ordering::Acquire)
+    pub(crate) fn is_at_provider(&self) -> bool {
+        self.is_at_provider.load(Ordering::Acquire)
     }
 
-    /// It is held for a while: from now on it counts as queued.
-    pub(crate) fn queue(&self) {
+    /// Counts the call as queued from now on.
+    pub(crate) fn mark_queued(&self) {
         let mut state = self.lock();
-        if let (Some(since), None) = (state.held, &state.ticket) {
-            state.ticket = Some(self.desk.queue(since));
+        if let (Some(since), None) = (state.waiting_since, &state.queued_call) {
+            state.queued_call = Some(self.provider_state.enqueue(since));
         }
     }
 
-    /// An attempt leaves.
-    pub(crate) fn departs(&self) {
+    /// An attempt is sent to a provider.
+    pub(crate) fn attempt_started(&self) {
         let mut state = self.lock();
-        state.ticket = None;
-        if let Some(since) = state.held.take() {
+        state.queued_call = None;
+        if let Some(since) = state.waiting_since.take() {
             state.wait += since.elapsed();
         }
         state.attempts = state.attempts.saturating_add(1);
-        self.is_away.store(true, Ordering::Release);
+        self.is_at_provider.store(true, Ordering::Release);
     }
 
-    /// An attempt is back without an answer; another may follow.
-    pub(crate) fn returns(&self) {
-        self.lock().held = Some(Instant::now());
-        self.is_away.store(false, Ordering::Release);
+    /// An attempt failed; another may follow.
+    pub(crate) fn attempt_failed(&self) {
+        self.lock().waiting_since = Some(Instant::now());
+        self.is_at_provider.store(false, Ordering::Release);
     }
 
-    /// It waits no longer, whatever comes of it.
-    pub(crate) fn settles(&self) {
+    /// Ends the wait, whatever the result.
+    pub(crate) fn stop_waiting(&self) {
         let mut state = self.lock();
-        state.ticket = None;
-        if let Some(since) = state.held.take() {
+        state.queued_call = None;
+        if let Some(since) = state.waiting_since.take() {
             state.wait += since.elapsed();
         }
     }
 
-    /// What it waited for.
-    pub(crate) fn limited_by(&self, limit: &'static str) {
-        self.desk.bound(limit);
+    /// Sets the limit that the call waited for.
+    pub(crate) fn set_limited_by(&self, limit: &'static str) {
+        self.provider_state.set_binding(limit);
         self.lock().limited_by = Some(limit);
     }
 
     /// A provider answered an attempt with this status.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    pub(crate) fn provider_answered(&self, status: StatusCode) {
         let mut state = self.lock();
         if status == StatusCode::TOO_MANY_REQUESTS {
             state.throttled = state.throttled.saturating_add(1);
         }
     }
 
-    /// The provider that was asked for answered with this status, which says what it thinks of the
-    /// key.
-    pub(crate) fn judged(&self, status: StatusCode) {
+    /// The provider that the caller named answered with this status, which tells whether it accepts
+    /// the key.
+    pub(crate) fn credential_checked(&self, status: StatusCode) {
         if let Some(entry) = &self.lock().entry {
-            entry.judged(status);
+            entry.credential_checked(status);
         }
     }
 
-    /// The provider that was asked for answered with an error.
-    pub(crate) fn failed(&self, original: Original, class: Class, model: &str) {
+    /// Keeps the error of the provider that the caller named.
+    pub(crate) fn keep_original_error(&self, original: OriginalError, class: Class, model: &str) {
         let mut state = self.lock();
         if let (true, Some(entry)) = (is_long(class), &state.entry) {
-            entry.closed(model, original.clone());
+            entry.quota_exhausted(model, original.clone());
         }
         state.original = Some(original);
     }
 
-    /// The last error of the provider that was asked for.
-    pub(crate) fn original(&self) -> Option<Original> {
+    /// The last error of the provider that the caller named.
+    pub(crate) fn original_error(&self) -> Option<OriginalError> {
         self.lock().original.clone()
     }
 
-    /// What an earlier call was told when the quota of the model ran out.
-    pub(crate) fn closed_with(&self, model: &str) -> Option<Original> {
+    /// The provider's error when the quota of the model ran out, from an earlier call.
+    pub(crate) fn exhausted_quota_error(&self, model: &str) -> Option<OriginalError> {
         let entry = self.lock().entry.clone();
-        entry.and_then(|entry| entry.closed_with(model))
+        entry.and_then(|entry| entry.exhausted_quota_error(model))
     }
 
-    /// So much is used so far.
-    pub(crate) fn uses(&self, usage: Usage) {
+    /// Sets the usage reported so far.
+    pub(crate) fn set_usage(&self, usage: Usage) {
         self.lock().usage = Some(usage);
     }
 
-    /// The caller gets this status.
-    pub(crate) fn told(&self, status: StatusCode) {
+    /// Sets the status that the caller gets.
+    pub(crate) fn set_status(&self, status: StatusCode) {
         self.lock().status = Some(status);
     }
 
-    /// What became of it.
-    pub(crate) fn ends(&self, outcome: Outcome) {
+    /// Sets the outcome.
+    pub(crate) fn set_outcome(&self, outcome: Outcome) {
         self.lock().outcome = outcome;
     }
 
@@ -212,15 +222,15 @@ impl Tab {
     }
 }
 
-impl Drop for Tab {
+impl Drop for CallContext {
     fn drop(&mut self) {
         let mut state = self.lock();
-        if let Some(since) = state.held.take() {
+        if let Some(since) = state.waiting_since.take() {
             state.wait += since.elapsed();
         }
-        state.ticket = None;
-        self.witness.finished(&Finished {
-            provider: self.desk.provider(),
+        state.queued_call = None;
+        self.call_observer.finished(&FinishedCall {
+            provider: self.provider_state.provider(),
             model: state.label.as_deref().unwrap_or(OTHER),
             endpoint: state.endpoint.as_ref(),
             outcome: state.outcome,
@@ -232,7 +242,7 @@ impl Drop for Tab {
             status: state.status,
         });
         if let Some(entry) = state.entry.take() {
-            self.desk.accounts().leaves(&entry);
+            self.provider_state.accounts().call_ended(&entry);
         }
     }
 }

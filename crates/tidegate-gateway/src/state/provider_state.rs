@@ -1,4 +1,4 @@
-//! The desk of a provider: what lives on when the configuration changes.
+//! The state of a provider that outlives a change of the configuration.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,35 +9,35 @@ use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
-use crate::state::accounts::{Accounts, Make, Shape};
+use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
 
-/// For how long a limit that somebody waited for is called the one that binds.
+/// For how long the limit that a call waited for is reported as the binding one.
 const RECENT: Duration = Duration::from_secs(60);
 
-/// What is known of a provider, whatever its configuration.
-pub(crate) struct Desk {
+/// The state of a provider: its accounts, its queued calls, the binding limit.
+pub(crate) struct ProviderState {
     provider: Provider,
     accounts: Accounts,
     queued: Mutex<BTreeSet<(Instant, u64)>>,
-    tickets: AtomicU64,
-    /// What the last one who waited has waited for.
+    next_queued: AtomicU64,
+    /// The limit that a call waited for last.
     binding: Mutex<Option<(&'static str, Instant)>>,
 }
 
-/// A place among those who are held, until it is dropped.
-pub(crate) struct Ticket {
-    desk: Arc<Desk>,
+/// A call that counts as queued, until it is dropped.
+pub(crate) struct QueuedCall {
+    provider_state: Arc<ProviderState>,
     place: (Instant, u64),
 }
 
-impl Desk {
-    pub(crate) fn open(make: Make) -> Result<Self, AccountError> {
-        let shape = Shape::of(&make.upstream);
+impl ProviderState {
+    pub(crate) fn new(params: AccountParams) -> Result<Self, AccountError> {
+        let config = AccountConfig::of(&params.upstream);
         Ok(Self {
-            provider: make.upstream.name.clone(),
-            accounts: Accounts::new(make, shape)?,
+            provider: params.upstream.name.clone(),
+            accounts: Accounts::new(params, config)?,
             queued: Mutex::default(),
-            tickets: AtomicU64::new(0),
+            next_queued: AtomicU64::new(0),
             binding: Mutex::default(),
         })
     }
@@ -50,36 +50,36 @@ impl Desk {
         &self.accounts
     }
 
-    /// Somebody is held, since then.
-    pub(crate) fn queue(self: &Arc<Self>, since: Instant) -> Ticket {
-        let place = (since, self.tickets.fetch_add(1, Ordering::Relaxed));
+    /// Counts a call as queued, since `since`.
+    pub(crate) fn enqueue(self: &Arc<Self>, since: Instant) -> QueuedCall {
+        let place = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
-        Ticket { desk: self.clone(), place }
+        QueuedCall { provider_state: self.clone(), place }
     }
 
-    /// How many are held, and for how long the first of them.
+    /// The number of queued calls, and the wait of the oldest.
     pub(crate) fn queued(&self) -> (usize, Duration) {
         let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
         let oldest = queued.first().map_or(Duration::ZERO, |(since, _)| since.elapsed());
         (queued.len(), oldest)
     }
 
-    /// Somebody has waited for this limit.
-    pub(crate) fn bound(&self, limit: &'static str) {
+    /// A call has waited for this limit.
+    pub(crate) fn set_binding(&self, limit: &'static str) {
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         *binding = Some((limit, Instant::now()));
     }
 
-    /// The limit that binds, if one does.
+    /// The binding limit, if there is one.
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         binding.filter(|(_, when)| when.elapsed() < RECENT).map(|(limit, _)| limit)
     }
 }
 
-impl Drop for Ticket {
+impl Drop for QueuedCall {
     fn drop(&mut self) {
-        let mut queued = self.desk.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queued = self.provider_state.queued.lock().unwrap_or_else(PoisonError::into_inner);
         queued.remove(&self.place);
     }
 }

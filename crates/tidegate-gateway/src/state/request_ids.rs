@@ -1,4 +1,4 @@
-//! Names of calls, for people who compare logs.
+//! Ids of calls, for `x-tidegate-request-id`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,14 +7,14 @@ use tidegate::hash::mix;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Makes names that no other gateway makes, as far as chance goes.
+/// Makes ids that are unique among gateways with high probability.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct RequestIds {
     seed: u64,
     next: AtomicU64,
 }
 
-impl Names {
+impl RequestIds {
     /// `None` if the system has no random numbers.
     pub(crate) fn new() -> Option<Self> {
         let mut seed = [0; 8];
@@ -22,7 +22,7 @@ impl Names {
         Some(Self { seed: u64::from_le_bytes(seed), next: AtomicU64::new(0) })
     }
 
-    /// Sixteen digits. Numbers in a row are spread, so that names do not tell how busy it is.
+    /// Sixteen hexadecimal digits. Consecutive numbers are mixed, so that ids do not reveal the load.
     pub(crate) fn next(&self) -> HeaderValue {
         let number = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(self.seed);
         let mut rest = mix(number);
@@ -42,10 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_names_are_alike() {
-        let names = Names::new().unwrap();
-        let made: HashSet<_> = (0..10_000).map(|_| names.next()).collect();
+    fn no_two_ids_are_alike() {
+        let ids = RequestIds::new().unwrap();
+        let made: HashSet<_> = (0..10_000).map(|_| ids.next()).collect();
         assert_eq!(made.len(), 10_000);
-        assert!(made.iter().all(|name| name.len() == 16));
+        assert!(made.iter().all(|id| id.len() == 16));
     }
 }

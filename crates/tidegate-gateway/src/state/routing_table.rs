@@ -1,4 +1,5 @@
-//! A configuration in force: one route for each provider, made whole before anybody takes it.
+//! The routing table: one route for each configured provider. A new table is complete before it
+//! replaces the old one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,50 +13,50 @@ use tidegate_providers::request::key_field;
 use tidegate_providers::{Dialect, Provider};
 
 use crate::error::GatewayError;
-use crate::request::body::Http;
-use crate::state::accounts::{Accounts, Entry, Make, Shape};
-use crate::state::provider_state::Desk;
-use crate::upstream::attempt::{Leaf, Side};
+use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Accounts};
+use crate::state::provider_state::ProviderState;
+use crate::upstream::attempt::{Attempt, UpstreamClient};
+use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::{Chain, Stack, limited};
 
-/// What every configuration is made with.
+/// What every routing table shares.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Shared {
     pub(crate) books: Books,
     pub(crate) observer: Arc<dyn Observer>,
-    pub(crate) http: Http,
+    pub(crate) http: HttpService,
 }
 
-/// A configuration in force.
+/// The routes by the names of providers.
 #[derive(Default)]
-pub(crate) struct Live {
+pub(crate) struct RoutingTable {
     generation: u64,
     routes: HashMap<String, Arc<Route>>,
 }
 
-/// A provider under a configuration.
+/// A provider under one configuration.
 pub(crate) struct Route {
     pub(crate) upstream: Upstream,
-    pub(crate) side: Arc<Side>,
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) client: Arc<UpstreamClient>,
+    pub(crate) provider_state: Arc<ProviderState>,
     /// The account of our own key, if there is one.
-    pub(crate) own: Option<Arc<Entry>>,
+    pub(crate) own: Option<Arc<AccountEntry>>,
     generation: u64,
     retry: RetryLayer,
     chain: Option<Chain>,
 }
 
-/// A route before anything is changed for it.
-struct Plan {
+/// A route before any state is changed for it.
+struct RoutePlan {
     upstream: Upstream,
-    side: Arc<Side>,
-    desk: Arc<Desk>,
-    /// Those to turn to, by their place among all.
+    client: Arc<UpstreamClient>,
+    provider_state: Arc<ProviderState>,
+    /// Fallbacks, by their index among all upstreams.
     targets: Vec<usize>,
 }
 
-impl Live {
+impl RoutingTable {
     /// The route of a provider, by its name as it stands in a path.
     pub(crate) fn route(&self, name: &str) -> Option<&Arc<Route>> {
         self.routes.get(name)
@@ -65,30 +66,31 @@ impl Live {
         self.routes.values()
     }
 
-    /// Another configuration after this one. Desks of providers that stay are the same, and get
-    /// their limits when everything else is known to be right.
-    pub(crate) fn follow(
+    /// The table after a change of the configuration. Providers that stay keep their state; their
+    /// limits change after everything else was checked.
+    pub(crate) fn reconfigured(
         &self,
         upstreams: Vec<Upstream>,
-        ground: &Ground,
+        shared: &Shared,
     ) -> Result<Self, GatewayError> {
         check(&upstreams)?;
         let chains = upstreams.iter().map(|upstream| targets(upstream, &upstreams));
         let chains: Vec<_> = chains.collect();
         let mut plans = Vec::new();
         for (upstream, targets) in upstreams.into_iter().zip(chains) {
-            let (side, desk) = (side(&upstream, ground)?, self.desk(&upstream, ground)?);
-            plans.push(Plan { upstream, side, desk, targets });
+            let (client, provider_state) =
+                (upstream_client(&upstream, shared)?, self.state_of(&upstream, shared)?);
+            plans.push(RoutePlan { upstream, client, provider_state, targets });
         }
-        self.reshape(&plans)?;
-        self.complete(&plans, ground).inspect_err(|_| self.restore(&plans))
+        self.reconfigure(&plans)?;
+        self.complete(&plans, shared).inspect_err(|_| self.restore(&plans))
     }
 
-    /// The routes of desks that are under their limits.
-    fn complete(&self, plans: &[Plan], ground: &Ground) -> Result<Self, GatewayError> {
+    /// The new routes, after the limits were changed.
+    fn complete(&self, plans: &[RoutePlan], shared: &Shared) -> Result<Self, GatewayError> {
         let mut owns = Vec::new();
-        for Plan { upstream, desk, .. } in plans {
-            owns.push(desk.accounts().own().map_err(|source| limits(upstream, source))?);
+        for RoutePlan { upstream, provider_state, .. } in plans {
+            owns.push(provider_state.accounts().own().map_err(|source| limits(upstream, source))?);
         }
         let generation = self.generation + 1;
         let mut routes = HashMap::new();
@@ -97,11 +99,11 @@ impl Live {
                 Some(route) => route.clone(),
                 None => Arc::new(Route {
                     chain: chain(plan, plans, &owns)?,
-                    retry: RetryLayer::new(policy(&plan.upstream, ground)),
+                    retry: RetryLayer::new(policy(&plan.upstream, shared)),
                     own: plan.upstream.credential.is_some().then(|| own.clone()),
                     upstream: plan.upstream.clone(),
-                    side: plan.side.clone(),
-                    desk: plan.desk.clone(),
+                    client: plan.client.clone(),
+                    provider_state: plan.provider_state.clone(),
                     generation,
                 }),
             };
@@ -110,9 +112,9 @@ impl Live {
         Ok(Self { generation, routes })
     }
 
-    /// The route that there is, if neither it nor those that it turns to have changed.
-    fn unchanged(&self, plan: &Plan, plans: &[Plan]) -> Option<&Arc<Route>> {
-        let stays = |plan: &Plan| {
+    /// The existing route, if neither it nor its fallbacks have changed.
+    fn unchanged(&self, plan: &RoutePlan, plans: &[RoutePlan]) -> Option<&Arc<Route>> {
+        let stays = |plan: &RoutePlan| {
             let known = self.routes.get(plan.upstream.name.as_str());
             known.filter(|route| route.upstream == plan.upstream)
         };
@@ -122,22 +124,28 @@ impl Live {
         stays(plan).filter(|_| others.all(|other| stays(other).is_some()))
     }
 
-    /// The desk of a provider: the one that there is, unless it speaks another API now.
-    fn desk(&self, upstream: &Upstream, ground: &Ground) -> Result<Arc<Desk>, GatewayError> {
+    /// The state of a provider: the existing one, unless its dialect has changed.
+    fn state_of(
+        &self,
+        upstream: &Upstream,
+        shared: &Shared,
+    ) -> Result<Arc<ProviderState>, GatewayError> {
         let known = self.routes.get(upstream.name.as_str());
         if let Some(route) = known.filter(|route| route.upstream.dialect == upstream.dialect) {
-            return Ok(route.desk.clone());
+            return Ok(route.provider_state.clone());
         }
-        let (books, observer) = (ground.books.clone(), ground.observer.clone());
-        let make = Make { upstream: upstream.clone(), books, observer };
-        let desk = Desk::open(make).map_err(|source| limits(upstream, source))?;
-        Ok(Arc::new(desk))
+        let (books, observer) = (shared.books.clone(), shared.observer.clone());
+        let params = AccountParams { upstream: upstream.clone(), books, observer };
+        let provider_state =
+            ProviderState::new(params).map_err(|source| limits(upstream, source))?;
+        Ok(Arc::new(provider_state))
     }
 
-    /// Brings all desks under their new limits, or none.
-    fn reshape(&self, plans: &[Plan]) -> Result<(), GatewayError> {
-        for (done, Plan { upstream, desk, .. }) in plans.iter().enumerate() {
-            if let Err(source) = desk.accounts().reshape(Shape::of(upstream)) {
+    /// Applies the new limits to all providers, or to none.
+    fn reconfigure(&self, plans: &[RoutePlan]) -> Result<(), GatewayError> {
+        for (done, RoutePlan { upstream, provider_state, .. }) in plans.iter().enumerate() {
+            if let Err(source) = provider_state.accounts().reconfigure(AccountConfig::of(upstream))
+            {
                 self.restore(plans.get(..done).unwrap_or_default());
                 return Err(limits(upstream, source));
             }
@@ -145,12 +153,14 @@ impl Live {
         Ok(())
     }
 
-    /// Brings desks back under the limits that they had.
-    fn restore(&self, plans: &[Plan]) {
+    /// Restores the previous limits.
+    fn restore(&self, plans: &[RoutePlan]) {
         for plan in plans {
             let Some(before) = self.routes.get(plan.upstream.name.as_str()) else { continue };
-            if let Err(error) = before.desk.accounts().reshape(Shape::of(&before.upstream)) {
-                tracing::error!(%error, "limits are those of two configurations");
+            if let Err(error) =
+                before.provider_state.accounts().reconfigure(AccountConfig::of(&before.upstream))
+            {
+                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
             }
         }
     }
@@ -158,16 +168,16 @@ impl Live {
 
 impl Route {
     /// Whether this is the account of our own key, if there is one.
-    fn is_of(&self, own: &Arc<Entry>) -> bool {
+    fn is_of(&self, own: &Arc<AccountEntry>) -> bool {
         self.own.as_ref().is_none_or(|known| Arc::ptr_eq(known, own))
     }
 
     /// The stack of an account under this configuration.
-    pub(crate) fn stack(&self, entry: &Entry) -> Arc<(u64, Stack)> {
+    pub(crate) fn stack(&self, entry: &AccountEntry) -> Arc<(u64, Stack)> {
         entry.stack(self.generation, |account| {
-            // Whose key fails takes nothing from the retries of others.
+            // Each account has a retry budget of its own.
             let retry = self.retry.with_budget(&entry.budget);
-            Stack::new(account, Leaf::new(self.side.clone()), &retry, self.chain.as_ref())
+            Stack::new(account, Attempt::new(self.client.clone()), &retry, self.chain.as_ref())
         })
     }
 
@@ -182,7 +192,7 @@ impl Route {
     }
 }
 
-/// Finds what is wrong before anything is changed.
+/// Validates upstreams without changing anything.
 pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
     for (index, upstream) in upstreams.iter().enumerate() {
         let name = || upstream.name.as_str().to_owned();
@@ -195,50 +205,53 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
                 return Err(GatewayError::Fallback { name: name(), target });
             }
         }
-        let targets =
-            named(upstream, upstreams).filter(|(_, other)| unfit(upstream, other).is_none());
+        let targets = named(upstream, upstreams)
+            .filter(|(_, other)| unsuitable_reason(upstream, other).is_none());
         if targets.count() > MAX_TARGETS {
             return Err(too_many(upstream));
         }
         // Limits that can be kept in books of their own can be kept. How many calls may be under
         // way always can be, and is told to the log.
         let observer = Arc::new(Traced);
-        let make = Make { upstream: upstream.clone(), books: Books::own(), observer };
-        let shape = Shape::of(upstream).without_places();
-        Accounts::new(make, shape).map_err(|source| limits(upstream, source))?;
+        let params = AccountParams { upstream: upstream.clone(), books: Books::own(), observer };
+        let config = AccountConfig::of(upstream).without_places();
+        Accounts::new(params, config).map_err(|source| limits(upstream, source))?;
     }
     Ok(())
 }
 
-fn side(upstream: &Upstream, ground: &Ground) -> Result<Arc<Side>, GatewayError> {
+fn upstream_client(
+    upstream: &Upstream,
+    shared: &Shared,
+) -> Result<Arc<UpstreamClient>, GatewayError> {
     let name = || upstream.name.as_str().to_owned();
     let key = upstream.credential.as_ref().and_then(|credential| credential.reveal());
     let key = key_field(upstream.dialect, key);
     let key = key.map_err(|source| GatewayError::Target { name: name(), source })?;
     let field = |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
-    Ok(Arc::new(Side {
+    Ok(Arc::new(UpstreamClient {
         label: field(upstream.name.as_str())?,
         host: field(upstream.base.authority().as_str())?,
         provider: upstream.name.clone(),
         dialect: upstream.dialect,
         base: upstream.base.clone(),
         key,
-        http: ground.http.clone(),
+        http: shared.http.clone(),
     }))
 }
 
-fn policy(upstream: &Upstream, ground: &Ground) -> Policy {
+fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
     Policy::new(upstream.name.clone())
         .schedule(upstream.schedule)
         .max_server_delay(upstream.max_wait)
-        .observer(ground.observer.clone())
+        .observer(shared.observer.clone())
 }
 
-/// Those to turn to, of those who are named, by their place among all.
+/// The suitable fallbacks of an upstream, by their index among all.
 fn targets(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
     let mut targets = Vec::new();
     for (index, other) in named(upstream, all) {
-        match unfit(upstream, other) {
+        match unsuitable_reason(upstream, other) {
             None => targets.push(index),
             Some(why) => {
                 tracing::warn!("No fallback from {} to {}: {why}", upstream.name, other.name);
@@ -248,7 +261,7 @@ fn targets(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
     targets
 }
 
-/// Those whom an upstream names, in its order.
+/// The fallbacks that an upstream names, in its order.
 fn named<'u>(
     upstream: &'u Upstream,
     all: &'u [Upstream],
@@ -257,8 +270,8 @@ fn named<'u>(
     upstream.fallback.iter().filter_map(place)
 }
 
-/// Why another cannot answer in the words of the one that was asked, if it cannot.
-fn unfit(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
+/// Why a provider cannot be a fallback of another, if it cannot.
+fn unsuitable_reason(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
     if other.family() != upstream.family() {
         Some("it speaks another API")
     } else if !other.takes_others_calls() {
@@ -272,12 +285,16 @@ fn unfit(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
     }
 }
 
-/// The chain of those to turn to, with the limits of their own keys.
-fn chain(plan: &Plan, plans: &[Plan], owns: &[Arc<Entry>]) -> Result<Option<Chain>, GatewayError> {
+/// The chain of fallbacks, with the limits of their own keys.
+fn chain(
+    plan: &RoutePlan,
+    plans: &[RoutePlan],
+    owns: &[Arc<AccountEntry>],
+) -> Result<Option<Chain>, GatewayError> {
     let targets = plan.targets.iter().filter_map(|index| {
         let (other, own) = (plans.get(*index)?, owns.get(*index)?);
-        let leaf = Leaf::new(other.side.clone());
-        Some(Target::new(other.upstream.name.clone(), limited(&own.account, leaf)))
+        let attempt = Attempt::new(other.client.clone());
+        Some(Target::new(other.upstream.name.clone(), limited(&own.account, attempt)))
     });
     let targets: Vec<_> = targets.collect();
     if targets.is_empty() {

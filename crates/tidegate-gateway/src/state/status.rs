@@ -9,7 +9,7 @@ use tidegate_llm::rate_limit::Standing;
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
-use crate::state::provider_state::Desk;
+use crate::state::provider_state::ProviderState;
 
 /// How one provider stands.
 #[derive(Clone, Debug)]
@@ -105,9 +105,9 @@ fn to_f64(number: u64) -> f64 {
 }
 
 /// How a provider stands now.
-pub(crate) fn of(desk: &Desk) -> Status {
-    let (queued, oldest_wait) = desk.queued();
-    let entries = desk.accounts().entries();
+pub(crate) fn of(provider_state: &ProviderState) -> Status {
+    let (queued, oldest_wait) = provider_state.queued();
+    let entries = provider_state.accounts().entries();
     let (mut in_flight, mut busiest) = (0, None);
     let mut quotas: Vec<QuotaUse> = Vec::new();
     let now = Instant::now();
@@ -129,12 +129,12 @@ pub(crate) fn of(desk: &Desk) -> Status {
         }
     }
     Status {
-        provider: desk.provider().clone(),
+        provider: provider_state.provider().clone(),
         queued,
         oldest_wait,
         in_flight,
         concurrency: busiest.and_then(|(_, limit)| limit),
-        binding: desk.binding(),
+        binding: provider_state.binding(),
         quotas,
         accounts: entries.len(),
     }

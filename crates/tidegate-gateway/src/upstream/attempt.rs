@@ -1,7 +1,7 @@
-//! One attempt: a call goes to a provider, and its answer begins.
+//! One attempt: sends a call to a provider and waits for the beginning of its answer.
 //!
-//! Everything that is no answer becomes an error here, so that the modules around may do something
-//! about it. A stream is an answer with its first event; one that begins with an error is none.
+//! Every failure becomes a `CallError` here, so that retry and fallback can act on it. A stream is an
+//! answer once its first event has arrived; a stream that begins with an error is a failure.
 
 use std::borrow::Cow;
 use std::pin::Pin;
@@ -24,117 +24,130 @@ use tower_service::Service;
 
 use crate::headers;
 use crate::request::address;
-use crate::request::body::{Http, Inbound, Outbound};
+use crate::request::body::{IncomingBody, RequestBody};
 use crate::request::call::Call;
 use crate::response::body::SILENCE;
-use crate::response::first_event::Opening;
-use crate::response::upstream_response::Reply;
-use crate::response::usage_reader::{Form, Tap};
-use crate::state::call_context::{Original, Tab};
+use crate::response::first_event::FirstEvent;
+use crate::response::upstream_response::UpstreamResponse;
+use crate::response::usage_reader::{Form, UsageReader};
+use crate::state::call_context::{CallContext, OriginalError};
+use crate::upstream::http_service::HttpService;
 
-/// How long the beginning of a stream is held, from its first byte.
+/// How long the beginning of a stream is held back, from its first byte.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// One side of the gateway: a provider, where it is, and the key that it is shown.
+/// Sends requests to one upstream: its address, its key, the HTTP service.
 #[derive(Debug)]
-pub(crate) struct Side {
+pub(crate) struct UpstreamClient {
     pub(crate) provider: Provider,
-    /// The provider as a field.
+    /// The name of the provider as a header value.
     pub(crate) label: HeaderValue,
     pub(crate) dialect: Dialect,
     pub(crate) base: Base,
     pub(crate) host: HeaderValue,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
-    pub(crate) http: Http,
+    pub(crate) http: HttpService,
 }
 
 /// Makes attempts. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaf {
-    side: Arc<Side>,
+pub(crate) struct Attempt {
+    client: Arc<UpstreamClient>,
 }
 
-/// A body that can be sent once was sent.
+/// A streamed body was sent already.
 #[derive(Debug, thiserror::Error)]
 #[error("the body was sent before")]
 struct Spent;
 
-impl Leaf {
-    pub(crate) const fn new(side: Arc<Side>) -> Self {
-        Self { side }
+impl Attempt {
+    pub(crate) const fn new(client: Arc<UpstreamClient>) -> Self {
+        Self { client }
     }
 }
 
-impl Service<Call> for Leaf {
-    type Response = Reply;
+impl Service<Call> for Attempt {
+    type Response = UpstreamResponse;
     type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<Reply, CallError>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<UpstreamResponse, CallError>> + Send>>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let side = self.side.clone();
+        let client = self.client.clone();
         Box::pin(async move {
-            let tab = call.tab.clone();
-            tab.departs();
-            let reply = side.attempt(call).await;
-            if reply.is_err() {
-                tab.returns();
+            let context = call.context.clone();
+            context.attempt_started();
+            let response = client.attempt(call).await;
+            if response.is_err() {
+                context.attempt_failed();
             }
-            reply
+            response
         })
     }
 }
 
-impl Side {
-    /// Whether this is the provider that the caller asked for.
-    fn is_asked_for(&self, tab: &Tab) -> bool {
-        *tab.desk.provider() == self.provider
+impl UpstreamClient {
+    /// Whether this is the provider that the caller named.
+    fn is_requested(&self, context: &CallContext) -> bool {
+        *context.provider_state.provider() == self.provider
     }
 
-    /// The request of an attempt. A caller's key goes to the provider that it asked for and to
-    /// nobody else, and not even there if we have one of our own.
-    fn request(&self, call: &Call) -> Result<Request<Outbound>, BoxError> {
+    /// The request of an attempt. A caller's key is sent only to the provider that it named, and not
+    /// even there if a key is configured.
+    fn request(&self, call: &Call) -> Result<Request<RequestBody>, BoxError> {
         let sent = &call.sent;
         let body = sent.content.take().ok_or(Spent)?;
         let mut request = Request::new(body);
         *request.method_mut() = sent.method.clone();
-        let (mut fields, uri) = if self.is_asked_for(&call.tab) {
-            let mut fields = sent.fields.clone();
+        let (mut headers, uri) = if self.is_requested(&call.context) {
+            let mut headers = sent.headers.clone();
             let mut target = Cow::Borrowed(sent.target.as_str());
             if self.key.is_some() {
-                headers::without_keys(&mut fields);
+                headers::without_keys(&mut headers);
                 target = headers::query_without_key(&sent.target);
             }
-            (fields, address::join(self.dialect, &self.base, &target)?)
+            (headers, address::join(self.dialect, &self.base, &target)?)
         } else {
             let target = headers::query_for_others(&sent.target);
             let uri = address::carry(self.dialect, &self.base, &target)?;
-            (headers::for_others(&sent.fields), uri)
+            (headers::for_others(&sent.headers), uri)
         };
-        fields.insert(HOST, self.host.clone());
+        headers.insert(HOST, self.host.clone());
         if let Some((name, value)) = &self.key {
-            fields.insert(name.clone(), value.clone());
+            headers.insert(name.clone(), value.clone());
         }
-        (*request.headers_mut(), *request.uri_mut()) = (fields, uri);
+        (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
         Ok(request)
     }
 
-    /// Passes on what no limit counts: whatever the provider answers is the answer.
-    pub(crate) async fn pass(self: Arc<Self>, call: Call) -> Result<Reply, CallError> {
-        let tab = call.tab.clone();
-        tab.departs();
+    /// Forwards a call that no limit counts: any answer of the provider is passed on.
+    pub(crate) async fn forward(
+        self: Arc<Self>,
+        call: Call,
+    ) -> Result<UpstreamResponse, CallError> {
+        let context = call.context.clone();
+        context.attempt_started();
         let response = self.send(&call).await?;
         let (head, body) = response.into_parts();
-        let tap = Tap::nothing(self.dialect);
+        let usage_reader = UsageReader::disabled(self.dialect);
         let told = ReportedLimits::nothing();
-        Ok(Reply { side: self, head, told, body, first: None, tap, tab, reservation: None })
+        Ok(UpstreamResponse {
+            client: self,
+            head,
+            told,
+            body,
+            first: None,
+            usage_reader,
+            context,
+            reservation: None,
+        })
     }
 
-    async fn send(&self, call: &Call) -> Result<Response<Inbound>, CallError> {
+    async fn send(&self, call: &Call) -> Result<Response<IncomingBody>, CallError> {
         let request = self
             .request(call)
             .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
@@ -146,7 +159,7 @@ impl Side {
                 Ok(Err(error)) => return Err(self.broken(adapter::broken(&*error), Some(error))),
                 Err(_) => {}
             }
-            // A provider is not silent while it is still being told something.
+            // The timeout starts when the last part of the body was sent.
             match call.sent.content.last_sent().map(|last| last + SILENCE) {
                 Some(later) if later > end => end = later,
                 _ => return Err(self.broken(Broken::TimedOut, None)),
@@ -154,70 +167,79 @@ impl Side {
         }
     }
 
-    async fn attempt(self: Arc<Self>, call: Call) -> Result<Reply, CallError> {
+    async fn attempt(self: Arc<Self>, call: Call) -> Result<UpstreamResponse, CallError> {
         let response = self.send(&call).await?;
         let (head, mut body) = response.into_parts();
-        call.tab.answered(head.status);
-        if self.is_asked_for(&call.tab) {
-            call.tab.judged(head.status);
+        call.context.provider_answered(head.status);
+        if self.is_requested(&call.context) {
+            call.context.credential_checked(head.status);
         }
         if head.status.as_u16() >= 400 {
             return Err(self.failed(&call, head, body).await);
         }
         let form = Form::of(&head.headers);
-        let mut tap = Tap::new(call.sent.dialect, form, &head.headers);
+        let mut usage_reader = UsageReader::new(call.sent.dialect, form, &head.headers);
         let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
-        let mut opening = Opening::default();
+        let mut first_event = FirstEvent::default();
         if form == Form::Stream
-            && let Err(error) = self.begin(&mut body, &mut opening, &mut tap).await
+            && let Err(error) = self.begin(&mut body, &mut first_event, &mut usage_reader).await
         {
             if matches!(error, CallError::Provider(_)) {
-                let held = opening.into_bytes().unwrap_or_default();
+                let held = first_event.into_bytes().unwrap_or_default();
                 let rest = adapter::error_body(body).await;
                 self.keep(&call, head, [held, rest].concat().into(), &error);
             }
             return Err(error);
         }
-        let first = opening.into_bytes();
-        let tab = call.tab.clone();
-        Ok(Reply { side: self, head, told, body, first, tap, tab, reservation: None })
+        let first = first_event.into_bytes();
+        let context = call.context.clone();
+        Ok(UpstreamResponse {
+            client: self,
+            head,
+            told,
+            body,
+            first,
+            usage_reader,
+            context,
+            reservation: None,
+        })
     }
 
-    /// Waits for the beginning of a stream. An error is one that the provider reports in it, or a
-    /// connection that breaks before.
+    /// Waits for the first event of a stream. Fails if the provider reports an error in it, or the
+    /// connection breaks before.
     async fn begin(
         &self,
-        body: &mut Inbound,
-        opening: &mut Opening,
-        tap: &mut Tap,
+        body: &mut IncomingBody,
+        first_event: &mut FirstEvent,
+        usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
         let mut end = Instant::now() + SILENCE;
-        while !opening.is_whole() {
+        while !first_event.is_whole() {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.broken(Broken::Cut, Some(error))),
-                Err(_) if opening.is_empty() => return Err(self.broken(Broken::TimedOut, None)),
-                // All of it is there, or it has been held for long enough.
+                Err(_) if first_event.is_empty() => return Err(self.broken(Broken::TimedOut, None)),
+                // The stream is complete, or was held back long enough.
                 Ok(None) | Err(_) => break,
             };
             if data.is_empty() {
                 continue;
             }
-            if opening.is_empty() {
+            if first_event.is_empty() {
                 end = Instant::now() + HOLD;
             }
-            opening.push(&data);
-            tap.piece(&data, &self.provider)?;
-            if !tap.is_reading() {
-                // No error would be seen in it either.
+            first_event.push(&data);
+            usage_reader.read(&data, &self.provider)?;
+            if !usage_reader.is_reading() {
+                // An error in it would not be recognised either.
                 break;
             }
         }
         Ok(())
     }
 
-    /// An answer that is an error.
-    async fn failed(&self, call: &Call, head: Parts, body: Inbound) -> CallError {
+    /// Classifies an error response.
+    async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
         let body = adapter::error_body(body).await;
         let rules = Rules::new();
         let failure =
@@ -227,13 +249,13 @@ impl Side {
         error
     }
 
-    /// Keeps what the caller gets if nothing better comes.
+    /// Keeps the error for the caller, in case no later attempt succeeds.
     fn keep(&self, call: &Call, mut head: Parts, body: Bytes, error: &CallError) {
-        if self.is_asked_for(&call.tab) {
-            // What is kept may be less than what was announced.
+        if self.is_requested(&call.context) {
+            // The kept body may be shorter than announced.
             headers::true_length(&mut head.headers, body.len());
-            let original = Original { status: head.status, fields: head.headers, body };
-            call.tab.failed(original, error.class(), call.model_name());
+            let original = OriginalError { status: head.status, headers: head.headers, body };
+            call.context.keep_original_error(original, error.class(), call.model_name());
         }
     }
 

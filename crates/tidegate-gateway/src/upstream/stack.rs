@@ -1,4 +1,4 @@
-//! The stack of an account: `Retry(Fallback(RateLimit(leaf)))`, made once for each configuration.
+//! The stack of an account: `Retry(Fallback(RateLimit(attempt)))`, made once for each configuration.
 
 use std::future::poll_fn;
 
@@ -10,31 +10,31 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 
 use crate::request::call::{Call, UNKNOWN};
-use crate::response::upstream_response::Reply;
-use crate::upstream::attempt::Leaf;
+use crate::response::upstream_response::UpstreamResponse;
+use crate::upstream::attempt::Attempt;
 
 /// A chain of fallbacks.
-pub(crate) type Chain = FallbackLayer<Call, Reply>;
+pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
 
-/// What answers the calls of one account.
+/// The stack of services for the calls of one account.
 pub(crate) struct Stack {
-    limited: RateLimit<Leaf>,
+    limited: RateLimit<Attempt>,
     tried: Tried,
 }
 
 enum Tried {
-    Alone(Retry<RateLimit<Leaf>>),
-    Chained(Retry<Fallback<RateLimit<Leaf>, Call, Reply>>),
+    Alone(Retry<RateLimit<Attempt>>),
+    Chained(Retry<Fallback<RateLimit<Attempt>, Call, UpstreamResponse>>),
 }
 
 impl Stack {
     pub(crate) fn new(
         account: &Account,
-        leaf: Leaf,
+        attempt: Attempt,
         retry: &RetryLayer,
         chain: Option<&Chain>,
     ) -> Self {
-        let limited = limited(account, leaf);
+        let limited = limited(account, attempt);
         let tried = match chain {
             Some(chain) => Tried::Chained(retry.layer(chain.layer(limited.clone()))),
             None => Tried::Alone(retry.layer(limited.clone())),
@@ -42,8 +42,9 @@ impl Stack {
         Self { limited, tried }
     }
 
-    /// Makes a call, with all attempts that it takes. What cannot be sent again has one.
-    pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
+    /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
+    /// attempt.
+    pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
         if !call.sent.content.is_repeatable() {
             return made(self.limited.clone(), call).await;
         }
@@ -54,14 +55,14 @@ impl Stack {
     }
 }
 
-/// An account around a leaf.
-pub(crate) fn limited(account: &Account, leaf: Leaf) -> RateLimit<Leaf> {
-    RateLimitLayer::new(account.clone(), UNKNOWN).layer(leaf)
+/// The limits of an account around an attempt.
+pub(crate) fn limited(account: &Account, attempt: Attempt) -> RateLimit<Attempt> {
+    RateLimitLayer::new(account.clone(), UNKNOWN).layer(attempt)
 }
 
-async fn made<S>(mut service: S, call: Call) -> Result<Reply, CallError>
+async fn made<S>(mut service: S, call: Call) -> Result<UpstreamResponse, CallError>
 where
-    S: Service<Call, Response = Reply, Error = CallError>,
+    S: Service<Call, Response = UpstreamResponse, Error = CallError>,
 {
     poll_fn(|context| service.poll_ready(context)).await?;
     service.call(call).await

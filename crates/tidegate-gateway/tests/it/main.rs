@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accounts;
+mod call_observer;
 mod changing;
 mod greed;
 mod keys;
@@ -16,4 +17,3 @@ mod stage;
 mod streams;
 mod trying;
 mod wire;
-mod witnesses;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use tidegate_gateway::{Body, BodyError, Gateway, GatewayBuilder, Upstream};
+use tidegate_gateway::{Gateway, GatewayBuilder, ResponseBody, ResponseBodyError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_llm::rate_limit::Books;
 use tidegate_providers::{Credential, Dialect};
@@ -158,7 +158,7 @@ pub(crate) async fn ask(gateway: &Gateway, request: Request<Full<Bytes>>) -> Ans
     read(gateway.handle(request, PEER).await).await.unwrap()
 }
 
-pub(crate) async fn read(response: Response<Body>) -> Result<Answer, BodyError> {
+pub(crate) async fn read(response: Response<ResponseBody>) -> Result<Answer, ResponseBodyError> {
     let (head, body) = response.into_parts();
     let body = body.collect().await?.to_bytes();
     Ok(Answer { status: head.status, fields: head.headers, body })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
-use tidegate_gateway::{BodyError, Gateway, Outbound};
+use tidegate_gateway::{Gateway, RequestBody, ResponseBodyError};
 use tidegate_llm::BoxError;
 use tidegate_llm::rate_limit::Books;
 use tidegate_providers::Dimension;
@@ -63,7 +63,9 @@ async fn a_stream_that_fails_in_the_middle_is_passed_on_as_it_is_and_settled() {
             let response = gateway.handle(chat(name, Want::Stream), PEER).await;
             let read = read(response).await;
             match fault {
-                Fault::Cut { .. } => assert!(matches!(read, Err(BodyError::Cut(_))), "{name}"),
+                Fault::Cut { .. } => {
+                    assert!(matches!(read, Err(ResponseBodyError::Cut(_))), "{name}")
+                }
                 _ => assert!(read.unwrap().body.windows(5).any(|word| word == b"error"), "{name}"),
             }
             assert_eq!(simulator.ledger().seen(), 1, "what has begun is not begun again");
@@ -79,7 +81,7 @@ async fn a_provider_that_falls_silent_is_given_up_after_ten_minutes() {
     let gateway = gateway(&simulator(slow), upstream(name, dialect));
     let start = Instant::now();
     let response = gateway.handle(chat(name, Want::Stream), PEER).await;
-    assert!(matches!(read(response).await, Err(BodyError::Silent)));
+    assert!(matches!(read(response).await, Err(ResponseBodyError::Silent)));
     assert!((SECOND * 600..SECOND * 602).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert!(is_idle(&gateway));
 }
@@ -155,7 +157,7 @@ fn dripping(
     then: &'static [(Duration, &'static str)],
 ) -> Gateway {
     let asked = Arc::new(AtomicUsize::new(0));
-    let http = service_fn(move |_: Request<Outbound>| {
+    let http = service_fn(move |_: Request<RequestBody>| {
         let number = asked.fetch_add(1, Ordering::Relaxed);
         let body = Drip::new(if number == 0 { first } else { then });
         let response = Response::builder().header("content-type", "text/event-stream").body(body);

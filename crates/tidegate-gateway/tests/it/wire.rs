@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tidegate_gateway::Outbound;
+use tidegate_gateway::RequestBody;
 use tidegate_llm::BoxError;
 use tidegate_sim::Simulator;
 use tokio::time::{Sleep, sleep};
@@ -46,7 +46,7 @@ impl Wire {
     }
 }
 
-impl Service<Request<Outbound>> for Wire {
+impl Service<Request<RequestBody>> for Wire {
     type Response = Response<Incoming>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>>;
@@ -55,7 +55,7 @@ impl Service<Request<Outbound>> for Wire {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Outbound>) -> Self::Future {
+    fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
         let (simulator, lateness) = (self.simulator.clone(), self.lateness());
         Box::pin(async move {
             if !lateness.is_zero() {
@@ -103,7 +103,7 @@ impl Script {
     }
 }
 
-impl Service<Request<Outbound>> for Script {
+impl Service<Request<RequestBody>> for Script {
     type Response = Response<Full<Bytes>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
@@ -112,7 +112,7 @@ impl Service<Request<Outbound>> for Script {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Outbound>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let script = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();

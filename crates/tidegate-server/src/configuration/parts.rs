@@ -44,7 +44,7 @@ impl Parts {
         }
         let events = Events::default();
         let observer = Arc::new(CallObserver::new(metrics.llm(), events.clone()));
-        let builder = Gateway::builder(books).observer(observer.clone()).witness(observer);
+        let builder = Gateway::builder(books).observer(observer.clone()).call_observer(observer);
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway));

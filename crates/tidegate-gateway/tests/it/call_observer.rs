@@ -1,9 +1,9 @@
-//! What a witness hears: every call, once.
+//! What an observer is told: every call, once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tidegate_gateway::{Finished, Gateway, Outcome, Upstream, Witness};
+use tidegate_gateway::{CallObserver, FinishedCall, Gateway, Outcome, Upstream};
 use tidegate_llm::rate_limit::Books;
 use tidegate_sim::{Delay, Fault, Simulator};
 use tokio::time::timeout;
@@ -29,8 +29,8 @@ struct Note {
     status: Option<u16>,
 }
 
-impl Witness for Heard {
-    fn finished(&self, call: &Finished<'_>) {
+impl CallObserver for Heard {
+    fn finished(&self, call: &FinishedCall<'_>) {
         self.0.lock().unwrap().push(Note {
             model: call.model.to_owned(),
             outcome: call.outcome,
@@ -59,7 +59,7 @@ impl Heard {
 fn watched(simulator: &Simulator, upstream: Upstream) -> (Gateway, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
     let builder = Gateway::builder(Books::own()).http(wire::http(simulator));
-    let gateway = builder.upstream(upstream).witness(heard.clone()).build().unwrap();
+    let gateway = builder.upstream(upstream).call_observer(heard.clone()).build().unwrap();
     (gateway, heard)
 }
 
