@@ -27,7 +27,7 @@ pub struct Call {
 }
 
 /// How a call waits for its turn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Terms {
     /// Whose call it is; tenants take turns.
@@ -46,10 +46,29 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// The defaults, for a call of an endpoint.
+    #[must_use]
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self {
+            tenant: None,
+            priority: Priority::default(),
+            max_wait: None,
+            max_delay: None,
+            deadline: None,
+            endpoint,
+        }
+    }
+
     /// Takes what is left for the whole: no part of it may wait for longer.
     pub(crate) fn shorten(&mut self, left: Duration) {
         self.deadline = Some(left);
         self.max_wait = Some(self.max_wait.map_or(left, |wait| wait.min(left)));
+    }
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self::new(Endpoint::default())
     }
 }
 

@@ -188,29 +188,43 @@ where
 {
     type Response = Response<Incoming>;
     type Error = ClientError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, ClientError>> + Send>>;
+    type Future = ClientFuture;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let inner = self.inner.clone();
-        Box::pin(async move {
-            if let Some(error) = &inner.rootless
-                && request.uri().scheme() == Some(&Scheme::HTTPS)
-            {
-                let error = io::Error::new(error.kind(), error.to_string());
-                return Err(NotConnected(NoRoots(error).into()).into());
-            }
-            inner.pool().request(request).await.map_err(|error| {
+    fn call(&mut self, request: Request<B>) -> ClientFuture {
+        if let Some(error) = &self.inner.rootless
+            && request.uri().scheme() == Some(&Scheme::HTTPS)
+        {
+            let error = io::Error::new(error.kind(), error.to_string());
+            return ClientFuture(Err(Some(NotConnected(NoRoots(error).into()).into())));
+        }
+        ClientFuture(Ok(self.inner.pool().request(request)))
+    }
+}
+
+/// A request under way: sent, or failed before.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ClientError>>);
+
+impl Future for ClientFuture {
+    type Output = Result<Response<Incoming>, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(sent) => Pin::new(sent).poll(context).map_err(|error| {
                 if error.is_connect() {
                     ClientError::NotConnected(NotConnected(error.into()))
                 } else {
                     ClientError::Broken(error)
                 }
-            })
-        })
+            }),
+            // As with others, there is nothing to wait for after the end.
+            Err(failed) => failed.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+        }
     }
 }
 

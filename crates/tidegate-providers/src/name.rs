@@ -7,7 +7,8 @@ use sha2::{Digest as _, Sha256};
 #[must_use]
 pub fn short_hash(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half & 15)]);
+    hash.iter().take(8).flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 /// Makes the type of such a name.

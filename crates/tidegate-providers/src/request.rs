@@ -15,4 +15,4 @@ pub use error::{EncodeError, TargetError};
 pub use path::{Purpose, plain_path};
 pub use size::size_limit;
 pub(crate) use target::escaped;
-pub use target::{AZURE_API_VERSION, Target, key_field};
+pub use target::{AZURE_API_VERSION, Target, key_field, key_name};

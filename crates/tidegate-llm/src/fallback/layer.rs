@@ -9,6 +9,8 @@ use tower_layer::Layer;
 use super::service::Fallback;
 use super::stats::{Counters, Stats};
 use super::target::Target;
+use crate::call::Outgoing;
+use crate::error::CallError;
 
 /// The most targets of a chain.
 pub const MAX_TARGETS: usize = 10;
@@ -74,6 +76,22 @@ impl<R, T> FallbackLayer<R, T> {
                 Ok(Self { chain: Arc::new(Chain { primary, targets, counters }) })
             }
         }
+    }
+
+    /// Waits for the answer of the first provider, and turns to the targets with the request if it
+    /// fails.
+    ///
+    /// # Errors
+    /// The error of the first provider, unless that of a target says more.
+    pub async fn run(
+        &self,
+        request: R,
+        first: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError>
+    where
+        R: Outgoing + Clone,
+    {
+        self.chain.run(request, first).await
     }
 
     /// What came of the calls through all services of this layer.

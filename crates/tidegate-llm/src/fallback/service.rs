@@ -44,19 +44,26 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let chain = self.chain.clone();
-        chain.counters.calls.up();
-        let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
-        let answer = self.inner.call(request.clone());
-        Box::pin(async move {
-            match answer.await {
-                Err(error) if may_fall_back(&error) => chain.follow(request, error, end).await,
-                done => done,
-            }
-        })
+        let first = self.inner.call(request.clone());
+        Box::pin(async move { chain.run(request, first).await })
     }
 }
 
 impl<R: Outgoing + Clone, T> Chain<R, T> {
+    /// Waits for the answer of the first provider, and turns to the targets if it fails.
+    pub(super) async fn run(
+        &self,
+        request: R,
+        first: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        self.counters.calls.up();
+        let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
+        match first.await {
+            Err(error) if may_fall_back(&error) => self.follow(request, error, end).await,
+            done => done,
+        }
+    }
+
     /// Tries the targets one after the other, after the first provider has failed with `first`, as
     /// long as there is time.
     async fn follow(

@@ -28,10 +28,22 @@ impl<R, T> Target<R, T> {
         // The lock is for services that cannot be shared, and held for the time of a clone. Nobody
         // polls the one in it, so it reserves nothing while it is not needed.
         let service = Mutex::new(service);
-        let call = move |request| -> Answering<T> {
+        let call = move |request| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Box::pin(ready::call(service, request))
+            ready::call(service, request)
         };
+        Self::from_fn(provider, call)
+    }
+
+    /// A function under the name of the provider that it calls.
+    pub fn from_fn<A>(
+        provider: impl Into<Provider>,
+        call: impl Fn(R) -> A + Send + Sync + 'static,
+    ) -> Self
+    where
+        A: Future<Output = Result<T, CallError>> + Send + 'static,
+    {
+        let call = move |request| -> Answering<T> { Box::pin(call(request)) };
         Self { provider: provider.into(), call: Arc::new(call) }
     }
 

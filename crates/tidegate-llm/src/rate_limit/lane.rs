@@ -34,6 +34,8 @@ use set::Set;
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
 const OTHER: &str = "other";
+/// Limits of a call without an allocation: two that were set, two that were told, and the gate.
+pub(super) const INLINE: usize = 5;
 
 /// A queue of calls, and its limits.
 #[derive(Debug)]
@@ -143,7 +145,7 @@ impl Lane {
         };
         let now = self.now();
         let epoch = quota.leaves(self.settings.ramp, now);
-        let lines: SmallVec<[Line; 4]> = meters
+        let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
             .map(|meter| {
                 let cost = meter.reserve(charging, estimate.expected);
@@ -243,7 +245,7 @@ impl Lane {
     }
 
     /// The limits that a call of a model is charged to.
-    fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; 4]> {
+    fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; INLINE]> {
         let (told, set) = (quota.meters(), self.set.load());
         let meters = set.meters.iter();
         let kept = meters.filter(|meter| !self.is_replaced(meter, &told, set.wished));
@@ -291,7 +293,7 @@ impl Lane {
             self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
         let tenant = terms.tenant.as_deref().unwrap_or_default();
         if spans_models {
-            acquire = acquire.tenant(&format!("{tenant}\n{model}"));
+            acquire = acquire.tenant(&[tenant, "\n", model].concat());
         } else if !tenant.is_empty() {
             acquire = acquire.tenant(tenant);
         }
@@ -343,7 +345,7 @@ impl Lane {
 
 /// Gives back all that a permit was charged: nothing was sent with it.
 fn give_back(mut permit: Permit, claims: usize) {
-    let nothing: SmallVec<[u64; 4]> = smallvec::smallvec![0; claims];
+    let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
     detach(async move {
         if let Err(error) = permit.settle(&nothing).await {
             tracing::warn!(%error, "a call that was not made stays charged");

@@ -1,9 +1,10 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
 mod hearing;
+mod pace_cell;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
@@ -16,6 +17,7 @@ use super::books::{Books, Bucket, detach, limit_name};
 use super::charging::{Amounts, Charging};
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
+use pace_cell::PaceCell;
 
 /// What a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +76,7 @@ pub(super) struct Meter {
     counts: Counts,
     bucket: Bucket,
     /// `None` for what refills by the calendar.
-    pace: Option<Mutex<Pace>>,
+    pace: Option<PaceCell>,
     /// Everything charged so far, less what was given back.
     charged: AtomicI64,
     /// The largest charge of late.
@@ -135,7 +137,7 @@ impl Meter {
         Self {
             counts,
             bucket,
-            pace: pace.map(Mutex::new),
+            pace: pace.map(PaceCell::new),
             charged: AtomicI64::new(0),
             largest: AtomicU64::new(0),
             compared: AtomicU64::new(0),
@@ -156,7 +158,7 @@ impl Meter {
 
     /// What is allowed, if that is known.
     pub(super) fn allowed(&self) -> Option<Allowed> {
-        self.pace.as_ref().and_then(|pace| lock(pace).allowed())
+        self.pace.as_ref().and_then(|pace| pace.read().allowed)
     }
 
     /// What was charged so far; `None` if it counts nothing that a provider limits.
@@ -246,7 +248,7 @@ impl Meter {
     /// Changes the pace, and the policy with it.
     pub(super) fn with_pace(self: &Arc<Self>, now: Time, change: impl FnOnce(&mut Pace)) {
         if let Some(pace) = &self.pace {
-            change(&mut lock(pace));
+            pace.change(change);
             self.keep_pace(now);
             self.attend();
         }
@@ -276,14 +278,14 @@ impl Meter {
     }
 
     fn is_moving(&self) -> bool {
-        self.pace.as_ref().is_some_and(|pace| lock(pace).is_moving())
+        self.pace.as_ref().is_some_and(|pace| pace.read().is_moving)
     }
 
     fn keep_pace(&self, now: Time) {
         let Some(pace) = &self.pace else { return };
-        let mut pace = lock(pace);
         let limiter = self.bucket.limiter();
-        match pace.policy(now) {
+        // Policies are set in the order of the changes.
+        pace.change(|pace| match pace.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
                 if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
                     tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
@@ -293,7 +295,7 @@ impl Meter {
             Err(error) => {
                 tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
             }
-        }
+        });
     }
 
     /// Takes one now, or tells when there is one again.
@@ -337,8 +339,4 @@ impl Meter {
     pub(super) const fn is_of_tokens(&self) -> bool {
         matches!(self.counts, Counts::Dimension(dimension) if dimension.is_of_tokens())
     }
-}
-
-fn lock(pace: &Mutex<Pace>) -> MutexGuard<'_, Pace> {
-    pace.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::TokioClock;
 use tidegate_providers::{Dimension, Failure};
@@ -11,6 +12,7 @@ use tidegate_providers::{Dimension, Failure};
 use super::account::{AccountError, Charged};
 use super::books::Books;
 use super::estimate::Estimator;
+use super::lane::INLINE;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Burst, MARGIN, Pace, Ramp};
 use super::seen::Seen;
@@ -102,8 +104,8 @@ impl Quota {
     }
 
     /// The limits that were told, or are to be expected.
-    pub(super) fn meters(&self) -> Vec<Arc<Meter>> {
-        self.lock().meters.clone()
+    pub(super) fn meters(&self) -> SmallVec<[Arc<Meter>; INLINE]> {
+        self.lock().meters.iter().cloned().collect()
     }
 
     /// What was charged to each of its limits.

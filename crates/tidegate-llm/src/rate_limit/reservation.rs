@@ -11,7 +11,7 @@ use tidegate_providers::{Class, Dimension, Event, Failure, ReportedLimits, Usage
 
 use super::books::detach;
 use super::charging::{Amounts, Charging};
-use super::lane::Lane;
+use super::lane::{INLINE, Lane};
 use super::meter::{Counts, Mark, Meter};
 use super::pace::Pace;
 use super::quota::{Epoch, Known, Quota};
@@ -58,7 +58,7 @@ pub(super) struct Estimate {
 /// Leave to go ahead, and what it cost.
 pub(super) struct Leave {
     pub(super) permit: Permit,
-    pub(super) lines: SmallVec<[Line; 4]>,
+    pub(super) lines: SmallVec<[Line; INLINE]>,
     /// One request of the day, if those are limited.
     pub(super) day: Option<Arc<Meter>>,
     pub(super) left: Time,
@@ -335,7 +335,7 @@ impl Held {
         if let (Fate::Nothing, Some(day)) = (fate, day) {
             day.give_back();
         }
-        let actual: SmallVec<[u64; 4]> =
+        let actual: SmallVec<[u64; INLINE]> =
             lines.iter().map(|line| line.in_the_end(fate, charging)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
             line.meter.corrected(line.cost, *actual);

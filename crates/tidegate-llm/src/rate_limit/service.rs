@@ -1,7 +1,5 @@
 //! The layer: a permit for every attempt, and what comes of it.
 
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,6 +10,7 @@ use super::account::Account;
 use crate::answer::Answered;
 use crate::call::Outgoing;
 use crate::error::CallError;
+use crate::ready::{self, Answering};
 
 /// Gives calls of a model the limits of an account.
 #[derive(Clone, Debug)]
@@ -69,7 +68,7 @@ where
 {
     type Response = S::Response;
     type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, CallError>> + Send>>;
+    type Future = Answering<S::Response>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         // Whether what is inside is ready matters once there is a permit.
@@ -77,22 +76,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let Self { mut inner, account, model } = self.clone();
-        Box::pin(async move {
-            let model = request.model().map_or(model, |other| other.to_lowercase().into());
-            let mut reservation = account.reserve(&model, &request).await?;
-            let answer = match poll_fn(|context| inner.poll_ready(context)).await {
-                Ok(()) => inner.call(request).await,
-                Err(error) => Err(error),
-            };
-            match answer {
-                Ok(mut answer) => {
-                    reservation.heard(answer.told());
-                    answer.keep(reservation);
-                    Ok(answer)
-                }
-                Err(error) => Err(reservation.failed(error)),
-            }
-        })
+        let Self { inner, account, model } = self.clone();
+        let send = |request| ready::call(inner, request);
+        Box::pin(async move { account.run(&model, request, send).await })
     }
 }

@@ -61,6 +61,33 @@ impl RetryLayer {
     pub fn stats(&self) -> Stats {
         self.policy.stats()
     }
+
+    /// Makes attempts of a call until one is answered, or nothing more is to be tried.
+    ///
+    /// # Errors
+    /// The error of the last attempt.
+    pub async fn run<R, T, A>(
+        &self,
+        request: R,
+        mut attempt: impl FnMut(R) -> A,
+    ) -> Result<T, CallError>
+    where
+        R: Outgoing + Clone,
+        A: Future<Output = Result<T, CallError>>,
+    {
+        let policy = self.policy.within(request.terms().max_delay);
+        let deadline = request.terms().deadline.or(policy.deadline);
+        let provider = &policy.provider;
+        let attempt = move |Attempt { left, .. }: Attempt| {
+            let mut request = request.clone();
+            if let Some(left) = left {
+                request.terms_mut().shorten(left);
+            }
+            within(left, provider, attempt(request))
+        };
+        let span = tracing::debug_span!("llm.call", function = &*policy.function);
+        Ok(run_within(&policy, deadline, attempt).instrument(span).await?)
+    }
 }
 
 impl<S> Layer<S> for RetryLayer {
@@ -108,39 +135,29 @@ where
         // The first attempt goes to the service that is ready. Later ones wait for readiness
         // themselves, after the sleep: nothing is held in the meantime.
         let mut first = Some(ready::take_ready(&mut self.inner));
-        let (inner, policy) = (self.inner.clone(), self.policy.within(request.terms().max_delay));
-        Box::pin(async move {
-            let deadline = request.terms().deadline.or(policy.deadline);
-            let provider = policy.provider.clone();
-            let attempt = move |Attempt { left, .. }: Attempt| {
-                let mut request = request.clone();
-                if let Some(left) = left {
-                    request.terms_mut().shorten(left);
+        let (inner, layer) = (self.inner.clone(), RetryLayer { policy: self.policy.clone() });
+        let attempt = move |request| {
+            let (first, other) = (first.take(), inner.clone());
+            async move {
+                match first {
+                    Some(mut ready) => ready.call(request).await,
+                    None => ready::call(other, request).await,
                 }
-                let (first, other) = (first.take(), inner.clone());
-                let answer = async move {
-                    match first {
-                        Some(mut ready) => ready.call(request).await,
-                        None => ready::call(other, request).await,
-                    }
-                };
-                within(left, provider.clone(), answer)
-            };
-            let span = tracing::debug_span!("llm.call", function = &*policy.function);
-            Ok(run_within(&policy, deadline, attempt).instrument(span).await?)
-        })
+            }
+        };
+        Box::pin(async move { layer.run(request, attempt).await })
     }
 }
 
 /// Breaks off what is not answered in what is left.
 async fn within<T>(
     left: Option<Duration>,
-    provider: Provider,
+    provider: &Provider,
     answer: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
     let Some(left) = left else { return answer.await };
     timeout(left, answer).await.unwrap_or_else(|late| {
-        let source = Some(late.into());
+        let (provider, source) = (provider.clone(), Some(late.into()));
         Err(CallError::Connection { provider, broken: Broken::TimedOut, source })
     })
 }

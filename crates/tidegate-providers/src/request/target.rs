@@ -140,6 +140,17 @@ impl Target {
     }
 }
 
+/// The name of the header field that has the key.
+#[must_use]
+pub const fn key_name(dialect: Dialect) -> HeaderName {
+    match dialect {
+        Dialect::Azure => HeaderName::from_static("api-key"),
+        Dialect::Anthropic => HeaderName::from_static("x-api-key"),
+        Dialect::Gemini => HeaderName::from_static("x-goog-api-key"),
+        _ => AUTHORIZATION,
+    }
+}
+
 /// The header field that has the key, if there is one. It is marked as a secret.
 ///
 /// # Errors
@@ -149,12 +160,8 @@ pub fn key_field(
     key: Option<&str>,
 ) -> Result<Option<(HeaderName, HeaderValue)>, TargetError> {
     let Some(key) = key else { return Ok(None) };
-    let (name, text) = match dialect {
-        Dialect::Azure => (HeaderName::from_static("api-key"), key.to_owned()),
-        Dialect::Anthropic => (HeaderName::from_static("x-api-key"), key.to_owned()),
-        Dialect::Gemini => (HeaderName::from_static("x-goog-api-key"), key.to_owned()),
-        _ => (AUTHORIZATION, format!("Bearer {key}")),
-    };
+    let name = key_name(dialect);
+    let text = if name == AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
     let mut value = HeaderValue::try_from(text).map_err(|_| TargetError::Key)?;
     value.set_sensitive(true);
     Ok(Some((name, value)))

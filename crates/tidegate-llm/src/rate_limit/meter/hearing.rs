@@ -10,7 +10,7 @@ use tidegate_providers::Reading;
 use super::super::books::detach;
 use super::super::feedback::{Standing, Upward, correction};
 use super::super::pace::Allowed;
-use super::{Mark, Meter, lock};
+use super::{Mark, Meter};
 
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
@@ -29,7 +29,7 @@ impl Meter {
     ) {
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
-            let news = self.pace.as_ref().is_some_and(|pace| lock(pace).allow(allowed));
+            let news = self.pace.as_ref().is_some_and(|pace| pace.allow(allowed));
             if news {
                 self.keep_pace(now);
             }
