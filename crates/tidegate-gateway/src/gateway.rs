@@ -144,7 +144,8 @@ impl Gateway {
             route.provider_state.clone(),
             call_observer,
         ));
-        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        let rest: Arc<str> =
+            if rest.starts_with('/') { rest.into() } else { ["/", rest].concat().into() };
         let proxy = Proxy { route, context, drain: &inner.drain, budget: &inner.budget, peer };
         proxy.serve(request, rest).await
     }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue, Uri};
-use tidegate_providers::request::key_field;
+use tidegate_providers::request::key_name;
 use tidegate_providers::{Credential, Dialect};
 
 use crate::request::address;
@@ -125,8 +125,8 @@ fn is_ours(name: &HeaderName) -> bool {
 
 /// The key of a caller: from the header that its provider uses, else from any other place.
 pub(crate) fn credential(dialect: Dialect, headers: &HeaderMap, uri: &Uri) -> Credential {
-    let own = key_field(dialect, Some("-")).ok().flatten().map(|(name, _)| name);
-    let named = own.into_iter().chain(KEYS).filter_map(|name| key_in(headers, &name));
+    let named =
+        [key_name(dialect)].into_iter().chain(KEYS).filter_map(|name| key_in(headers, &name));
     let query = uri.query().unwrap_or_default();
     let asked = members(query).filter(|member| is_named(member, &QUERY_KEYS));
     let asked = asked.filter_map(|member| member.split_once('=').map(|(_, key)| key));

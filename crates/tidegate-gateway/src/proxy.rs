@@ -1,4 +1,4 @@
-//! One request through the gateway: read what must be read, wait, send, answer.
+//! One request through the gateway: check it, read its body, make the call, answer.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::BodyExt as _;
 use tidegate_llm::{BoxError, CallError, Terms};
 use tidegate_providers::request::{Purpose, plain_path};
 use tidegate_providers::{Credential, Endpoint, RequestSummary};
@@ -16,8 +15,9 @@ use tidegate_providers::{Credential, Endpoint, RequestSummary};
 use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
 use crate::request::address;
-use crate::request::body_reader::{self, BodyMode, UploadStatus};
-use crate::request::buffer_budget::{BufferBudget, BufferPermit};
+use crate::request::body::StreamedBody;
+use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
+use crate::request::buffer_budget::BufferBudget;
 use crate::request::call::{Call, Content, OutgoingRequest};
 use crate::request::options::RequestOptions;
 use crate::response::body::ResponseBody;
@@ -29,7 +29,7 @@ use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
 use crate::state::routing_table::Route;
 
-/// A request at the gateway.
+/// Proxies one request.
 pub(crate) struct Proxy<'g> {
     pub(crate) route: Arc<Route>,
     pub(crate) context: Arc<CallContext>,
@@ -38,25 +38,25 @@ pub(crate) struct Proxy<'g> {
     pub(crate) peer: IpAddr,
 }
 
-/// Why a call was not made, or has no answer.
+/// Why a call has no answer.
 enum Interrupted {
     Drained,
     Failed(CallError),
 }
 
 impl Proxy<'_> {
-    /// Answers it, whatever becomes of it.
+    /// Answers the request.
     pub(crate) async fn serve<B>(
         self,
         request: Request<B>,
-        target: String,
+        target: Arc<str>,
     ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let path = target.split('?').next().unwrap_or_default();
-        // A path that is written in another way is the same one to many providers.
+        // Many providers treat differently written paths as the same.
         let plain = plain_path(path);
         let purpose = Purpose::of(self.route.dialect(), &plain);
         let purpose = purpose.filter(|_| request.method() == Method::POST);
@@ -89,65 +89,57 @@ impl Proxy<'_> {
             return self.refuse_body(dialect, &error);
         }
         match purpose {
-            None => self.forward(request, target, limit).await,
-            Some(purpose) => {
-                let taken = self.read_body(request, &purpose, &target, limit).await;
-                let (sent, upload, entry) = match taken {
-                    Ok(taken) => taken,
-                    Err(refused) => return refused,
-                };
-                self.make(sent, upload, entry, &options).await
-            }
+            None => self.forward(request, &target, limit).await,
+            Some(purpose) => match self.read_body(request, &purpose, &target, limit).await {
+                Ok((request, charged_to)) => self.call(request, charged_to, &options).await,
+                Err(refused) => refused,
+            },
         }
     }
 
-    /// Takes in a request that uses a model.
+    /// Reads the body of a request that uses a model, and finds the account that it is charged to.
     async fn read_body<B>(
         &self,
         request: Request<B>,
         purpose: &Purpose<'_>,
-        target: &str,
+        target: &Arc<str>,
         limit: Option<usize>,
-    ) -> Result<(OutgoingRequest, UploadStatus, ChargedTo), Response<ResponseBody>>
+    ) -> Result<(OutgoingRequest, ChargedTo), Response<ResponseBody>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        let dialect = purpose.dialect;
+        let refuse = |error| self.refuse_body(dialect, &error);
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
         let credential = match &self.route.own {
             Some(_) => None,
             None => Some(headers::credential(self.route.dialect(), &head.headers, &head.uri)),
         };
-        // What was used has to be read from the answer, and a coding may be one of those that
-        // nobody here knows.
+        // The usage is read from the answer, and its coding may be an unknown one.
         headers::of_request(&mut head.headers, Coding::Plain);
-        let mut upload = UploadStatus::default();
+        self.route.client.put_headers(&mut head.headers);
         let (content, asked) = match mode {
             BodyMode::Collect => {
-                let taken = body_reader::collect(body, limit, self.budget).await;
-                let (bytes, permit) =
-                    taken.map_err(|error| self.refuse_body(purpose.dialect, &error))?;
+                let read = body_reader::collect(body, limit, self.budget).await;
+                let (bytes, permit) = read.map_err(refuse)?;
                 let asked = RequestSummary::read(purpose, &bytes);
-                (Content::whole(bytes, permit), asked)
+                (Content::buffered(bytes, permit), asked)
             }
             BodyMode::Peek | BodyMode::Stream => {
-                let mut body = body.map_err(Into::into).boxed_unsync();
+                let mut body = StreamedBody::new(body, limit);
                 let mut asked = RequestSummary::of_path(purpose);
                 if mode == BodyMode::Peek {
-                    let peeked = body_reader::peek(body).await;
-                    let (begin, whole) =
-                        peeked.map_err(|error| self.refuse_body(purpose.dialect, &error))?;
+                    let begin = body.peek(MAX_PEEK).await.map_err(refuse)?;
                     let model = body_reader::model_in_form(&begin).map(str::to_owned);
                     asked.model = asked.model.or(model);
-                    body = whole;
                 }
-                let (body, streamed) = body_reader::bounded(body, limit);
-                upload = streamed;
-                (Content::once(body, upload.clone()), asked)
+                (Content::streamed(body), asked)
             }
         };
-        self.context.set_endpoint(purpose.endpoint(), self.route.label(asked.model.as_deref()));
+        let endpoint = purpose.endpoint();
+        self.context.set_endpoint(endpoint.clone(), self.route.label(asked.model.as_deref()));
         let entry = match (&self.route.own, credential) {
             (Some(own), _) => Ok(own.clone()),
             (None, credential) => {
@@ -157,47 +149,50 @@ impl Proxy<'_> {
         };
         let entry = entry.map_err(|error| {
             tracing::error!(provider = %self.route.upstream.name, %error, "no account");
-            self.refuse(purpose.dialect, &internal(), Outcome::Rejected)
+            self.refuse(dialect, &internal(), Outcome::Rejected)
         })?;
-        let (method, headers, target) = (head.method, head.headers, target.to_owned());
-        let dialect = purpose.dialect;
-        let sent = OutgoingRequest { method, target, headers, content, asked, dialect };
-        Ok((sent, upload, ChargedTo { entry, endpoint: purpose.endpoint() }))
+        let (method, headers, target) = (head.method, head.headers, target.clone());
+        let request = OutgoingRequest { method, target, headers, content, asked, dialect };
+        Ok((request, ChargedTo { entry, endpoint }))
     }
 
-    /// Makes a call, and answers with what comes of it.
-    async fn make(
+    /// Makes a call, and answers with its result.
+    async fn call(
         self,
-        sent: OutgoingRequest,
-        upload: UploadStatus,
-        taken: ChargedTo,
+        request: OutgoingRequest,
+        charged_to: ChargedTo,
         options: &RequestOptions,
     ) -> Response<ResponseBody> {
-        let dialect = sent.dialect;
-        let mut terms = Terms::default();
-        terms.tenant = Some(options.tenant(sent.asked.user.as_deref(), self.peer));
+        let ChargedTo { entry, endpoint } = charged_to;
+        let mut terms = Terms::new(endpoint);
+        terms.tenant = Some(options.tenant(request.asked.user.as_deref(), self.peer));
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         terms.max_delay = options.max_wait;
-        terms.endpoint = taken.endpoint;
-        self.context.start_waiting(taken.entry.clone());
-        let call = Call { sent: Arc::new(sent), context: self.context.clone(), terms };
-        let model = call.model_name().to_owned();
-        let stack = self.route.stack(&taken.entry);
-        drop(taken.entry);
-        let made = self.unless_drained(stack.1.call(call)).await;
+        let stack = self.route.stack(&entry);
+        self.context.start_waiting(entry);
+        let request = Arc::new(request);
+        let call = Call { request: request.clone(), context: self.context.clone(), terms };
+        let result = self.unless_drained(stack.1.call(call)).await;
         self.context.stop_waiting();
-        match made {
-            Ok(response) => response.into_response(Outcome::Answered),
-            Err(Interrupted::Drained) => self.refuse(dialect, &draining(), Outcome::Drained),
-            Err(Interrupted::Failed(error)) => match upload.failed() {
-                Some(error) => self.refuse_body(dialect, &error),
-                None => self.fail(dialect, &model, &error),
-            },
+        match result {
+            Ok(response) => response.into_response(),
+            Err(Interrupted::Drained) => {
+                self.refuse(request.dialect, &draining(), Outcome::Drained)
+            }
+            Err(Interrupted::Failed(error)) => self.failed(&request, &error),
         }
     }
 
-    /// Waits for a call, unless the gateway ends while it is held.
+    /// The response to a call that failed.
+    fn failed(&self, request: &OutgoingRequest, error: &CallError) -> Response<ResponseBody> {
+        match request.content.error() {
+            Some(error) => self.refuse_body(request.dialect, &error),
+            None => self.fail(request.dialect, request.model_name(), error),
+        }
+    }
+
+    /// Waits for a call, unless the gateway drains while the call waits.
     async fn unless_drained(
         &self,
         made: impl Future<Output = Result<UpstreamResponse, CallError>>,
@@ -224,40 +219,38 @@ impl Proxy<'_> {
         .await
     }
 
-    /// Passes on a request that no limit counts: at once, once, as it comes.
+    /// Forwards a request that no limit counts: at once, once, as it comes.
     async fn forward<B>(
         self,
         request: Request<B>,
-        target: String,
+        target: &Arc<str>,
         limit: Option<usize>,
     ) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let dialect = self.route.dialect();
         let (mut head, body) = request.into_parts();
         headers::of_request(&mut head.headers, Coding::Any);
-        let (content, upload) = if body.is_end_stream() {
-            (Content::whole(Bytes::new(), BufferPermit::default()), UploadStatus::default())
+        self.route.client.put_headers(&mut head.headers);
+        let content = if body.is_end_stream() {
+            Content::empty()
         } else {
-            let (body, upload) =
-                body_reader::bounded(body.map_err(Into::into).boxed_unsync(), limit);
-            (Content::once(body, upload.clone()), upload)
+            Content::streamed(StreamedBody::new(body, limit))
         };
-        let (method, headers, asked) = (head.method, head.headers, RequestSummary::default());
-        let sent = Arc::new(OutgoingRequest { method, target, headers, content, asked, dialect });
-        let call = Call { sent, context: self.context.clone(), terms: Terms::default() };
-        match self.route.client.clone().forward(call).await {
-            Ok(response) => {
-                let is_error = response.head.status.as_u16() >= 400;
-                let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
-                response.into_response(outcome)
-            }
-            Err(error) => match upload.failed() {
-                Some(error) => self.refuse_body(dialect, &error),
-                None => self.fail(dialect, "", &error),
-            },
+        let request = Arc::new(OutgoingRequest {
+            method: head.method,
+            target: target.clone(),
+            headers: head.headers,
+            content,
+            asked: RequestSummary::default(),
+            dialect: self.route.dialect(),
+        });
+        let (context, terms) = (self.context.clone(), Terms::default());
+        let call = Call { request: request.clone(), context, terms };
+        match self.route.client.forward(call).await {
+            Ok(response) => response.into_response(),
+            Err(error) => self.failed(&request, &error),
         }
     }
 }

@@ -1,12 +1,21 @@
 //! The body of a request to a provider.
+//!
+//! A streamed body enforces its own bounds: it fails when it is larger than its limit, or when the
+//! caller sends nothing for a minute. Its beginning can be read ahead, and is sent all the same.
 
+use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tidegate_llm::BoxError;
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::request::body_reader::{self, BodyError, READ_TIMEOUT};
 
 /// A body that is received, from a caller or from a provider.
 pub(crate) type IncomingBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -17,16 +26,16 @@ pub struct RequestBody(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Whole(Option<Bytes>),
-    Streamed(IncomingBody),
+    Buffered(Option<Bytes>),
+    Streamed(Box<StreamedBody>),
 }
 
 impl RequestBody {
-    pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self(Kind::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    pub(crate) fn buffered(bytes: Bytes) -> Self {
+        Self(Kind::Buffered(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    pub(crate) const fn streamed(body: IncomingBody) -> Self {
+    pub(crate) const fn streamed(body: Box<StreamedBody>) -> Self {
         Self(Kind::Streamed(body))
     }
 }
@@ -40,25 +49,152 @@ impl Body for RequestBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Streamed(body) => Pin::new(body).poll_frame(context),
+            Kind::Buffered(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Streamed(body) => body.poll(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(bytes) => bytes.is_none(),
-            Kind::Streamed(body) => body.is_end_stream(),
+            Kind::Buffered(bytes) => bytes.is_none(),
+            Kind::Streamed(body) => body.first.is_none() && body.rest.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Whole(bytes) => {
-                let length = bytes.as_ref().map_or(0, Bytes::len);
-                SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
-            }
-            Kind::Streamed(body) => body.size_hint(),
+            Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Streamed(body) => size_with(body.first.as_ref(), &body.rest.size_hint()),
         }
+    }
+}
+
+/// The size of a body whose first bytes were read ahead.
+pub(crate) fn size_with(first: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
+    let first = u64::try_from(first.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
+    let mut hint = SizeHint::new();
+    hint.set_lower(rest.lower().saturating_add(first));
+    if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+        hint.set_upper(upper);
+    }
+    hint
+}
+
+/// The body of a caller that is sent on as it comes.
+pub(crate) struct StreamedBody {
+    /// What was read ahead.
+    first: Option<Bytes>,
+    rest: IncomingBody,
+    limit: Option<usize>,
+    size: usize,
+    /// Runs while the caller is waited for, not while the provider does not read.
+    read_timeout: Option<Pin<Box<Sleep>>>,
+    upload: Upload,
+}
+
+impl StreamedBody {
+    pub(crate) fn new<B>(body: B, limit: Option<usize>) -> Self
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        let rest = body.map_err(Into::into).boxed_unsync();
+        let upload = Upload::default();
+        Self { first: None, rest, limit, size: 0, read_timeout: None, upload }
+    }
+
+    /// The progress of the upload.
+    pub(crate) fn upload(&self) -> Upload {
+        self.upload.clone()
+    }
+
+    /// Reads ahead until at least `size` bytes are there, or all of them.
+    pub(crate) async fn peek(&mut self, size: usize) -> Result<Bytes, BodyError> {
+        let mut first = BytesMut::new();
+        while first.len() < size {
+            match body_reader::next(&mut Pin::new(&mut self.rest)).await? {
+                Some(data) => first.extend_from_slice(&data),
+                None => break,
+            }
+        }
+        let first = first.freeze();
+        self.first = Some(first.clone()).filter(|first| !first.is_empty());
+        Ok(first)
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = match self.first.take() {
+            Some(first) => Some(Ok(Frame::data(first))),
+            None => match Pin::new(&mut self.rest).poll_frame(context) {
+                Poll::Ready(polled) => polled,
+                Poll::Pending => {
+                    let timeout =
+                        self.read_timeout.get_or_insert_with(|| Box::pin(sleep(READ_TIMEOUT)));
+                    ready!(timeout.as_mut().poll(context));
+                    return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooSlow))));
+                }
+            },
+        };
+        self.read_timeout = None;
+        if let Some(Ok(frame)) = &polled {
+            self.upload.sent();
+            self.size = self.size.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+            if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
+                return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
+            }
+        }
+        Poll::Ready(polled)
+    }
+}
+
+impl fmt::Debug for StreamedBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamedBody").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// The progress of a streamed body. Clones refer to the same body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Upload(Arc<Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    error: OnceLock<UploadError>,
+    last_sent: Mutex<Option<Instant>>,
+}
+
+/// Why a streamed body was cut off.
+#[derive(Clone, Copy, Debug)]
+enum UploadError {
+    TooLarge(usize),
+    TooSlow,
+}
+
+impl From<UploadError> for BodyError {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::TooLarge(limit) => Self::TooLarge { limit },
+            UploadError::TooSlow => Self::TooSlow,
+        }
+    }
+}
+
+impl Upload {
+    /// Why the body was cut off, if it was.
+    pub(crate) fn error(&self) -> Option<BodyError> {
+        self.0.error.get().map(|error| (*error).into())
+    }
+
+    /// When a part of the body was last sent.
+    pub(crate) fn last_sent(&self) -> Option<Instant> {
+        *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sent(&self) {
+        *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn fail(&self, error: UploadError) -> BoxError {
+        BodyError::from(*self.0.error.get_or_init(|| error)).into()
     }
 }

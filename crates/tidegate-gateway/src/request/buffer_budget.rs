@@ -19,8 +19,15 @@ pub(crate) struct BufferBudgetExceeded;
 pub(crate) struct BufferBudget(Arc<Semaphore>);
 
 /// The part of the budget that one body uses, until it is dropped.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct BufferPermit(Option<OwnedSemaphorePermit>);
+
+impl BufferPermit {
+    /// No part of the budget, for an empty body.
+    pub(crate) const fn none() -> Self {
+        Self(None)
+    }
+}
 
 impl Default for BufferBudget {
     fn default() -> Self {
@@ -58,7 +65,7 @@ mod tests {
     #[test]
     fn bodies_share_the_budget_and_give_it_back() {
         let budget = BufferBudget::default();
-        let (mut one, mut other) = (BufferPermit::default(), BufferPermit::default());
+        let (mut one, mut other) = (BufferPermit::none(), BufferPermit::none());
         assert_eq!(budget.grow(&mut one, (MOST - 1) * KIBIBYTE), Ok(()));
         assert_eq!(budget.grow(&mut other, 1), Ok(()));
         assert_eq!(budget.grow(&mut other, KIBIBYTE), Ok(()), "it was counted already");

@@ -8,8 +8,8 @@ use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, RequestSummary};
 use tokio::time::Instant;
 
-use crate::request::body::{IncomingBody, RequestBody};
-use crate::request::body_reader::UploadStatus;
+use crate::request::body::{RequestBody, StreamedBody, Upload};
+use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
 use crate::state::call_context::CallContext;
 
@@ -19,7 +19,7 @@ pub(crate) const UNKNOWN: &str = "unknown";
 /// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
 pub(crate) struct Call {
-    pub(crate) sent: Arc<OutgoingRequest>,
+    pub(crate) request: Arc<OutgoingRequest>,
     pub(crate) context: Arc<CallContext>,
     pub(crate) terms: Terms,
 }
@@ -28,8 +28,8 @@ pub(crate) struct Call {
 pub(crate) struct OutgoingRequest {
     pub(crate) method: Method,
     /// The path and query below the name of the provider.
-    pub(crate) target: String,
-    /// Without hop-by-hop headers and those of Tidegate.
+    pub(crate) target: Arc<str>,
+    /// The headers for the provider that the caller named.
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
     pub(crate) asked: RequestSummary,
@@ -39,34 +39,47 @@ pub(crate) struct OutgoingRequest {
 
 /// The body of a call.
 pub(crate) enum Content {
-    /// Buffered; it can be sent any number of times.
-    Whole { bytes: Bytes, _permit: BufferPermit },
-    /// Streamed; it can be sent once. `None` after that.
-    Once(Mutex<Option<IncomingBody>>, UploadStatus),
+    /// It can be sent any number of times.
+    Buffered { bytes: Bytes, _permit: BufferPermit },
+    /// It can be sent once. `None` after that.
+    Streamed(Mutex<Option<Box<StreamedBody>>>, Upload),
 }
 
 impl Content {
-    pub(crate) const fn whole(bytes: Bytes, permit: BufferPermit) -> Self {
-        Self::Whole { bytes, _permit: permit }
+    pub(crate) const fn empty() -> Self {
+        Self::buffered(Bytes::new(), BufferPermit::none())
     }
 
-    pub(crate) const fn once(body: IncomingBody, upload: UploadStatus) -> Self {
-        Self::Once(Mutex::new(Some(body)), upload)
+    pub(crate) const fn buffered(bytes: Bytes, permit: BufferPermit) -> Self {
+        Self::Buffered { bytes, _permit: permit }
+    }
+
+    pub(crate) fn streamed(body: StreamedBody) -> Self {
+        let upload = body.upload();
+        Self::Streamed(Mutex::new(Some(Box::new(body))), upload)
     }
 
     /// When a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
-            Self::Whole { .. } => None,
-            Self::Once(_, upload) => upload.last_sent(),
+            Self::Buffered { .. } => None,
+            Self::Streamed(_, upload) => upload.last_sent(),
+        }
+    }
+
+    /// Why a streamed body was cut off, if it was.
+    pub(crate) fn error(&self) -> Option<BodyError> {
+        match self {
+            Self::Buffered { .. } => None,
+            Self::Streamed(_, upload) => upload.error(),
         }
     }
 
     /// The body of the next attempt, if it can still be sent.
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
-            Self::Whole { bytes, .. } => Some(RequestBody::whole(bytes.clone())),
-            Self::Once(body, _) => {
+            Self::Buffered { bytes, .. } => Some(RequestBody::buffered(bytes.clone())),
+            Self::Streamed(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
                 body.map(RequestBody::streamed)
             }
@@ -75,14 +88,14 @@ impl Content {
 
     /// Whether it can be sent again.
     pub(crate) const fn is_repeatable(&self) -> bool {
-        matches!(self, Self::Whole { .. })
+        matches!(self, Self::Buffered { .. })
     }
 }
 
-impl Call {
+impl OutgoingRequest {
     /// The model, as far as it is known.
     pub(crate) fn model_name(&self) -> &str {
-        self.sent.asked.model.as_deref().unwrap_or(UNKNOWN)
+        self.asked.model.as_deref().unwrap_or(UNKNOWN)
     }
 }
 
@@ -96,14 +109,14 @@ impl Outgoing for Call {
     }
 
     fn model(&self) -> Option<&str> {
-        Some(self.model_name())
+        Some(self.request.model_name())
     }
 
     fn input_tokens(&self) -> u64 {
-        self.sent.asked.input_tokens
+        self.request.asked.input_tokens
     }
 
     fn max_output(&self) -> Option<u64> {
-        self.sent.asked.max_output
+        self.request.asked.max_output
     }
 }

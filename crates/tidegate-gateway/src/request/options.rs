@@ -2,12 +2,15 @@
 //!
 //! A request with an invalid option is refused, since its caller relies on the option.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayString;
 use http::HeaderMap;
 use tidegate::pacer::Priority;
+use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tidegate_providers::Credential;
 
 /// The prefix of Tidegate's headers, which are not passed on.
@@ -18,6 +21,8 @@ const PRIORITY: &str = "x-tidegate-priority";
 
 /// A longer tenant name is replaced by its hash.
 const LONGEST_TENANT: usize = 64;
+/// The longest text of an address.
+const LONGEST_ADDRESS: usize = 45;
 
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,17 +69,17 @@ impl RequestOptions {
         match (&self.tenant, user) {
             (Some(tenant), _) => tenant.clone(),
             (None, Some(user)) => bounded(user),
-            (None, None) => network(peer).to_string().into(),
+            (None, None) => client(peer),
         }
     }
 }
 
-/// The network of a peer: an IPv4 address, or the /64 of an IPv6 address, since a host has all of it.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 @ IpAddr::V4(_) => v4,
-    }
+/// The network of a peer, as a text that is allocated once.
+fn client(peer: IpAddr) -> Arc<str> {
+    let mut text = ArrayString::<LONGEST_ADDRESS>::new();
+    // It has room for every address.
+    let _ = write!(text, "{}", client_network(peer, IPV6_CLIENT_BITS).addr());
+    Arc::from(text.as_str())
 }
 
 fn bounded(name: &str) -> Arc<str> {

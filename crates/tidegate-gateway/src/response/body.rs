@@ -1,7 +1,8 @@
-//! Bodies of answers, which pass as they come.
+//! The body of a response to a caller.
 //!
-//! Behind an answer hang its reservation and the context of its call. Both are settled at its end, when
-//! it breaks off, and when it is dropped because the caller has gone.
+//! The body of an answer passes as it comes, after the bytes that were read ahead. Token usage is
+//! read from it on the way. The call is settled when the body ends, when it breaks off, and when it
+//! is dropped because the caller has gone.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,27 +11,27 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body::{Body, Frame, SizeHint};
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{BoxError, Broken, CallError};
-use tidegate_providers::Provider;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::call_observer::Outcome;
-use crate::request::body::IncomingBody;
+use crate::request::body::{IncomingBody, size_with};
 use crate::response::usage_reader::UsageReader;
 use crate::state::call_context::CallContext;
+use crate::upstream::attempt::UpstreamClient;
 
-/// How long a provider may be silent, before the head of its answer and between two pieces: as long
-/// as its SDKs wait, since models that reason are slow.
+/// How long a provider may send nothing, before the head of its answer and between two parts of its
+/// body: as long as its SDKs wait, since reasoning models are slow.
 pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 
-/// The body of an answer.
+/// The body of a response to a caller: the answer of a provider, or an error.
 pub struct ResponseBody(Kind);
 
 enum Kind {
-    Whole(Option<Bytes>),
-    Passing(Box<Passing>),
+    Buffered(Option<Bytes>),
+    Streamed(Box<StreamedAnswer>),
 }
 
 /// Why an answer breaks off.
@@ -45,108 +46,92 @@ pub enum ResponseBodyError {
     Silent,
 }
 
-/// An answer that passes.
-pub(crate) struct Passing {
-    body: IncomingBody,
-    /// What came already.
+/// The answer of a provider while it passes.
+struct StreamedAnswer {
+    /// What was read ahead.
     first: Option<Bytes>,
-    patience: Option<Pin<Box<Sleep>>>,
-    heard: Instant,
-    hold: Option<Hold>,
+    rest: IncomingBody,
+    timeout: Option<Pin<Box<Sleep>>>,
+    last_received: Instant,
+    /// `None` once the call is settled.
+    call: Option<PendingCall>,
 }
 
-/// What hangs behind an answer.
-pub(crate) struct Hold {
+/// A call whose answer has not ended.
+pub(crate) struct PendingCall {
     pub(crate) usage_reader: UsageReader,
     pub(crate) reservation: Option<Reservation>,
-    pub(crate) provider: Provider,
+    pub(crate) client: Arc<UpstreamClient>,
     pub(crate) context: Arc<CallContext>,
-    /// What becomes of the call if the answer comes to its end.
+    /// The outcome of the call if the answer is complete.
     pub(crate) outcome: Outcome,
 }
 
 impl ResponseBody {
-    pub(crate) const fn whole(bytes: Bytes) -> Self {
-        Self(Kind::Whole(Some(bytes)))
+    pub(crate) const fn buffered(bytes: Bytes) -> Self {
+        Self(Kind::Buffered(Some(bytes)))
     }
 
-    pub(crate) fn passing(body: IncomingBody, first: Option<Bytes>, hold: Hold) -> Self {
-        let mut passing =
-            Passing { body, first, patience: None, heard: Instant::now(), hold: Some(hold) };
-        if passing.first.is_none() && http_body::Body::is_end_stream(&passing.body) {
-            // Nobody asks a body that has ended for its end.
-            passing.end();
+    pub(crate) fn streamed(first: Option<Bytes>, rest: IncomingBody, call: PendingCall) -> Self {
+        let (timeout, last_received) = (None, Instant::now());
+        let mut answer = StreamedAnswer { first, rest, timeout, last_received, call: Some(call) };
+        if answer.first.is_none() && answer.rest.is_end_stream() {
+            // A body that is at its end is not polled.
+            answer.end();
         }
-        Self(Kind::Passing(Box::new(passing)))
+        Self(Kind::Streamed(Box::new(answer)))
     }
 }
 
-impl http_body::Body for ResponseBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = ResponseBodyError;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PolledFrame {
         match &mut self.0 {
-            Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Passing(passing) => passing.poll(context),
+            Kind::Buffered(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Streamed(answer) => answer.poll(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Passing(passing) => passing.hold.is_none(),
+            Kind::Buffered(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Kind::Streamed(answer) => answer.call.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        let length = |bytes: &Option<Bytes>| {
-            u64::try_from(bytes.as_ref().map_or(0, Bytes::len)).unwrap_or(u64::MAX)
-        };
         match &self.0 {
-            Kind::Whole(bytes) => SizeHint::with_exact(length(bytes)),
-            Kind::Passing(passing) => {
-                let (first, rest) = (length(&passing.first), passing.body.size_hint());
-                let mut hint = SizeHint::new();
-                hint.set_lower(rest.lower().saturating_add(first));
-                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
-                    hint.set_upper(upper);
-                }
-                hint
-            }
+            Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Streamed(answer) => size_with(answer.first.as_ref(), &answer.rest.size_hint()),
         }
     }
 }
 
-impl Passing {
-    fn poll(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>>;
+
+impl StreamedAnswer {
+    fn poll(&mut self, context: &mut Context<'_>) -> PolledFrame {
         if let Some(first) = self.first.take() {
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        if self.hold.is_none() {
-            return Poll::Ready(None);
-        }
-        match http_body::Body::poll_frame(Pin::new(&mut self.body), context) {
-            Poll::Pending => self.poll_patience(context),
+        let Some(call) = &mut self.call else { return Poll::Ready(None) };
+        match Pin::new(&mut self.rest).poll_frame(context) {
+            Poll::Pending => self.poll_timeout(context),
             Poll::Ready(Some(Ok(frame))) => {
-                self.heard = Instant::now();
-                if let (Some(data), Some(hold)) = (frame.data_ref(), &mut self.hold) {
-                    hold.passes(data);
+                self.last_received = Instant::now();
+                if let Some(data) = frame.data_ref() {
+                    call.read(data);
                 }
-                if http_body::Body::is_end_stream(&self.body) {
-                    // Whoever writes it on may not ask again.
+                if self.rest.is_end_stream() {
+                    // The server may not poll again.
                     self.end();
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.breaks(Broken::Cut);
+                self.break_off(Broken::Cut);
                 Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
             }
             Poll::Ready(None) => {
@@ -156,48 +141,43 @@ impl Passing {
         }
     }
 
-    /// The timer is looked at only while nothing comes, and set anew only when it runs out.
-    fn poll_patience(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
-        let end = self.heard + SILENCE;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep_until(end)));
-        while patience.as_mut().poll(context).is_ready() {
+    /// The timer is polled only while nothing arrives, and reset only when it fires.
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> PolledFrame {
+        let end = self.last_received + SILENCE;
+        let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
-                self.breaks(Broken::TimedOut);
+                self.break_off(Broken::TimedOut);
                 return Poll::Ready(Some(Err(ResponseBodyError::Silent)));
             }
-            patience.as_mut().reset(end);
+            timeout.as_mut().reset(end);
         }
         Poll::Pending
     }
 
     fn end(&mut self) {
-        if let Some(hold) = self.hold.take() {
-            hold.end();
+        if let Some(call) = self.call.take() {
+            call.end();
         }
     }
 
-    fn breaks(&mut self, broken: Broken) {
-        if let Some(hold) = self.hold.take() {
-            hold.breaks(broken);
+    fn break_off(&mut self, broken: Broken) {
+        if let Some(call) = self.call.take() {
+            call.break_off(broken);
         }
     }
 }
 
-impl Hold {
-    /// A piece passes.
-    pub(crate) fn passes(&mut self, data: &Bytes) {
-        let read = self.usage_reader.read(data, &self.provider);
-        self.note();
+impl PendingCall {
+    /// Reads a part of the body.
+    fn read(&mut self, data: &Bytes) {
+        let read = self.usage_reader.read(data, &self.client.provider);
+        self.usage_reader.report_to(self.reservation.as_mut());
+        self.note_usage();
         match read {
             Ok(()) if self.usage_reader.is_over() => {
-                // Callers hang up when they have heard the end, which is sooner than ours.
-                if let Some(reservation) = self.reservation.take() {
-                    reservation.complete(self.usage_reader.usage());
-                }
-                self.context.set_outcome(self.outcome);
+                // Callers close the connection after the last event, before the body has ended.
+                self.complete();
             }
             Ok(()) => {}
             Err(error) => {
@@ -209,28 +189,30 @@ impl Hold {
         }
     }
 
-    fn note(&mut self) {
-        self.usage_reader.report_to(self.reservation.as_mut());
+    fn note_usage(&self) {
         if let Some(usage) = self.usage_reader.usage() {
             self.context.set_usage(usage);
         }
     }
 
-    fn end(mut self) {
-        self.usage_reader.end(self.reservation.as_mut());
-        if let Some(usage) = self.usage_reader.usage() {
-            self.context.set_usage(usage);
-        }
+    fn complete(&mut self) {
         if let Some(reservation) = self.reservation.take() {
             reservation.complete(self.usage_reader.usage());
         }
         self.context.set_outcome(self.outcome);
     }
 
-    fn breaks(self, broken: Broken) {
+    fn end(mut self) {
+        self.usage_reader.end(self.reservation.as_mut());
+        self.note_usage();
+        self.complete();
+    }
+
+    fn break_off(self, broken: Broken) {
         self.context.set_outcome(Outcome::Broken);
         if let Some(reservation) = self.reservation {
-            let error = CallError::Connection { provider: self.provider, broken, source: None };
+            let provider = self.client.provider.clone();
+            let error = CallError::Connection { provider, broken, source: None };
             reservation.broke_off(&error, self.usage_reader.usage());
         }
     }
@@ -238,6 +220,6 @@ impl Hold {
 
 impl fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseBody").field("size", &http_body::Body::size_hint(self)).finish()
+        f.debug_struct("ResponseBody").field("size", &self.size_hint()).finish()
     }
 }

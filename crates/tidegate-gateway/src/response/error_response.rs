@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use http::Response;
 use tidegate::pacer::AcquireError;
+use tidegate_http::field::RetryAfter;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Dialect};
 
@@ -58,7 +59,7 @@ impl Proxy<'_> {
     /// The provider's own error, as it came.
     fn pass_on(&self, original: OriginalError, error: &CallError) -> Response<ResponseBody> {
         let OriginalError { status, headers, body } = original;
-        let mut response = Response::new(ResponseBody::whole(body));
+        let mut response = Response::new(ResponseBody::buffered(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let headers = response.headers_mut();
@@ -67,11 +68,11 @@ impl Proxy<'_> {
             // Whoever waits for what does not come in a short time waits in vain. Where the provider
             // said when it does, time has passed since.
             (CallError::Closed(_), Class::ExhaustedQuota { .. }, after) => {
-                proxy_error::come_back_as_told(headers, after);
+                proxy_error::refresh_retry_after(headers, after);
             }
-            (CallError::Closed(_), _, Some(after)) => proxy_error::come_back(headers, after),
+            (CallError::Closed(_), _, Some(after)) => RetryAfter::from(after).write(headers),
             (_, Class::RateLimited { .. }, Some(after)) => {
-                proxy_error::come_back_later(headers, after);
+                proxy_error::extend_retry_after(headers, after);
             }
             _ => {}
         }

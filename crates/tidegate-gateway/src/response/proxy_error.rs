@@ -9,11 +9,12 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
+use tidegate_http::field::{RETRY_AFTER_MS, RetryAfter};
+use tidegate_http::problem::{Problem, ProblemType};
 use tidegate_providers::{Dialect, Family};
 
 use crate::response::body::ResponseBody;
 
-const RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The kind of an error.
@@ -119,12 +120,12 @@ impl ProxyError {
     /// The response in the format of a dialect.
     pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
         let body = self.body(dialect).to_string();
-        let mut response = Response::new(ResponseBody::whole(Bytes::from(body)));
+        let mut response = Response::new(ResponseBody::buffered(Bytes::from(body)));
         *response.status_mut() = self.reason.status();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(after) = self.after {
-            come_back(headers, after);
+            RetryAfter::from(after).write(headers);
         }
         response
     }
@@ -142,8 +143,8 @@ impl ProxyError {
                     "message": message,
                 });
                 if let Some(after) = self.after {
-                    let delay =
-                        format!("{:.3}s", Duration::from_millis(millis(after)).as_secs_f64());
+                    let delay = Duration::from_millis(RetryAfter::from(after).millis());
+                    let delay = format!("{:.3}s", delay.as_secs_f64());
                     error["details"] = json!([{
                         "@type": "type.googleapis.com/google.rpc.RetryInfo",
                         "retryDelay": delay,
@@ -160,30 +161,22 @@ impl ProxyError {
     }
 }
 
-/// Sets `retry-after` and `retry-after-ms`, rounded up.
-pub(crate) fn come_back(headers: &mut HeaderMap, after: Duration) {
-    let millis = millis(after);
-    headers.insert(RETRY_AFTER_MS, millis.into());
-    headers.insert(RETRY_AFTER, millis.div_ceil(1_000).into());
-}
-
-/// Says so where the provider said nothing, or less.
-pub(crate) fn come_back_later(headers: &mut HeaderMap, after: Duration) {
+/// Sets `retry-after` and `retry-after-ms` where the provider sent none, or a shorter one.
+pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let told = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
-    let is_less = told.is_none_or(|told| told < after.as_secs_f64() * 1_000.0);
-    if is_less {
-        come_back(headers, after);
+    let sent = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
+    if sent.is_none_or(|sent| sent < after.as_secs_f64() * 1_000.0) {
+        RetryAfter::from(after).write(headers);
     }
 }
 
-/// Says so again where the provider said so; nothing where that is over.
-pub(crate) fn come_back_as_told(headers: &mut HeaderMap, after: Option<Duration>) {
-    let was_told = headers.contains_key(RETRY_AFTER_MS) || headers.contains_key(RETRY_AFTER);
-    headers.remove(RETRY_AFTER_MS);
-    headers.remove(RETRY_AFTER);
-    if let (true, Some(after)) = (was_told, after) {
-        come_back(headers, after);
+/// Updates `retry-after` and `retry-after-ms` where the provider sent one; removes them if the time
+/// has passed.
+pub(crate) fn refresh_retry_after(headers: &mut HeaderMap, after: Option<Duration>) {
+    let milliseconds = headers.remove(&RETRY_AFTER_MS);
+    let seconds = headers.remove(RETRY_AFTER);
+    if let (Some(after), true) = (after, milliseconds.is_some() || seconds.is_some()) {
+        RetryAfter::from(after).write(headers);
     }
 }
 
@@ -192,19 +185,11 @@ pub(crate) fn no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
 }
 
-/// Milliseconds, rounded up.
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 /// The response to a path of an unknown provider.
 pub(crate) fn unknown_provider() -> Response<ResponseBody> {
-    const PROBLEM: &[u8] = br#"{"type":"about:blank","title":"Not Found","status":404,"detail":"no provider of this name is configured"}"#;
-    let mut response = Response::new(ResponseBody::whole(Bytes::from_static(PROBLEM)));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    let kind = HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    response
+    let detail = "no provider of this name is configured";
+    let problem = Problem::new(ProblemType::NotFound, detail).response();
+    problem.map(|body| ResponseBody::buffered(body.into()))
 }
 
 #[cfg(test)]
@@ -212,20 +197,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_to_come_back_is_rounded_up_and_never_shortened() {
+    fn retry_after_is_rounded_up_and_never_shortened() {
         let mut headers = HeaderMap::new();
-        come_back(&mut headers, Duration::from_micros(1_000_001));
+        RetryAfter::from(Duration::from_micros(1_000_001)).write(&mut headers);
         assert_eq!(
-            (&headers[RETRY_AFTER_MS], &headers[RETRY_AFTER]),
+            (&headers[&RETRY_AFTER_MS], &headers[RETRY_AFTER]),
             (&HeaderValue::from(1_001), &HeaderValue::from(2))
         );
-        come_back_later(&mut headers, Duration::from_millis(900));
-        assert_eq!(headers[RETRY_AFTER_MS], "1001");
-        come_back_later(&mut headers, Duration::from_secs(7));
+        extend_retry_after(&mut headers, Duration::from_millis(900));
+        assert_eq!(headers[&RETRY_AFTER_MS], "1001");
+        extend_retry_after(&mut headers, Duration::from_secs(7));
         assert_eq!(headers[RETRY_AFTER], "7");
         let mut dated = HeaderMap::new();
         dated.insert(RETRY_AFTER, HeaderValue::from_static("30"));
-        come_back_later(&mut dated, Duration::from_secs(7));
+        extend_retry_after(&mut dated, Duration::from_secs(7));
         assert_eq!(dated[RETRY_AFTER], "30");
     }
 }

@@ -27,7 +27,7 @@ enum ReadMode {
     /// Event by event.
     Stream { decoder: Box<Decoder>, events: Vec<Event> },
     /// When the body is complete.
-    Whole { kept: Vec<Bytes>, size: usize },
+    Whole { first: Bytes, more: Vec<Bytes>, size: usize },
     /// Not, or no longer.
     Off,
 }
@@ -63,7 +63,7 @@ impl UsageReader {
             Form::Stream => {
                 ReadMode::Stream { decoder: Box::new(Decoder::new(dialect)), events: Vec::new() }
             }
-            Form::Whole => ReadMode::Whole { kept: Vec::new(), size: 0 },
+            Form::Whole => ReadMode::Whole { first: Bytes::new(), more: Vec::new(), size: 0 },
         };
         Self { dialect, mode, usage: None }
     }
@@ -77,12 +77,15 @@ impl UsageReader {
     pub(crate) fn read(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
         match &mut self.mode {
             ReadMode::Off => Ok(()),
-            ReadMode::Whole { kept, size } => {
+            ReadMode::Whole { first, more, size } => {
                 *size = size.saturating_add(data.len());
                 if *size > MAX_KEPT {
                     self.mode = ReadMode::Off;
+                } else if first.is_empty() {
+                    // Most bodies come in one part.
+                    *first = data.clone();
                 } else {
-                    kept.push(data.clone());
+                    more.push(data.clone());
                 }
                 Ok(())
             }
@@ -140,11 +143,12 @@ impl UsageReader {
                 let _ = decoder.end(events);
                 self.report_to(reservation);
             }
-            ReadMode::Whole { kept, .. } => {
-                self.usage = match kept.as_slice() {
-                    [] => None,
-                    [one] => Usage::read(self.dialect, one),
-                    many => Usage::read(self.dialect, &many.concat()),
+            ReadMode::Whole { first, more, .. } => {
+                self.usage = if more.is_empty() {
+                    Usage::read(self.dialect, first)
+                } else {
+                    more.insert(0, std::mem::take(first));
+                    Usage::read(self.dialect, &more.concat())
                 };
             }
             ReadMode::Off => {}

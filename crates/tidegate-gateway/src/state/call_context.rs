@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use tidegate_providers::{Class, Endpoint, Usage};
 use tokio::time::Instant;
 
 use crate::call_observer::{CallObserver, FinishedCall, Outcome};
 use crate::state::accounts::AccountEntry;
 use crate::state::provider_state::{ProviderState, QueuedCall};
+use crate::state::request_ids::RequestId;
 
 /// What calls of models without a configured name are counted as.
 const OTHER: &str = "other";
@@ -40,7 +41,7 @@ pub(crate) struct OriginalError {
 
 /// What is known of a call.
 pub(crate) struct CallContext {
-    pub(crate) id: HeaderValue,
+    pub(crate) id: RequestId,
     pub(crate) provider_state: Arc<ProviderState>,
     call_observer: Arc<dyn CallObserver>,
     /// Whether an attempt is at a provider.
@@ -74,7 +75,7 @@ pub(crate) struct Summary {
 
 impl CallContext {
     pub(crate) fn new(
-        id: HeaderValue,
+        id: RequestId,
         provider_state: Arc<ProviderState>,
         call_observer: Arc<dyn CallObserver>,
     ) -> Self {

@@ -14,6 +14,10 @@ pub(crate) struct RequestIds {
     next: AtomicU64,
 }
 
+/// The id of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RequestId(u64);
+
 impl RequestIds {
     /// `None` if the system has no random numbers.
     pub(crate) fn new() -> Option<Self> {
@@ -22,10 +26,17 @@ impl RequestIds {
         Some(Self { seed: u64::from_le_bytes(seed), next: AtomicU64::new(0) })
     }
 
-    /// Sixteen hexadecimal digits. Consecutive numbers are mixed, so that ids do not reveal the load.
-    pub(crate) fn next(&self) -> HeaderValue {
+    /// The next id. Consecutive numbers are mixed, so that ids do not reveal the load.
+    pub(crate) fn next(&self) -> RequestId {
         let number = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(self.seed);
-        let mut rest = mix(number);
+        RequestId(mix(number))
+    }
+}
+
+impl RequestId {
+    /// Sixteen hexadecimal digits.
+    pub(crate) fn header(self) -> HeaderValue {
+        let mut rest = self.0;
         let digits: [u8; 16] = std::array::from_fn(|_| {
             let digit = DIGITS[(rest & 15) as usize];
             rest >>= 4;
@@ -44,7 +55,7 @@ mod tests {
     #[test]
     fn no_two_ids_are_alike() {
         let ids = RequestIds::new().unwrap();
-        let made: HashSet<_> = (0..10_000).map(|_| ids.next()).collect();
+        let made: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
         assert_eq!(made.len(), 10_000);
         assert!(made.iter().all(|id| id.len() == 16));
     }

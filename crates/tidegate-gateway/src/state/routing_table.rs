@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use tidegate_llm::fallback::{MAX_TARGETS, Target};
+use tidegate_llm::fallback::MAX_TARGETS;
 use tidegate_llm::rate_limit::{AccountError, Books};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
@@ -15,10 +15,10 @@ use tidegate_providers::{Dialect, Provider};
 use crate::error::GatewayError;
 use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Accounts};
 use crate::state::provider_state::ProviderState;
-use crate::upstream::attempt::{Attempt, UpstreamClient};
+use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
-use crate::upstream::stack::{Chain, Stack, limited};
+use crate::upstream::stack::{Chain, Stack, fallback};
 
 /// What every routing table shares.
 #[derive(Debug)]
@@ -174,10 +174,12 @@ impl Route {
 
     /// The stack of an account under this configuration.
     pub(crate) fn stack(&self, entry: &AccountEntry) -> Arc<(u64, Stack)> {
-        entry.stack(self.generation, |account| {
+        entry.stack(self.generation, |account| Stack {
+            account: account.clone(),
+            client: self.client.clone(),
             // Each account has a retry budget of its own.
-            let retry = self.retry.with_budget(&entry.budget);
-            Stack::new(account, Attempt::new(self.client.clone()), &retry, self.chain.as_ref())
+            retry: self.retry.with_budget(&entry.budget),
+            chain: self.chain.clone(),
         })
     }
 
@@ -293,8 +295,7 @@ fn chain(
 ) -> Result<Option<Chain>, GatewayError> {
     let targets = plan.targets.iter().filter_map(|index| {
         let (other, own) = (plans.get(*index)?, owns.get(*index)?);
-        let attempt = Attempt::new(other.client.clone());
-        Some(Target::new(other.upstream.name.clone(), limited(&own.account, attempt)))
+        Some(fallback(own, &other.client))
     });
     let targets: Vec<_> = targets.collect();
     if targets.is_empty() {

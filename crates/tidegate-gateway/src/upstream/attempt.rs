@@ -4,15 +4,13 @@
 //! answer once its first event has arrived; a stream that begins with an error is a failure.
 
 use std::borrow::Cow;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
 use http::response::Parts;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::{BoxError, Broken, CallError, adapter};
@@ -20,13 +18,13 @@ use tidegate_providers::classify::Rules;
 use tidegate_providers::request::Base;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
-use tower_service::Service;
 
+use crate::call_observer::Outcome;
 use crate::headers;
 use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
 use crate::request::call::Call;
-use crate::response::body::SILENCE;
+use crate::response::body::{PendingCall, SILENCE};
 use crate::response::first_event::FirstEvent;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
@@ -50,45 +48,10 @@ pub(crate) struct UpstreamClient {
     pub(crate) http: HttpService,
 }
 
-/// Makes attempts. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt {
-    client: Arc<UpstreamClient>,
-}
-
 /// A streamed body was sent already.
 #[derive(Debug, thiserror::Error)]
 #[error("the body was sent before")]
-struct Spent;
-
-impl Attempt {
-    pub(crate) const fn new(client: Arc<UpstreamClient>) -> Self {
-        Self { client }
-    }
-}
-
-impl Service<Call> for Attempt {
-    type Response = UpstreamResponse;
-    type Error = CallError;
-    type Future = Pin<Box<dyn Future<Output = Result<UpstreamResponse, CallError>> + Send>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, call: Call) -> Self::Future {
-        let client = self.client.clone();
-        Box::pin(async move {
-            let context = call.context.clone();
-            context.attempt_started();
-            let response = client.attempt(call).await;
-            if response.is_err() {
-                context.attempt_failed();
-            }
-            response
-        })
-    }
-}
+struct AlreadySent;
 
 impl UpstreamClient {
     /// Whether this is the provider that the caller named.
@@ -96,55 +59,65 @@ impl UpstreamClient {
         *context.provider_state.provider() == self.provider
     }
 
+    /// The headers of the requests to this provider: those of the caller, with the host, and with the
+    /// configured key in place of the caller's if there is one.
+    pub(crate) fn put_headers(&self, headers: &mut HeaderMap) {
+        headers.insert(HOST, self.host.clone());
+        if let Some((name, value)) = &self.key {
+            headers::without_keys(headers);
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+
     /// The request of an attempt. A caller's key is sent only to the provider that it named, and not
     /// even there if a key is configured.
     fn request(&self, call: &Call) -> Result<Request<RequestBody>, BoxError> {
-        let sent = &call.sent;
-        let body = sent.content.take().ok_or(Spent)?;
+        let sent = &call.request;
+        let body = sent.content.take().ok_or(AlreadySent)?;
         let mut request = Request::new(body);
         *request.method_mut() = sent.method.clone();
-        let (mut headers, uri) = if self.is_requested(&call.context) {
-            let mut headers = sent.headers.clone();
-            let mut target = Cow::Borrowed(sent.target.as_str());
-            if self.key.is_some() {
-                headers::without_keys(&mut headers);
-                target = headers::query_without_key(&sent.target);
-            }
-            (headers, address::join(self.dialect, &self.base, &target)?)
+        let (headers, uri) = if self.is_requested(&call.context) {
+            let target = match &self.key {
+                Some(_) => headers::query_without_key(&sent.target),
+                None => Cow::Borrowed(&*sent.target),
+            };
+            (sent.headers.clone(), address::join(self.dialect, &self.base, &target)?)
         } else {
+            let mut headers = headers::for_others(&sent.headers);
+            self.put_headers(&mut headers);
             let target = headers::query_for_others(&sent.target);
-            let uri = address::carry(self.dialect, &self.base, &target)?;
-            (headers::for_others(&sent.headers), uri)
+            (headers, address::carry(self.dialect, &self.base, &target)?)
         };
-        headers.insert(HOST, self.host.clone());
-        if let Some((name, value)) = &self.key {
-            headers.insert(name.clone(), value.clone());
-        }
         (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
         Ok(request)
     }
 
     /// Forwards a call that no limit counts: any answer of the provider is passed on.
     pub(crate) async fn forward(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        let context = call.context.clone();
-        context.attempt_started();
+        call.context.attempt_started();
         let response = self.send(&call).await?;
-        let (head, body) = response.into_parts();
+        let (head, rest) = response.into_parts();
+        let is_error = head.status.as_u16() >= 400;
+        let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
-        let told = ReportedLimits::nothing();
-        Ok(UpstreamResponse {
-            client: self,
-            head,
-            told,
-            body,
-            first: None,
-            usage_reader,
-            context,
-            reservation: None,
-        })
+        let call = self.pending(call.context, usage_reader, outcome);
+        Ok(UpstreamResponse { head, told: ReportedLimits::nothing(), first: None, rest, call })
+    }
+
+    /// Makes one attempt.
+    pub(crate) async fn attempt(
+        self: &Arc<Self>,
+        call: Call,
+    ) -> Result<UpstreamResponse, CallError> {
+        call.context.attempt_started();
+        let response = self.answer(&call).await;
+        if response.is_err() {
+            call.context.attempt_failed();
+        }
+        response
     }
 
     async fn send(&self, call: &Call) -> Result<Response<IncomingBody>, CallError> {
@@ -160,25 +133,25 @@ impl UpstreamClient {
                 Err(_) => {}
             }
             // The timeout starts when the last part of the body was sent.
-            match call.sent.content.last_sent().map(|last| last + SILENCE) {
+            match call.request.content.last_sent().map(|last| last + SILENCE) {
                 Some(later) if later > end => end = later,
                 _ => return Err(self.broken(Broken::TimedOut, None)),
             }
         }
     }
 
-    async fn attempt(self: Arc<Self>, call: Call) -> Result<UpstreamResponse, CallError> {
-        let response = self.send(&call).await?;
+    async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
+        let response = self.send(call).await?;
         let (head, mut body) = response.into_parts();
         call.context.provider_answered(head.status);
         if self.is_requested(&call.context) {
             call.context.credential_checked(head.status);
         }
         if head.status.as_u16() >= 400 {
-            return Err(self.failed(&call, head, body).await);
+            return Err(self.failed(call, head, body).await);
         }
         let form = Form::of(&head.headers);
-        let mut usage_reader = UsageReader::new(call.sent.dialect, form, &head.headers);
+        let mut usage_reader = UsageReader::new(call.request.dialect, form, &head.headers);
         let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut first_event = FirstEvent::default();
         if form == Form::Stream
@@ -187,22 +160,22 @@ impl UpstreamClient {
             if matches!(error, CallError::Provider(_)) {
                 let held = first_event.into_bytes().unwrap_or_default();
                 let rest = adapter::error_body(body).await;
-                self.keep(&call, head, [held, rest].concat().into(), &error);
+                self.keep(call, head, [held, rest].concat().into(), &error);
             }
             return Err(error);
         }
         let first = first_event.into_bytes();
-        let context = call.context.clone();
-        Ok(UpstreamResponse {
-            client: self,
-            head,
-            told,
-            body,
-            first,
-            usage_reader,
-            context,
-            reservation: None,
-        })
+        let call = self.pending(call.context.clone(), usage_reader, Outcome::Answered);
+        Ok(UpstreamResponse { head, told, first, rest: body, call })
+    }
+
+    fn pending(
+        self: &Arc<Self>,
+        context: Arc<CallContext>,
+        usage_reader: UsageReader,
+        outcome: Outcome,
+    ) -> PendingCall {
+        PendingCall { usage_reader, reservation: None, client: self.clone(), context, outcome }
     }
 
     /// Waits for the first event of a stream. Fails if the provider reports an error in it, or the
@@ -255,7 +228,7 @@ impl UpstreamClient {
             // The kept body may be shorter than announced.
             headers::true_length(&mut head.headers, body.len());
             let original = OriginalError { status: head.status, headers: head.headers, body };
-            call.context.keep_original_error(original, error.class(), call.model_name());
+            call.context.keep_original_error(original, error.class(), call.request.model_name());
         }
     }
 

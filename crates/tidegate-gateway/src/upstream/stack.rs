@@ -1,69 +1,66 @@
 //! The stack of an account: `Retry(Fallback(RateLimit(attempt)))`, made once for each configuration.
+//!
+//! The layers of `tidegate-llm` are used as functions over futures, not as services, so that a call
+//! is one future without boxes in between.
 
-use std::future::poll_fn;
+use std::sync::Arc;
 
 use tidegate_llm::CallError;
-use tidegate_llm::fallback::{Fallback, FallbackLayer};
-use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
-use tidegate_llm::retry::{Retry, RetryLayer};
-use tower_layer::Layer as _;
-use tower_service::Service;
+use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::rate_limit::Account;
+use tidegate_llm::retry::RetryLayer;
 
 use crate::request::call::{Call, UNKNOWN};
 use crate::response::upstream_response::UpstreamResponse;
-use crate::upstream::attempt::Attempt;
+use crate::state::accounts::AccountEntry;
+use crate::upstream::attempt::UpstreamClient;
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
 
-/// The stack of services for the calls of one account.
+/// What makes the calls of one account.
 pub(crate) struct Stack {
-    limited: RateLimit<Attempt>,
-    tried: Tried,
-}
-
-enum Tried {
-    Alone(Retry<RateLimit<Attempt>>),
-    Chained(Retry<Fallback<RateLimit<Attempt>, Call, UpstreamResponse>>),
+    pub(crate) account: Account,
+    pub(crate) client: Arc<UpstreamClient>,
+    pub(crate) retry: RetryLayer,
+    pub(crate) chain: Option<Chain>,
 }
 
 impl Stack {
-    pub(crate) fn new(
-        account: &Account,
-        attempt: Attempt,
-        retry: &RetryLayer,
-        chain: Option<&Chain>,
-    ) -> Self {
-        let limited = limited(account, attempt);
-        let tried = match chain {
-            Some(chain) => Tried::Chained(retry.layer(chain.layer(limited.clone()))),
-            None => Tried::Alone(retry.layer(limited.clone())),
-        };
-        Self { limited, tried }
-    }
-
     /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
     /// attempt.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
-        if !call.sent.content.is_repeatable() {
-            return made(self.limited.clone(), call).await;
+        if !call.request.content.is_repeatable() {
+            return limited(&self.account, &self.client, call).await;
         }
-        match &self.tried {
-            Tried::Alone(service) => made(service.clone(), call).await,
-            Tried::Chained(service) => made(service.clone(), call).await,
-        }
+        let attempt = |call: Call| async {
+            let Some(chain) = &self.chain else {
+                return limited(&self.account, &self.client, call).await;
+            };
+            let first = limited(&self.account, &self.client, call.clone());
+            chain.run(call, first).await
+        };
+        self.retry.run(call, attempt).await
     }
 }
 
-/// The limits of an account around an attempt.
-pub(crate) fn limited(account: &Account, attempt: Attempt) -> RateLimit<Attempt> {
-    RateLimitLayer::new(account.clone(), UNKNOWN).layer(attempt)
+/// A fallback: another provider, with the account of its own key.
+pub(crate) fn fallback(
+    entry: &AccountEntry,
+    client: &Arc<UpstreamClient>,
+) -> Target<Call, UpstreamResponse> {
+    let (account, client) = (entry.account.clone(), client.clone());
+    Target::from_fn(client.provider.clone(), move |call| {
+        let (account, client) = (account.clone(), client.clone());
+        async move { limited(&account, &client, call).await }
+    })
 }
 
-async fn made<S>(mut service: S, call: Call) -> Result<UpstreamResponse, CallError>
-where
-    S: Service<Call, Response = UpstreamResponse, Error = CallError>,
-{
-    poll_fn(|context| service.poll_ready(context)).await?;
-    service.call(call).await
+/// An attempt under the limits of an account.
+async fn limited(
+    account: &Account,
+    client: &Arc<UpstreamClient>,
+    call: Call,
+) -> Result<UpstreamResponse, CallError> {
+    account.run(UNKNOWN, call, |call| client.attempt(call)).await
 }
