@@ -64,7 +64,7 @@ pub(super) struct Called(Limiter);
 
 impl Called {
     pub(super) fn new(keys: usize, terms: Terms) -> Result<Self> {
-        let engine = Engine::on(store(keys).build()?.into());
+        let engine = Engine::on(store(keys).build()?);
         Ok(Self(engine.limiter("client", terms.policy()?)?))
     }
 }
@@ -72,7 +72,7 @@ impl Called {
 impl Gate for Called {
     #[inline]
     fn allow(&self, key: &String) -> bool {
-        self.0.take(key).now().is_allowed()
+        self.0.take(key).now().is_ok_and(|decision| decision.is_allowed())
     }
 }
 

@@ -45,7 +45,7 @@ impl Tiers {
             Self::All => rules.client(bucket).organization(bucket),
         };
         let store = MemoryStore::builder().max_memory(MAX_MEMORY).build()?;
-        let admission = Admission::new(&Engine::on(store.into()), rules)?;
+        let admission = Admission::new(&Engine::on(store), rules)?;
         if self == Self::Off {
             admission.disable();
         }
@@ -87,7 +87,7 @@ impl Contender for Door {
             // Three digits of the id: 4,096 organizations.
             let organization = &client[7..10];
             let caller = Caller::new().organization(organization).client(client);
-            self.0.admit(caller).now().is_admitted()
+            self.0.admit(caller).now().is_ok_and(|verdict| verdict.is_admitted())
         })
     }
 }

@@ -109,7 +109,7 @@ pub(super) async fn run(
 }
 
 /// A node: a store, which is one connection, under a guard.
-async fn guard(stage: &Stage) -> Result<Guarded<RedisStore>> {
+async fn guard(stage: &Stage) -> Result<Guarded> {
     let store = RedisStore::builder(&stage.url()).open()?;
     store.connected().await?;
     let builder = Guarded::builder(Arc::new(store)).timeout(TIMEOUT);
@@ -121,7 +121,7 @@ async fn once(
     script: Script,
     stage: &Arc<Stage>,
     orders: &Arc<Orders>,
-    guarded: &Guarded<RedisStore>,
+    guarded: &Guarded,
 ) -> Result<(Vec<Entry>, Moments)> {
     let (stopwatch, over) = (Stopwatch::start(), Arc::new(AtomicBool::new(false)));
     let limit = Limit::named("client", policy()?)?;
@@ -161,7 +161,7 @@ async fn off_the_runtime(
 }
 
 struct Caller {
-    guarded: Guarded<RedisStore>,
+    guarded: Guarded,
     limit: Limit,
     caller: usize,
     stopwatch: Stopwatch,

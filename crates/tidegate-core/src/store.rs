@@ -16,7 +16,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use crate::charge::{Charge, ChargeError, Correction, Target};
-use crate::decision::{Decision, Outcomes, Settlement};
+use crate::decision::{Decision, Settlement};
 use crate::receipt::{Receipt, ReceiptError};
 use crate::time::WallTime;
 
@@ -100,6 +100,9 @@ pub enum StoreError {
     /// The caller's receipt is not usable here.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
+    /// The request was to be answered at once, and the store is shared.
+    #[error("the store is shared and cannot answer at once: await the request")]
+    MustAwait,
     /// The store has no room left for a hold or a slot.
     #[error("the store is full")]
     Full,
@@ -119,7 +122,7 @@ impl StoreError {
     /// Whether the operation itself was wrong, so that sending it again cannot help.
     #[must_use]
     pub const fn is_callers_fault(&self) -> bool {
-        matches!(self, Self::Charge(_) | Self::Receipt(_))
+        matches!(self, Self::Charge(_) | Self::Receipt(_) | Self::MustAwait)
     }
 }
 
@@ -133,23 +136,6 @@ pub trait Store: Send + Sync + fmt::Debug {
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a>;
-
-    /// Carries one operation out now, if the store can do so without waiting for anything; else
-    /// nothing has happened, and [`submit`](Self::submit) is the way. So a caller that must wait
-    /// for some stores pays nothing for it with the others.
-    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
-        let _ = operation;
-        None
-    }
-
-    /// Spends every charge now, or none, if the store can without waiting for anything and the
-    /// charges are of the common kind; else it answers `false` and nothing has happened. It is a
-    /// take that gives no receipt, and the shortest way to ask: one outcome is pushed for each
-    /// charge, and they were spent if none of them has a `retry`.
-    fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
-        let _ = (charges, outcomes);
-        false
-    }
 
     /// The store's wall time, if it can tell without asking a server. Callers compute the
     /// windows of calendar quotas from it; the default lets them use their own.

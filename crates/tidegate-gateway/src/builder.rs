@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
+use tidegate::Engine;
 use tidegate_llm::BoxError;
 use tidegate_llm::client::Client;
-use tidegate_llm::rate_limit::Books;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tower_service::Service;
 
@@ -23,7 +23,7 @@ use crate::upstream::settings::Upstream;
 /// A [`Gateway`] in the making.
 #[must_use = "a gateway is made by `build`"]
 pub struct GatewayBuilder {
-    books: Books,
+    engine: Engine,
     upstreams: Vec<Upstream>,
     observer: Arc<dyn Observer>,
     call_observer: Arc<dyn CallObserver>,
@@ -31,9 +31,9 @@ pub struct GatewayBuilder {
 }
 
 impl GatewayBuilder {
-    pub(crate) fn new(books: Books) -> Self {
+    pub(crate) fn new(engine: Engine) -> Self {
         Self {
-            books,
+            engine,
             upstreams: Vec::new(),
             observer: Arc::new(Traced),
             call_observer: Arc::new(NoObserver),
@@ -82,7 +82,7 @@ impl GatewayBuilder {
             Some(http) => http,
             None => HttpService::new(Client::of_bodies()?),
         };
-        let shared = Shared { books: self.books, observer: self.observer, http };
+        let shared = Shared { engine: self.engine, observer: self.observer, http };
         Gateway::open(shared, self.call_observer, self.upstreams)
     }
 }

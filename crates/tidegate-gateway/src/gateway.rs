@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
+use tidegate::Engine;
 use tidegate_llm::BoxError;
-use tidegate_llm::rate_limit::Books;
 
 use crate::builder::GatewayBuilder;
 use crate::call_observer::CallObserver;
@@ -63,11 +63,10 @@ struct Inner {
 }
 
 impl Gateway {
-    /// A gateway in the making. Limits of configured keys are kept in the books: `&Engine`, or
-    /// `&Engine<dyn Store>` for a store that several processes share. Those of callers' keys are
-    /// kept in this process, since their number is up to callers and an engine forgets no limit.
-    pub fn builder(books: impl Into<Books>) -> GatewayBuilder {
-        GatewayBuilder::new(books.into())
+    /// A gateway in the making. The store of the engine keeps its limits, also those of callers'
+    /// keys.
+    pub fn builder(engine: &Engine) -> GatewayBuilder {
+        GatewayBuilder::new(engine.clone())
     }
 
     pub(crate) fn open(

@@ -65,7 +65,7 @@ mod tiers;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Limiter, Store};
+use tidegate::Limiter;
 use tower_layer::Layer;
 
 pub use admission::AdmissionLayer;
@@ -112,11 +112,7 @@ impl LimitLayer {
     ///
     /// # Panics
     /// When the limiter is on another store than the limits before it, or is the seventeenth.
-    pub fn limit(
-        self,
-        limiter: impl Into<Limiter<dyn Store>>,
-        key: impl KeySource + 'static,
-    ) -> Self {
+    pub fn limit(self, limiter: Limiter, key: impl KeySource + 'static) -> Self {
         self.rule(Rule::new(limiter, key))
     }
 

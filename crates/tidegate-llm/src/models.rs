@@ -5,7 +5,7 @@
 //! are loaded. The first to load an account sets its limits; whoever asks for others later is told
 //! so once, and shares them. [`Models::reconfigure`] is the way to change them.
 //!
-//! Limits hold in this process. With [`ModelsBuilder::books`] on a shared store they hold for all
+//! Limits hold in this process. With [`ModelsBuilder::engine`] on a shared store they hold for all
 //! processes that use it, with nothing else changed.
 
 mod builder;

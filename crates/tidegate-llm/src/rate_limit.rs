@@ -14,7 +14,7 @@
 //! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
 mod account;
-mod books;
+mod bucket;
 mod builder;
 mod charging;
 mod estimate;
@@ -29,8 +29,7 @@ mod service;
 mod waits;
 
 pub use account::{Account, AccountError, Charged, Concurrency, Standing};
-pub use books::Books;
-pub(crate) use books::limit_name;
+pub(crate) use bucket::{limit_name, own_engine};
 pub use builder::AccountBuilder;
 pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
 pub use pace::Ramp;

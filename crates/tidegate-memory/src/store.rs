@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::decide::Mode;
@@ -251,6 +251,30 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// The fast path for a list: spends every charge, or none, if all are on token buckets that are
+    /// there and not held, and there are at most four; else it answers `false` and nothing has
+    /// happened. It is a take without a receipt: one outcome is pushed for each charge, and they
+    /// were spent if none of them has a `retry`.
+    #[inline]
+    pub fn spend_list(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
+        match charges {
+            [charge] => self.spend_list_fast(&[*charge], outcomes).is_some(),
+            [a, b] => self.spend_list_fast(&[*a, *b], outcomes).is_some(),
+            [a, b, c] => self.spend_list_fast(&[*a, *b, *c], outcomes).is_some(),
+            [a, b, c, d] => self.spend_list_fast(&[*a, *b, *c, *d], outcomes).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Forgets the revisions of a limit that is no longer in use. Buckets of it that are left and
+    /// not full count as empty if a limit of its name comes back.
+    pub fn forget_limit(&self, limit: &Limit) {
+        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        newest.remove(limit.identity());
+    }
+}
+
 impl Default for MemoryStore {
     fn default() -> Self {
         Self::new()
@@ -274,21 +298,6 @@ impl Store for MemoryStore {
             _ => self.execute_many(operations, answers),
         }
         Submission::Ready
-    }
-
-    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
-        Some(self.execute(operation))
-    }
-
-    #[inline]
-    fn spend_now(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
-        match charges {
-            [charge] => self.spend_list_fast(&[*charge], outcomes).is_some(),
-            [a, b] => self.spend_list_fast(&[*a, *b], outcomes).is_some(),
-            [a, b, c] => self.spend_list_fast(&[*a, *b, *c], outcomes).is_some(),
-            [a, b, c, d] => self.spend_list_fast(&[*a, *b, *c, *d], outcomes).is_some(),
-            _ => false,
-        }
     }
 
     fn wall_time(&self) -> Option<WallTime> {

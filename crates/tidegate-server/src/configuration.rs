@@ -115,8 +115,6 @@ pub(crate) fn of_text(
 ) -> Arc<ActiveConfig> {
     let layers = tidegate_config::Loader::default().text_layers("test", text);
     let plan = layers.plan().unwrap();
-    let store: Arc<dyn tidegate::Store> = Arc::new(tidegate::MemoryStore::new());
-    let books = tidegate_llm::rate_limit::Books::own();
-    let parts = Parts::new(&plan, &tidegate::Engine::on(store), books, database).unwrap();
+    let parts = Parts::new(&plan, &tidegate::Engine::new(), database).unwrap();
     Arc::new(ActiveConfig::new(layers, plan, stored, parts))
 }

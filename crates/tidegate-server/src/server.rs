@@ -140,11 +140,11 @@ impl Server {
         };
         let doors = Doors::bind(&self.plan).await?;
         let workers = Workers::start().map_err(StartError::Workers)?;
-        let ((engine, guarded), books) = (opened.engine(), opened.books());
-        let parts = Parts::new(&self.plan, &engine, books.clone(), database)?;
+        let (engine, guarded) = opened.engine();
+        let parts = Parts::new(&self.plan, &engine, database)?;
         parts.metrics.ask_store(opened.figures());
         let config = Arc::new(ActiveConfig::new(self.layers, self.plan, stored, parts));
-        let keeper = Keeper::of(&opened, config.clone(), &engine, books);
+        let keeper = Keeper::of(&opened, config.clone(), &engine);
         Ok(doors.open(config, workers, engine, guarded).kept_by(keeper))
     }
 
@@ -208,8 +208,8 @@ impl Doors {
         self,
         config: Arc<ActiveConfig>,
         workers: Workers,
-        engine: Engine<dyn Store>,
-        guarded: Option<Guarded<dyn Store>>,
+        engine: Engine,
+        guarded: Option<Guarded>,
     ) -> Running {
         let Self { http, admin, grpc } = self;
         let (mut drain, mut last) = (Drain::new(), Drain::new());
@@ -276,7 +276,7 @@ pub struct Running {
     drain: Drain,
     /// The admin door, which tells how the others are being closed.
     last: Drain,
-    guarded: Option<Guarded<dyn Store>>,
+    guarded: Option<Guarded>,
     config: Arc<ActiveConfig>,
     gateway: Gateway,
     /// Saves the store, if it is to be saved.

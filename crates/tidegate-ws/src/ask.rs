@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::belongings::Belongings;
 use crate::bill::Bill;
-use crate::slots::{Limiters, Slots, counts_slots};
+use crate::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
 
 /// What the store says of a bill.
 pub(crate) enum Ruling {
@@ -26,18 +26,6 @@ pub(crate) enum Ruling {
 }
 
 impl Bill {
-    /// Puts the bill to a store that answers at once; `None` if it does not, and then nothing has
-    /// happened.
-    pub(crate) fn ask_now(&self, limiters: &Limiters) -> Option<Result<Ruling, StoreError>> {
-        let terms = self.terms(limiters);
-        let charges = self.charges(&terms);
-        let Some(request) = self.request(limiters, &charges) else {
-            return Some(Ok(Ruling::Granted(None)));
-        };
-        let decision = request.at_once()?;
-        Some(decision.map(|decision| self.ruling(limiters, decision)))
-    }
-
     /// Puts the bill to any store. Slots are given back if nobody waits for the answer any more,
     /// unless there is no tokio runtime to see to it.
     pub(crate) async fn ask(
@@ -45,9 +33,10 @@ impl Bill {
         limiters: &Limiters,
         belongings: &Arc<Belongings>,
     ) -> Result<Ruling, StoreError> {
-        let takes_slots = self.lines().iter().any(|line| counts_slots(&limiters[line.seat]));
-        let runtime = Handle::try_current();
-        let (true, Ok(runtime)) = (takes_slots, runtime) else { return self.put(limiters).await };
+        let is_shared = limiters.first().is_some_and(is_on_shared_store);
+        let takes_slots = || self.lines().iter().any(|line| counts_slots(&limiters[line.seat]));
+        let runtime = if is_shared && takes_slots() { Handle::try_current().ok() } else { None };
+        let Some(runtime) = runtime else { return self.put(limiters).await };
         let (tell, told) = oneshot::channel();
         let (bill, limiters) = (self.copied(), limiters.clone());
         let belongings = Arc::clone(belongings);

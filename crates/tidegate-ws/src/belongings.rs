@@ -11,7 +11,6 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use tidegate::Batch;
-use tokio::runtime::Handle;
 
 use crate::bill::Bill;
 use crate::slots::{Limiters, counts_slots};
@@ -67,31 +66,19 @@ impl Belongings {
 impl Drop for Belongings {
     fn drop(&mut self) {
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mut later = Vec::new();
-        for (seat, keys) in std::mem::take(&mut keys.by_seat).into_iter().enumerate() {
-            let limiter = &self.limiters[seat];
-            // A limit may have come to count slots since.
-            if keys.is_empty() || counts_slots(limiter) {
-                continue;
+        let by_seat = std::mem::take(&mut keys.by_seat).into_iter().enumerate();
+        // A limit may have come to count slots since.
+        let own = by_seat.filter(|(seat, _)| !counts_slots(&self.limiters[*seat]));
+        let keys: Vec<_> =
+            own.flat_map(|(seat, keys)| keys.into_iter().map(move |key| (seat, key))).collect();
+        let Some((first, _)) = keys.first() else { return };
+        let (limiters, store) = (self.limiters.clone(), self.limiters[*first].engine().store());
+        store.detach(async move {
+            for some in keys.chunks(AT_ONCE) {
+                let resets = some.iter().map(|(seat, key)| limiters[*seat].reset(&**key));
+                // If the store is away the buckets stay; see the top of this file.
+                let _ = Batch::from_iter(resets).await;
             }
-            for key in keys {
-                if limiter.reset(&*key).at_once().is_none() {
-                    later.push((seat, key));
-                }
-            }
-        }
-        if later.is_empty() {
-            return;
-        }
-        if let Ok(runtime) = Handle::try_current() {
-            let limiters = self.limiters.clone();
-            runtime.spawn(async move {
-                for some in later.chunks(AT_ONCE) {
-                    let resets = some.iter().map(|(seat, key)| limiters[*seat].reset(&**key));
-                    // If the store is away the buckets stay; see the top of this file.
-                    let _ = Batch::from_iter(resets).await;
-                }
-            });
-        }
+        });
     }
 }

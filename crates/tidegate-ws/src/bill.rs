@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, Limiter, Request, Snapshot, Store};
+use tidegate::{Charge, Decision, Limiter, Request, Snapshot};
 
 use crate::context::IngressContext;
 use crate::key::KeyParts;
@@ -77,7 +77,7 @@ impl Bill {
     }
 
     /// The policies of the moment, one for each line.
-    pub(crate) fn terms(&self, limiters: &[Limiter<dyn Store>]) -> SmallVec<[Snapshot; 2]> {
+    pub(crate) fn terms(&self, limiters: &[Limiter]) -> SmallVec<[Snapshot; 2]> {
         self.lines().iter().map(|line| limiters[line.seat].snapshot()).collect()
     }
 
@@ -89,9 +89,9 @@ impl Bill {
     /// The question for the store; `None` if there is nothing to charge.
     pub(crate) fn request<'a>(
         &'a self,
-        limiters: &'a [Limiter<dyn Store>],
+        limiters: &'a [Limiter],
         charges: &'a [Charge<'a>],
-    ) -> Option<Request<'a, dyn Store, Decision>> {
+    ) -> Option<Request<'a, Decision>> {
         match self.lines() {
             [] => None,
             // A limiter of its own lets those go first who wait for it.

@@ -69,7 +69,8 @@ impl<D: Identity> Connection<D> {
         }
     }
 
-    /// Decides on a frame. In process the answer is there at the first poll.
+    /// Decides on a frame. In process the answer is there at the first poll, and
+    /// [`tidegate::now_or_never`] gives it without a runtime.
     ///
     /// A future that is dropped while a shared store is being asked may have charged the message.
     /// Slots that it took are given back by a task. Without a tokio runtime there is none: then they
@@ -98,26 +99,12 @@ impl<D: Identity> Connection<D> {
     pub async fn ingress(&mut self, frame: impl AsRef<[u8]>) -> Result<Verdict, StoreError> {
         let frame = frame.as_ref();
         let gate = Arc::clone(&self.gate);
-        match self.attempt(&gate, frame) {
-            Attempt::Done(verdict) => verdict,
-            Attempt::Waiting(message) => {
-                let ruling = self.bill.ask(&gate.limiters, &self.belongings).await?;
-                Ok(self.finish(&gate, &message, ruling))
-            }
-        }
-    }
-
-    /// Decides on a frame now if the store can without waiting for anything. `None` says that
-    /// nothing has happened, and that [`ingress`](Self::ingress) is the way.
-    ///
-    /// # Errors
-    /// When the store cannot answer.
-    pub fn ingress_now(&mut self, frame: impl AsRef<[u8]>) -> Option<Result<Verdict, StoreError>> {
-        let gate = Arc::clone(&self.gate);
-        match self.attempt(&gate, frame.as_ref()) {
-            Attempt::Done(verdict) => Some(verdict),
-            Attempt::Waiting(_) => None,
-        }
+        let message = match self.begin(&gate, frame) {
+            Ok(message) => message,
+            Err(refusal) => return Ok(Verdict::Refused(refusal)),
+        };
+        let ruling = self.bill.ask(&gate.limiters, &self.belongings).await?;
+        Ok(self.finish(&gate, &message, ruling))
     }
 
     /// What key and cost functions would see of a message of this type that came now. The type is
@@ -127,18 +114,6 @@ impl<D: Identity> Connection<D> {
         let received_at = self.gate.wall_time();
         let (id, ip) = (self.id.as_str(), self.ip.as_deref());
         IngressContext::new(message_type, id, ip, &self.data, received_at)
-    }
-
-    /// All steps, or those up to a store that has to be waited for.
-    fn attempt<'a>(&mut self, gate: &'a Inner<D>, frame: &'a [u8]) -> Attempt<'a> {
-        let message = match self.begin(gate, frame) {
-            Ok(message) => message,
-            Err(refusal) => return Attempt::Done(Ok(Verdict::Refused(refusal))),
-        };
-        match self.bill.ask_now(&gate.limiters) {
-            Some(ruling) => Attempt::Done(ruling.map(|ruling| self.finish(gate, &message, ruling))),
-            None => Attempt::Waiting(message),
-        }
     }
 
     /// What comes before the store is asked: size, type, and what is to be charged.
@@ -263,13 +238,6 @@ impl<D> fmt::Debug for Connection<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
-}
-
-/// How far a frame came without waiting.
-enum Attempt<'a> {
-    Done(Result<Verdict, StoreError>),
-    /// The store has to be waited for, and nothing has happened yet.
-    Waiting(Message<'a>),
 }
 
 /// A frame between its first step and its last.

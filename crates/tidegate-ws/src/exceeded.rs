@@ -43,7 +43,7 @@ impl LimitKind {
 /// # use tidegate_ws::{Gate, Peer, Verdict};
 /// let gate = Gate::for_types(["SAY"]).max_payload(16).build()?;
 /// let mut connection = gate.connect(Peer::new(()).id("c-1"));
-/// let verdict = connection.ingress_now(r#"{"type":"SAY","text":"hello"}"#).unwrap()?;
+/// let verdict = now_or_never(connection.ingress(r#"{"type":"SAY","text":"hello"}"#)).unwrap()?;
 /// let Verdict::Refused(refusal) = verdict else { unreachable!() };
 /// let told = serde_json::to_string(refusal.exceeded().unwrap())?;
 /// assert_eq!(

@@ -46,7 +46,7 @@ impl<'a> KeyParts<'a> {
     /// use tidegate::{Limiter, Policy};
     /// use tidegate_ws::KeyParts;
     /// let limiter = Limiter::new(Policy::per_second(5).build()?);
-    /// assert!(limiter.take(&KeyParts::from(["rl", "room", "lobby"]).to_key()).now().is_allowed());
+    /// assert!(limiter.take(&KeyParts::from(["rl", "room", "lobby"]).to_key()).now()?.is_allowed());
     /// # Ok::<(), tidegate::PolicyError>(())
     /// ```
     #[must_use]

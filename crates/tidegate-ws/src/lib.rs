@@ -24,7 +24,7 @@
 //!
 //! let mut connection = gate.connect(Peer::new(Session { user: "alice".into() }));
 //! for _ in 0..200 {
-//!     let verdict = connection.ingress_now(r#"{"type":"SendMessage"}"#).unwrap()?;
+//!     let verdict = now_or_never(connection.ingress(r#"{"type":"SendMessage"}"#)).unwrap()?;
 //!     assert!(matches!(verdict, Verdict::Accepted(_)));
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())

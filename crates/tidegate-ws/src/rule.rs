@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use tidegate::{Limiter, Store};
+use tidegate::Limiter;
 
 use crate::context::{Identity, IngressContext};
 use crate::key::{KeyParts, default_key};
@@ -41,7 +41,7 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 /// ```
 #[must_use = "a rule does nothing until a gate has it"]
 pub struct Rule<D> {
-    limiter: Limiter<dyn Store>,
+    limiter: Limiter,
     key: Box<KeyFn<D>>,
     cost: Option<Box<CostFn<D>>>,
     condition: Option<Box<Condition<D>>>,
@@ -52,9 +52,9 @@ pub struct Rule<D> {
 
 impl<D: Identity> Rule<D> {
     /// The rule of a limiter, in process or on any store.
-    pub fn new(limiter: impl Into<Limiter<dyn Store>>) -> Self {
+    pub fn new(limiter: Limiter) -> Self {
         Self {
-            limiter: limiter.into(),
+            limiter,
             key: Box::new(default_key),
             cost: None,
             condition: None,
@@ -118,7 +118,7 @@ impl<D> Rule<D> {
     }
 
     /// Gives each limiter of the chain its seat.
-    pub(crate) fn seat(&mut self, seats: &mut Vec<Limiter<dyn Store>>) {
+    pub(crate) fn seat(&mut self, seats: &mut Vec<Limiter>) {
         let mut next = Some(self);
         while let Some(rule) = next {
             rule.seat = seats.len();
@@ -138,12 +138,6 @@ impl<D> Rule<D> {
 
 impl<D: Identity> From<Limiter> for Rule<D> {
     fn from(limiter: Limiter) -> Self {
-        Self::new(limiter)
-    }
-}
-
-impl<D: Identity> From<Limiter<dyn Store>> for Rule<D> {
-    fn from(limiter: Limiter<dyn Store>) -> Self {
         Self::new(limiter)
     }
 }

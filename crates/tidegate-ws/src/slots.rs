@@ -8,17 +8,22 @@ use std::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::{Limiter, Place, Policy, Receipt, Snapshot, Store, Target};
+use tidegate::{Limiter, Place, Policy, Receipt, Snapshot, Target, now_or_never};
 use tokio::runtime::Handle;
 
 use crate::bill::{Bill, Line};
 
 /// The limiters of a gate, by seat.
-pub(crate) type Limiters = Arc<[Limiter<dyn Store>]>;
+pub(crate) type Limiters = Arc<[Limiter]>;
 
 /// Whether a limiter counts concurrency, as far as is known here.
-pub(crate) fn counts_slots(limiter: &Limiter<dyn Store>) -> bool {
+pub(crate) fn counts_slots(limiter: &Limiter) -> bool {
     matches!(limiter.snapshot().limit().policy(), Policy::Concurrency(_))
+}
+
+/// Whether the store of a limiter has to be waited for.
+pub(crate) fn is_on_shared_store(limiter: &Limiter) -> bool {
+    limiter.engine().store().local().is_none()
 }
 
 /// The slots that a message holds under limits that count concurrency.
@@ -46,27 +51,25 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let Some(held) = self.0.take() else { return };
-        let released = {
-            let terms = held.terms();
-            let targets = held.targets(&terms);
-            held.limiters[0].engine().release(&targets, &held.receipt).at_once()
-        };
-        if released.is_some() {
+        if !is_on_shared_store(&held.limiters[0]) {
+            now_or_never(held.release());
             return;
         }
         if let Some(runtime) = Handle::try_current().ok().or_else(|| held.runtime.clone()) {
-            runtime.spawn(async move {
-                let terms = held.terms();
-                let targets = held.targets(&terms);
-                // If the store is away, slots with a lease come back when it has run out, and
-                // those without one when their key is reset.
-                let _ = held.limiters[0].engine().release(&targets, &held.receipt).await;
-            });
+            runtime.spawn(async move { held.release().await });
         }
     }
 }
 
 impl Held {
+    /// If the store is away, slots with a lease come back when it has run out, and those without
+    /// one when their key is reset.
+    async fn release(&self) {
+        let terms = self.terms();
+        let targets = self.targets(&terms);
+        let _ = self.limiters[0].engine().release(&targets, &self.receipt).await;
+    }
+
     fn terms(&self) -> SmallVec<[Snapshot; 2]> {
         self.lines.iter().map(|line| self.limiters[line.seat].snapshot()).collect()
     }

@@ -18,9 +18,9 @@
 //! let admission = Admission::new(&Engine::new(), Rules::default())?;
 //! let caller = Caller::new().organization("acme").client("alice");
 //! for _ in 0..100 {
-//!     assert!(admission.admit(caller).now().is_admitted());
+//!     assert!(admission.admit(caller).now()?.is_admitted());
 //! }
-//! let rejection = admission.admit(caller).now().rejected().unwrap();
+//! let rejection = admission.admit(caller).now()?.rejected().unwrap();
 //! assert_eq!((rejection.tier, rejection.id), (Tier::Client, Some("alice")));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -40,8 +40,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Limit, Settlement, Store, StoreError};
-use tidegate_memory::MemoryStore;
+use tidegate_core::{Change, Correction, KeyBuf, Limit, Settlement, StoreError};
 
 pub use admit::Admit;
 pub use caller::Caller;
@@ -51,7 +50,7 @@ pub use verdict::{Bill, Pass, Reason, Rejection, Tier, Verdict};
 
 use crate::engine::Engine;
 use crate::limiter::Limiter;
-use crate::pacer::{Bank, StoreClock};
+use crate::store_handle::StoreClock;
 
 use live::{Live, Shared};
 use pending::Pending;
@@ -59,8 +58,9 @@ use pending::Pending;
 /// Three tiers at the door of a service. Cheap to clone; clones share everything.
 ///
 /// See the [module](self) for what the tiers are.
-pub struct Admission<S: ?Sized = MemoryStore> {
-    engine: Engine<S>,
+#[derive(Clone)]
+pub struct Admission {
+    engine: Engine,
     shared: Arc<Shared>,
     /// The names of the limits of client and organization tier.
     names: Arc<[String; 2]>,
@@ -76,16 +76,13 @@ pub struct Tally {
     pub shadowed: u64,
 }
 
-impl<S: Store + ?Sized> Admission<S>
-where
-    for<'e> Bank: From<&'e Engine<S>>,
-{
+impl Admission {
     /// An admission with these rules. Its limits are named `client` and `organization`.
     ///
     /// # Errors
     /// When a threshold is zero, a tier has no token bucket, or the engine has a limit of that
     /// name with another policy.
-    pub fn new(engine: &Engine<S>, rules: Rules) -> Result<Self, AdmissionError> {
+    pub fn new(engine: &Engine, rules: Rules) -> Result<Self, AdmissionError> {
         Self::with_names(engine, rules, ["client".to_owned(), "organization".to_owned()])
     }
 
@@ -103,31 +100,29 @@ where
     ///
     /// # Errors
     /// As for [`new`](Self::new), or when the name is not `[a-z][a-z0-9_.-]*`.
-    pub fn named(engine: &Engine<S>, name: &str, rules: Rules) -> Result<Self, AdmissionError> {
+    pub fn named(engine: &Engine, name: &str, rules: Rules) -> Result<Self, AdmissionError> {
         let names = ["client", "organization"].map(|tier| format!("{name}.{tier}"));
         Self::with_names(engine, rules, names)
     }
 
     fn with_names(
-        engine: &Engine<S>,
+        engine: &Engine,
         rules: Rules,
         names: [String; 2],
     ) -> Result<Self, AdmissionError> {
-        let clock = StoreClock::of(&Bank::from(engine));
+        let clock = StoreClock::of(engine.store());
         let shared = Arc::new(Shared::new(Pending::new(clock)));
         let admission = Self { engine: engine.clone(), shared, names: Arc::new(names) };
         admission.reconfigure(rules, Change::default())?;
         Ok(admission)
     }
-}
 
-impl<S: Store + ?Sized> Admission<S> {
     /// Asks whether a caller gets in.
     ///
     /// The order is back-pressure, client, organization: a rejection names the first of them that
     /// rejects. Whoever gets in is pending until its pass is dropped.
     #[inline]
-    pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a, S> {
+    pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a> {
         Admit { engine: &self.engine, shared: &self.shared, caller, billed: false }
     }
 
@@ -163,19 +158,6 @@ impl<S: Store + ?Sized> Admission<S> {
         self.engine.settle(&corrections, Some(&bill.receipt)).await
     }
 
-    /// The same at once, if the store can without waiting for anything; else nothing has happened.
-    pub fn settle_now(
-        &self,
-        caller: Caller<'_>,
-        delta: i64,
-        bill: &Bill,
-    ) -> Option<Result<Settlement, StoreError>> {
-        let live = self.shared.live.load();
-        let client = caller.client_name(bill.missing_client);
-        let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
-        self.engine.settle(&corrections, Some(&bill.receipt)).at_once()
-    }
-
     /// Whether rejections count at present.
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -189,7 +171,7 @@ impl<S: Store + ?Sized> Admission<S> {
 
     /// The engine, for its store and its clock.
     #[must_use]
-    pub const fn engine(&self) -> &Engine<S> {
+    pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
@@ -226,7 +208,7 @@ impl<S: Store + ?Sized> Admission<S> {
     /// use tidegate::admission::{Admission, Caller, Reason, Rules};
     /// let admission = Admission::new(&Engine::new(), Rules::default().backpressure(50))?;
     /// admission.set_pending(60, Duration::from_secs(5));
-    /// let rejection = admission.admit(Caller::new()).now().rejected().unwrap();
+    /// let rejection = admission.admit(Caller::new()).now()?.rejected().unwrap();
     /// assert_eq!(rejection.reason, Reason::QueueDepth);
     /// assert_eq!(rejection.retry.after(), Some(Duration::from_millis(100)));
     /// # Ok::<(), tidegate::admission::AdmissionError>(())
@@ -255,7 +237,7 @@ impl<S: Store + ?Sized> Admission<S> {
     /// The limiter of a tier, to peek, hold or reset by [`key`](Self::key); `None` for
     /// back-pressure and for a tier that there has never been.
     #[must_use]
-    pub fn limiter(&self, tier: Tier) -> Option<Limiter<S>> {
+    pub fn limiter(&self, tier: Tier) -> Option<Limiter> {
         let tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         let terms = match tier {
             Tier::Backpressure => None,
@@ -272,11 +254,11 @@ impl<S: Store + ?Sized> Admission<S> {
     /// use tidegate::admission::{Admission, Caller, Rules, Tier};
     /// let admission = Admission::new(&Engine::new(), Rules::default())?;
     /// let caller = Caller::new().organization("acme").client("alice");
-    /// let _ = admission.admit(caller.cost(100)).now();
+    /// let _ = admission.admit(caller.cost(100)).now()?;
     /// let (limiter, key) =
     ///     admission.limiter(Tier::Client).zip(admission.key(Tier::Client, caller)).unwrap();
-    /// assert!(limiter.reset(&key).try_now()?);
-    /// assert!(admission.admit(caller).now().is_admitted());
+    /// assert!(limiter.reset(&key).now()?);
+    /// assert!(admission.admit(caller).now()?.is_admitted());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
@@ -316,22 +298,7 @@ fn corrections<'c>(
         .collect()
 }
 
-impl From<Admission> for Admission<dyn Store> {
-    /// The same admission, for those who take any store.
-    fn from(admission: Admission) -> Self {
-        let Admission { engine, shared, names } = admission;
-        Self { engine: engine.into(), shared, names }
-    }
-}
-
-impl<S: ?Sized> Clone for Admission<S> {
-    fn clone(&self) -> Self {
-        let (engine, shared) = (self.engine.clone(), self.shared.clone());
-        Self { engine, shared, names: self.names.clone() }
-    }
-}
-
-impl<S: Store + ?Sized> fmt::Debug for Admission<S> {
+impl fmt::Debug for Admission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admission")
             .field("enabled", &self.is_enabled())

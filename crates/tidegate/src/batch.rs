@@ -10,10 +10,10 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr;
 
-use tidegate_core::{Answers, Operation, Store, StoreError};
-use tidegate_memory::MemoryStore;
+use tidegate_core::{Answers, Operation, StoreError};
 
-use crate::request::{Asked, Call, FromAnswer, Parts, Request, no_answer};
+use crate::request::{Asked, Call, FromAnswer, Parts, Request};
+use crate::store_handle::{StoreHandle, no_answer, now_or_never};
 use crate::terms::Snapshot;
 
 /// Requests that are decided together: in their order, each by itself, with one answer each.
@@ -25,7 +25,7 @@ use crate::terms::Snapshot;
 /// use tidegate::{Batch, Limiter, Policy};
 /// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
 /// let keys = ["alice", "bob", "alice", "alice"];
-/// let batch: Batch<_, _> = keys.iter().map(|key| limiter.take(*key)).collect();
+/// let batch: Batch<_> = keys.iter().map(|key| limiter.take(*key)).collect();
 /// let mut allowed = Vec::new();
 /// for decision in batch.now() {
 ///     allowed.push(decision?.is_allowed());
@@ -56,19 +56,19 @@ use crate::terms::Snapshot;
 ///
 /// It has no bound of its own. Whoever fills it with what strangers send sets one.
 #[must_use = "nothing happens until the batch is awaited, or carried out with `now`"]
-pub struct Batch<'a, S: ?Sized, T> {
-    calls: Vec<(&'a S, Call<'a>)>,
+pub struct Batch<'a, T> {
+    calls: Vec<(&'a StoreHandle, Call<'a>)>,
     answer: PhantomData<fn() -> T>,
 }
 
-impl<'a, S: ?Sized, T> Batch<'a, S, T> {
+impl<'a, T> Batch<'a, T> {
     /// A batch of nothing.
     pub const fn new() -> Self {
         Self { calls: Vec::new(), answer: PhantomData }
     }
 
     /// With one more request at its end.
-    pub fn with(mut self, request: Request<'a, S, T>) -> Self {
+    pub fn with(mut self, request: Request<'a, T>) -> Self {
         self.calls.push(request.into_parts());
         self
     }
@@ -87,47 +87,40 @@ impl<'a, S: ?Sized, T> Batch<'a, S, T> {
 
     /// The requests that go to one store in one go, store after store. They are nearly always all
     /// of them.
-    fn runs(&self) -> impl Iterator<Item = (&'a S, &[(&'a S, Call<'a>)])> {
-        let runs = self.calls.chunk_by(|(one, _), (next, _)| ptr::addr_eq(*one, *next));
+    fn runs(&self) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, Call<'a>)])> {
+        let runs = self.calls.chunk_by(|(one, _), (next, _)| one.is_same(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
     }
 }
 
-impl<T: FromAnswer> Batch<'_, MemoryStore, T> {
-    /// Carries all requests out at once. The answers are in the order of the requests.
+impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
+    /// Carries all requests out at once, on the in-process store. The answers are in the order of
+    /// the requests; if a store is shared nothing is sent, and each answer is an error.
     pub fn now(self) -> Vec<Result<T, StoreError>> {
+        if self.calls.iter().any(|(store, _)| store.local().is_none()) {
+            return self.calls.iter().map(|_| Err(StoreError::MustAwait)).collect();
+        }
+        now_or_never(self.run()).unwrap_or_default()
+    }
+
+    async fn run(self) -> Vec<Result<T, StoreError>> {
         let mut all = Vec::with_capacity(self.len());
         for (store, run) in self.runs() {
             let prepared = Prepared::of(run);
             let (parts, mut answers) = (prepared.parts(), Answers::new());
-            // This store has pushed its answers when it returns; there is nothing to wait for.
-            drop(store.submit(&operations(&parts), &mut answers));
+            store.submit(&operations(&parts), &mut answers).await;
             prepared.answered(answers, &mut all);
         }
         all
     }
 }
 
-impl<'a, S, T> IntoFuture for Batch<'a, S, T>
-where
-    S: Store + ?Sized,
-    T: FromAnswer + Send + 'a,
-{
+impl<'a, T: FromAnswer + Send + 'a> IntoFuture for Batch<'a, T> {
     type Output = Vec<Result<T, StoreError>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let mut all = Vec::with_capacity(self.len());
-            for (store, run) in self.runs() {
-                let prepared = Prepared::of(run);
-                let mut answers = Answers::new();
-                let parts = prepared.parts();
-                store.submit(&operations(&parts), &mut answers).await;
-                prepared.answered(answers, &mut all);
-            }
-            all
-        })
+        Box::pin(self.run())
     }
 }
 
@@ -140,7 +133,7 @@ struct Prepared<'a> {
 }
 
 impl<'a> Prepared<'a> {
-    fn of<S: ?Sized>(calls: &[(&'a S, Call<'a>)]) -> Self {
+    fn of(calls: &[(&'a StoreHandle, Call<'a>)]) -> Self {
         let (mut snapshots, mut last) = (Vec::new(), None);
         let asked = calls.iter().map(|&(_, call)| {
             let theirs = call.terms().and_then(|(terms, wall)| {
@@ -180,27 +173,27 @@ fn operations<'p>(parts: &'p [Parts<'_>]) -> Vec<Operation<'p>> {
     parts.iter().map(Parts::operation).collect()
 }
 
-impl<S: ?Sized, T> Default for Batch<'_, S, T> {
+impl<T> Default for Batch<'_, T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<'a, S: ?Sized, T> Extend<Request<'a, S, T>> for Batch<'a, S, T> {
-    fn extend<I: IntoIterator<Item = Request<'a, S, T>>>(&mut self, requests: I) {
+impl<'a, T> Extend<Request<'a, T>> for Batch<'a, T> {
+    fn extend<I: IntoIterator<Item = Request<'a, T>>>(&mut self, requests: I) {
         self.calls.extend(requests.into_iter().map(Request::into_parts));
     }
 }
 
-impl<'a, S: ?Sized, T> FromIterator<Request<'a, S, T>> for Batch<'a, S, T> {
-    fn from_iter<I: IntoIterator<Item = Request<'a, S, T>>>(requests: I) -> Self {
+impl<'a, T> FromIterator<Request<'a, T>> for Batch<'a, T> {
+    fn from_iter<I: IntoIterator<Item = Request<'a, T>>>(requests: I) -> Self {
         let mut batch = Self::new();
         batch.extend(requests);
         batch
     }
 }
 
-impl<S: ?Sized, T> fmt::Debug for Batch<'_, S, T> {
+impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.calls.iter().map(|(_, call)| call)).finish()
     }

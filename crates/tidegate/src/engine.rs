@@ -2,20 +2,20 @@
 
 mod save;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Charge, Correction, Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement, Store,
+    Charge, Correction, Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement,
     Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
-use tidegate_memory::clock::wall_now;
 
+use crate::limit_registry::LimitRegistry;
 use crate::limiter::Limiter;
 use crate::request::{Call, Request};
+use crate::store_handle::StoreHandle;
 use crate::terms::Terms;
 
 /// Why a calendar limiter cannot be made.
@@ -44,27 +44,23 @@ pub enum CalendarError {
 ///
 /// let terms = (client.snapshot(), organization.snapshot());
 /// let charges = [terms.0.charge("alice", 3), terms.1.charge("acme", 3)];
-/// let decision = engine.take(&charges).now();
+/// let decision = engine.take(&charges).now()?;
 /// assert!(!decision.is_allowed());
 /// assert_eq!(charges[decision.binding()].target.limit.name(), "client");
-/// assert_eq!(organization.peek("acme").cost(0).now().remaining(), 500);
+/// assert_eq!(organization.peek("acme").cost(0).now()?.remaining(), 500);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Engine<S: ?Sized = MemoryStore> {
-    store: Arc<S>,
-    /// The limits that have a name. One name is one policy: two would not agree on what a bucket
-    /// of theirs means.
-    named: Arc<Mutex<Named>>,
+#[derive(Clone)]
+pub struct Engine {
+    store: StoreHandle,
+    limits: Arc<LimitRegistry>,
 }
-
-/// The terms of limits, by name.
-type Named = HashMap<Arc<str>, Arc<Terms>>;
 
 impl Engine {
     /// An engine on an in-process store of at most 64 MiB.
     #[must_use]
     pub fn new() -> Self {
-        Self::on(Arc::new(MemoryStore::new()))
+        Self::on(MemoryStore::new())
     }
 }
 
@@ -74,35 +70,30 @@ impl Default for Engine {
     }
 }
 
-impl<S: Store + ?Sized> Engine<S> {
-    /// An engine on this store; `Engine<dyn Store>` is one on any store.
+impl Engine {
+    /// An engine on this store: a [`MemoryStore`], or a [shared](StoreHandle::shared) one.
     ///
     /// ```
-    /// use std::sync::Arc;
-    /// use tidegate::{Engine, MemoryStore, Store};
+    /// use tidegate::{Engine, MemoryStore};
     /// let store = MemoryStore::builder().max_memory(8 << 20).build()?;
-    /// let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    /// let engine = Engine::on(store);
     /// # Ok::<(), tidegate::MemoryError>(())
     /// ```
     ///
     /// Names are known to an engine and its clones: make one engine for a store.
     #[must_use]
-    pub fn on(store: Arc<S>) -> Self {
-        Self { store, named: Arc::default() }
+    pub fn on(store: impl Into<StoreHandle>) -> Self {
+        Self { store: store.into(), limits: Arc::default() }
     }
 
     /// The store.
     ///
     /// ```
     /// use tidegate::Engine;
-    /// assert_eq!(Engine::new().store().len(), 0);
+    /// assert_eq!(Engine::new().store().local().map(|store| store.len()), Some(0));
     /// ```
     #[must_use]
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
-    pub(crate) const fn shared_store(&self) -> &Arc<S> {
+    pub const fn store(&self) -> &StoreHandle {
         &self.store
     }
 
@@ -114,8 +105,8 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine = Engine::new();
     /// let policy = Policy::per_second(1).capacity(2).build()?;
     /// let (one, same) = (engine.limiter("api", policy)?, engine.limiter("api", policy)?);
-    /// let _ = one.take("alice").now();
-    /// assert_eq!(same.take("alice").now().remaining(), 0);
+    /// let _ = one.take("alice").now()?;
+    /// assert_eq!(same.take("alice").now()?.remaining(), 0);
     /// assert!(engine.limiter("api", Policy::per_second(9).build()?).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -123,7 +114,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// # Errors
     /// When the name is not `[a-z][a-z0-9_.-]*`, has another policy already, or the policy is a
     /// calendar quota, which needs a schedule: see [`calendar`](Self::calendar).
-    pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter<S>, LimitError> {
+    pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter, LimitError> {
         self.register(Terms::new(Limit::named(name, policy)?)?)
     }
 
@@ -139,14 +130,12 @@ impl<S: Store + ?Sized> Engine<S> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn find(&self, name: &str) -> Option<Limiter<S>> {
-        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let terms = named.get(name)?.clone();
-        drop(named);
-        Some(Limiter::on(self.clone(), terms))
+    pub fn find(&self, name: &str) -> Option<Limiter> {
+        Some(Limiter::on(self.clone(), self.limits.find(name)?))
     }
 
-    /// The limits that have a name, each as it is now.
+    /// The limits that have a name, each as it is now. [Retired](Self::retire) limits are among
+    /// them: their buckets may still be in the store.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -157,25 +146,41 @@ impl<S: Store + ?Sized> Engine<S> {
     /// ```
     #[must_use]
     pub fn limits(&self) -> Vec<Limit> {
-        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        named.values().map(|terms| terms.limit()).collect()
+        self.limits.all()
     }
 
-    fn register(&self, terms: Terms) -> Result<Limiter<S>, LimitError> {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        check_name(&named, &terms)?;
-        let terms = give_name(&mut named, terms);
-        Ok(Limiter::on(self.clone(), terms))
+    /// Takes a limit out of use. Its name is free, also for another policy; a limit that is made
+    /// under it later goes on where this one was: buckets keep their tokens. Answers whether there
+    /// was such a limit. Limiters that were made before keep deciding.
+    ///
+    /// The 16,384 limits that were retired last are remembered. If a limit beyond them comes back,
+    /// its buckets that are not full count as empty.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let client = engine.limiter("client", Policy::per_minute(1).capacity(9).build()?)?;
+    /// assert_eq!(client.take("alice").cost(8).now()?.remaining(), 1);
+    /// assert!(engine.retire("client"));
+    /// assert!(engine.find("client").is_none());
+    /// let client = engine.limiter("client", Policy::per_minute(2).capacity(5).build()?)?;
+    /// assert_eq!(client.peek("alice").cost(0).now()?.remaining(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn retire(&self, name: &str) -> bool {
+        let (retired, forgotten) = self.limits.retire(name);
+        if let Some(store) = self.store.local() {
+            forgotten.iter().for_each(|limit| store.forget_limit(limit));
+        }
+        retired
     }
 
-    /// Gives all of these their names, or none: the terms that have each of them then.
-    pub(crate) fn register_all<const N: usize>(
-        &self,
-        terms: [Option<Terms>; N],
-    ) -> Result<[Option<Arc<Terms>>; N], LimitError> {
-        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        terms.iter().flatten().try_for_each(|terms| check_name(&named, terms))?;
-        Ok(terms.map(|terms| terms.map(|terms| give_name(&mut named, terms))))
+    fn register(&self, terms: Terms) -> Result<Limiter, LimitError> {
+        Ok(Limiter::on(self.clone(), self.limits.register(terms)?))
+    }
+
+    pub(crate) fn registry(&self) -> &LimitRegistry {
+        &self.limits
     }
 
     /// A limiter on this store without a name: limiters of equal policy share their buckets.
@@ -183,13 +188,13 @@ impl<S: Store + ?Sized> Engine<S> {
     /// ```
     /// use tidegate::{Engine, Policy};
     /// let limiter = Engine::new().inline(Policy::per_second(1).capacity(2).build()?)?;
-    /// assert_eq!(limiter.take("alice").now().remaining(), 1);
+    /// assert_eq!(limiter.take("alice").now()?.remaining(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
     /// When the policy is a calendar quota, which needs a schedule.
-    pub fn inline(&self, policy: Policy) -> Result<Limiter<S>, LimitError> {
+    pub fn inline(&self, policy: Policy) -> Result<Limiter, LimitError> {
         Ok(Limiter::on(self.clone(), Arc::new(Terms::new(Limit::inline(policy))?)))
     }
 
@@ -199,7 +204,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// use tidegate::{Engine, Every, Schedule};
     /// let daily = Schedule::new(Every::Day, "America/Los_Angeles")?;
     /// let limiter = Engine::new().calendar("daily", 10_000, daily)?;
-    /// assert_eq!(limiter.take("alice").now().remaining(), 9_999);
+    /// assert_eq!(limiter.take("alice").now()?.remaining(), 9_999);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -211,7 +216,7 @@ impl<S: Store + ?Sized> Engine<S> {
         name: &str,
         amount: u64,
         schedule: crate::Schedule,
-    ) -> Result<Limiter<S>, CalendarError> {
+    ) -> Result<Limiter, CalendarError> {
         let limit = Limit::named(name, Policy::quota(amount)?)?;
         Ok(self.register(Terms::scheduled(limit, schedule))?)
     }
@@ -220,7 +225,7 @@ impl<S: Store + ?Sized> Engine<S> {
     /// machine's.
     #[must_use]
     pub fn wall_time(&self) -> WallTime {
-        self.store.wall_time().unwrap_or_else(wall_now)
+        self.store.wall_time()
     }
 
     /// Spends every charge now, or denies and spends nothing.
@@ -230,11 +235,11 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine = Engine::new();
     /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
     /// let api = api.snapshot();
-    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now().remaining(), 3);
-    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now().remaining(), 1);
+    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now()?.remaining(), 3);
+    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now()?.remaining(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
+    pub fn take<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, Decision> {
         self.request(Operation::Take(charges))
     }
 
@@ -245,11 +250,11 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine = Engine::new();
     /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
     /// let api = api.snapshot();
-    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now().remaining(), 3);
-    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now().remaining(), 3);
+    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now()?.remaining(), 3);
+    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now()?.remaining(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn peek<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, S, Decision> {
+    pub fn peek<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, Decision> {
         self.request(Operation::Peek(charges))
     }
 
@@ -265,8 +270,8 @@ impl<S: Store + ?Sized> Engine<S> {
     /// use std::time::Duration;
     /// let api = api.snapshot();
     /// let charges = [api.charge("alice", 5)];
-    /// assert!(engine.take(&charges).now().is_allowed());
-    /// let later = engine.reserve(&charges, Duration::from_secs(60)).now().granted().unwrap();
+    /// assert!(engine.take(&charges).now()?.is_allowed());
+    /// let later = engine.reserve(&charges, Duration::from_secs(60)).now()?.granted().unwrap();
     /// assert!(later.wait > Duration::from_secs(4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -274,7 +279,7 @@ impl<S: Store + ?Sized> Engine<S> {
         &'a self,
         charges: &'a [Charge<'a>],
         max_wait: Duration,
-    ) -> Request<'a, S, Decision> {
+    ) -> Request<'a, Decision> {
         self.request(Operation::Reserve { charges, horizon: max_wait })
     }
 
@@ -286,9 +291,9 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine = Engine::new();
     /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
     /// let api = api.snapshot();
-    /// let grant = engine.take(&[api.charge("alice", 5)]).now().granted().unwrap();
+    /// let grant = engine.take(&[api.charge("alice", 5)]).now()?.granted().unwrap();
     /// let back = [Correction { target: api.target("alice"), delta: -3 }];
-    /// let settlement = engine.settle(&back, Some(&grant.receipt)).try_now()?;
+    /// let settlement = engine.settle(&back, Some(&grant.receipt)).now()?;
     /// assert_eq!(settlement.outcomes[0].remaining, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -296,7 +301,7 @@ impl<S: Store + ?Sized> Engine<S> {
         &'a self,
         corrections: &'a [Correction<'a>],
         receipt: Option<&'a Receipt>,
-    ) -> Request<'a, S, Settlement> {
+    ) -> Request<'a, Settlement> {
         self.request(Operation::Settle { corrections, receipt })
     }
 
@@ -309,16 +314,16 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let lease = Some(Duration::from_secs(30));
     /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
     /// let charges = [calls.charge("alice", 2)];
-    /// let grant = engine.take(&charges).now().granted().unwrap();
-    /// assert_eq!(engine.release(&[calls.target("alice")], &grant.receipt).try_now()?, 2);
-    /// assert!(engine.take(&charges).now().is_allowed());
+    /// let grant = engine.take(&charges).now()?.granted().unwrap();
+    /// assert_eq!(engine.release(&[calls.target("alice")], &grant.receipt).now()?, 2);
+    /// assert!(engine.take(&charges).now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release<'a>(
         &'a self,
         targets: &'a [Target<'a>],
         receipt: &'a Receipt,
-    ) -> Request<'a, S, u64> {
+    ) -> Request<'a, u64> {
         self.request(Operation::Release { targets, receipt })
     }
 
@@ -331,15 +336,15 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let lease = Some(Duration::from_secs(30));
     /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
     /// let charges = [calls.charge("alice", 2)];
-    /// let grant = engine.take(&charges).now().granted().unwrap();
-    /// assert_eq!(engine.renew(&[calls.target("alice")], &grant.receipt).try_now()?, 2);
+    /// let grant = engine.take(&charges).now()?.granted().unwrap();
+    /// assert_eq!(engine.renew(&[calls.target("alice")], &grant.receipt).now()?, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn renew<'a>(
         &'a self,
         targets: &'a [Target<'a>],
         receipt: &'a Receipt,
-    ) -> Request<'a, S, u64> {
+    ) -> Request<'a, u64> {
         self.request(Operation::Renew { targets, receipt })
     }
 
@@ -351,11 +356,11 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
     /// use std::time::Duration;
     /// let api = api.snapshot();
-    /// engine.hold(api.target("alice"), Duration::from_secs(30)).try_now()?;
-    /// assert!(!engine.take(&[api.charge("alice", 1)]).now().is_allowed());
+    /// engine.hold(api.target("alice"), Duration::from_secs(30)).now()?;
+    /// assert!(!engine.take(&[api.charge("alice", 1)]).now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hold<'a>(&'a self, target: Target<'a>, span: Duration) -> Request<'a, S, Duration> {
+    pub fn hold<'a>(&'a self, target: Target<'a>, span: Duration) -> Request<'a, Duration> {
         self.request(Operation::Hold { target, span })
     }
 
@@ -366,50 +371,22 @@ impl<S: Store + ?Sized> Engine<S> {
     /// let engine = Engine::new();
     /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
     /// let api = api.snapshot();
-    /// let _ = engine.take(&[api.charge("alice", 5)]).now();
-    /// assert!(engine.reset(api.target("alice")).try_now()?);
-    /// assert!(engine.take(&[api.charge("alice", 5)]).now().is_allowed());
+    /// let _ = engine.take(&[api.charge("alice", 5)]).now()?;
+    /// assert!(engine.reset(api.target("alice")).now()?);
+    /// assert!(engine.take(&[api.charge("alice", 5)]).now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reset<'a>(&'a self, target: Target<'a>) -> Request<'a, S, bool> {
+    pub fn reset<'a>(&'a self, target: Target<'a>) -> Request<'a, bool> {
         self.request(Operation::Reset { target })
     }
 
-    fn request<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, S, T> {
-        Request::new(self.store(), Call::List(operation))
+    fn request<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, T> {
+        Request::new(&self.store, Call::List(operation))
     }
 }
 
-impl<S: ?Sized> Clone for Engine<S> {
-    fn clone(&self) -> Self {
-        Self { store: self.store.clone(), named: self.named.clone() }
-    }
-}
-
-impl From<Engine> for Engine<dyn Store> {
-    /// The same engine, for those who take any store.
-    fn from(engine: Engine) -> Self {
-        Self { store: engine.store, named: engine.named }
-    }
-}
-
-impl<S: Store + ?Sized> fmt::Debug for Engine<S> {
+impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("store", &&*self.store).finish()
+        f.debug_struct("Engine").field("store", &self.store).finish_non_exhaustive()
     }
-}
-
-/// Refuses terms whose name others have with another policy.
-fn check_name(named: &Named, terms: &Terms) -> Result<(), LimitError> {
-    let limit = terms.limit();
-    match named.get(limit.identity()) {
-        Some(known) if !known.agree_with(terms) => Err(LimitError::Taken(limit.name().to_owned())),
-        _ => Ok(()),
-    }
-}
-
-/// The terms that have this name from now on: these, unless others have it already.
-fn give_name(named: &mut Named, terms: Terms) -> Arc<Terms> {
-    let identity = terms.limit().shared_identity();
-    named.entry(identity).or_insert_with(|| Arc::new(terms)).clone()
 }

@@ -7,10 +7,10 @@
 //!
 //! let limiter = Limiter::new(Policy::per_second(100).capacity(200).build()?);
 //! let key = KeyBuf::from_parts(["rl", "public", "anon", "PING"]);
-//! let decision = limiter.take(&key).now();
+//! let decision = limiter.take(&key).now()?;
 //! assert!(decision.is_allowed());
 //! assert_eq!(decision.remaining(), 199);
-//! # Ok::<(), tidegate::PolicyError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! - `take`, `peek`, `reserve`, `settle`, `hold` and `reset` are described at [`Limiter`]; several
@@ -23,7 +23,6 @@
 //! - Tests drive a [`clock::ManualClock`].
 
 pub mod admission;
-mod asking;
 mod batch;
 #[cfg(feature = "tokio")]
 mod direct;
@@ -31,11 +30,14 @@ mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
 mod jitter;
+mod limit_registry;
 mod limiter;
 pub mod pacer;
 mod request;
 #[cfg(feature = "calendar")]
 mod schedule;
+mod store_future;
+mod store_handle;
 mod sync;
 mod terms;
 #[cfg(feature = "tokio")]
@@ -52,7 +54,6 @@ pub mod clock {
     pub use crate::tokio_clock::TokioClock;
 }
 
-pub use asking::{Ask, Asking};
 pub use batch::Batch;
 #[cfg(feature = "tokio")]
 pub use direct::DirectWait;
@@ -60,10 +61,12 @@ pub use direct::DirectWait;
 pub use engine::CalendarError;
 pub use engine::Engine;
 pub use jitter::Jitter;
-pub use limiter::{Limiter, Spend};
+pub use limiter::Limiter;
 pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
+pub use store_future::{Ask, StoreFuture};
+pub use store_handle::{StoreHandle, now_or_never};
 pub use terms::Snapshot;
 pub use tidegate_core::hash;
 pub use tidegate_core::{

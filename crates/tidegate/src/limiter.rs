@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use tidegate_core::{
     Change, Charge, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
-    Receipt, Settlement, Store, WallTime,
+    Receipt, Settlement, WallTime,
 };
-use tidegate_memory::MemoryStore;
 
 use crate::engine::Engine;
-use crate::pacer::{Bank, Claim};
+use crate::pacer::Claim;
 use crate::request::{Call, Request, Verb};
 use crate::terms::{Snapshot, Terms};
 
@@ -33,32 +32,20 @@ use crate::terms::{Snapshot, Terms};
 ///
 /// let clock = ManualClock::new();
 /// let store = MemoryStore::builder().clock(clock.clone()).build()?;
-/// let engine = Engine::on(std::sync::Arc::new(store));
+/// let engine = Engine::on(store);
 /// let limiter = engine.limiter("api", Policy::per_second(2).capacity(5).build()?)?;
 ///
-/// assert!(limiter.take("alice").cost(5).now().is_allowed());
-/// let denied = limiter.take("alice").cost(3).now();
+/// assert!(limiter.take("alice").cost(5).now()?.is_allowed());
+/// let denied = limiter.take("alice").cost(3).now()?;
 /// assert_eq!(denied.retry(), Some(Retry::After(Duration::from_millis(1_500))));
 /// clock.advance(Duration::from_millis(1_500));
-/// assert!(limiter.take("alice").cost(3).now().is_allowed());
+/// assert!(limiter.take("alice").cost(3).now()?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Limiter<S: ?Sized = MemoryStore> {
-    engine: Engine<S>,
+#[derive(Clone)]
+pub struct Limiter {
+    engine: Engine,
     terms: Arc<Terms>,
-}
-
-/// What came of the [shortest way](Limiter::spend) to spend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "it may not have been decided"]
-pub enum Spend {
-    /// The tokens were spent.
-    Spent(Outcome),
-    /// They were not; the outcome says when to try again.
-    Denied(Outcome),
-    /// Nothing has happened: the store has to be waited for, or the key is not of the common kind,
-    /// as a new one is not. [`Limiter::take`] is the way.
-    Elsewhere,
 }
 
 impl Limiter {
@@ -78,24 +65,19 @@ impl Limiter {
     }
 }
 
-impl<S: ?Sized> Limiter<S>
-where
-    for<'e> Bank: From<&'e Engine<S>>,
-{
+impl Limiter {
+    pub(crate) const fn on(engine: Engine, terms: Arc<Terms>) -> Self {
+        Self { engine, terms }
+    }
+
     /// A claim on this limiter, for a [`Pacer`](crate::pacer::Pacer) to wait for.
     pub fn claim<'a>(&self, key: impl Into<Key<'a>>, cost: u64) -> Claim {
-        Claim::new(self.terms.clone(), Bank::from(&self.engine), key.into(), cost)
-    }
-}
-
-impl<S: Store + ?Sized> Limiter<S> {
-    pub(crate) const fn on(engine: Engine<S>, terms: Arc<Terms>) -> Self {
-        Self { engine, terms }
+        Claim::new(self.terms.clone(), self.engine.store().clone(), key.into(), cost)
     }
 
     /// The engine, for lists that join several limiters.
     #[must_use]
-    pub const fn engine(&self) -> &Engine<S> {
+    pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
@@ -118,7 +100,7 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
     /// let Policy::Bucket(bucket) = limiter.policy() else { unreachable!() };
-    /// let outcome = limiter.take("alice").now().outcomes()[0];
+    /// let outcome = limiter.take("alice").now()?.outcomes()[0];
     /// // Capacity, rate, and tokens to a thousandth, for people to look at.
     /// assert_eq!(bucket.capacity(), 5);
     /// assert_eq!(bucket.rate(), "2/s".parse()?);
@@ -137,9 +119,9 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     /// use tidegate::{Change, Engine, Policy};
     /// let limiter = Engine::new().limiter("api", Policy::per_minute(1).capacity(10).build()?)?;
-    /// let _ = limiter.take("alice").cost(4).now();
+    /// let _ = limiter.take("alice").cost(4).now()?;
     /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
-    /// assert_eq!(limiter.take("alice").cost(0).now().remaining(), 5);
+    /// assert_eq!(limiter.take("alice").cost(0).now()?.remaining(), 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -177,48 +159,48 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// assert_eq!(limiter.take("alice").now().remaining(), 4);
-    /// assert_eq!(limiter.take("alice").cost(4).now().remaining(), 0);
-    /// assert!(!limiter.take("alice").now().is_allowed());
+    /// assert_eq!(limiter.take("alice").now()?.remaining(), 4);
+    /// assert_eq!(limiter.take("alice").cost(4).now()?.remaining(), 0);
+    /// assert!(!limiter.take("alice").now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
+    pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, Decision> {
         self.request(key, Verb::Take(1))
     }
 
-    /// Spends tokens at once and without a receipt: the shortest way, for those who settle nothing
-    /// later.
+    /// The fast path: spends tokens of a key at once and without a receipt, for callers that settle
+    /// nothing later. The tokens were spent if the outcome has no `retry`.
+    ///
+    /// `None` says that nothing has happened and [`take`](Self::take) is the way: the store is
+    /// shared, somebody waits for the key, the key is new or held, or the limit is not a token
+    /// bucket. The snapshot is one of this limiter's.
     ///
     /// ```
-    /// use tidegate::{Limiter, Policy, Spend};
+    /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// // A new key is nothing for the shortest way.
-    /// assert!(matches!(limiter.spend("alice", 1), Spend::Elsewhere));
-    /// assert!(limiter.take("alice").now().is_allowed());
-    /// assert!(matches!(limiter.spend("alice", 3), Spend::Spent(left) if left.remaining == 1));
-    /// assert!(matches!(limiter.spend("alice", 3), Spend::Denied(_)));
+    /// assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none(), "a new key");
+    /// assert!(limiter.take("alice").now()?.is_allowed());
+    /// let spent = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// assert_eq!((spent.remaining, spent.retry), (1, None));
+    /// let denied = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// assert!(denied.retry.is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn spend<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Spend {
-        self.spend_under(&self.terms.snapshot(self.wall()), key, cost)
-    }
-
-    /// The same under terms that the caller has taken, and may want to look at afterwards.
-    #[inline]
-    pub fn spend_under<'a>(&self, terms: &Snapshot, key: impl Into<Key<'a>>, cost: u64) -> Spend {
-        let key = key.into();
+    pub fn spend<'a>(
+        &self,
+        snapshot: &Snapshot,
+        key: impl Into<Key<'a>>,
+        cost: u64,
+    ) -> Option<Outcome> {
+        let (key, store) = (key.into(), self.engine.store().local()?);
         if self.terms.queued().ahead_of(key).is_some() {
-            return Spend::Elsewhere;
+            return None;
         }
         let mut outcomes = Outcomes::new();
-        let charge = Charge { target: terms.target(key), cost };
-        let decided = self.engine.store().spend_now(&[charge], &mut outcomes);
-        match outcomes.first() {
-            Some(outcome) if decided && outcome.retry.is_none() => Spend::Spent(*outcome),
-            Some(outcome) if decided => Spend::Denied(*outcome),
-            _ => Spend::Elsewhere,
-        }
+        let charge = Charge { target: snapshot.target(key), cost };
+        let decided = store.spend_list(&[charge], &mut outcomes);
+        if decided { outcomes.first().copied() } else { None }
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing.
@@ -226,11 +208,11 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// assert_eq!(limiter.peek("alice").cost(2).now().remaining(), 3);
-    /// assert_eq!(limiter.peek("alice").cost(2).now().remaining(), 3);
+    /// assert_eq!(limiter.peek("alice").cost(2).now()?.remaining(), 3);
+    /// assert_eq!(limiter.peek("alice").cost(2).now()?.remaining(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn peek<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, Decision> {
+    pub fn peek<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, Decision> {
         self.request(key, Verb::Peek(1))
     }
 
@@ -241,17 +223,17 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// use std::time::Duration;
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per(1, Duration::from_secs(60)).build()?);
-    /// assert!(limiter.take("job").now().is_allowed());
-    /// let grant = limiter.reserve("job", Duration::from_secs(60)).now().granted().unwrap();
+    /// assert!(limiter.take("job").now()?.is_allowed());
+    /// let grant = limiter.reserve("job", Duration::from_secs(60)).now()?.granted().unwrap();
     /// assert!(grant.wait > Duration::from_secs(59));
-    /// limiter.settle("job", -1, Some(&grant.receipt)).try_now()?; // cancelled: given back
+    /// limiter.settle("job", -1, Some(&grant.receipt)).now()?; // cancelled: given back
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve<'a>(
         &'a self,
         key: impl Into<Key<'a>>,
         max_wait: Duration,
-    ) -> Request<'a, S, Decision> {
+    ) -> Request<'a, Decision> {
         self.request(key, Verb::Reserve(1, max_wait))
     }
 
@@ -262,8 +244,8 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// let grant = limiter.take("alice").cost(5).now().granted().unwrap();
-    /// let settled = limiter.settle("alice", -3, Some(&grant.receipt)).try_now()?;
+    /// let grant = limiter.take("alice").cost(5).now()?.granted().unwrap();
+    /// let settled = limiter.settle("alice", -3, Some(&grant.receipt)).now()?;
     /// assert_eq!(settled.outcomes[0].remaining, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -272,7 +254,7 @@ impl<S: Store + ?Sized> Limiter<S> {
         key: impl Into<Key<'a>>,
         delta: i64,
         receipt: Option<&'a Receipt>,
-    ) -> Request<'a, S, Settlement> {
+    ) -> Request<'a, Settlement> {
         self.request(key, Verb::Settle(delta, receipt))
     }
 
@@ -282,11 +264,11 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
     /// use std::time::Duration;
-    /// limiter.hold("alice", Duration::from_secs(30)).try_now()?;
-    /// assert!(!limiter.take("alice").now().is_allowed());
+    /// limiter.hold("alice", Duration::from_secs(30)).now()?;
+    /// assert!(!limiter.take("alice").now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hold<'a>(&'a self, key: impl Into<Key<'a>>, span: Duration) -> Request<'a, S, Duration> {
+    pub fn hold<'a>(&'a self, key: impl Into<Key<'a>>, span: Duration) -> Request<'a, Duration> {
         self.request(key, Verb::Hold(span))
     }
 
@@ -295,17 +277,17 @@ impl<S: Store + ?Sized> Limiter<S> {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// let _ = limiter.take("alice").cost(5).now();
-    /// assert!(limiter.reset("alice").try_now()?);
-    /// assert_eq!(limiter.take("alice").now().remaining(), 4);
+    /// let _ = limiter.take("alice").cost(5).now()?;
+    /// assert!(limiter.reset("alice").now()?);
+    /// assert_eq!(limiter.take("alice").now()?.remaining(), 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reset<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, S, bool> {
+    pub fn reset<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, bool> {
         self.request(key, Verb::Reset)
     }
 
     #[inline]
-    fn request<'a, T>(&'a self, key: impl Into<Key<'a>>, verb: Verb<'a>) -> Request<'a, S, T> {
+    fn request<'a, T>(&'a self, key: impl Into<Key<'a>>, verb: Verb<'a>) -> Request<'a, T> {
         let call = Call::One { terms: &self.terms, key: key.into(), wall: self.wall(), verb };
         Request::new(self.engine.store(), call)
     }
@@ -317,20 +299,7 @@ impl<S: Store + ?Sized> Limiter<S> {
     }
 }
 
-impl<S: ?Sized> Clone for Limiter<S> {
-    fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), terms: self.terms.clone() }
-    }
-}
-
-impl From<Limiter> for Limiter<dyn Store> {
-    /// The same limiter, for those who take any store.
-    fn from(limiter: Limiter) -> Self {
-        Self { engine: limiter.engine.into(), terms: limiter.terms }
-    }
-}
-
-impl<S: Store + ?Sized> fmt::Debug for Limiter<S> {
+impl fmt::Debug for Limiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Limiter")
             .field("limit", &self.limit().name())

@@ -24,7 +24,6 @@
 mod acquire;
 mod adaptive;
 mod ahead;
-mod bank;
 mod bell;
 mod blame;
 mod claim;
@@ -55,8 +54,6 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 pub use adaptive::{AdaptiveBounds, CallOutcome};
-pub use bank::Bank;
-pub(crate) use bank::StoreClock;
 pub use blame::WaitPart;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
@@ -64,6 +61,9 @@ pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use queue::Priority;
 pub(crate) use ticket::project;
 pub use waiting::Waiting;
+
+use crate::engine::Engine;
+use crate::store_handle::StoreHandle;
 
 use adaptive::Adaptive;
 use driver::Drivers;
@@ -120,17 +120,16 @@ pub struct Gauges {
 }
 
 impl Pacer {
-    /// A pacer on the store of this engine (`&Engine` or `&Engine<dyn Store>`), without a bound on
-    /// concurrency.
+    /// A pacer on the store of this engine, without a bound on concurrency.
     #[must_use]
-    pub fn new(engine: impl Into<Bank>) -> Self {
+    pub fn new(engine: &Engine) -> Self {
         Self::builder(engine).build()
     }
 
     /// A pacer with other settings.
-    pub fn builder(engine: impl Into<Bank>) -> PacerBuilder {
+    pub fn builder(engine: &Engine) -> PacerBuilder {
         PacerBuilder {
-            bank: engine.into(),
+            store: engine.store().clone(),
             concurrency: None,
             adaptive: None,
             max_waiting: DEFAULT_MAX_WAITING,
@@ -203,7 +202,7 @@ impl Pacer {
     /// # use tidegate::{Engine, MemoryStore, Policy, pacer::Pacer};
     /// # let clock = ManualClock::new();
     /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
-    /// # let engine = Engine::on(std::sync::Arc::new(store));
+    /// # let engine = Engine::on(store);
     /// # let calls = engine.limiter("calls", Policy::per_second(1).build()?)?;
     /// let pacer = Pacer::builder(&engine).by_hand().build();
     /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
@@ -240,7 +239,7 @@ impl fmt::Debug for Pacer {
 #[derive(Clone, Debug)]
 #[must_use = "a pacer is made by `build`"]
 pub struct PacerBuilder {
-    bank: Bank,
+    store: StoreHandle,
     concurrency: Option<u64>,
     adaptive: Option<AdaptiveBounds>,
     max_waiting: usize,
@@ -296,7 +295,7 @@ impl PacerBuilder {
         let concurrency = adaptive.as_ref().map(Adaptive::limit).or(self.concurrency);
         let heart = Heart::new(Slots::new(concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
-        let scope = Scope::new(self.bank, heart, adaptive, drivers);
+        let scope = Scope::new(self.store, heart, adaptive, drivers);
         Pacer { scope: Arc::new(scope) }
     }
 }

@@ -8,10 +8,10 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
-use tidegate_core::{Answer, Answers, Decision, Operation, Settlement, Store, StoreError};
-use tidegate_memory::MemoryStore;
+use tidegate_core::{Answer, Decision, Settlement, StoreError};
 
-use crate::asking::{Ask, Asking};
+use crate::store_future::{Ask, StoreFuture};
+use crate::store_handle::StoreHandle;
 
 pub(crate) use call::{Asked, Call, Parts, Verb};
 
@@ -25,35 +25,35 @@ pub(crate) use call::{Asked, Call, Parts, Verb};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(Policy::per_second(10).build()?);
-/// assert!(limiter.take("alice").now().is_allowed());
+/// assert!(limiter.take("alice").now()?.is_allowed());
 /// assert!(limiter.take("alice").await?.is_allowed());
 /// # Ok(())
 /// # }
 /// ```
 #[must_use = "nothing happens until the request is awaited, or carried out with `now`"]
-pub struct Request<'a, S: ?Sized, T> {
-    store: &'a S,
+pub struct Request<'a, T> {
+    store: &'a StoreHandle,
     call: Call<'a>,
     answer: PhantomData<fn() -> T>,
 }
 
-impl<'a, S: ?Sized, T> Request<'a, S, T> {
-    pub(crate) fn new(store: &'a S, call: Call<'a>) -> Self {
+impl<'a, T> Request<'a, T> {
+    pub(crate) const fn new(store: &'a StoreHandle, call: Call<'a>) -> Self {
         Self { store, call, answer: PhantomData }
     }
 
     /// The same request with an answer of any kind, to go into one [`Batch`](crate::Batch) with
     /// requests of other verbs.
-    pub fn any(self) -> Request<'a, S, Answer> {
+    pub const fn any(self) -> Request<'a, Answer> {
         Request::new(self.store, self.call)
     }
 
-    pub(crate) const fn into_parts(self) -> (&'a S, Call<'a>) {
+    pub(crate) const fn into_parts(self) -> (&'a StoreHandle, Call<'a>) {
         (self.store, self.call)
     }
 }
 
-impl<S: ?Sized> Request<'_, S, Decision> {
+impl Request<'_, Decision> {
     /// With another cost than one token. Zero reports the state and is never denied.
     ///
     /// It has no effect on a list, whose charges have their own costs.
@@ -69,112 +69,61 @@ impl<S: ?Sized> Request<'_, S, Decision> {
     }
 }
 
-impl Request<'_, MemoryStore, Decision> {
-    /// Decides at once.
-    ///
-    /// # Panics
-    /// When the request is a list that is empty or longer than [`MAX_CHARGES`](crate::MAX_CHARGES),
-    /// or a charge on a calendar quota without windows: mistakes of the program, not of its data.
-    /// [`try_now`](Self::try_now) reports them instead.
-    #[expect(clippy::panic, reason = "documented; try_now is the fallible way")]
-    pub fn now(self) -> Decision {
-        if let Some(decision) = self.call.take_plain(self.store) {
-            return decision;
-        }
-        match self.try_now() {
-            Ok(decision) => decision,
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-impl<T: FromAnswer> Request<'_, MemoryStore, T> {
-    /// Carries the request out at once.
+impl<T: FromAnswer> Request<'_, T> {
+    /// Carries the request out at once, on the in-process store.
     ///
     /// # Errors
-    /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
-    pub fn try_now(self) -> Result<T, StoreError> {
+    /// When the list or the receipt is wrong, when there is no room for a hold or a slot, or when
+    /// the store is shared and has to be awaited. In process a plain `take` of a
+    /// [`Limiter`](crate::Limiter) never fails.
+    #[inline]
+    pub fn now(self) -> Result<T, StoreError> {
+        let store = self.store.local().ok_or(StoreError::MustAwait)?;
+        if let Some(decision) = self.call.take_plain(store) {
+            return T::from_answer(Answer::Decision(decision));
+        }
         let (asked, terms) = Asked::with_snapshot(self.call);
-        let answer = self.store.execute(&asked.parts(terms.as_ref()).operation());
+        let answer = store.execute(&asked.parts(terms.as_ref()).operation());
         asked.answered(terms.as_ref(), answer)
     }
 }
 
-impl<S: Store + ?Sized, T: FromAnswer> Request<'_, S, T> {
-    /// Carries the request out now if the store can without waiting for anything; else nothing
-    /// has happened, and `.await` is the way.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tidegate::{Engine, MemoryStore, Policy, Store};
-    /// let engine: Engine<dyn Store> = Engine::on(Arc::new(MemoryStore::new()));
-    /// let limiter = engine.limiter("api", Policy::per_second(2).build()?)?;
-    /// let decision = limiter.take("alice").at_once().expect("this store never waits")?;
-    /// assert!(decision.is_allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn at_once(&self) -> Option<Result<T, StoreError>> {
-        let (asked, terms) = Asked::with_snapshot(self.call);
-        let answer = self.store.execute_now(&asked.parts(terms.as_ref()).operation())?;
-        Some(asked.answered(terms.as_ref(), answer))
-    }
-}
-
-impl<'a, S, T> IntoFuture for Request<'a, S, T>
-where
-    S: Store + ?Sized,
-    T: FromAnswer + 'a,
-{
+impl<'a, T: FromAnswer + 'a> IntoFuture for Request<'a, T> {
     type Output = Result<T, StoreError>;
-    type IntoFuture = Asking<'a, Self, Self::Output>;
+    type IntoFuture = StoreFuture<'a, Self, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Asking::new(self)
+        StoreFuture::new(self)
     }
 }
 
-impl<S: ?Sized, T> crate::asking::sealed::Sealed for Request<'_, S, T> {}
+impl<T> crate::store_future::sealed::Sealed for Request<'_, T> {}
 
-impl<'a, S, T> Ask<'a> for Request<'a, S, T>
-where
-    S: Store + ?Sized,
-    T: FromAnswer + 'a,
-{
+impl<'a, T: FromAnswer + 'a> Ask<'a> for Request<'a, T> {
     type Answer = Result<T, StoreError>;
 
-    fn at_once(&self) -> Option<Self::Answer> {
-        Request::at_once(self)
+    fn is_local(&self) -> bool {
+        self.store.local().is_some()
     }
 
-    fn ask(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
+    fn ask_local(self) -> Self::Answer {
+        self.now()
+    }
+
+    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
         let Self { store, call, .. } = self;
         Box::pin(async move {
             let (asked, terms) = Asked::with_snapshot(call);
-            let answer = ask(store, asked.parts(terms.as_ref()).operation()).await;
+            let answer = store.ask(asked.parts(terms.as_ref()).operation()).await;
             asked.answered(terms.as_ref(), answer)
         })
     }
 }
 
-impl<S: ?Sized, T> fmt::Debug for Request<'_, S, T> {
+impl<T> fmt::Debug for Request<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Request").field(&self.call).finish()
     }
-}
-
-/// Asks a store one thing.
-pub(crate) async fn ask<S: Store + ?Sized>(
-    store: &S,
-    operation: Operation<'_>,
-) -> Result<Answer, StoreError> {
-    let mut answers = Answers::new();
-    store.submit(&[operation], &mut answers).await;
-    answers.pop().unwrap_or_else(|| Err(no_answer()))
-}
-
-/// What is said of an operation that the store has left out.
-pub(crate) fn no_answer() -> StoreError {
-    StoreError::Unavailable("the store gave no answer".into())
 }
 
 /// The answers that requests give.
@@ -195,6 +144,7 @@ macro_rules! from_answer {
     ($($type:ty => $variant:ident),* $(,)?) => {$(
         impl sealed::Sealed for $type {}
         impl FromAnswer for $type {
+            #[inline]
             fn from_answer(answer: Answer) -> Result<Self, StoreError> {
                 match answer {
                     Answer::$variant(value) => Ok(value),

@@ -96,6 +96,12 @@ impl Terms {
         Self { schedule: Some(schedule), ..Self::bare(limit) }
     }
 
+    /// The same terms with another revision of the limit.
+    pub(crate) fn with_limit(mut self, limit: Limit) -> Self {
+        self.limit = ArcSwap::from_pointee(limit);
+        self
+    }
+
     /// Whether these are the same terms: policy and calendar.
     pub(crate) fn agree_with(&self, other: &Self) -> bool {
         #[cfg(feature = "calendar")]

@@ -20,14 +20,14 @@ pub(super) async fn rate(waiters: usize) -> Result<Run> {
     let policy = Policy::per_second(RATE.into()).capacity(BURST.into()).build()?;
     let limiter = engine.limiter("requests", policy)?;
     let pacer = Pacer::builder(&engine).max_waiting(waiters).build();
-    limiter.hold(KEY, HOUR).try_now()?;
+    limiter.hold(KEY, HOUR).now()?;
     let roll = Roll::new(waiters);
     let before = machine::resident_bytes();
     roll.fill(|| pacer.acquire([limiter.claim(KEY, 1)]).into_future()).await?;
     ensure!(pacer.gauges().waiting == waiters, "not all wait");
     let grown = grown(before);
     let open = || {
-        let _ = limiter.reset(KEY).try_now();
+        let _ = limiter.reset(KEY).now();
         // Like the others it opens empty.
         let _ = limiter.take(KEY).cost(BURST.into()).now();
         pacer.nudge();

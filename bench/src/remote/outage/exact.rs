@@ -6,7 +6,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tidegate::guard::Guarded;
 use tidegate::{Answer, Answers, Charge, Limit, Operation, Policy, Store as _};
-use tidegate_redis::RedisStore;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -19,10 +18,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Takes by two nodes at once, as often as it needs until all of these decisions are shared;
 /// whether exactly as many were allowed as there are tokens.
-pub(super) async fn is_exact(
-    one: &Guarded<RedisStore>,
-    other: &Guarded<RedisStore>,
-) -> Result<bool> {
+pub(super) async fn is_exact(one: &Guarded, other: &Guarded) -> Result<bool> {
     loop {
         if let Some(allowed) = allowed(one, other).await? {
             return Ok(allowed == CAPACITY);
@@ -33,7 +29,7 @@ pub(super) async fn is_exact(
 }
 
 /// How many takes are allowed; `None` if a decision was not shared.
-async fn allowed(one: &Guarded<RedisStore>, other: &Guarded<RedisStore>) -> Result<Option<usize>> {
+async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let key = format!("check-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let policy = Policy::rate("1/day".parse()?).capacity(CAPACITY as u64).build()?;

@@ -1,9 +1,8 @@
 //! Accounts of a provider: one for our own key, or one for each key that callers bring.
 //!
 //! Keys of callers come from outside, so their number is bounded: the one that was used longest ago
-//! and has nothing under way is forgotten for a new one, with all that was learned of it. An engine
-//! does not forget limits, so each of these accounts has books of its own. If all of them are busy,
-//! further keys share one account.
+//! and has nothing under way is forgotten for a new one, with all that was learned of it. If all of
+//! them are busy, further keys share one account.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -12,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
+use tidegate::Engine;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountError, Books, Concurrency};
+use tidegate_llm::rate_limit::{Account, AccountError, Concurrency};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Credential, Endpoint};
@@ -34,7 +34,6 @@ pub(crate) struct AccountEntry {
     /// What its calls may retry, all configurations together.
     pub(crate) budget: Budget,
     credential: Credential,
-    books: Books,
     /// The stack, and the number of the configuration that it was made for.
     stack: ArcSwapOption<(u64, Stack)>,
     /// When it was last asked for, as a number that grows.
@@ -125,7 +124,7 @@ impl AccountConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct AccountParams {
     pub(crate) upstream: Upstream,
-    pub(crate) books: Books,
+    pub(crate) engine: Engine,
     pub(crate) observer: Arc<dyn Observer>,
 }
 
@@ -154,7 +153,7 @@ impl Accounts {
     pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, AccountError> {
         let mut state = lock(&self.state);
         let credential = state.config.credential.clone().unwrap_or_else(Credential::none);
-        self.entry(&mut state, credential.id(), &credential, &self.params.books)
+        self.entry(&mut state, credential.id(), &credential)
     }
 
     /// The account of a caller's key.
@@ -171,9 +170,9 @@ impl Accounts {
             return Ok(entry.clone());
         }
         if state.known.len() >= MAX_ACCOUNTS && !state.evict_one() {
-            return self.entry(&mut state, OVERFLOW, &Credential::new(OVERFLOW), &Books::small());
+            return self.entry(&mut state, OVERFLOW, &Credential::new(OVERFLOW));
         }
-        self.entry(&mut state, credential.id(), credential, &Books::small())
+        self.entry(&mut state, credential.id(), credential)
     }
 
     /// A call is over: an account whose key was refused is forgotten, if it was the last.
@@ -187,7 +186,7 @@ impl Accounts {
         let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
         // The table has one, and the call that leaves.
         if is_same && !is_own && Arc::strong_count(entry) == 2 {
-            state.known.remove(id);
+            state.forget(&id.into());
         }
     }
 
@@ -221,11 +220,11 @@ impl Accounts {
         lock(&self.state).known.values().cloned().collect()
     }
 
-    /// New accounts on the books of those that there are.
+    /// New accounts in place of those that there are.
     fn rebuild(&self, state: &mut State, before: AccountConfig) -> Result<(), AccountError> {
         let mut known = HashMap::new();
         for (id, entry) in &state.known {
-            match self.open(&state.config, &entry.credential, &entry.books) {
+            match self.open(&state.config, &entry.credential) {
                 Ok(entry) => known.insert(id.clone(), entry),
                 Err(error) => {
                     state.config = before;
@@ -242,13 +241,12 @@ impl Accounts {
         state: &mut State,
         id: &str,
         credential: &Credential,
-        books: &Books,
     ) -> Result<Arc<AccountEntry>, AccountError> {
         if let Some(entry) = state.known.get(id) {
             self.touch(entry);
             return Ok(entry.clone());
         }
-        let entry = self.open(&state.config, credential, books)?;
+        let entry = self.open(&state.config, credential)?;
         self.touch(&entry);
         state.known.insert(id.into(), entry.clone());
         Ok(entry)
@@ -258,12 +256,11 @@ impl Accounts {
         &self,
         config: &AccountConfig,
         credential: &Credential,
-        books: &Books,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, observer, .. } = &self.params;
+        let AccountParams { upstream, engine, observer } = &self.params;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
-            .books(books.clone())
+            .engine(engine)
             .observer(observer.clone())
             .warn_each_minute();
         if let Some(limits) = &config.limits {
@@ -279,7 +276,6 @@ impl Accounts {
             account: builder.build()?,
             budget: Budget::default(),
             credential: credential.clone(),
-            books: books.clone(),
             stack: ArcSwapOption::empty(),
             used: AtomicU64::new(0),
             is_rejected: AtomicBool::new(false),
@@ -324,7 +320,12 @@ impl State {
         });
         let oldest = idle.min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
         let Some(id) = oldest.map(|(id, _)| id.clone()) else { return false };
-        self.known.remove(&id).is_some()
+        self.forget(&id)
+    }
+
+    fn forget(&mut self, id: &Arc<str>) -> bool {
+        let forgotten = self.known.remove(id);
+        forgotten.inspect(|entry| entry.account.retire()).is_some()
     }
 }
 

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::HeaderValue;
+use tidegate::Engine;
 use tidegate_llm::fallback::MAX_TARGETS;
-use tidegate_llm::rate_limit::{AccountError, Books};
+use tidegate_llm::rate_limit::AccountError;
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::request::key_field;
@@ -23,7 +24,7 @@ use crate::upstream::stack::{Chain, Stack, fallback};
 /// What every routing table shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) books: Books,
+    pub(crate) engine: Engine,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) http: HttpService,
 }
@@ -134,8 +135,8 @@ impl RoutingTable {
         if let Some(route) = known.filter(|route| route.upstream.dialect == upstream.dialect) {
             return Ok(route.provider_state.clone());
         }
-        let (books, observer) = (shared.books.clone(), shared.observer.clone());
-        let params = AccountParams { upstream: upstream.clone(), books, observer };
+        let (engine, observer) = (shared.engine.clone(), shared.observer.clone());
+        let params = AccountParams { upstream: upstream.clone(), engine, observer };
         let provider_state =
             ProviderState::new(params).map_err(|source| limits(upstream, source))?;
         Ok(Arc::new(provider_state))
@@ -212,10 +213,10 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         if targets.count() > MAX_TARGETS {
             return Err(too_many(upstream));
         }
-        // Limits that can be kept in books of their own can be kept. How many calls may be under
+        // Limits that an engine of their own can keep can be kept. How many calls may be under
         // way always can be, and is told to the log.
         let observer = Arc::new(Traced);
-        let params = AccountParams { upstream: upstream.clone(), books: Books::own(), observer };
+        let params = AccountParams { upstream: upstream.clone(), engine: Engine::new(), observer };
         let config = AccountConfig::of(upstream).without_places();
         Accounts::new(params, config).map_err(|source| limits(upstream, source))?;
     }

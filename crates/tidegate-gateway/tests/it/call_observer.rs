@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_gateway::{CallObserver, FinishedCall, Gateway, Outcome, Upstream};
-use tidegate_llm::rate_limit::Books;
 use tidegate_sim::{Delay, Fault, Simulator};
 use tokio::time::timeout;
 
@@ -58,7 +57,7 @@ impl Heard {
 
 fn watched(simulator: &Simulator, upstream: Upstream) -> (Gateway, Arc<Heard>) {
     let heard = Arc::new(Heard::default());
-    let builder = Gateway::builder(Books::own()).http(wire::http(simulator));
+    let builder = Gateway::builder(&crate::stage::engine()).http(wire::http(simulator));
     let gateway = builder.upstream(upstream).call_observer(heard.clone()).build().unwrap();
     (gateway, heard)
 }

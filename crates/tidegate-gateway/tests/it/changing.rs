@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 
 use tidegate_gateway::{Gateway, GatewayError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
-use tidegate_llm::rate_limit::Books;
 use tidegate_providers::{Dialect, Endpoint};
 use tidegate_sim::Delay;
 
@@ -151,7 +150,8 @@ fn the_log_tells_of_a_client_when_it_is_made_and_not_when_others_change() {
     log.hear(|| {
         let limited =
             |calls| places(upstream("openai", Dialect::OpenAi).limits(per_minute(600)), calls);
-        let gateway = Gateway::builder(Books::own()).upstream(limited(8)).build().unwrap();
+        let gateway =
+            Gateway::builder(&crate::stage::engine()).upstream(limited(8)).build().unwrap();
         assert_eq!((log.count(CLIENT), log.count(PLACES)), (1, 1));
         let other = |calls| places(upstream("groq", Dialect::Groq), calls);
         for calls in 1..4 {

@@ -10,7 +10,6 @@ use http_body_util::Full;
 use serde_json::json;
 use tidegate_gateway::{Gateway, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
-use tidegate_llm::rate_limit::Books;
 use tidegate_providers::Dialect;
 use tidegate_sim::{Account, Delay, Fault, Faults, Limits, Output, Simulator};
 use tokio::time::Instant;
@@ -30,7 +29,7 @@ fn limits(requests: i64, tokens: i64, places: Option<i64>) -> Constraint {
 
 fn gateway(simulator: &Simulator, upstream: Upstream, seed: u64) -> Gateway {
     let http = wire::http(simulator).jittering(seed);
-    Gateway::builder(Books::own()).http(http).upstream(upstream).build().unwrap()
+    Gateway::builder(&crate::stage::engine()).http(http).upstream(upstream).build().unwrap()
 }
 
 /// A chat of so many words, as a tenant, with a key.

@@ -3,7 +3,6 @@
 use std::num::NonZeroU32;
 
 use tidegate_gateway::{Gateway, Upstream};
-use tidegate_llm::rate_limit::Books;
 use tokio::net::TcpListener;
 
 use crate::stage::{FAMILIES, Want, account, ask, chat, is_idle, simulator};
@@ -18,7 +17,7 @@ async fn every_family_is_answered_over_a_socket() {
         let serving = tokio::spawn(async move { server.serve(listener).await });
         let upstream = Upstream::new(name, dialect, &base).unwrap();
         let upstream = upstream.concurrency(NonZeroU32::new(8).unwrap());
-        let gateway = Gateway::builder(Books::own()).upstream(upstream).build().unwrap();
+        let gateway = Gateway::builder(&crate::stage::engine()).upstream(upstream).build().unwrap();
         for want in [Want::Whole, Want::Stream, Want::Whole] {
             let answer = ask(&gateway, chat(name, want)).await;
             assert_eq!(answer.status, 200, "{name} {want:?}");
@@ -35,6 +34,6 @@ async fn a_port_that_nobody_listens_at_is_a_502() {
     drop(listener);
     let (name, dialect, _) = FAMILIES[0];
     let upstream = Upstream::new(name, dialect, &base).unwrap().max_retries(0);
-    let gateway = Gateway::builder(Books::own()).upstream(upstream).build().unwrap();
+    let gateway = Gateway::builder(&crate::stage::engine()).upstream(upstream).build().unwrap();
     assert_eq!(ask(&gateway, chat(name, Want::Whole)).await.status, 502);
 }

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
+use tidegate::clock::TokioClock;
+use tidegate::{Engine, MemoryStore};
 use tidegate_gateway::{Gateway, GatewayBuilder, ResponseBody, ResponseBodyError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
-use tidegate_llm::rate_limit::Books;
 use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Limits, Output, Simulator};
 
@@ -49,6 +50,11 @@ pub(crate) fn upstream(name: &str, dialect: Dialect) -> Upstream {
         .concurrency(NonZeroU32::new(64).unwrap())
 }
 
+/// An engine on tokio's time.
+pub(crate) fn engine() -> Engine {
+    Engine::on(MemoryStore::builder().clock(TokioClock::new()).build().unwrap())
+}
+
 /// So many requests a minute.
 pub(crate) fn per_minute(requests: i64) -> Constraint {
     let requests_per_minute = Some(requests);
@@ -56,12 +62,12 @@ pub(crate) fn per_minute(requests: i64) -> Constraint {
 }
 
 pub(crate) fn gateway(simulator: &Simulator, upstream: Upstream) -> Gateway {
-    let builder = Gateway::builder(Books::own()).http(wire::http(simulator));
+    let builder = Gateway::builder(&engine()).http(wire::http(simulator));
     builder.upstream(upstream).build().unwrap()
 }
 
 pub(crate) fn scripted(script: &Script, upstreams: impl IntoIterator<Item = Upstream>) -> Gateway {
-    let builder = Gateway::builder(Books::own()).http(script.clone());
+    let builder = Gateway::builder(&engine()).http(script.clone());
     let builder = upstreams.into_iter().fold(builder, GatewayBuilder::upstream);
     builder.build().unwrap()
 }

@@ -8,7 +8,6 @@ use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate_gateway::{Gateway, RequestBody, ResponseBodyError};
 use tidegate_llm::BoxError;
-use tidegate_llm::rate_limit::Books;
 use tidegate_providers::Dimension;
 use tidegate_sim::{Delay, Fault, Limits, Output};
 use tokio::time::{Instant, timeout};
@@ -164,7 +163,11 @@ fn dripping(
         std::future::ready(Ok::<_, BoxError>(response.unwrap()))
     });
     let (name, dialect, _) = FAMILIES[0];
-    Gateway::builder(Books::own()).http(http).upstream(upstream(name, dialect)).build().unwrap()
+    Gateway::builder(&crate::stage::engine())
+        .http(http)
+        .upstream(upstream(name, dialect))
+        .build()
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]

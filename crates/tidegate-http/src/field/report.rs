@@ -66,7 +66,7 @@ impl Default for Unit {
 /// use tidegate_http::field::Report;
 ///
 /// let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
-/// let decision = limiter.take("alice").now();
+/// let decision = limiter.take("alice").now()?;
 /// let limit = limiter.limit();
 /// let report = Report::of(&limit, &decision.outcomes()[0]);
 /// assert_eq!((report.name(), report.quota(), report.remaining()), ("default", 5, 4));

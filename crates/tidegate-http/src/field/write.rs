@@ -38,7 +38,7 @@ static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
 /// use tidegate_http::field::{Fields, Report, Styles};
 ///
 /// let limiter = Engine::new().limiter("burst", Policy::per_second(5).capacity(100).build()?)?;
-/// let decision = limiter.take("alice").now();
+/// let decision = limiter.take("alice").now()?;
 /// let limit = limiter.limit();
 /// let reports = [Report::of(&limit, &decision.outcomes()[0])];
 ///

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::Store;
 use tidegate::admission::Admission;
 use tower_layer::Layer;
 
@@ -69,9 +68,8 @@ pub struct AdmissionLayer {
 impl AdmissionLayer {
     /// Asks this admission about every request. Until somebody says how callers are known, only
     /// back-pressure rejects any.
-    pub fn new(admission: impl Into<Admission<dyn Store>>) -> Self {
-        let settings =
-            Settings { tiers: Some(Tiers::new(admission.into())), ..Settings::default() };
+    pub fn new(admission: Admission) -> Self {
+        let settings = Settings { tiers: Some(Tiers::new(admission)), ..Settings::default() };
         Self { settings: Arc::new(settings) }
     }
 

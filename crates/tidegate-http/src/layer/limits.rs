@@ -3,11 +3,8 @@
 //! This is the only place that asks limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{
-    Charge, Decision, MAX_CHARGES, Outcome, Policy, Snapshot, Spend, StoreError, WallTime,
-};
+use tidegate::{Charge, Decision, Engine, MAX_CHARGES, Outcome, Policy, Snapshot, StoreError};
 
-use super::case::Answer;
 use super::rule::{Cost, Real, Rule};
 use crate::head::Head;
 use crate::key::{KeyText, Unkeyed};
@@ -41,8 +38,7 @@ impl Limits {
     pub(super) fn add(&mut self, rule: Rule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
-            let (first, other) = (first.limiter.engine().store(), rule.limiter.engine().store());
-            let same = std::ptr::addr_eq(std::ptr::from_ref(first), std::ptr::from_ref(other));
+            let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
             assert!(same, "the limits of a layer are decided together, so they share one store");
         }
         self.rules.push(rule);
@@ -60,10 +56,9 @@ impl Limits {
         &self.rules
     }
 
-    /// The wall time by the clock of the store.
-    pub(super) fn wall_time(&self) -> WallTime {
-        let first = self.rules.first();
-        first.map_or_else(WallTime::default, |rule| rule.limiter.engine().wall_time())
+    /// The engine that decides all of them; `None` if there are none.
+    pub(super) fn engine(&self) -> Option<&Engine> {
+        self.rules.first().map(|rule| rule.limiter.engine())
     }
 
     /// Adds up what a request is to be charged.
@@ -111,8 +106,8 @@ impl Limits {
         self.settle.is_some() || rule.settle.is_some()
     }
 
-    /// The common case, and the shortest way: one charge, decided without a receipt, which nobody
-    /// needs who settles nothing. `None` if it is not that; then nothing has happened.
+    /// The fast path: one charge of a token bucket that is not settled later, decided without a
+    /// receipt. `None` if it is not that; then nothing has happened.
     #[inline]
     pub(super) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
         let [one] = charges else { return None };
@@ -121,24 +116,11 @@ impl Limits {
             return None;
         }
         let terms = rule.limiter.snapshot();
-        match rule.limiter.spend_under(&terms, one.key.as_str(), one.cost) {
-            Spend::Spent(outcome) | Spend::Denied(outcome) => Some((outcome, terms)),
-            Spend::Elsewhere => None,
-        }
+        let outcome = rule.limiter.spend(&terms, one.key.as_str(), one.cost)?;
+        Some((outcome, terms))
     }
 
-    /// Decides if the store can do so without being waited for; else nothing has happened.
-    pub(super) fn decide_now(&self, charges: &[Charged]) -> Option<Answer> {
-        if let [one] = charges {
-            let limiter = &self.rule(one).limiter;
-            return limiter.take(one.key.as_str()).cost(one.cost).at_once().map(Answer::from);
-        }
-        let snapshots = self.snapshots(charges);
-        let list = list(charges, &snapshots);
-        self.rule(charges.first()?).limiter.engine().take(&list).at_once().map(Answer::from)
-    }
-
-    /// Decides, waiting for the store.
+    /// Decides: at the first poll if the store is in process.
     pub(super) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
         if let [one] = charges {
             let limiter = &self.rule(one).limiter;
@@ -146,8 +128,8 @@ impl Limits {
         }
         let snapshots = self.snapshots(charges);
         let list = list(charges, &snapshots);
-        let first = charges.first().ok_or(tidegate::ChargeError::Empty)?;
-        self.rule(first).limiter.engine().take(&list).await
+        let engine = self.engine().ok_or(tidegate::ChargeError::Empty)?;
+        engine.take(&list).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Limiter, Store};
+use tidegate::Limiter;
 
 use super::Served;
 use crate::field::Unit;
@@ -40,7 +40,7 @@ pub(super) type Real = Arc<dyn Fn(&Served) -> u64 + Send + Sync>;
 #[derive(Clone)]
 #[must_use]
 pub struct Rule {
-    pub(super) limiter: Limiter<dyn Store>,
+    pub(super) limiter: Limiter,
     key: Arc<dyn KeySource>,
     missing: Missing,
     pub(super) unit: Option<Unit>,
@@ -50,9 +50,9 @@ pub struct Rule {
 
 impl Rule {
     /// A limit that is charged by this key: one for each request, unless said otherwise.
-    pub fn new(limiter: impl Into<Limiter<dyn Store>>, key: impl KeySource + 'static) -> Self {
+    pub fn new(limiter: Limiter, key: impl KeySource + 'static) -> Self {
         Self {
-            limiter: limiter.into(),
+            limiter,
             key: Arc::new(key),
             missing: Missing::default(),
             unit: None,

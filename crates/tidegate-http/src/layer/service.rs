@@ -7,10 +7,11 @@ use std::mem;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
+use tidegate::now_or_never;
 use tower_service::Service;
 
 use super::Body;
-use super::case::Case;
+use super::case::{Answer, Case};
 use super::choice::Choice;
 use super::decided::Decided;
 use super::deciding::Deciding;
@@ -62,7 +63,7 @@ where
             Step::Refuse(unkeyed) => settings.unkeyed(&case, unkeyed, refuse),
             Step::Decide => match settings.limits.spend(&case.charges) {
                 Some((outcome, terms)) => settings.spent(&case, &outcome, terms, refuse),
-                None => match settings.decide_now(&case) {
+                None => match decided(settings, &case) {
                     Some(answer) => settings.judge(case, answer, refuse),
                     None => return wait(settings, case, inner, request),
                 },
@@ -80,6 +81,12 @@ where
             }
         }
     }
+}
+
+/// The decision of a store in process; a shared one was not asked.
+#[inline]
+fn decided(settings: &Shared, case: &Case) -> Option<Answer> {
+    if settings.is_local() { now_or_never(settings.decide(case)) } else { None }
 }
 
 /// Sets a request aside until the store has answered.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use http::HeaderValue;
 use smallvec::SmallVec;
 use tidegate::guard::NotAsked;
-use tidegate::{FailureRule, Jitter, Outcome, Retry, Snapshot, StoreError, WallTime};
+use tidegate::{
+    Engine, FailureRule, Jitter, Outcome, Retry, Snapshot, StoreError, StoreHandle, WallTime,
+};
 
 use super::case::{Answer, Case};
 use super::decided::Decided;
@@ -115,16 +117,7 @@ impl Settings {
         Err(refuse(&Refusal::new(Cause::Unkeyed(unkeyed))))
     }
 
-    /// Decides if the store can do so without being waited for; else nothing has happened.
-    #[inline]
-    pub(super) fn decide_now(&self, case: &Case) -> Option<Answer> {
-        match (&self.tiers, &case.asking) {
-            (Some(tiers), Some(asking)) => tiers.decide_now(asking).map(Answer::from),
-            _ => self.limits.decide_now(&case.charges),
-        }
-    }
-
-    /// Decides, waiting for the store.
+    /// Decides: at the first poll if the store is in process.
     pub(super) async fn decide(&self, case: &Case) -> Answer {
         match (&self.tiers, &case.asking) {
             (Some(tiers), Some(asking)) => tiers.decide(asking).await.into(),
@@ -307,10 +300,26 @@ impl Settings {
 
     /// The wall time by the clock of the store.
     pub(super) fn wall_time(&self) -> WallTime {
+        self.engine().map_or_else(WallTime::default, Engine::wall_time)
+    }
+
+    /// The engine that decides; `None` if there are no limits.
+    fn engine(&self) -> Option<&Engine> {
         match &self.tiers {
-            Some(tiers) => tiers.admission().engine().wall_time(),
-            None => self.limits.wall_time(),
+            Some(tiers) => Some(tiers.admission().engine()),
+            None => self.limits.engine(),
         }
+    }
+
+    /// The store that decides, if there are limits.
+    pub(super) fn store(&self) -> Option<&StoreHandle> {
+        self.engine().map(Engine::store)
+    }
+
+    /// Whether decisions and settlements are ready at the first poll.
+    #[inline]
+    pub(super) fn is_local(&self) -> bool {
+        self.store().is_none_or(|store| store.local().is_some())
     }
 
     pub(super) fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {

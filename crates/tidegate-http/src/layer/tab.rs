@@ -10,7 +10,6 @@ use http::StatusCode;
 use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
 use tidegate::{Batch, Correction, Receipt, Snapshot, StoreError, Target};
-use tokio::runtime::Handle;
 
 use super::limits::{Charged, Charges, counts_slots, holds_slots};
 use super::rule::Real;
@@ -46,8 +45,7 @@ enum Creditor {
 /// By how much each charge is corrected.
 type Deltas = SmallVec<[i64; 2]>;
 
-/// What is still to be done. What has been done is struck off, so that a store that must be waited
-/// for in between does nothing twice.
+/// What is to be done when the response is over.
 struct Due {
     deltas: Deltas,
     settle: bool,
@@ -116,13 +114,15 @@ impl Owed {
     }
 
     fn settle(self, served: &Served) {
-        let mut due = self.due(served);
-        if self.carry_out_now(&mut due) {
+        let (due, settings) = (self.due(served), self.settings.clone());
+        if !due.settle && !due.release {
             return;
         }
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { self.carry_out(due).await })),
-            Err(_) => self.settings.log.no_runtime(),
+        let is_done = settings
+            .store()
+            .is_some_and(|store| store.detach(async move { self.carry_out(due).await }));
+        if !is_done {
+            settings.log.no_runtime();
         }
     }
 
@@ -167,34 +167,25 @@ impl Owed {
         self.settings.log.contained(|| real(served))
     }
 
-    /// Does what the store can do without being waited for; whether that was all of it.
-    fn carry_out_now(&self, due: &mut Due) -> bool {
-        if due.settle {
-            let Some(settled) = self.settle_now(&due.deltas) else { return false };
-            due.settle = false;
-            self.told(settled);
-        }
-        if due.release {
-            let Some(released) = self.release_now() else { return false };
-            due.release = false;
-            self.told(released);
-        }
-        true
-    }
-
-    /// Does the rest, waiting for the store. Both go to it in one call; slots are given back also
-    /// if nothing could be settled.
+    /// Settles and gives slots back, in one call; slots are given back also if nothing could be
+    /// settled.
     async fn carry_out(&self, due: Due) {
         match &self.to {
             Creditor::Limits { charges, receipt } => {
                 let snapshots = self.settings.limits.snapshots(charges);
                 let corrections = corrections(charges, &snapshots, &due.deltas);
                 let targets = targets(charges, &snapshots);
-                let Some(engine) = self.engine(charges) else { return };
-                let settle = due.settle.then(|| engine.settle(&corrections, Some(receipt)).any());
-                let release = due.release.then(|| engine.release(&targets, receipt).any());
-                let answers = Batch::from_iter(settle.into_iter().chain(release)).await;
-                answers.into_iter().for_each(|answer| self.told(answer.map(drop)));
+                let Some(engine) = self.settings.limits.engine() else { return };
+                let settle = engine.settle(&corrections, Some(receipt));
+                let release = engine.release(&targets, receipt);
+                match (due.settle, due.release) {
+                    (true, true) => {
+                        let both = Batch::new().with(settle.any()).with(release.any());
+                        both.await.into_iter().for_each(|answer| self.told(answer.map(drop)));
+                    }
+                    (true, false) => self.told(settle.await.map(drop)),
+                    (false, _) => self.told(release.await.map(drop)),
+                }
             }
             Creditor::Admission { asking, bill } => {
                 if let (Some(tiers), [delta]) = (&self.settings.tiers, &*due.deltas) {
@@ -202,35 +193,6 @@ impl Owed {
                 }
             }
         }
-    }
-
-    fn settle_now(&self, deltas: &[i64]) -> Option<Result<(), StoreError>> {
-        match &self.to {
-            Creditor::Limits { charges, receipt } => {
-                let snapshots = self.settings.limits.snapshots(charges);
-                let corrections = corrections(charges, &snapshots, deltas);
-                let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
-                Some(engine.settle(&corrections, Some(receipt)).at_once()?.map(drop))
-            }
-            Creditor::Admission { asking, bill } => {
-                let (Some(tiers), [delta]) = (&self.settings.tiers, deltas) else {
-                    return Some(Ok(()));
-                };
-                Some(tiers.settle_now(asking, *delta, bill)?.map(drop))
-            }
-        }
-    }
-
-    fn release_now(&self) -> Option<Result<(), StoreError>> {
-        let Creditor::Limits { charges, receipt } = &self.to else { return Some(Ok(())) };
-        let snapshots = self.settings.limits.snapshots(charges);
-        let targets = targets(charges, &snapshots);
-        let Some(engine) = self.engine(charges) else { return Some(Ok(())) };
-        Some(engine.release(&targets, receipt).at_once()?.map(drop))
-    }
-
-    fn engine(&self, charges: &Charges) -> Option<&tidegate::Engine<dyn tidegate::Store>> {
-        Some(self.settings.limits.rule(charges.first()?).limiter.engine())
     }
 
     fn told(&self, result: Result<(), StoreError>) {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate::admission::{
     Admission, Admit, Bill, Caller, InFlight, Mode, Reason, Rejection, Tier, Verdict,
 };
-use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, Store, StoreError};
+use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, StoreError};
 
 use super::rule::{Cost, Real};
 use crate::head::Head;
@@ -19,7 +19,7 @@ use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 /// An admission at the door, and how its callers are known.
 #[derive(Clone)]
 pub(super) struct Tiers {
-    admission: Admission<dyn Store>,
+    admission: Admission,
     organization: Option<Arc<dyn KeySource>>,
     client: Option<Arc<dyn KeySource>>,
     pub(super) missing_organization: Missing,
@@ -60,7 +60,7 @@ pub(super) struct Said {
 }
 
 impl Tiers {
-    pub(super) fn new(admission: Admission<dyn Store>) -> Self {
+    pub(super) fn new(admission: Admission) -> Self {
         Self {
             admission,
             organization: None,
@@ -80,7 +80,7 @@ impl Tiers {
         self.client = Some(Arc::new(key));
     }
 
-    pub(super) const fn admission(&self) -> &Admission<dyn Store> {
+    pub(super) const fn admission(&self) -> &Admission {
         &self.admission
     }
 
@@ -107,34 +107,18 @@ impl Tiers {
         Ok(Asking { organization, client, cost })
     }
 
-    /// Decides if the store can do so without being waited for; else nothing has happened.
-    pub(super) fn decide_now(&self, asking: &Asking) -> Option<Result<Said, StoreError>> {
-        let verdict = self.admit(asking).at_once()?;
-        Some(verdict.map(|verdict| self.said(verdict)))
-    }
-
-    /// Decides, waiting for the store.
+    /// Decides: at the first poll if the store is in process.
     pub(super) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
         Ok(self.said(self.admit(asking).await?))
     }
 
     /// What is asked: with a bill only if something is settled by it.
-    fn admit<'a>(&'a self, asking: &'a Asking) -> Admit<'a, dyn Store> {
+    fn admit<'a>(&'a self, asking: &'a Asking) -> Admit<'a> {
         let admit = self.admission.admit(asking.caller());
         if self.settle.is_some() { admit.billed() } else { admit }
     }
 
-    /// Settles now if the store can without being waited for; else nothing has happened.
-    pub(super) fn settle_now(
-        &self,
-        asking: &Asking,
-        delta: i64,
-        bill: &Bill,
-    ) -> Option<Result<Settlement, StoreError>> {
-        self.admission.settle_now(asking.caller(), delta, bill)
-    }
-
-    /// Settles, waiting for the store.
+    /// Settles: at the first poll if the store is in process.
     pub(super) async fn settle(
         &self,
         asking: &Asking,

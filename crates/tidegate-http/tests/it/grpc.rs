@@ -276,12 +276,12 @@ fn an_allowance_that_is_used_up_is_not_told_as_a_cost_that_is_too_high() {
     let (engine, _) = engine();
     let limit = engine.limiter("trial", Policy::allowance(2).unwrap()).unwrap();
     let told = |cost| {
-        let denied = limit.take("alice").cost(cost).now();
+        let denied = limit.take("alice").cost(cost).now().unwrap();
         let terms = limit.limit();
         let reports = [Report::of(&terms, &denied.outcomes()[0])];
         status(&Refusal::new(Cause::Limit).limits(&reports)).message().to_owned()
     };
     assert_eq!(told(3), "Operation cost exceeds rate limit capacity");
-    assert!(limit.take("alice").cost(2).now().is_allowed());
+    assert!(limit.take("alice").cost(2).now().unwrap().is_allowed());
     assert_eq!(told(1), "Allowance used up");
 }

@@ -39,5 +39,5 @@ fn by_user() -> Header {
 }
 
 fn left(limiter: &Limiter, key: &str) -> u64 {
-    limiter.peek(key).cost(0).now().remaining()
+    limiter.peek(key).cost(0).now().unwrap().remaining()
 }

@@ -12,12 +12,14 @@ use super::builder::ModelBuilder;
 use super::error::LoadError;
 use super::profile::Profile;
 use super::setup::ModelsBuilder;
+use tidegate::Engine;
+
 use crate::answer::Answer;
 use crate::breaker::Breakers;
 use crate::call::Call;
 use crate::fallback;
 use crate::plan::Source;
-use crate::rate_limit::{Account, Books, Concurrency};
+use crate::rate_limit::{Account, Concurrency, own_engine};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
 use crate::telemetry::Observer;
@@ -61,14 +63,14 @@ pub(super) struct Inner {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) cap: NonZeroU32,
     pub(super) strict: bool,
-    /// `None`: books of its own, made anew when the cache is cleared.
-    pub(super) books: Option<Books>,
+    /// `None`: an engine of its own, made anew when the cache is cleared.
+    pub(super) engine: Option<Engine>,
     pub(super) cache: Mutex<Cache>,
 }
 
 /// What models share, until it is cleared.
 pub(super) struct Cache {
-    books: Books,
+    engine: Engine,
     accounts: HashMap<(Provider, Arc<str>), Entry>,
     budgets: Budgets,
     breakers: Breakers,
@@ -157,12 +159,12 @@ impl Models {
     pub fn clear_buckets(&self) {
         let mut cache = self.lock();
         cache.accounts.clear();
-        cache.books = self.inner.fresh_books();
+        cache.engine = self.inner.fresh_engine();
     }
 
     /// Forgets everything that models share: accounts, retry budgets and breakers.
     pub fn clear_cache(&self) {
-        *self.lock() = Cache::new(self.inner.fresh_books());
+        *self.lock() = Cache::new(self.inner.fresh_engine());
     }
 
     pub(super) fn profile(&self, provider: &Provider) -> Profile {
@@ -206,7 +208,7 @@ impl Models {
             tracing::warn!(%provider, "{warning}");
         }
         let builder = Account::builder(provider.clone(), &profile.credential)
-            .books(cache.books.clone())
+            .engine(&cache.engine)
             .limits(settings.constraint(), Source::Override)
             .concurrency(Concurrency::Fixed(limit.get().into()))
             .observer(self.inner.observer.clone())
@@ -241,9 +243,9 @@ impl Entry {
 }
 
 impl Cache {
-    pub(super) fn new(books: Books) -> Self {
+    pub(super) fn new(engine: Engine) -> Self {
         Self {
-            books,
+            engine,
             accounts: HashMap::new(),
             budgets: Budgets::default(),
             breakers: Breakers::default(),
@@ -252,8 +254,8 @@ impl Cache {
 }
 
 impl Inner {
-    fn fresh_books(&self) -> Books {
-        self.books.clone().unwrap_or_else(Books::own)
+    fn fresh_engine(&self) -> Engine {
+        self.engine.clone().unwrap_or_else(own_engine)
     }
 
     /// The first loader's limits hold. A later one with others is told so, once for each account.

@@ -13,11 +13,13 @@ use tower_service::Service;
 
 use super::profile::Profile;
 use super::registry::{Backend, Cache, Inner, Models};
+use tidegate::Engine;
+
 use crate::adapter::Adapter;
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::error::{BoxError, CallError};
-use crate::rate_limit::Books;
+use crate::rate_limit::own_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,
 };
@@ -42,8 +44,8 @@ impl ModelsBuilder {
                 observer: Arc::new(Traced),
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
-                books: None,
-                cache: Mutex::new(Cache::new(Books::own())),
+                engine: None,
+                cache: Mutex::new(Cache::new(own_engine())),
             },
         }
     }
@@ -107,9 +109,9 @@ impl ModelsBuilder {
         self
     }
 
-    /// Where limits are kept. Default: in this process.
-    pub fn books(mut self, books: impl Into<Books>) -> Self {
-        self.inner.books = Some(books.into());
+    /// The engine whose store keeps the limits. Default: one in this process.
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.inner.engine = Some(engine.clone());
         self
     }
 

@@ -261,6 +261,18 @@ impl Account {
         Ok(())
     }
 
+    /// Takes the limits of the account out of the engine, because it is used no more. What was spent
+    /// stays in the store: if the account is made again, it goes on from there.
+    pub fn retire(&self) {
+        let engine = &self.inner.settings.quota.engine;
+        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = self.inner.settings.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = quotas.values().flat_map(|quota| quota.limit_names());
+        for name in lanes.values().flat_map(|lane| lane.limit_names()).chain(told) {
+            engine.retire(&name);
+        }
+    }
+
     /// Whether both are the same account.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -394,7 +406,7 @@ impl Inner {
     }
 
     fn pacer(&self, constraint: Option<&Constraint>) -> Pacer {
-        let builder = Pacer::builder(self.settings.quota.books.bank());
+        let builder = Pacer::builder(&self.settings.quota.engine);
         let set = constraint.and_then(Constraint::concurrency);
         let concurrency =
             set.map_or(self.concurrency, |limit| Concurrency::Fixed(limit.get().into()));

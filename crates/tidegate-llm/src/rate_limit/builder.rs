@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate::Engine;
 use tidegate::clock::TokioClock;
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
 use super::account::{Account, AccountError, Concurrency, Endpoints, Settings};
-use super::books::Books;
+use super::bucket::own_engine;
 use super::charging::Charging;
 use super::pace::{Burst, MARGIN, Ramp};
 use super::quota::QuotaTerms;
@@ -22,7 +23,7 @@ use crate::telemetry::{Observer, Traced};
 pub struct AccountBuilder {
     scope: Scope,
     dialect: Dialect,
-    books: Option<Books>,
+    engine: Option<Engine>,
     constraint: Option<(Constraint, Source)>,
     endpoints: Endpoints,
     concurrency: Option<Concurrency>,
@@ -38,7 +39,7 @@ impl AccountBuilder {
         Self {
             dialect: Dialect::of(&provider),
             scope: Scope::new(provider, credential),
-            books: None,
+            engine: None,
             constraint: None,
             endpoints: Endpoints::new(),
             concurrency: None,
@@ -56,10 +57,10 @@ impl AccountBuilder {
         self
     }
 
-    /// Where limits are kept: `&Engine`, or `&Engine<dyn Store>` for a store that several processes
-    /// share. Default: a store of its own in this process, on tokio's time.
-    pub fn books(mut self, books: impl Into<Books>) -> Self {
-        self.books = Some(books.into());
+    /// The engine whose store keeps the limits. Default: one of its own, in this process, on tokio's
+    /// time.
+    pub fn engine(mut self, engine: &Engine) -> Self {
+        self.engine = Some(engine.clone());
         self
     }
 
@@ -120,13 +121,13 @@ impl AccountBuilder {
     /// The account.
     ///
     /// # Errors
-    /// When its limits cannot be kept, or its books have other limits of the same scope.
+    /// When its limits cannot be kept, or its engine has other limits of the same scope.
     pub fn build(self) -> Result<Account, AccountError> {
         let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
         // What is reserved and given back must fit into the bucket, as it does into the provider's.
         let seconds = if charging.is_generous() { 54 } else { 1 };
         let quota = QuotaTerms {
-            books: self.books.unwrap_or_else(Books::own),
+            engine: self.engine.unwrap_or_else(own_engine),
             tokens: tokens_of(self.dialect),
             token_burst: Burst::Worth(Duration::from_secs(seconds)),
             clock: TokioClock::new(),

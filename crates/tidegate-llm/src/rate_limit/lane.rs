@@ -19,7 +19,6 @@ use tidegate::pacer::{AcquireError, Gauges, Oversize, Pacer, Permit, WaitPart};
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
 use super::account::{AccountError, Settings, Standing};
-use super::books::detach;
 use super::charging::Amounts;
 use super::meter::Meter;
 use super::quota::{Quota, Throttled};
@@ -139,7 +138,7 @@ impl Lane {
         let day = match over {
             Ok(day) => day,
             Err(failure) => {
-                give_back(permit, meters.len());
+                self.give_back(permit, meters.len());
                 return Err(failure);
             }
         };
@@ -336,19 +335,19 @@ impl Lane {
         CallError::NoPermit { provider, source, limited_by, after }
     }
 
+    /// Gives back all that a permit was charged: nothing was sent with it.
+    fn give_back(&self, mut permit: Permit, claims: usize) {
+        let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
+        self.settings.quota.engine.store().detach(async move {
+            if let Err(error) = permit.settle(&nothing).await {
+                tracing::warn!(%error, "a call that was not made stays charged");
+            }
+        });
+    }
+
     /// A limit that cannot be made is a fault of the configuration, and told as one.
     fn no_limit(&self, error: AccountError) -> CallError {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
-}
-
-/// Gives back all that a permit was charged: nothing was sent with it.
-fn give_back(mut permit: Permit, claims: usize) {
-    let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
-    detach(async move {
-        if let Err(error) = permit.settle(&nothing).await {
-            tracing::warn!(%error, "a call that was not made stays charged");
-        }
-    });
 }

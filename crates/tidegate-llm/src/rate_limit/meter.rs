@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::Claim;
-use tidegate::{Change, Policy, Retry, StoreError, Time};
+use tidegate::{Change, Engine, Policy, Retry, StoreError, Time};
 use tidegate_providers::Dimension;
 
 use super::account::{AccountError, Charged};
-use super::books::{Books, Bucket, detach, limit_name};
+use super::bucket::{Bucket, limit_name};
 use super::charging::{Amounts, Charging};
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
@@ -95,7 +95,7 @@ pub(super) struct Mark(i64);
 
 impl Meter {
     pub(super) fn new(
-        books: &Books,
+        engine: &Engine,
         scope: &str,
         wanted: Wanted,
         clock: TokioClock,
@@ -104,13 +104,13 @@ impl Meter {
         let name = limit_name(counts.name(), scope);
         Ok(match wanted {
             Wanted::Paced(_, mut pace) => {
-                let bucket = books.bucket(&name, pace.policy(clock.now())?)?;
-                Self::on(bucket, counts, Some(pace), books, clock)
+                let bucket = Bucket::new(engine, &name, pace.policy(clock.now())?)?;
+                Self::on(bucket, counts, Some(pace), clock)
             }
             Wanted::Daily(daily) => {
                 let amount = daily.requests().get().into();
-                let bucket = books.calendar(&name, amount, daily.schedule().clone())?;
-                Self::on(bucket, counts, None, books, clock)
+                let bucket = Bucket::calendar(engine, &name, amount, daily.schedule().clone())?;
+                Self::on(bucket, counts, None, clock)
             }
         })
     }
@@ -127,23 +127,17 @@ impl Meter {
         Ok(())
     }
 
-    fn on(
-        bucket: Bucket,
-        counts: Counts,
-        pace: Option<Pace>,
-        books: &Books,
-        clock: TokioClock,
-    ) -> Self {
+    fn on(bucket: Bucket, counts: Counts, pace: Option<Pace>, clock: TokioClock) -> Self {
         Self {
             counts,
-            bucket,
             pace: pace.map(PaceCell::new),
             charged: AtomicI64::new(0),
             largest: AtomicU64::new(0),
             compared: AtomicU64::new(0),
-            shared: books.is_shared(),
+            shared: bucket.store().local().is_none(),
             attended: AtomicBool::new(false),
             clock,
+            bucket,
         }
     }
 
@@ -306,7 +300,7 @@ impl Meter {
     /// Gives one back.
     pub(super) fn give_back(&self) {
         let bucket = self.bucket.clone();
-        detach(async move {
+        self.bucket.store().detach(async move {
             let given = bucket.limiter().settle(bucket.key(), -1, None).await;
             if let Err(error) = given {
                 tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not given back");
@@ -317,7 +311,7 @@ impl Meter {
     /// Closes the limit for a time, for everybody.
     pub(super) fn hold(&self, span: Duration) {
         let bucket = self.bucket.clone();
-        detach(async move {
+        self.bucket.store().detach(async move {
             let held = bucket.limiter().hold(bucket.key(), span).await;
             if let Err(error) = held {
                 tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not held");

@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::Time;
 use tidegate::clock::TokioClock;
+use tidegate::{Engine, Time};
 use tidegate_providers::{Dimension, Failure};
 
 use super::account::{AccountError, Charged};
-use super::books::Books;
 use super::estimate::Estimator;
 use super::lane::INLINE;
 use super::meter::{Counts, Meter, Wanted};
@@ -55,7 +54,7 @@ struct State {
 /// What the models of an account have in common.
 #[derive(Clone, Debug)]
 pub(super) struct QuotaTerms {
-    pub(super) books: Books,
+    pub(super) engine: Engine,
     /// The limits on tokens that the provider is known to have.
     pub(super) tokens: &'static [Dimension],
     pub(super) token_burst: Burst,
@@ -88,9 +87,9 @@ impl Quota {
     /// there somebody else may know them, and the last word counts for all.
     pub(super) fn new(terms: QuotaTerms, scope: String) -> Result<Self, AccountError> {
         let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
-        let gate = Arc::new(Meter::new(&terms.books, &scope, wanted, terms.clock)?);
+        let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
         let quota = Self { terms, scope, gate, state: Mutex::default() };
-        if !quota.terms.books.is_shared() {
+        if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;
             }
@@ -106,6 +105,11 @@ impl Quota {
     /// The limits that were told, or are to be expected.
     pub(super) fn meters(&self) -> SmallVec<[Arc<Meter>; INLINE]> {
         self.lock().meters.iter().cloned().collect()
+    }
+
+    /// The names of its limits.
+    pub(super) fn limit_names(&self) -> Vec<String> {
+        self.meters().iter().chain([&self.gate]).map(|meter| meter.name()).collect()
     }
 
     /// What was charged to each of its limits.
@@ -132,7 +136,7 @@ impl Quota {
             if dimension.is_of_tokens() { self.terms.token_burst } else { Burst::Amount(1) };
         let wanted = Wanted::Paced(counts, Pace::new(None, burst, MARGIN));
         let scope = format!("{} told", self.scope);
-        let meter = Arc::new(Meter::new(&self.terms.books, &scope, wanted, self.terms.clock)?);
+        let meter = Arc::new(Meter::new(&self.terms.engine, &scope, wanted, self.terms.clock)?);
         state.meters.push(meter.clone());
         Ok(meter)
     }

@@ -9,7 +9,6 @@ use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_providers::{Class, Dimension, Event, Failure, ReportedLimits, Usage};
 
-use super::books::detach;
 use super::charging::{Amounts, Charging};
 use super::lane::{INLINE, Lane};
 use super::meter::{Counts, Mark, Meter};
@@ -331,6 +330,7 @@ impl Held {
     /// Settles, and gives the place back.
     fn end(self, fate: Fate, outcome: CallOutcome) {
         let charging = self.lane.settings().charging;
+        let store = self.lane.settings().quota.engine.store().clone();
         let Self { leave: Leave { mut permit, lines, day, .. }, .. } = self;
         if let (Fate::Nothing, Some(day)) = (fate, day) {
             day.give_back();
@@ -344,7 +344,7 @@ impl Held {
             permit.finish(outcome);
             return;
         }
-        detach(async move {
+        store.detach(async move {
             if let Err(error) = permit.settle(&actual).await {
                 tracing::warn!(%error, "a call keeps what it was charged at first");
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::{Engine, Store};
+use tidegate::{Engine, StoreHandle};
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
@@ -124,9 +124,8 @@ fn two_processes_share_one_limit() {
 async fn worker(url: &str, redis: &str, per_minute: u64) -> (u64, u64) {
     let store = RedisStore::builder(redis).open().unwrap();
     store.connected().await.unwrap();
-    let store: Arc<dyn Store> = Arc::new(store);
     let account = Account::builder("openai", &Credential::new(KEY))
-        .books(&Engine::<dyn Store>::on(store))
+        .engine(&Engine::on(StoreHandle::shared(Arc::new(store))))
         .concurrency(Concurrency::Unlimited);
     let account = limited(account, per_minute).build().unwrap();
     let model = stack(adapter(Dialect::OpenAi, url), Dialect::OpenAi, &account, 1);

@@ -34,6 +34,9 @@ pub enum SnapshotError {
     /// Keys would not be found again: the hash function was another one.
     #[error("the snapshot was written with another hash function")]
     OtherHash,
+    /// The store is a shared one, which keeps what was spent by itself.
+    #[error("the store is shared: only the in-process store is saved to a file")]
+    SharedStore,
     /// The store cannot be made.
     #[error(transparent)]
     Store(#[from] MemoryError),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate_core::{
     Answer, Change, Charge, Correction, Decision, Key, Limit, Operation, Outcomes, Policy, Receipt,
-    Settlement, Store, Target, Time,
+    Settlement, Target, Time,
 };
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::ManualClock;
@@ -130,7 +130,7 @@ impl Twins {
     fn spend(&mut self, list: &[(usize, u64)]) -> Result<(), TestCaseError> {
         let limit = self.limit.clone();
         let mut outcomes = Outcomes::new();
-        if !self.short.spend_now(&charges(&limit, list), &mut outcomes) {
+        if !self.short.spend_list(&charges(&limit, list), &mut outcomes) {
             prop_assert!(outcomes.is_empty());
             return self.take(&limit, list);
         }

@@ -14,7 +14,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{FailureRule, Limit, Store};
+use tidegate::{FailureRule, Limit};
 
 use crate::api::body::json;
 use crate::listener::drain::Stop;
@@ -92,10 +92,7 @@ struct Reason {
 }
 
 /// How many of the limits deny at present because their store is away.
-pub(crate) fn undecided<'l>(
-    store: &Guarded<dyn Store>,
-    limits: impl IntoIterator<Item = &'l Limit>,
-) -> usize {
+pub(crate) fn undecided<'l>(store: &Guarded, limits: impl IntoIterator<Item = &'l Limit>) -> usize {
     if store.state() != StoreState::Down {
         return 0;
     }
@@ -107,7 +104,7 @@ pub(crate) fn undecided<'l>(
 mod tests {
     use std::pin::Pin;
 
-    use tidegate::{Answers, Engine, Operation, Policy, StoreError, Submission};
+    use tidegate::{Answers, Engine, Operation, Policy, Store, StoreError, Submission};
 
     use super::*;
     use crate::listener::drain::Drain;
@@ -129,8 +126,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_a_closed_limit_of_a_store_that_is_away_is_undecided() {
         let policy = Policy::per_second(10).build().unwrap();
-        let store = Guarded::builder(Arc::new(Away) as Arc<dyn Store>).build().unwrap();
-        let engine: Engine<dyn Store> = Engine::on(Arc::new(store.clone()));
+        let store = Guarded::builder(Arc::new(Away)).build().unwrap();
+        let engine = Engine::on(store.clone());
         let limiter = engine.limiter("api", policy).unwrap();
         let ordinary = limiter.limit();
         let closed = ordinary.on_failure(FailureRule::Closed);

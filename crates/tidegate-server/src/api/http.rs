@@ -23,8 +23,8 @@ use axum::response::IntoResponse as _;
 use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
+use tidegate::Engine;
 use tidegate::admission::Admission;
-use tidegate::{Engine, Store};
 use tidegate_gateway::Gateway;
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
@@ -47,9 +47,9 @@ pub(crate) use store_errors::StoreErrors;
 /// What every request of this API sees.
 #[derive(Debug)]
 pub(crate) struct HttpApi {
-    pub(crate) engine: Engine<dyn Store>,
+    pub(crate) engine: Engine,
     pub(crate) config: Arc<ActiveConfig>,
-    pub(crate) admission: Admission<dyn Store>,
+    pub(crate) admission: Admission,
     pub(crate) gateway: Gateway,
     pub(crate) metrics: DoorMetrics,
     /// Where decisions on policies that stand in requests are counted.

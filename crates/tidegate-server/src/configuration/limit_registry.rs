@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
-use tidegate::{Change, Limit, Policy, Store};
+use tidegate::{Change, Limit, Policy};
 use tidegate_config::{Calendar, LimitPlan, Limits};
 
 use super::ChangeError;
@@ -65,7 +65,7 @@ impl LimitRegistry {
 
     /// Takes over the limits that admission has as its tiers: they are the same buckets, and their
     /// generations are counted in one place.
-    pub(crate) fn share(mut self, admission: &Admission<dyn Store>) -> Self {
+    pub(crate) fn share(mut self, admission: &Admission) -> Self {
         for tier in [Tier::Client, Tier::Organization] {
             if let (Some(served), Some(limit)) =
                 (self.by_name.get_mut(tier.as_str()), admission.limit(tier))

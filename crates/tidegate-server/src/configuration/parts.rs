@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tidegate::admission::{Admission, AdmissionError, Tier};
-use tidegate::{Change, Engine, Store};
+use tidegate::{Change, Engine};
 use tidegate_config::Plan;
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
-use tidegate_llm::rate_limit::Books;
 
 use super::ChangeError;
 use super::providers::{figures, follow_providers, upstreams};
@@ -19,7 +18,7 @@ use crate::tokens::Tokens;
 /// The parts of a server that follow the configuration. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    pub(crate) admission: Admission<dyn Store>,
+    pub(crate) admission: Admission,
     pub(crate) gateway: Gateway,
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) events: Events,
@@ -31,8 +30,7 @@ impl Parts {
     /// The parts as a plan says.
     pub(crate) fn new(
         plan: &Plan,
-        engine: &Engine<dyn Store>,
-        books: Books,
+        engine: &Engine,
         database: Option<Database>,
     ) -> Result<Self, ChangeError> {
         let (metrics, tokens) = (Metrics::default(), Tokens::default());
@@ -44,7 +42,7 @@ impl Parts {
         }
         let events = Events::default();
         let observer = Arc::new(CallObserver::new(metrics.llm(), events.clone()));
-        let builder = Gateway::builder(books).observer(observer.clone()).call_observer(observer);
+        let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway));
@@ -81,7 +79,7 @@ impl Parts {
 }
 
 /// Brings admission under a plan, with the failure rules of the limits that are its tiers.
-fn configure(admission: &Admission<dyn Store>, plan: &Plan) -> Result<(), AdmissionError> {
+fn configure(admission: &Admission, plan: &Plan) -> Result<(), AdmissionError> {
     admission.reconfigure(plan.admission.rules(&plan.limits), Change::KeepTokens)?;
     for tier in [Tier::Client, Tier::Organization] {
         let limit = plan.limits.by_name.get(tier.as_str());

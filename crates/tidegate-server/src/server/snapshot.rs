@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::{Engine, Limit, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError, Store};
-use tidegate_llm::rate_limit::Books;
+use tidegate::{Engine, Limit, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;
@@ -123,21 +122,15 @@ pub(super) struct Keeper {
     file: Arc<SnapshotFile>,
     /// Who has limits in it: the configuration, admission, and the gateway.
     config: Arc<ActiveConfig>,
-    engine: Engine<dyn Store>,
-    books: Books,
+    engine: Engine,
 }
 
 impl Keeper {
     /// That of a store that is to be saved.
-    pub(super) fn of(
-        opened: &Opened,
-        config: Arc<ActiveConfig>,
-        engine: &Engine<dyn Store>,
-        books: Books,
-    ) -> Option<Self> {
+    pub(super) fn of(opened: &Opened, config: Arc<ActiveConfig>, engine: &Engine) -> Option<Self> {
         let Opened::Memory(store, Some(file)) = opened else { return None };
         let (store, file, engine) = (store.clone(), file.clone(), engine.clone());
-        Some(Self { store, file, config, engine, books })
+        Some(Self { store, file, config, engine })
     }
 
     /// Saves at once, so that a path that is of no use is told of at the start, and then from time
@@ -175,10 +168,6 @@ impl Keeper {
     fn limits(&self) -> Vec<Limit> {
         let mut limits: Vec<Limit> = self.config.current().limits.ever().cloned().collect();
         limits.extend(self.engine.limits());
-        limits.extend(match &self.books {
-            Books::Local(engine) => engine.limits(),
-            Books::Shared(engine) => engine.limits(),
-        });
         limits
     }
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use tidegate::guard::Guarded;
-use tidegate::{Engine, MemoryStore, Store};
+use tidegate::{Engine, MemoryStore, Store, StoreHandle};
 use tidegate_config::{StorePlan, StoreUrl};
-use tidegate_llm::rate_limit::Books;
 use tidegate_redis::RedisStore;
 
 use super::StartError;
@@ -20,7 +19,7 @@ pub(super) enum Opened {
     /// Another one that always answers.
     Sure(Arc<dyn Store>),
     /// One that may fail, and so is behind a guard.
-    Guarded(Guarded<dyn Store>),
+    Guarded(Guarded),
 }
 
 impl Opened {
@@ -32,20 +31,11 @@ impl Opened {
     }
 
     /// An engine on it, and its guard if it has one.
-    pub(super) fn engine(&self) -> (Engine<dyn Store>, Option<Guarded<dyn Store>>) {
-        let (store, guarded): (Arc<dyn Store>, _) = match self {
-            Self::Memory(store, _) => (store.clone(), None),
-            Self::Sure(store) => (store.clone(), None),
-            Self::Guarded(guarded) => (Arc::new(guarded.clone()), Some(guarded.clone())),
-        };
-        (Engine::on(store), guarded)
-    }
-
-    /// Where the limits of providers are kept: in the same store.
-    pub(super) fn books(&self) -> Books {
+    pub(super) fn engine(&self) -> (Engine, Option<Guarded>) {
         match self {
-            Self::Memory(store, _) => Books::from(&Engine::on(store.clone())),
-            Self::Sure(_) | Self::Guarded(_) => Books::from(&self.engine().0),
+            Self::Memory(store, _) => (Engine::on(store.clone()), None),
+            Self::Sure(store) => (Engine::on(StoreHandle::shared(store.clone())), None),
+            Self::Guarded(guarded) => (Engine::on(guarded.clone()), Some(guarded.clone())),
         }
     }
 

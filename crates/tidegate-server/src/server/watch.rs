@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Store;
 use tidegate::guard::{Guarded, StoreState};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -16,11 +15,7 @@ use crate::listener::drain::Stop;
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Watches until told to stop.
-pub(super) async fn sources(
-    config: Arc<ActiveConfig>,
-    store: Option<Guarded<dyn Store>>,
-    stop: Stop,
-) {
+pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, stop: Stop) {
     tokio::select! {
         () = stop.told() => {}
         () = file(&config) => {}
@@ -54,7 +49,7 @@ async fn database(config: &ActiveConfig) {
 }
 
 /// Tells people when the store goes away, and when it is back.
-async fn store_state(config: &ActiveConfig, store: Option<Guarded<dyn Store>>) {
+async fn store_state(config: &ActiveConfig, store: Option<Guarded>) {
     let Some(store) = store else { return std::future::pending().await };
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

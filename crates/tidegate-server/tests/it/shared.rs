@@ -9,30 +9,34 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::guard::Guarded;
-use tidegate::{Engine, FailureRule, Policy, Store};
+use tidegate::{Engine, FailureRule, Policy};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::RedisServer;
 
 /// A node: a store of its own, behind a guard of its own.
 struct Node {
-    guard: Guarded<RedisStore>,
-    engine: Engine<dyn Store>,
+    guard: Guarded,
+    engine: Engine,
 }
 
 impl Node {
     /// A node on this server, connected. To be called in a runtime.
     async fn on(url: &str) -> Self {
-        let node = Self::at(url, FailureRule::Local);
-        node.guard.store().connected().await.unwrap();
+        let (node, store) = Self::with_store(url, FailureRule::Local);
+        store.connected().await.unwrap();
         node
     }
 
     /// A node that has not looked for its server yet.
     fn at(url: &str, rule: FailureRule) -> Self {
-        let store = RedisStore::builder(url).open().unwrap();
-        let guard = Guarded::builder(Arc::new(store)).default_rule(rule).build().unwrap();
-        let shared: Arc<dyn Store> = Arc::new(guard.clone());
-        Self { guard, engine: Engine::on(shared) }
+        Self::with_store(url, rule).0
+    }
+
+    fn with_store(url: &str, rule: FailureRule) -> (Self, Arc<RedisStore>) {
+        let store = Arc::new(RedisStore::builder(url).open().unwrap());
+        let guard = Guarded::builder(store.clone()).default_rule(rule).build().unwrap();
+        let engine = Engine::on(guard.clone());
+        (Self { guard, engine }, store)
     }
 }
 

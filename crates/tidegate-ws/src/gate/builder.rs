@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tidegate::{Limiter, MAX_CHARGES, Store};
+use tidegate::{Limiter, MAX_CHARGES};
 
 use super::{EnvelopeFn, Gate, Inner, Invalid, ValidateFn};
 use crate::context::{Identity, IngressContext};
@@ -57,7 +57,7 @@ pub struct GateBuilder<D> {
     types: Option<Vec<Arc<str>>>,
     envelope: EnvelopeFn,
     rules: Vec<Rule<D>>,
-    ceiling: Option<Limiter<dyn Store>>,
+    ceiling: Option<Limiter>,
     zero_is_free: bool,
     max_payload: Option<usize>,
     max_in_flight: Option<usize>,
@@ -112,8 +112,8 @@ impl<D: Identity> GateBuilder<D> {
     ///     .build()?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn connection_ceiling(mut self, limiter: impl Into<Limiter<dyn Store>>) -> Self {
-        self.ceiling = Some(limiter.into());
+    pub fn connection_ceiling(mut self, limiter: Limiter) -> Self {
+        self.ceiling = Some(limiter);
         self
     }
 
@@ -151,7 +151,7 @@ impl<D: Identity> GateBuilder<D> {
     ///         Some(Cow::Borrowed(std::str::from_utf8(name).ok()?))
     ///     })
     ///     .build()?;
-    /// let verdict = gate.connect(Peer::new(())).ingress_now("PING 42").unwrap()?;
+    /// let verdict = now_or_never(gate.connect(Peer::new(())).ingress("PING 42")).unwrap()?;
     /// assert!(matches!(verdict, Verdict::Accepted(token) if token.message_type() == "PING"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -191,7 +191,7 @@ impl<D: Identity> GateBuilder<D> {
     ///     .max_payload(8)
     ///     .on_limit_exceeded(move |exceeded| tell.send(exceeded).unwrap())
     ///     .build()?;
-    /// let _ = gate.connect(Peer::new(())).ingress_now(r#"{"type":"SAY"}"#);
+    /// let _ = now_or_never(gate.connect(Peer::new(())).ingress(r#"{"type":"SAY"}"#));
     /// let exceeded = told.recv()?;
     /// assert_eq!((exceeded.kind, exceeded.observed, exceeded.limit), (LimitKind::Payload, 14, 8));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -280,11 +280,11 @@ fn known(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
 }
 
 /// Charges are decided together, and a store decides for itself alone.
-fn check_stores(limiters: &[Limiter<dyn Store>]) -> Result<(), BuildError> {
+fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {
     for pair in limiters.windows(2) {
         let [one, other] = pair else { continue };
-        if !std::ptr::addr_eq(one.engine().store(), other.engine().store()) {
-            let name = |limiter: &Limiter<dyn Store>| limiter.limit().name().to_owned();
+        if !one.engine().store().is_same(other.engine().store()) {
+            let name = |limiter: &Limiter| limiter.limit().name().to_owned();
             return Err(BuildError::Stores(name(one), name(other)));
         }
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tidegate::{
-    Answers, Charge, Engine, Limit, MemoryStore, Operation, Policy, Store, Submission, Target,
+    Answers, Charge, Engine, Limit, MemoryStore, Operation, Policy, Store, StoreHandle, Submission,
+    Target,
 };
 use tidegate_ws::{Connection, Gate, Peer, Rule, Verdict};
 use tokio::sync::Semaphore;
@@ -31,13 +32,13 @@ impl Store for Wired {
     }
 }
 
-fn wired() -> (Arc<Wired>, Engine<dyn Store>) {
+fn wired() -> (Arc<Wired>, Engine) {
     let store = Arc::new(Wired(MemoryStore::new()));
-    (store.clone(), Engine::on(store))
+    (store.clone(), Engine::on(StoreHandle::shared(store)))
 }
 
 /// A gate with one slot for each user.
-fn one_slot(engine: &Engine<dyn Store>) -> Gate<Session> {
+fn one_slot(engine: &Engine) -> Gate<Session> {
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     Gate::for_types(["SAY"]).limit(slots).build().unwrap()
 }
@@ -107,7 +108,7 @@ async fn slots_come_back_from_threads_that_know_no_runtime() {
 #[test]
 fn without_a_runtime_slots_are_taken_and_counted_as_ever() {
     let store = Arc::new(Immediate(MemoryStore::new()));
-    let engine: Engine<dyn Store> = Engine::on(store);
+    let engine: Engine = Engine::on(StoreHandle::shared(store));
     let gate = one_slot(&engine);
     let Poll::Ready(Verdict::Accepted(_token)) = poll(&mut ingress(&gate)) else {
         panic!("not accepted")
@@ -166,7 +167,7 @@ impl Store for Counting {
 #[tokio::test]
 async fn many_buckets_of_a_connection_are_forgotten_in_a_few_calls() {
     let store = Arc::new(Counting::default());
-    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
     let rooms = engine.limiter("rooms", Policy::allowance(9).unwrap()).unwrap();
     let of_room = Rule::<Session>::new(rooms)
         .key(|context| context.connection_key().and(context.data().room.as_str()));
@@ -208,7 +209,7 @@ impl Store for Slow {
 #[tokio::test]
 async fn a_connection_is_forgotten_after_all_that_was_asked_for_it() {
     let store = Arc::new(Slow { store: MemoryStore::new(), takes: Semaphore::new(0) });
-    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
     let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(slots).connection_ceiling(all).build().unwrap();
@@ -277,7 +278,8 @@ impl Store for Revised {
 #[tokio::test]
 async fn slots_are_given_back_even_if_the_gate_does_not_know_that_they_are_counted() {
     let slots = Limit::named("calls", Policy::concurrency(1, None).unwrap()).unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(Revised(MemoryStore::new(), slots)));
+    let engine: Engine =
+        Engine::on(StoreHandle::shared(Arc::new(Revised(MemoryStore::new(), slots))));
     let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(calls).build().unwrap();
     let Verdict::Accepted(token) = ingress(&gate).await else { panic!("refused") };

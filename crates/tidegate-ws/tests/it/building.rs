@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::{Engine, Limiter, MemoryStore, Policy, Store};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
 use tidegate_ws::{BuildError, Gate, OnExceeded, Rule};
 
 use crate::session::{Bench, Session};
@@ -45,7 +45,7 @@ fn limiters_that_are_charged_together_share_a_store() {
         .connection_ceiling(other.limiter("d", 1, 1));
     assert!(matches!(builder.build(), Err(BuildError::Stores(..))));
     // Any store will do, if it is one.
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(MemoryStore::new()));
+    let engine: Engine = Engine::on(Arc::new(MemoryStore::new()));
     let policy = Policy::per_second(1).build().unwrap();
     let gate = Gate::<Session>::for_types(["SAY"])
         .limit(engine.limiter("a", policy).unwrap())
@@ -101,7 +101,8 @@ fn nothing_shows_whom_it_is_about() {
     let mut connection = gate.connect(peer);
     shown += &format!("{:?} {:?} {gate:?}", connection, connection.context("SAY"));
     shown += &format!("{:?}", connection.context("SAY").connection_key());
-    shown += &format!("{:?}", connection.ingress_now(r#"{"type":"SAY"}"#).unwrap().unwrap());
+    shown +=
+        &format!("{:?}", now_or_never(connection.ingress(r#"{"type":"SAY"}"#)).unwrap().unwrap());
     for name in ["alice", "secret-id", "203.0.113.9"] {
         assert!(!shown.contains(name), "{shown}");
     }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tidegate::clock::ManualClock;
 use tidegate::{
-    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, Submission,
+    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, StoreHandle,
+    Submission, now_or_never,
 };
 use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, Peer, Rule, Verdict};
 
@@ -84,7 +85,7 @@ fn what_is_too_much_to_remember_is_left_to_the_store() {
     }
     assert_eq!(bench.buckets(), 5 + 5);
     bench.clock.advance(Duration::from_secs(3));
-    bench.engine.store().cleanup_stale(Duration::ZERO);
+    bench.engine.store().local().unwrap().cleanup_stale(Duration::ZERO);
     assert_eq!(bench.buckets(), 5);
 }
 
@@ -108,7 +109,7 @@ fn messages_that_are_being_handled_keep_their_slots_under_keys_of_their_connecti
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let connect = || gate.connect(Peer::new(Session::default()).id("device-1"));
     let mut connection = connect();
-    let held = connection.ingress_now(frame("SAY")).unwrap().unwrap().accepted().unwrap();
+    let held = now_or_never(connection.ingress(frame("SAY"))).unwrap().unwrap().accepted().unwrap();
     drop(connection);
     let mut again = connect();
     assert!(!passes(&mut again, "SAY"), "its message is still being handled");
@@ -164,7 +165,7 @@ fn a_message_that_is_refused_later_on_frees_its_slot() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let invalid = connection.ingress_now(r#"{"type":"SAY","odd":1}"#).unwrap().unwrap();
+    let invalid = now_or_never(connection.ingress(r#"{"type":"SAY","odd":1}"#)).unwrap().unwrap();
     assert!(matches!(invalid, Verdict::Refused(_)));
     assert!(passes(&mut connection, "SAY"));
 }
@@ -174,7 +175,7 @@ async fn a_store_that_is_waited_for_decides_the_same() {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let store = Arc::new(Distant(store));
-    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
     let say = engine.limiter("say", Policy::per_second(1).capacity(1).build().unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let gate = Gate::for_types(["SAY", "CALL"])
@@ -185,7 +186,7 @@ async fn a_store_that_is_waited_for_decides_the_same() {
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
 
-    assert!(connection.ingress_now(frame("SAY")).is_none());
+    drop(connection.ingress(frame("SAY")));
     assert_eq!(store.0.len(), 0, "nothing has happened");
     // It can be spawned: the future is not bound to a thread.
     let connection = tokio::spawn(async move {
@@ -234,7 +235,7 @@ impl Store for Gone {
 
 #[tokio::test]
 async fn a_store_that_cannot_answer_is_an_error_and_no_exceeded_limit() {
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(Gone));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(Gone)));
     let policy = Policy::per_second(1).build().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let gate = Gate::for_types(["SAY"])

@@ -15,7 +15,7 @@ fn without_a_cost_a_message_is_one_token() {
     let say = bench.limiter("say", 1, 5);
     let gate = Gate::for_types(["SAY"]).limit(say.clone()).build().unwrap();
     assert!(passes(&mut alice(&gate), "SAY"));
-    assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().remaining(), 4);
+    assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining(), 4);
 }
 
 #[test]

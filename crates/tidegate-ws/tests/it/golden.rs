@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Limiter, Policy};
+use tidegate::{Limiter, Policy, now_or_never};
 use tidegate_ws::{
     Answer, Code, ErrorFrame, Gate, Invalid, Peer, RELEASE_HINT_MS, Refusal, Rule, Verdict,
 };
@@ -11,7 +11,7 @@ use crate::session::{Bench, Session, passes, send};
 
 fn refusal(gate: &Gate<Session>, frame: &str) -> Refusal {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    match connection.ingress_now(frame).unwrap().unwrap() {
+    match now_or_never(connection.ingress(frame)).unwrap().unwrap() {
         Verdict::Refused(refusal) => refusal,
         Verdict::Accepted(_) => panic!("{frame} was accepted"),
     }

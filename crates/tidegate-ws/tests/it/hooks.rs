@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
+use tidegate::now_or_never;
 
 use tidegate_ws::{
     Counter, Gate, GateBuilder, HOOK_QUEUE, Histogram, HookStats, Observer, OnExceeded, Peer,
@@ -36,8 +37,8 @@ fn the_hook_is_told_once_of_every_limited_message_under_every_behaviour() {
         assert!(passes(&mut connect(), "SAY"));
         for _ in 0..100 {
             assert_eq!(refused(&mut connect(), "SAY"), Reason::Rate);
-            assert!(connect().ingress_now("x".repeat(51)).unwrap().is_ok());
-            assert!(connect().ingress_now("no json").unwrap().is_ok());
+            assert!(now_or_never(connect().ingress("x".repeat(51))).unwrap().is_ok());
+            assert!(now_or_never(connect().ingress("no json")).unwrap().is_ok());
         }
         assert_eq!(gate.hook_stats(), HookStats::default());
         drop(gate);
@@ -239,7 +240,7 @@ fn counters_count_and_hints_are_observations() {
     assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
     bench.clock.advance(Duration::from_millis(400));
     assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
-    assert!(connection.ingress_now("x".repeat(77)).unwrap().is_ok());
+    assert!(now_or_never(connection.ingress("x".repeat(77))).unwrap().is_ok());
     assert_eq!(gate.hook_stats(), HookStats::default());
     assert_eq!(counts.rate.load(Ordering::SeqCst), 2);
     assert_eq!(counts.payload.load(Ordering::SeqCst), 1);
@@ -293,7 +294,7 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
         let mut connection = gate.connect(peer);
         assert!(passes(&mut connection, "SAY"));
         assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
-        assert!(connection.ingress_now("x".repeat(51)).unwrap().is_ok());
+        assert!(now_or_never(connection.ingress("x".repeat(51))).unwrap().is_ok());
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     text.lines().map(|line| line.trim().to_owned()).collect()

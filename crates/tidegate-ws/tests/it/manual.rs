@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tidegate::Policy;
+use tidegate::{Policy, now_or_never};
 use tidegate_ws::{
     Answer, Code, Connection, ErrorFrame, Gate, Peer, Reason, Rule, UNKNOWN_TYPE, Verdict,
     per_user_key,
@@ -21,7 +21,7 @@ fn a_limit_in_the_handler_answers_in_the_envelope_of_the_gate() {
     let handle = |connection: &mut Connection<Session>| {
         let Verdict::Accepted(_token) = send(connection, "SAY") else { panic!("refused") };
         let key = per_user_key(&connection.context("SAY")).to_key();
-        window.take(&key).now().is_allowed().then_some(()).ok_or_else(|| {
+        window.take(&key).now().unwrap().is_allowed().then_some(()).ok_or_else(|| {
             ErrorFrame::new(Code::ResourceExhausted, "Max 10 messages/sec")
                 .retry_after(Duration::from_millis(100))
                 .to_json()
@@ -127,7 +127,7 @@ fn buckets_by_user_are_freed_by_hand_when_an_application_wants_that() {
     let key = tidegate_ws::key_per_user_per_type(&connection.context("SAY")).to_key();
     drop(connection);
     assert_eq!(bench.buckets(), 1);
-    assert!(limiter.reset(&key).try_now().unwrap());
+    assert!(limiter.reset(&key).now().unwrap());
     assert_eq!(bench.buckets(), 0);
 }
 
@@ -143,7 +143,8 @@ fn the_handler_learns_which_type_was_counted() {
     let mut connection = gate.connect(Peer::new(Session::default()));
     let long = "x".repeat(129);
     for (sent, counted) in [("SAY", "SAY"), ("", UNKNOWN_TYPE), (&*long, UNKNOWN_TYPE)] {
-        let token = connection.ingress_now(frame(sent)).unwrap().unwrap().accepted().unwrap();
+        let token =
+            now_or_never(connection.ingress(frame(sent))).unwrap().unwrap().accepted().unwrap();
         assert_eq!(token.message_type(), counted);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tidegate::{Engine, MemoryStore, Policy, Store, WallTime};
+use tidegate::{Engine, MemoryStore, Policy, StoreHandle, WallTime, now_or_never};
 use tidegate_ws::{Answer, Gate, GateBuilder, Invalid, OnExceeded, Peer, Reason, Rule, Verdict};
 
 use crate::session::{Bench, Distant, Session, frame, passes, passing, refused};
@@ -28,8 +29,8 @@ fn size_comes_before_type_before_rate_before_flight_before_validation() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let mut send = |frame: &str| reason(connection.ingress_now(frame).unwrap().unwrap());
-    let left = || say.peek("rl:public:alice:SAY").cost(0).now().remaining();
+    let mut send = |frame: &str| reason(now_or_never(connection.ingress(frame)).unwrap().unwrap());
+    let left = || say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining();
 
     assert_eq!(send("not json and far too large"), Some(Reason::Payload));
     assert_eq!(send(r#"{"type":"SAY","x":0}"#), Some(Reason::Invalid), "20 bytes are not too many");
@@ -59,9 +60,10 @@ fn what_is_over_the_quota_in_flight_was_charged_and_not_validated() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let _in_flight = connection.ingress_now(frame("SAY")).unwrap().unwrap().accepted().unwrap();
+    let _in_flight =
+        now_or_never(connection.ingress(frame("SAY"))).unwrap().unwrap().accepted().unwrap();
     assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
-    assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().remaining(), 7);
+    assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining(), 7);
     assert_eq!(validated.load(Ordering::SeqCst), 1);
 }
 
@@ -87,7 +89,7 @@ fn functions_run_once_a_message_and_in_the_time_of_the_store() {
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     bench.clock.advance(Duration::from_secs(60));
-    let verdict = connection.ingress_now(r#"{"type":"SAY","meta":{"timestamp":1}}"#);
+    let verdict = now_or_never(connection.ingress(r#"{"type":"SAY","meta":{"timestamp":1}}"#));
     assert_eq!(reason(verdict.unwrap().unwrap()), None);
     assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
@@ -104,7 +106,7 @@ fn types_are_found_wherever_they_stand_and_however_they_are_spelled() {
         br#"{"type":"SAY","text":"\ud83d\ude00","n":1e999}"#,
     ];
     for frame in frames {
-        let token = connection.ingress_now(frame).unwrap().unwrap().accepted().unwrap();
+        let token = now_or_never(connection.ingress(frame)).unwrap().unwrap().accepted().unwrap();
         assert_eq!(token.message_type(), "SAY");
     }
     assert_eq!(refused(&mut connection, "SAY"), Reason::Rate, "all were one type");
@@ -117,7 +119,7 @@ fn a_hundred_thousand_brackets_do_not_overflow_the_stack() {
     let deep = "[".repeat(100_000);
     for frame in [format!(r#"{{"x":{deep}"#), deep] {
         assert_eq!(
-            reason(connection.ingress_now(frame).unwrap().unwrap()),
+            reason(now_or_never(connection.ingress(frame)).unwrap().unwrap()),
             Some(Reason::Unparseable)
         );
     }
@@ -133,14 +135,8 @@ fn one_type_does_not_starve_another_of_the_same_user() {
 }
 
 /// Ten frames in all on a connection, of at most 20 bytes, and one `SAY` of each user.
-fn ceiling<S: Store + ?Sized>(engine: &Engine<S>) -> GateBuilder<Session>
-where
-    tidegate::Limiter<dyn Store>: From<tidegate::Limiter<S>>,
-{
-    let limiter = |name, most| {
-        let limiter = engine.limiter(name, Policy::allowance(most).unwrap()).unwrap();
-        tidegate::Limiter::<dyn Store>::from(limiter)
-    };
+fn ceiling(engine: &Engine) -> GateBuilder<Session> {
+    let limiter = |name, most| engine.limiter(name, Policy::allowance(most).unwrap()).unwrap();
     Gate::for_types(["SAY"])
         .max_payload(20)
         .limit(limiter("say", 1))
@@ -159,7 +155,7 @@ fn garbage_does_not_get_around_the_ceiling_of_a_connection() {
             .build()
             .unwrap();
         let mut connection = gate.connect(Peer::new(Session::of("alice")));
-        let mut send = || reason(connection.ingress_now(garbage).unwrap().unwrap());
+        let mut send = || reason(now_or_never(connection.ingress(garbage)).unwrap().unwrap());
         for _ in 0..10 {
             assert_eq!(send(), Some(flaw));
         }
@@ -181,7 +177,7 @@ fn garbage_is_charged_to_the_ceiling_and_to_nothing_else() {
     let gate = ceiling(&bench.engine).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for garbage in GARBAGE {
-        assert!(reason(connection.ingress_now(garbage).unwrap().unwrap()).is_some());
+        assert!(reason(now_or_never(connection.ingress(garbage)).unwrap().unwrap()).is_some());
     }
     assert_eq!(bench.buckets(), 1, "only that of the ceiling");
     assert!(passes(&mut connection, "SAY"));
@@ -197,7 +193,7 @@ fn garbage_gives_back_the_slot_of_a_ceiling_that_counts_slots() {
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
     for _ in 0..3 {
-        let verdict = connection.ingress_now("garbage").unwrap().unwrap();
+        let verdict = now_or_never(connection.ingress("garbage")).unwrap().unwrap();
         assert_eq!(reason(verdict), Some(Reason::Unparseable));
         assert!(passes(&mut connection, "SAY"));
     }
@@ -205,19 +201,21 @@ fn garbage_gives_back_the_slot_of_a_ceiling_that_counts_slots() {
 
 #[tokio::test]
 async fn garbage_is_charged_on_a_store_that_is_waited_for() {
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(Distant(MemoryStore::new())));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(Distant(MemoryStore::new()))));
     let gate = ceiling(&engine).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..10 {
-        assert!(connection.ingress_now("garbage").is_none(), "the ceiling has to be asked");
-        let verdict = connection.ingress("garbage").await.unwrap();
+        let mut ingress = Box::pin(connection.ingress("garbage"));
+        let first = ingress.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(first.is_pending(), "the ceiling has to be asked");
+        let verdict = ingress.await.unwrap();
         assert_eq!(reason(verdict), Some(Reason::Unparseable));
     }
     let verdict = connection.ingress("garbage").await.unwrap();
     assert_eq!(reason(verdict), Some(Reason::ConnectionUsedUp));
     // Without a ceiling there is nothing to ask.
     let bare = Gate::<Session>::for_types(["SAY"]).build().unwrap();
-    let verdict = bare.connect(Peer::new(Session::default())).ingress_now("garbage");
+    let verdict = now_or_never(bare.connect(Peer::new(Session::default())).ingress("garbage"));
     assert_eq!(reason(verdict.unwrap().unwrap()), Some(Reason::Unparseable));
 }
 
@@ -227,15 +225,17 @@ fn who_was_told_to_go_is_refused_without_a_word_and_without_a_charge() {
     let gate =
         ceiling(&bench.engine).on_exceeded(OnExceeded::Close { code: None }).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")).id("c-1"));
-    let told = connection.ingress_now(GARBAGE[1]).unwrap().unwrap().accepted().unwrap_err();
+    let told =
+        now_or_never(connection.ingress(GARBAGE[1])).unwrap().unwrap().accepted().unwrap_err();
     assert!(told.is_close());
     for late in [GARBAGE[0], GARBAGE[1], &frame("SAY")] {
-        let Verdict::Refused(refusal) = connection.ingress_now(late).unwrap().unwrap() else {
+        let Verdict::Refused(refusal) = now_or_never(connection.ingress(late)).unwrap().unwrap()
+        else {
             panic!("accepted")
         };
         assert_eq!((refusal.reason(), refusal.answer()), (Reason::Closing, &Answer::Nothing));
         assert!(!refusal.answer().is_close());
     }
     let all = bench.limiter_of("all", Policy::allowance(10).unwrap());
-    assert_eq!(all.peek("rl:conn:c-1").cost(0).now().remaining(), 9);
+    assert_eq!(all.peek("rl:conn:c-1").cost(0).now().unwrap().remaining(), 9);
 }

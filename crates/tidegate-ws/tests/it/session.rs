@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Engine, Limiter, MemoryStore, Policy, Store};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, now_or_never};
 use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, Reason, Verdict};
 
 /// What the application of these tests knows of a connection.
@@ -57,7 +57,7 @@ impl Bench {
 
     /// How many buckets there are.
     pub(crate) fn buckets(&self) -> usize {
-        self.engine.store().len()
+        self.engine.store().local().unwrap().len()
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn frame(message_type: &str) -> String {
 
 /// Sends a message that must be decided at once.
 pub(crate) fn send<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> Verdict {
-    connection.ingress_now(frame(message_type)).unwrap().unwrap()
+    now_or_never(connection.ingress(frame(message_type))).unwrap().unwrap()
 }
 
 /// Whether a message is accepted; it is handled at once.

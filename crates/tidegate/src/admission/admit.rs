@@ -9,13 +9,10 @@ use std::sync::atomic::Ordering;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tidegate_core::{
-    Charge, Decision, Denial, Key, Limit, Outcomes, Retry, Store, StoreError, Target,
-};
-use tidegate_memory::MemoryStore;
+use tidegate_core::{Charge, Decision, Denial, Key, Limit, Outcomes, Retry, StoreError, Target};
 
-use crate::asking::{Ask, Asking, sealed};
 use crate::engine::Engine;
+use crate::store_future::{Ask, StoreFuture, sealed};
 
 use super::caller::Caller;
 use super::hint;
@@ -29,73 +26,53 @@ use super::verdict::{Charged, Pass, Rare, Reason, Rejection, Tier, Verdict};
 /// Nothing happens until it is carried out: by [`now`](Self::now) on the in-process store, by
 /// `.await` on any store.
 #[must_use = "nothing happens until it is awaited, or carried out with `now`"]
-pub struct Admit<'a, S: ?Sized> {
-    pub(super) engine: &'a Engine<S>,
+pub struct Admit<'a> {
+    pub(super) engine: &'a Engine,
     pub(super) shared: &'a Shared,
     pub(super) caller: Caller<'a>,
     pub(super) billed: bool,
 }
 
-impl<S: ?Sized> Admit<'_, S> {
+impl<'a> Admit<'a> {
     /// With a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. It costs an
     /// allocation.
     pub fn billed(mut self) -> Self {
         self.billed = true;
         self
     }
-}
 
-impl<'a> Admit<'a, MemoryStore> {
-    /// Decides at once.
+    /// Decides at once, on the in-process store.
+    ///
+    /// # Errors
+    /// When the store is shared and has to be awaited. In process it never fails.
     #[inline]
-    pub fn now(self) -> Verdict<'a> {
+    pub fn now(self) -> Result<Verdict<'a>, StoreError> {
         // What follows is kept out of line: an admission that is off costs a load and no more.
-        if self.is_off() { Verdict::Admitted(Pass::open()) } else { self.decide() }
+        if self.is_off() { Ok(Verdict::Admitted(Pass::open())) } else { self.decide() }
     }
 
     #[inline(never)]
-    fn decide(self) -> Verdict<'a> {
+    fn decide(self) -> Result<Verdict<'a>, StoreError> {
         let plan = match self.look() {
-            Step::Done(verdict) => return verdict,
+            Step::Done(verdict) => return Ok(verdict),
             Step::Ask(plan) => plan,
         };
-        match self.spend(&plan) {
-            Some(outcomes) => plan.spent(outcomes),
-            None => {
-                let decision = self.engine.take(&plan.charges()).now();
-                plan.conclude(decision)
-            }
+        if let Some(outcomes) = self.spend(&plan) {
+            return Ok(plan.spent(outcomes));
         }
+        let decision = self.engine.take(&plan.charges()).now()?;
+        Ok(plan.conclude(decision))
     }
-}
 
-impl<'a, S: Store + ?Sized> Admit<'a, S> {
-    /// Decides now if the store can without waiting for anything; else nothing has happened, and
-    /// `.await` is the way.
-    pub fn at_once(&self) -> Option<Result<Verdict<'a>, StoreError>> {
-        if self.is_off() {
-            return Some(Ok(Verdict::Admitted(Pass::open())));
-        }
-        match self.look() {
-            Step::Done(verdict) => Some(Ok(verdict)),
-            Step::Ask(plan) => {
-                if let Some(outcomes) = self.spend(&plan) {
-                    return Some(Ok(plan.spent(outcomes)));
-                }
-                let decision = self.engine.take(&plan.charges()).at_once()?;
-                Some(decision.map(|decision| plan.conclude(decision)))
-            }
-        }
-    }
-}
-
-impl<'a, S: Store + ?Sized> Admit<'a, S> {
-    /// The shortest way, if there is no need for a receipt and nothing is special.
+    /// The fast path, if there is no need for a receipt and nothing is special.
     #[inline]
     fn spend(&self, plan: &Plan<'_>) -> Option<Outcomes> {
+        if self.billed {
+            return None;
+        }
         let mut outcomes = Outcomes::new();
-        let spent = !self.billed && self.engine.store().spend_now(&plan.charges(), &mut outcomes);
-        spent.then_some(outcomes)
+        let store = self.engine.store().local()?;
+        store.spend_list(&plan.charges(), &mut outcomes).then_some(outcomes)
     }
 
     #[inline]
@@ -266,18 +243,24 @@ fn reject<'a>(shared: &Shared, live: &Live, mut rejection: Rejection<'a>) -> Ver
     }
 }
 
-impl<S: ?Sized> sealed::Sealed for Admit<'_, S> {}
+impl sealed::Sealed for Admit<'_> {}
 
-impl<'a, S: Store + ?Sized> Ask<'a> for Admit<'a, S> {
+impl<'a> Ask<'a> for Admit<'a> {
     type Answer = Result<Verdict<'a>, StoreError>;
 
-    fn at_once(&self) -> Option<Self::Answer> {
-        Admit::at_once(self)
+    fn is_local(&self) -> bool {
+        self.engine.store().local().is_some()
     }
 
-    fn ask(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
+    fn ask_local(self) -> Self::Answer {
+        self.now()
+    }
+
+    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
         Box::pin(async move {
-            // Off or on, it has been asked before: only a store that must be waited for comes here.
+            if self.is_off() {
+                return Ok(Verdict::Admitted(Pass::open()));
+            }
             match self.look() {
                 Step::Done(verdict) => Ok(verdict),
                 Step::Ask(plan) => {
@@ -289,16 +272,16 @@ impl<'a, S: Store + ?Sized> Ask<'a> for Admit<'a, S> {
     }
 }
 
-impl<'a, S: Store + ?Sized> IntoFuture for Admit<'a, S> {
+impl<'a> IntoFuture for Admit<'a> {
     type Output = Result<Verdict<'a>, StoreError>;
-    type IntoFuture = Asking<'a, Self, Self::Output>;
+    type IntoFuture = StoreFuture<'a, Self, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Asking::new(self)
+        StoreFuture::new(self)
     }
 }
 
-impl<S: ?Sized> fmt::Debug for Admit<'_, S> {
+impl fmt::Debug for Admit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admit").field("caller", &self.caller).finish_non_exhaustive()
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use crate::pacer::StoreClock;
+use crate::store_handle::StoreClock;
 
 /// The lower half counts guards, the upper half is what was told.
 const TOLD: u32 = 32;

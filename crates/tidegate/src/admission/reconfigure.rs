@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tidegate_core::{Change, Limit, Policy, Store};
+use tidegate_core::{Change, Limit, Policy};
 
 use crate::terms::{Terms, Watch};
 
@@ -11,7 +11,7 @@ use super::Admission;
 use super::live::Tiers;
 use super::rules::{AdmissionError, Rules};
 
-impl<S: Store + ?Sized> Admission<S> {
+impl Admission {
     /// Puts other rules in place, whole: no check sees some of the old and some of the new.
     /// Buckets keep their tokens, or what `change` says.
     ///
@@ -45,7 +45,7 @@ impl<S: Store + ?Sized> Admission<S> {
             }
         }
         let shared: Arc<dyn Watch> = self.shared.clone();
-        let [client, organization] = self.engine.register_all(new)?;
+        let [client, organization] = self.engine.registry().register_all(new)?;
         for terms in [&client, &organization].into_iter().flatten() {
             terms.stay_bucket();
             terms.watch(Arc::downgrade(&shared));

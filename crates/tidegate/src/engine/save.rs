@@ -11,25 +11,26 @@ impl Engine {
     /// [`MemoryStore::save`](crate::MemoryStore::save).
     ///
     /// ```
-    /// use std::sync::Arc;
     /// use tidegate::{Engine, MemoryStore, Policy};
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("buckets");
     /// let policy = Policy::per_minute(1).capacity(5).build()?;
     /// let engine = Engine::new();
-    /// let _ = engine.limiter("client", policy)?.take("alice").cost(4).now();
+    /// let _ = engine.limiter("client", policy)?.take("alice").cost(4).now()?;
     /// engine.save(&path)?;
     ///
     /// // The next process.
     /// let (store, _) = MemoryStore::builder().restore(&path)?;
-    /// let client = Engine::on(Arc::new(store)).limiter("client", policy)?;
-    /// assert_eq!(client.take("alice").now().remaining(), 0);
+    /// let client = Engine::on(store).limiter("client", policy)?;
+    /// assert_eq!(client.take("alice").now()?.remaining(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be written. The one of before is still there then.
+    /// When the file cannot be written, or the store is shared. A file that was there before is
+    /// still there then.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
-        self.store().save(path, &self.limits())
+        let store = self.store().local().ok_or(SnapshotError::SharedStore)?;
+        store.save(path, &self.limits())
     }
 }

@@ -48,16 +48,16 @@ pub enum GuardError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "a guard is made by `build`"]
-pub struct GuardBuilder<S: ?Sized> {
-    store: Arc<S>,
+pub struct GuardBuilder {
+    store: Arc<dyn Store>,
     timeout: Duration,
     default_rule: FailureRule,
     expected_nodes: NonZeroU32,
     local: MemoryStoreBuilder,
 }
 
-impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
-    pub(super) fn new(store: Arc<S>) -> Self {
+impl GuardBuilder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self {
             store,
             timeout: DEFAULT_TIMEOUT,
@@ -115,7 +115,7 @@ impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
     /// # Errors
     /// When the time-out is below 1 ms, the memory below 1 MiB or above 1 TiB, or the operating
     /// system gives no random bytes.
-    pub fn build(self) -> Result<Guarded<S>, GuardError> {
+    pub fn build(self) -> Result<Guarded, GuardError> {
         if self.timeout < LEAST_TIMEOUT {
             return Err(GuardError::Timeout(self.timeout));
         }
@@ -125,7 +125,7 @@ impl<S: Store + ?Sized + 'static> GuardBuilder<S> {
     }
 }
 
-impl<S: ?Sized> fmt::Debug for GuardBuilder<S> {
+impl fmt::Debug for GuardBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GuardBuilder")
             .field("timeout", &self.timeout)

@@ -18,10 +18,10 @@ use super::holds::{self, Holds};
 use super::nodes::Nodes;
 use super::stats::Counters;
 use super::{NotAsked, deadline, prober};
-use crate::request::no_answer;
+use crate::store_handle::no_answer;
 
 /// What clones of a guard share.
-pub(super) struct Inner<S: ?Sized> {
+pub(super) struct Inner {
     pub(super) timeout: Duration,
     pub(super) breaker: Breaker,
     pub(super) fallback: Fallback,
@@ -34,15 +34,11 @@ pub(super) struct Inner<S: ?Sized> {
     told: Once,
     /// That a working store could not carry something out has been told since it is up.
     told_rejection: AtomicBool,
-    pub(super) store: Arc<S>,
+    pub(super) store: Arc<dyn Store>,
 }
 
 /// Asks the store, and answers in its place what it does not answer in time.
-pub(super) async fn ask<S: Store + ?Sized + 'static>(
-    guard: &Arc<Inner<S>>,
-    operations: &[Operation<'_>],
-    answers: &mut Answers,
-) {
+pub(super) async fn ask(guard: &Arc<Inner>, operations: &[Operation<'_>], answers: &mut Answers) {
     // Now and not when the call was made: it may be awaited much later.
     let (turn, span) = match guard.may_ask() {
         Ok(granted) => granted,
@@ -83,12 +79,7 @@ enum Pace {
 }
 
 /// Notes how a call went; `cut_off` is the pace of one that was not answered to the end in time.
-fn note<S: Store + ?Sized + 'static>(
-    guard: &Arc<Inner<S>>,
-    turn: Turn,
-    given: &Answers,
-    cut_off: Option<Pace>,
-) {
+fn note(guard: &Arc<Inner>, turn: Turn, given: &Answers, cut_off: Option<Pace>) {
     let failed = |answer: &Result<_, StoreError>| answer.as_ref().err().is_some_and(is_failure);
     if cut_off.is_some() {
         guard.counters.timed_out();
@@ -111,11 +102,7 @@ fn note<S: Store + ?Sized + 'static>(
 }
 
 /// The store is down from now on.
-pub(super) fn went_down<S: Store + ?Sized + 'static>(
-    guard: &Arc<Inner<S>>,
-    error: Option<&StoreError>,
-    now: Instant,
-) {
+pub(super) fn went_down(guard: &Arc<Inner>, error: Option<&StoreError>, now: Instant) {
     guard.nodes.lost();
     guard.counters.went_down();
     guard.degraded_before.store(guard.counters.read().degraded(), Ordering::Relaxed);
@@ -125,7 +112,7 @@ pub(super) fn went_down<S: Store + ?Sized + 'static>(
 }
 
 /// The store has answered a probe, and is asked again.
-pub(super) fn recovered<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, prober: Number) {
+pub(super) fn recovered(guard: &Arc<Inner>, prober: Number) {
     if let Some(down) = guard.breaker.recovered(prober, Instant::now()) {
         let before = guard.degraded_before.load(Ordering::Relaxed);
         let degraded = guard.counters.read().degraded().saturating_sub(before);
@@ -137,8 +124,13 @@ pub(super) fn recovered<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, prob
     }
 }
 
-impl<S: ?Sized> Inner<S> {
-    pub(super) fn new(timeout: Duration, fallback: Fallback, nodes: Nodes, store: Arc<S>) -> Self {
+impl Inner {
+    pub(super) fn new(
+        timeout: Duration,
+        fallback: Fallback,
+        nodes: Nodes,
+        store: Arc<dyn Store>,
+    ) -> Self {
         Self {
             timeout,
             breaker: Breaker::default(),
@@ -193,7 +185,7 @@ impl<S: ?Sized> Inner<S> {
     }
 }
 
-impl<S: Store + ?Sized> Inner<S> {
+impl Inner {
     /// Answers everything without the store, by no rule more lenient than `least`.
     pub(super) fn answer_all(
         &self,

@@ -33,7 +33,7 @@ tokio::task_local! {
 /// use tidegate::{Engine, MemoryStore, Policy, Store};
 ///
 /// let store = Guarded::builder(Arc::new(MemoryStore::new())).build()?;
-/// let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+/// let engine: Engine = Engine::on(Arc::new(store));
 /// let limiter = engine.limiter("api", Policy::per_second(10).build()?)?;
 /// let take = async { limiter.take("alice").await };
 /// assert!(within(Duration::from_millis(20), take).await?.is_allowed());

@@ -38,7 +38,7 @@ use super::stats::GuardStats;
 /// }
 ///
 /// let store = Guarded::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
-/// let engine: Engine<dyn Store> = Engine::on(Arc::new(store.clone()));
+/// let engine: Engine = Engine::on(Arc::new(store.clone()));
 /// let limiter = engine.limiter("api", Policy::per_second(10).capacity(100).build()?)?;
 /// for _ in 0..25 {
 ///     let decision = limiter.take("alice").await?; // each takes 50 ms at most
@@ -51,26 +51,31 @@ use super::stats::GuardStats;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Guarded<S: ?Sized> {
-    inner: Arc<Inner<S>>,
+pub struct Guarded {
+    inner: Arc<Inner>,
 }
 
-impl<S: Store + ?Sized + 'static> Guarded<S> {
+impl Guarded {
     /// A guard around this store, to be configured. A store that can fail implements
     /// [`Store::probe`]: the probe of one that does not is always answered, so that it is found
     /// again at once, and callers pay for it with three time-outs each time.
-    pub fn builder(store: Arc<S>) -> GuardBuilder<S> {
+    pub fn builder(store: Arc<dyn Store>) -> GuardBuilder {
         GuardBuilder::new(store)
     }
 
-    pub(super) fn new(timeout: Duration, fallback: Fallback, nodes: Nodes, store: Arc<S>) -> Self {
+    pub(super) fn new(
+        timeout: Duration,
+        fallback: Fallback,
+        nodes: Nodes,
+        store: Arc<dyn Store>,
+    ) -> Self {
         Self { inner: Arc::new(Inner::new(timeout, fallback, nodes, store)) }
     }
 
     /// The store inside.
     #[must_use]
-    pub fn store(&self) -> &S {
-        &self.inner.store
+    pub fn store(&self) -> &dyn Store {
+        &*self.inner.store
     }
 
     /// Whether the store is asked at present.
@@ -92,7 +97,7 @@ impl<S: Store + ?Sized + 'static> Guarded<S> {
     }
 }
 
-impl<S: Store + ?Sized + 'static> Store for Guarded<S> {
+impl Store for Guarded {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
@@ -122,13 +127,13 @@ impl<S: Store + ?Sized + 'static> Store for Guarded<S> {
     }
 }
 
-impl<S: ?Sized> Clone for Guarded<S> {
+impl Clone for Guarded {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl<S: Store + ?Sized> fmt::Debug for Guarded<S> {
+impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guarded")
             .field("state", &self.inner.breaker.state())

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tidegate_core::{Answers, KeyBuf, Limit, Operation, Store, Target, Time, Windows};
+use tidegate_core::{Answers, KeyBuf, Limit, Operation, Target, Time, Windows};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -113,7 +113,7 @@ fn name(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
 }
 
 /// Tells a store that answers of the holds that it has not heard of, in the background.
-pub(super) fn tell<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>) {
+pub(super) fn tell(guard: &Arc<Inner>) {
     if !guard.holds.any.load(Ordering::Relaxed) {
         return;
     }
@@ -123,7 +123,7 @@ pub(super) fn tell<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>) {
     }
 }
 
-async fn deliver<S: Store + ?Sized>(guard: Weak<Inner<S>>) {
+async fn deliver(guard: Weak<Inner>) {
     while let Some(guard) = guard.upgrade() {
         let now = guard.time();
         let holds = guard.holds.some(now);

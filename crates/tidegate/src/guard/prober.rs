@@ -9,7 +9,7 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Weak};
 
-use tidegate_core::{Store, StoreError};
+use tidegate_core::StoreError;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -18,7 +18,7 @@ use super::call::{Inner, recovered, went_down};
 
 /// Makes sure that a store which is down is probed. Outside of any runtime this is left to the
 /// next caller that is in one.
-pub(super) fn attend<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, now: Instant) {
+pub(super) fn attend(guard: &Arc<Inner>, now: Instant) {
     let Ok(runtime) = Handle::try_current() else { return };
     if let Some(number) = guard.breaker.enlist(now, guard.timeout) {
         // Made here and not by the task: a runtime that is shut down drops the task unpolled.
@@ -29,7 +29,7 @@ pub(super) fn attend<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, now: In
 
 /// Probes a store that is up, once and for as long as a probe may take, on behalf of somebody who
 /// had less time and got no answer. If there is none to this either, it is down.
-pub(super) fn doubt<S: Store + ?Sized + 'static>(guard: &Arc<Inner<S>>, turn: Turn, now: Instant) {
+pub(super) fn doubt(guard: &Arc<Inner>, turn: Turn, now: Instant) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !guard.breaker.doubt(turn, now, guard.timeout) {
         return;
@@ -52,19 +52,19 @@ pub(super) fn jitter() -> u64 {
 }
 
 /// A prober at its post. However it ends, somebody else may take its place.
-struct Duty<S: ?Sized> {
-    guard: Weak<Inner<S>>,
+struct Duty {
+    guard: Weak<Inner>,
     number: Number,
 }
 
-impl<S: ?Sized> Duty<S> {
+impl Duty {
     /// When to probe next; `None` if nobody wants it any more.
     fn due(&self) -> Option<Instant> {
         self.guard.upgrade()?.breaker.due(self.number)
     }
 }
 
-impl<S: ?Sized> Drop for Duty<S> {
+impl Drop for Duty {
     fn drop(&mut self) {
         if let Some(guard) = self.guard.upgrade() {
             guard.breaker.resigned(self.number);
@@ -72,7 +72,7 @@ impl<S: ?Sized> Drop for Duty<S> {
     }
 }
 
-async fn probe<S: Store + ?Sized + 'static>(duty: Duty<S>) {
+async fn probe(duty: Duty) {
     while let Some(due) = duty.due() {
         sleep_until(due).await;
         let Some(guard) = duty.guard.upgrade() else { return };
@@ -86,6 +86,6 @@ async fn probe<S: Store + ?Sized + 'static>(duty: Duty<S>) {
     }
 }
 
-async fn ask<S: Store + ?Sized>(guard: &Inner<S>) -> Result<(), StoreError> {
+async fn ask(guard: &Inner) -> Result<(), StoreError> {
     timeout(guard.timeout, guard.store.probe()).await.unwrap_or(Err(StoreError::TimedOut))
 }

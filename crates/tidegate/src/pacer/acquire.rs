@@ -18,10 +18,11 @@ use super::leases::Holding;
 use super::permit::{Grounds, OnDrop, Permit};
 use super::place::{Place, Post};
 use super::queue::{Line, Priority};
-use super::scope::{Scope, State, at_once, watch};
+use super::scope::{Scope, State, watch};
 use super::slab::Id;
 use super::ticket::{Ticket, Verdict};
 use super::waiting::{Queued, Waiting};
+use crate::store_handle::now_or_never;
 
 /// A request for a permit. Nothing happens until it is awaited, or carried out with
 /// [`now`](Self::now) or [`wait`](Self::wait).
@@ -159,7 +160,7 @@ impl Acquire {
         let mut ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
         if scope.is_local() && state.heart.is_free_for(&line) && !state.heart.slots.is_full() {
-            match at_once(ticket.charge(scope.bank(), Duration::ZERO)) {
+            match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
                 Some(Verdict::Granted { receipt, charged, lease, .. }) => {
                     ticket.correct(&charged);
                     state.heart.slots.take();
@@ -207,7 +208,7 @@ impl Acquire {
     }
 
     fn check(&self, place: Place) -> Result<(), AcquireError> {
-        if !self.claims.iter().all(|claim| claim.is_on(self.scope.bank())) {
+        if !self.claims.iter().all(|claim| claim.is_on(self.scope.store())) {
             return Err(AcquireError::OtherStore);
         }
         if !self.scope.is_local() && place == Place::Thread {
@@ -259,7 +260,7 @@ fn soon_enough(
     ahead: impl Fn(usize) -> u128,
     max_wait: Duration,
 ) -> Result<(), AcquireError> {
-    let projected = at_once(ticket.projected(scope.bank(), ahead));
+    let projected = now_or_never(ticket.projected(scope.store(), ahead));
     match projected.unwrap_or(Ok(Ok(Duration::ZERO)))? {
         Ok(projected) if projected <= max_wait => Ok(()),
         Ok(projected) => Err(AcquireError::TooLong { projected, max_wait }),

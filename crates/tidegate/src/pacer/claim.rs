@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tidegate_core::{Key, KeyBuf, WallTime};
 
-use super::bank::Bank;
+use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms, Watch};
 
 /// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
@@ -13,15 +13,15 @@ use crate::terms::{Snapshot, Terms, Watch};
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub(super) terms: Arc<Terms>,
-    bank: Bank,
+    store: StoreHandle,
     pub(super) key: KeyBuf,
     pub(super) cost: u64,
     pub(super) own: bool,
 }
 
 impl Claim {
-    pub(crate) fn new(terms: Arc<Terms>, bank: Bank, key: Key<'_>, cost: u64) -> Self {
-        Self { terms, bank, key: key.into(), cost, own: false }
+    pub(crate) fn new(terms: Arc<Terms>, store: StoreHandle, key: Key<'_>, cost: u64) -> Self {
+        Self { terms, store, key: key.into(), cost, own: false }
     }
 
     /// Says that the limit is the tenant's own: while it is not ready, other tenants go on.
@@ -73,8 +73,8 @@ impl Claim {
     }
 
     /// Whether the claim is on a limit of this store.
-    pub(super) fn is_on(&self, bank: &Bank) -> bool {
-        self.bank.is_same(bank)
+    pub(super) fn is_on(&self, store: &StoreHandle) -> bool {
+        self.store.is_same(store)
     }
 
     /// Lets somebody know when the policy changes.
@@ -84,7 +84,7 @@ impl Claim {
 
     pub(super) fn snapshot(&self) -> Snapshot {
         let wall =
-            if self.terms.on_calendar() { self.bank.wall_time() } else { WallTime::default() };
+            if self.terms.on_calendar() { self.store.wall_time() } else { WallTime::default() };
         self.terms.snapshot(wall)
     }
 }

@@ -295,7 +295,7 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
             Shift::Ask(question) => {
                 let scope = question.scope().clone();
                 for (ticket, receipt) in scope.take_stranded() {
-                    ticket.give_back(scope.bank(), &receipt).await;
+                    ticket.give_back(scope.store(), &receipt).await;
                 }
                 ask_and_watch(&scope, *question, &bell).await;
             }

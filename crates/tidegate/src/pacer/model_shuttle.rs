@@ -72,7 +72,7 @@ fn leaving_at_any_point_conserves_tokens_and_slots() {
             }
             let gauges = pacer.gauges();
             assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
-            assert_eq!(limiter.peek("k").cost(0).now().remaining(), 5);
+            assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 5);
         },
         SCHEDULES,
     );

@@ -12,8 +12,9 @@ use super::adaptive::CallOutcome;
 use super::blame::WaitPart;
 use super::claim::Claim;
 use super::leases::Holding;
-use super::scope::{Scope, at_once};
+use super::scope::Scope;
 use super::ticket::Ticket;
+use crate::store_handle::now_or_never;
 
 /// What becomes of the tokens of a permit that is dropped without being settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,7 +145,7 @@ impl Settle<'_> {
         if !self.permit.scope.is_local() {
             return Err(SettleError::Shared);
         }
-        at_once(self.run()).unwrap_or(Err(SettleError::Shared))
+        now_or_never(self.run()).unwrap_or(Err(SettleError::Shared))
     }
 
     async fn run(self) -> Result<Settlement, SettleError> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Answers, Operation, StoreError, Target};
 
-use super::bank::Bank;
 use super::leases::Held;
-use super::scope::{Scope, State, at_once};
+use super::scope::{Scope, State};
 use super::ticket::Moment;
 use crate::request::FromAnswer as _;
+use crate::store_handle::StoreHandle;
 use crate::sync::MutexGuard;
 
 /// Leases that are renewed together.
@@ -31,7 +31,7 @@ pub(super) struct Reply<'r> {
 
 impl Round {
     /// Renews all in one submission.
-    async fn ask(&self, bank: &Bank) -> Vec<Reply<'_>> {
+    async fn ask(&self, store: &StoreHandle) -> Vec<Reply<'_>> {
         let moments = self.held.iter().map(|held| (&**held, Moment::of(&held.claims)));
         let asked: Vec<_> =
             moments.filter(|(held, moment)| held.is_worth_renewing(moment)).collect();
@@ -43,7 +43,7 @@ impl Round {
             .collect();
         let mut answers = Answers::new();
         if !operations.is_empty() {
-            self.submit(bank, &operations, &mut answers).await;
+            self.submit(store, &operations, &mut answers).await;
         }
         // What was not answered in time is an error as well.
         answers.resize_with(operations.len(), || Err(StoreError::TimedOut));
@@ -55,13 +55,18 @@ impl Round {
         replies.collect()
     }
 
-    async fn submit(&self, bank: &Bank, operations: &[Operation<'_>], answers: &mut Answers) {
+    async fn submit(
+        &self,
+        store: &StoreHandle,
+        operations: &[Operation<'_>],
+        answers: &mut Answers,
+    ) {
         #[cfg(feature = "tokio")]
-        if bank.local().is_none() {
-            let _ = tokio::time::timeout(self.patience, bank.submit(operations, answers)).await;
+        if store.local().is_none() {
+            let _ = tokio::time::timeout(self.patience, store.submit(operations, answers)).await;
             return;
         }
-        bank.submit(operations, answers).await;
+        store.submit(operations, answers).await;
     }
 }
 
@@ -84,18 +89,11 @@ impl Scope {
     fn start(self: &Arc<Self>, round: Round) {
         let scope = self.clone();
         let renewal = async move { scope.renew(&round).await };
-        if self.is_local() {
-            at_once(renewal);
-        } else {
-            #[cfg(feature = "tokio")]
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(renewal);
-            }
-        }
+        self.store().detach(renewal);
     }
 
     async fn renew(&self, round: &Round) {
-        let replies = round.ask(self.bank()).await;
+        let replies = round.ask(self.store()).await;
         let lost = self.act(|state| {
             let (now, before) = (self.now(), state.leases.lost());
             replies.into_iter().for_each(|reply| state.leases.answered(reply, now));

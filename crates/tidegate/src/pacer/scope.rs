@@ -4,15 +4,12 @@
 //! after releasing it. Nobody sleeps with the lock. Drivers only watch the time.
 
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::{Arc, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
 use super::adaptive::{Adaptive, CallOutcome};
-use super::bank::{Bank, StoreClock};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::heart::{Heart, Step};
@@ -21,12 +18,13 @@ use super::permit::OnDrop;
 use super::slab::{Id, Slab};
 use super::ticket::{Block, Ticket, Verdict, holds_slots, in_time};
 use super::waiter::{Left, Refused};
+use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
 
 /// Everything that the permits and waiters of one pacer share.
 pub(super) struct Scope {
-    bank: Bank,
+    store: StoreHandle,
     clock: StoreClock,
     /// The tenant of those who name none.
     nobody: Arc<str>,
@@ -50,12 +48,12 @@ pub(super) struct State {
 
 impl Scope {
     pub(super) fn new(
-        bank: Bank,
+        store: StoreHandle,
         heart: Heart<Ticket, Holding>,
         adaptive: Option<Adaptive>,
         drivers: Drivers,
     ) -> Self {
-        let clock = StoreClock::of(&bank);
+        let clock = StoreClock::of(&store);
         let buckets = Buckets::default();
         let state = State {
             heart,
@@ -67,11 +65,11 @@ impl Scope {
             stranded: Vec::new(),
             asking: None,
         };
-        Self { bank, clock, nobody: "".into(), state: Mutex::new(state) }
+        Self { store, clock, nobody: "".into(), state: Mutex::new(state) }
     }
 
-    pub(super) fn bank(&self) -> &Bank {
-        &self.bank
+    pub(super) fn store(&self) -> &StoreHandle {
+        &self.store
     }
 
     pub(super) fn nobody(&self) -> &Arc<str> {
@@ -80,7 +78,7 @@ impl Scope {
 
     /// Whether the store answers at once.
     pub(super) fn is_local(&self) -> bool {
-        self.bank.local().is_some()
+        self.store.local().is_some()
     }
 
     pub(super) fn now(&self) -> Time {
@@ -139,7 +137,7 @@ impl Scope {
                 Step::Try(id) => id,
             };
             let Some(ticket) = state.heart.ticket(id) else { continue };
-            let verdict = at_once(ticket.charge(&self.bank, Duration::ZERO));
+            let verdict = now_or_never(ticket.charge(&self.store, Duration::ZERO));
             state.apply(id, verdict.unwrap_or_else(not_at_once), now);
         }
     }
@@ -200,19 +198,12 @@ impl Scope {
         let (ticket, receipt) = (ticket.clone(), receipt.clone());
         let back = async move {
             match fate {
-                OnDrop::Refund => ticket.give_back(&scope.bank, &receipt).await,
-                OnDrop::Keep => ticket.release_slots(&scope.bank, &receipt).await,
+                OnDrop::Refund => ticket.give_back(&scope.store, &receipt).await,
+                OnDrop::Keep => ticket.release_slots(&scope.store, &receipt).await,
             }
             ticket.tell_watchers();
         };
-        if self.is_local() {
-            at_once(back);
-        } else {
-            #[cfg(feature = "tokio")]
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(back);
-            }
-        }
+        self.store.detach(back);
     }
 
     /// Corrects what was charged, and moves the queue on.
@@ -222,7 +213,7 @@ impl Scope {
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
-        let settlement = ticket.settle(&self.bank, deltas, receipt).await;
+        let settlement = ticket.settle(&self.store, deltas, receipt).await;
         ticket.tell_watchers();
         settlement
     }
@@ -270,15 +261,6 @@ pub(super) fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, None) => one,
         (None, other) => other,
-    }
-}
-
-/// The value of a future that does not wait, as those of a store in this process.
-pub(super) fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => Some(value),
-        Poll::Pending => None,
     }
 }
 

@@ -73,8 +73,8 @@ impl Question {
     /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
     /// talks to the store; if it has left meanwhile, what was reserved is given back.
     pub(super) async fn ask(mut self) {
-        let bank = self.scope.bank().clone();
-        let refusal = match self.ticket.charge(&bank, self.lead).await {
+        let store = self.scope.store().clone();
+        let refusal = match self.ticket.charge(&store, self.lead).await {
             Verdict::Granted { receipt, wait, charged, lease } => {
                 self.ticket.correct(&charged);
                 self.hold(receipt, lease);
@@ -86,7 +86,7 @@ impl Question {
         if let Some(Holding { receipt, lease }) = self.answer(refusal) {
             drop(lease);
             // Before the next head asks: what it builds on this could not be given back any more.
-            self.ticket.give_back(&bank, &receipt).await;
+            self.ticket.give_back(&store, &receipt).await;
             self.answer(None);
             self.ticket.tell_watchers();
         }

@@ -9,11 +9,11 @@ use tidegate_core::{
     Stamp, StoreError, Target, Time,
 };
 
-use super::bank::Bank;
 use super::claim::{Claim, Oversize};
 use super::slab::Id;
 use super::tenant::Demands;
 use crate::request::FromAnswer as _;
+use crate::store_handle::StoreHandle;
 use crate::terms::Snapshot;
 
 /// The claims of one acquire.
@@ -128,7 +128,7 @@ impl<'c> Moment<'c> {
 
 impl Ticket {
     /// Charges the whole list, or nothing of it: now, or within `lead` from now.
-    pub(super) async fn charge(&self, bank: &Bank, lead: Duration) -> Verdict {
+    pub(super) async fn charge(&self, store: &StoreHandle, lead: Duration) -> Verdict {
         let moment = Moment::of(&self.claims);
         let oversize = self.oversize;
         if let Some(index) = self.never_fits(&moment) {
@@ -143,9 +143,9 @@ impl Ticket {
         } else {
             Operation::Reserve { charges: &charges, horizon: lead }
         };
-        match bank.ask(operation).await.and_then(Decision::from_answer) {
+        match store.ask(operation).await.and_then(Decision::from_answer) {
             Ok(Decision::Allowed(grant)) => {
-                let charged = self.take_debt(bank, &moment, &charges).await;
+                let charged = self.take_debt(store, &moment, &charges).await;
                 let lease = moment.lease(&grant.receipt);
                 Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged, lease }
             }
@@ -158,7 +158,7 @@ impl Ticket {
     /// there was any: a debt beyond its bound is forgiven, and not to be given back later.
     async fn take_debt(
         &self,
-        bank: &Bank,
+        store: &StoreHandle,
         moment: &Moment<'_>,
         charges: &[Charge<'_>],
     ) -> SmallVec<[u64; 2]> {
@@ -170,7 +170,7 @@ impl Ticket {
         let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
         let corrections = moment.corrections(deltas);
         let settle = Operation::Settle { corrections: &corrections, receipt: None };
-        let settlement = bank.ask(settle).await.and_then(Settlement::from_answer);
+        let settlement = store.ask(settle).await.and_then(Settlement::from_answer);
         // A store that fails now forgives the debt.
         let applied = settlement.map(|settlement| settlement.applied).unwrap_or_default();
         let applied = applied.into_iter().chain(std::iter::repeat(0));
@@ -243,11 +243,11 @@ impl Ticket {
     }
 
     /// Gives a whole list back that was charged.
-    pub(super) async fn give_back(&self, bank: &Bank, receipt: &Receipt) {
+    pub(super) async fn give_back(&self, store: &StoreHandle, receipt: &Receipt) {
         let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
         let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
         // The store issued the receipt for these very claims; if it fails now they stay spent.
-        let _ = self.settle(bank, &deltas, receipt).await;
+        let _ = self.settle(store, &deltas, receipt).await;
     }
 
     /// Lets every pacer know that waits for one of the limits that something was given back.
@@ -256,24 +256,24 @@ impl Ticket {
     }
 
     /// Gives back the slots of claims on a concurrency policy.
-    pub(super) async fn release_slots(&self, bank: &Bank, receipt: &Receipt) {
+    pub(super) async fn release_slots(&self, store: &StoreHandle, receipt: &Receipt) {
         let moment = Moment::of(&self.claims);
         let targets: SmallVec<[_; 2]> = moment.targets().collect();
         // As above; a slot with a lease runs out.
-        let _ = bank.ask(Operation::Release { targets: &targets, receipt }).await;
+        let _ = store.ask(Operation::Release { targets: &targets, receipt }).await;
     }
 
     /// Corrects what was charged.
     pub(super) async fn settle(
         &self,
-        bank: &Bank,
+        store: &StoreHandle,
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
         let moment = Moment::of(&self.claims);
         let corrections = moment.corrections(deltas.iter().copied());
         let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
-        bank.ask(settle).await.and_then(Settlement::from_answer)
+        store.ask(settle).await.and_then(Settlement::from_answer)
     }
 
     /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
@@ -292,7 +292,7 @@ impl Ticket {
     /// others first; or the index of the claim that never can.
     pub(super) async fn projected(
         &self,
-        bank: &Bank,
+        store: &StoreHandle,
         ahead: impl Fn(usize) -> u128,
     ) -> Result<Result<Duration, usize>, StoreError> {
         let moment = Moment::of(&self.claims);
@@ -300,7 +300,8 @@ impl Ticket {
             return Ok(Err(index));
         }
         let charges = moment.charges(|_, _| 0);
-        let decision = bank.ask(Operation::Peek(&charges)).await.and_then(Decision::from_answer)?;
+        let decision =
+            store.ask(Operation::Peek(&charges)).await.and_then(Decision::from_answer)?;
         let mut longest = Duration::ZERO;
         for (index, outcome) in decision.outcomes().iter().enumerate() {
             let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));

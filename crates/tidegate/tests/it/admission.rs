@@ -27,18 +27,18 @@ impl Door {
 
     /// Whether a caller gets in; its request is over at once.
     fn admits(&self, caller: Caller<'_>) -> bool {
-        self.admission.admit(caller).now().is_admitted()
+        self.admission.admit(caller).now().unwrap().is_admitted()
     }
 
     /// The tier that rejects a caller, if any does.
     fn rejecting(&self, caller: Caller<'_>) -> Option<Tier> {
-        self.admission.admit(caller).now().rejected().map(|rejection| rejection.tier)
+        self.admission.admit(caller).now().unwrap().rejected().map(|rejection| rejection.tier)
     }
 
     /// Tokens left in the bucket of a caller in a tier.
     fn left(&self, tier: Tier, caller: Caller<'_>) -> u64 {
         let key = self.admission.key(tier, caller).unwrap();
-        self.admission.limiter(tier).unwrap().peek(&key).cost(0).now().remaining()
+        self.admission.limiter(tier).unwrap().peek(&key).cost(0).now().unwrap().remaining()
     }
 }
 

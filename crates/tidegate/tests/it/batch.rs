@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use tidegate::clock::ManualClock;
 use tidegate::{
     Answer, Answers, Batch, ChargeError, Decision, Engine, Every, FromAnswer, Limiter, MemoryStore,
-    Operation, Policy, Request, Retry, Schedule, Store, StoreError, Submission, WallTime,
+    Operation, Policy, Request, Retry, Schedule, Store, StoreError, StoreHandle, Submission,
+    WallTime,
 };
 
 /// A store that counts how often it is asked, and may leave answers out.
@@ -64,7 +65,7 @@ struct Step {
 }
 
 impl Step {
-    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, MemoryStore, Answer> {
+    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, Answer> {
         let (limiter, key) = (&limiters[self.limiter], ["alice", "bob", "carol"][self.key]);
         let cost = u64::from(self.amount);
         match self.verb {
@@ -99,11 +100,11 @@ proptest! {
     fn a_batch_is_answered_as_its_requests_one_by_one(batches in proptest::collection::vec(steps(), 1..6)) {
         let ((batched, clock), (single, other_clock)) = (limiters(), limiters());
         for steps in batches {
-            let batch: Batch<'_, _, _> = steps.iter().map(|step| step.request(&batched)).collect();
+            let batch: Batch<'_, _> = steps.iter().map(|step| step.request(&batched)).collect();
             prop_assert_eq!(batch.len(), steps.len());
             let together: Vec<_> = batch.now().into_iter().map(told).collect();
             let one_by_one: Vec<_> =
-                steps.iter().map(|step| told(step.request(&single).try_now())).collect();
+                steps.iter().map(|step| told(step.request(&single).now())).collect();
             prop_assert_eq!(together, one_by_one);
             for clock in [&clock, &other_clock] {
                 clock.advance(Duration::from_millis(1_700));
@@ -115,7 +116,7 @@ proptest! {
 #[tokio::test]
 async fn any_store_is_asked_once_for_all_of_a_batch() {
     let store = Arc::new(Counted::default());
-    let engine: Engine<dyn Store> = Engine::on(store.clone());
+    let engine = Engine::on(StoreHandle::shared(store.clone()));
     let (api, jobs) = (
         engine.limiter("api", per_second(3)).unwrap(),
         engine.limiter("jobs", per_second(1)).unwrap(),
@@ -128,7 +129,7 @@ async fn any_store_is_asked_once_for_all_of_a_batch() {
     let decisions = batch.await.into_iter().map(Result::unwrap);
     assert_eq!(decisions.map(|one| one.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(store.asked.load(Ordering::SeqCst), 1);
-    assert!(Batch::<dyn Store, Decision>::new().await.is_empty());
+    assert!(Batch::<Decision>::new().await.is_empty());
     assert_eq!(store.asked.load(Ordering::SeqCst), 1, "a batch of nothing asks nobody");
 }
 
@@ -150,7 +151,7 @@ fn a_mistake_in_one_request_is_the_answer_of_that_one() {
 #[tokio::test]
 async fn what_a_store_leaves_unanswered_is_an_error_in_its_place() {
     let store = Arc::new(Counted { answers_at_most: Some(1), ..Counted::default() });
-    let engine: Engine<dyn Store> = Engine::on(store);
+    let engine = Engine::on(StoreHandle::shared(store));
     let api = engine.limiter("api", per_second(2)).unwrap();
     let answers = Batch::from_iter(["alice", "bob"].map(|key| api.take(key))).await;
     assert_eq!(answers.len(), 2);

@@ -16,14 +16,14 @@ fn a_daily_quota_starts_anew_at_midnight_of_its_zone() {
     let schedule = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
     let daily = engine.calendar("daily", 3, schedule).unwrap();
 
-    assert_eq!(daily.take("x").cost(3).now().remaining(), 0);
-    let denied = daily.take("x").now();
+    assert_eq!(daily.take("x").cost(3).now().unwrap().remaining(), 0);
+    let denied = daily.take("x").now().unwrap();
     assert_eq!(denied.retry(), Some(Retry::After(Duration::from_secs(3_600))));
     clock.advance(Duration::from_secs(3_599));
-    assert!(!daily.take("x").now().is_allowed());
+    assert!(!daily.take("x").now().unwrap().is_allowed());
     clock.advance(Duration::from_secs(1));
-    assert_eq!(daily.take("x").now().remaining(), 2);
-    assert_eq!(daily.settle("x", -1, None).try_now().unwrap().outcomes[0].remaining, 3);
+    assert_eq!(daily.take("x").now().unwrap().remaining(), 2);
+    assert_eq!(daily.settle("x", -1, None).now().unwrap().outcomes[0].remaining, 3);
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn a_refund_for_yesterday_is_dropped() {
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(Arc::new(store));
     let daily = engine.calendar("daily", 3, Schedule::new(Every::Day, "UTC").unwrap()).unwrap();
-    let grant = daily.take("x").cost(2).now().granted().unwrap();
+    let grant = daily.take("x").cost(2).now().unwrap().granted().unwrap();
     clock.advance(Duration::from_secs(86_400));
-    let _ = daily.take("x").cost(3).now();
-    let settled = daily.settle("x", -2, Some(&grant.receipt)).try_now().unwrap();
+    let _ = daily.take("x").cost(3).now().unwrap();
+    let settled = daily.settle("x", -2, Some(&grant.receipt)).now().unwrap();
     assert_eq!((settled.dropped, settled.outcomes[0].remaining), (1, 0));
 }
 

@@ -19,7 +19,7 @@ fn policy(rate: u64, capacity: u64) -> Policy {
 }
 
 fn left(limiter: &Limiter) -> u64 {
-    limiter.take("x").cost(0).now().remaining()
+    limiter.take("x").cost(0).now().unwrap().remaining()
 }
 
 /// Tokens stay; the rate is the new one; a raised capacity gives nothing at once and a lowered
@@ -27,21 +27,21 @@ fn left(limiter: &Limiter) -> u64 {
 #[test]
 fn buckets_keep_their_tokens_and_converge() {
     let (limiter, clock) = limiter(100);
-    let _ = limiter.take("x").cost(40).now();
+    let _ = limiter.take("x").cost(40).now().unwrap();
     limiter.reconfigure(policy(10, 1_000), Change::KeepTokens).unwrap();
     assert_eq!(left(&limiter), 60);
-    let _ = limiter.take("x").now();
+    let _ = limiter.take("x").now().unwrap();
     clock.advance(Duration::from_secs(1));
     assert_eq!(left(&limiter), 69, "refilled at the new rate");
     limiter.reconfigure(policy(10, 20), Change::KeepTokens).unwrap();
     assert_eq!(left(&limiter), 20);
-    assert_eq!(limiter.take("fresh").cost(0).now().remaining(), 20);
+    assert_eq!(limiter.take("fresh").cost(0).now().unwrap().remaining(), 20);
 }
 
 #[test]
 fn the_other_modes_do_what_they_say() {
     let (limiter, _clock) = limiter(100);
-    let _ = limiter.take("x").cost(40).now();
+    let _ = limiter.take("x").cost(40).now().unwrap();
     limiter.reconfigure(policy(1, 50), Change::Proportional).unwrap();
     assert_eq!(left(&limiter), 30);
     limiter.reconfigure(policy(1, 70), Change::Reset).unwrap();
@@ -76,7 +76,7 @@ fn no_reader_sees_half_a_change() {
                     let fast = pair == (tidegate::Rate::per_second(7).unwrap(), 700);
                     assert!(slow || fast, "a mixed policy: {pair:?}");
                     seen[usize::from(fast)] += 1;
-                    let _ = limiter.take("x").now();
+                    let _ = limiter.take("x").now().unwrap();
                 }
             })
         })

@@ -23,25 +23,29 @@ fn policy(capacity: u64) -> Policy {
 fn a_limiter_counts_waits_settles_holds_and_forgets() {
     let (engine, clock) = engine();
     let limiter = engine.limiter("api", policy(10)).unwrap();
-    assert_eq!(limiter.take("x").cost(4).now().remaining(), 6);
-    assert_eq!(limiter.peek("x").cost(6).now().remaining(), 0);
-    assert_eq!(limiter.settle("x", 8, None).try_now().unwrap().outcomes[0].remaining, 0);
-    let denied = limiter.take("x").now();
+    assert_eq!(limiter.take("x").cost(4).now().unwrap().remaining(), 6);
+    assert_eq!(limiter.peek("x").cost(6).now().unwrap().remaining(), 0);
+    assert_eq!(limiter.settle("x", 8, None).now().unwrap().outcomes[0].remaining, 0);
+    let denied = limiter.take("x").now().unwrap();
     assert_eq!(denied.retry(), Some(Retry::After(Duration::from_secs(3))));
-    assert_eq!(limiter.settle("x", -8, None).try_now().unwrap().outcomes[0].remaining, 6);
-    let grant = limiter.reserve("x", Duration::from_secs(9)).cost(8).now().granted().unwrap();
+    assert_eq!(limiter.settle("x", -8, None).now().unwrap().outcomes[0].remaining, 6);
+    let grant =
+        limiter.reserve("x", Duration::from_secs(9)).cost(8).now().unwrap().granted().unwrap();
     assert_eq!(grant.wait, Duration::from_secs(2));
-    assert_eq!(limiter.hold("x", Duration::from_secs(5)).try_now().unwrap().as_secs(), 5);
+    assert_eq!(limiter.hold("x", Duration::from_secs(5)).now().unwrap().as_secs(), 5);
     clock.advance(Duration::from_secs(5));
-    assert_eq!(limiter.take("x").now().retry(), Some(Retry::After(Duration::from_secs(1))));
-    assert!(limiter.reset("x").try_now().unwrap());
-    assert_eq!(limiter.take("x").now().remaining(), 9);
+    assert_eq!(
+        limiter.take("x").now().unwrap().retry(),
+        Some(Retry::After(Duration::from_secs(1)))
+    );
+    assert!(limiter.reset("x").now().unwrap());
+    assert_eq!(limiter.take("x").now().unwrap().remaining(), 9);
 }
 
 #[tokio::test]
 async fn any_store_is_awaited_with_the_same_verbs() {
     let (local, _clock) = engine();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(MemoryStore::new()));
+    let engine: Engine = Engine::on(Arc::new(MemoryStore::new()));
     let limiter = engine.limiter("api", policy(2)).unwrap();
     assert!(limiter.take("x").await.unwrap().is_allowed());
     assert!(limiter.take("x").await.unwrap().is_allowed());
@@ -50,7 +54,7 @@ async fn any_store_is_awaited_with_the_same_verbs() {
     assert_eq!(limiter.peek("x").await.unwrap().remaining(), 1);
     let limiter = local.limiter("api", policy(2)).unwrap();
     assert_eq!(limiter.take("x").await.unwrap().remaining(), 1);
-    assert_eq!(limiter.take("x").now().remaining(), 0);
+    assert_eq!(limiter.take("x").now().unwrap().remaining(), 0);
 }
 
 /// Two policies on one store never meet, even for equal keys; equal policies do.
@@ -59,12 +63,12 @@ fn limits_are_told_apart_by_name_or_by_parameters() {
     let (engine, _clock) = engine();
     let (cheap, dear) = (engine.inline(policy(10)).unwrap(), engine.inline(policy(5)).unwrap());
     for _ in 0..10 {
-        assert!(cheap.take("x").now().is_allowed());
+        assert!(cheap.take("x").now().unwrap().is_allowed());
     }
-    assert_eq!(dear.take("x").now().remaining(), 4);
-    assert!(!engine.inline(policy(10)).unwrap().take("x").now().is_allowed());
-    assert!(engine.limiter("named", policy(10)).unwrap().take("x").now().is_allowed());
-    assert!(Limiter::new(policy(10)).take("x").now().is_allowed(), "another store");
+    assert_eq!(dear.take("x").now().unwrap().remaining(), 4);
+    assert!(!engine.inline(policy(10)).unwrap().take("x").now().unwrap().is_allowed());
+    assert!(engine.limiter("named", policy(10)).unwrap().take("x").now().unwrap().is_allowed());
+    assert!(Limiter::new(policy(10)).take("x").now().unwrap().is_allowed(), "another store");
 }
 
 #[test]
@@ -74,11 +78,11 @@ fn a_denied_list_spends_nothing_and_says_which_limit_binds() {
     let organization = engine.limiter("organization", policy(3)).unwrap();
     let terms = (client.snapshot(), organization.snapshot());
     let charges = [terms.0.charge("alice", 4), terms.1.charge("acme", 4)];
-    let decision = engine.take(&charges).now();
+    let decision = engine.take(&charges).now().unwrap();
     assert_eq!((decision.is_allowed(), decision.binding()), (false, 1));
     assert_eq!(decision.retry(), Some(Retry::Never));
-    assert_eq!(client.take("alice").cost(0).now().remaining(), 5);
-    assert!(engine.take(&charges[..1]).now().is_allowed());
+    assert_eq!(client.take("alice").cost(0).now().unwrap().remaining(), 5);
+    assert!(engine.take(&charges[..1]).now().unwrap().is_allowed());
 }
 
 #[test]
@@ -87,12 +91,12 @@ fn wrong_lists_are_errors_of_the_caller() {
     let limiter = engine.limiter("api", policy(5)).unwrap();
     let terms = limiter.snapshot();
     let many: Vec<Charge<'_>> = (0..17).map(|_| terms.charge("x", 1)).collect();
-    let error = engine.take(&many).try_now().unwrap_err();
+    let error = engine.take(&many).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::TooMany(17))));
     assert!(error.is_callers_fault());
-    let error = engine.take(&[]).try_now().unwrap_err();
+    let error = engine.take(&[]).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::Empty)));
-    assert_eq!(limiter.take("x").now().remaining(), 4);
+    assert_eq!(limiter.take("x").now().unwrap().remaining(), 4);
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn batches_are_answered_in_order() {
     ];
     let mut answers = tidegate::Answers::new();
     assert!(matches!(
-        engine.store().submit(&operations, &mut answers),
+        engine.store().local().unwrap().submit(&operations, &mut answers),
         tidegate::Submission::Ready
     ));
     let allowed: Vec<bool> = answers

@@ -12,7 +12,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::admission::{Admission, Caller, Mode, Rules, Tier};
 use tidegate::guard::Guarded;
-use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate::{Engine, MemoryStore, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, Decided};
 use tokio::sync::Notify;
@@ -25,7 +25,7 @@ fn bucket(capacity: u64) -> Policy {
 }
 
 /// Callers by the headers `x-org` and `x-user`.
-fn layer(admission: impl Into<Admission<dyn Store>>) -> AdmissionLayer {
+fn layer(admission: Admission) -> AdmissionLayer {
     AdmissionLayer::new(admission)
         .organization(key::header(HeaderName::from_static("x-org")))
         .client(key::header(HeaderName::from_static("x-user")))
@@ -155,7 +155,7 @@ async fn costs_are_settled_in_both_tiers() {
     for (tier, left) in [(Tier::Client, 7), (Tier::Organization, 17)] {
         let key = admission.key(tier, alice).unwrap();
         let limiter = admission.limiter(tier).unwrap();
-        assert_eq!(limiter.peek(&key).cost(0).now().remaining(), left);
+        assert_eq!(limiter.peek(&key).cost(0).now().unwrap().remaining(), left);
     }
 }
 
@@ -175,7 +175,7 @@ async fn in_shadow_mode_the_handler_is_told() {
 #[tokio::test]
 async fn a_store_that_must_be_waited_for_admits_the_same() {
     let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(guarded));
+    let engine: Engine = Engine::on(guarded);
     let hourly = Policy::per(1, Duration::from_secs(3_600)).capacity(2).build().unwrap();
     let admission = Admission::new(&engine, Rules::default().client(hourly)).unwrap();
     let app = Router::new()

@@ -204,7 +204,7 @@ async fn slots_are_given_back_when_the_response_is_over() {
         let policy = r#""slots";q=1;qu="concurrent-requests""#;
         assert_eq!(reply.header("ratelimit-policy"), Some(policy));
     }
-    let held = slots.take("all").now();
+    let held = slots.take("all").now().unwrap();
     let refused = door.as_user("alice").await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
     drop(held);

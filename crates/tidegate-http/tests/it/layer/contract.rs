@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use tidegate::guard::Guarded;
-use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate::{Engine, MemoryStore, Policy, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::{LimitLayer, Limited};
 use tower::{Layer, Service, ServiceExt};
@@ -89,7 +89,7 @@ async fn the_service_that_was_ready_is_called_if_the_store_answers_at_once() {
 #[tokio::test]
 async fn the_service_that_was_ready_is_called_if_the_store_is_waited_for() {
     let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let limit = engine.limiter("all", slow).unwrap();
     serve_and_refuse(LimitLayer::new().limit(limit, key::constant("all"))).await;
@@ -98,7 +98,7 @@ async fn the_service_that_was_ready_is_called_if_the_store_is_waited_for() {
 #[tokio::test]
 async fn several_limits_are_decided_on_a_store_that_is_waited_for() {
     let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = |capacity| Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(capacity);
     let (a, b) = (slow(1).build().unwrap(), slow(5).build().unwrap());
     let b = engine.limiter("b", b).unwrap();

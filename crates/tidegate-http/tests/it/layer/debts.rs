@@ -16,7 +16,7 @@ use futures_util::stream;
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::{Engine, Limiter, Policy, Store};
+use tidegate::{Engine, Limiter, Policy, Store, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, Rule};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -36,7 +36,7 @@ fn as_alice() -> Request<()> {
     Request::get("/").header("x-user", "alice").body(()).unwrap()
 }
 
-fn one_slot<S: Store + ?Sized>(engine: &Engine<S>) -> Limiter<S> {
+fn one_slot(engine: &Engine) -> Limiter {
     engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn ask_and_leave(asking: impl Future) {
     assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-async fn wait_for(limiter: &Limiter<dyn Store>, left: u64) {
+async fn wait_for(limiter: &Limiter, left: u64) {
     let arrived = async {
         while limiter.peek("alice").cost(0).await.unwrap().remaining() != left {
             tokio::task::yield_now().await;
@@ -110,10 +110,8 @@ fn outside_of_a_runtime_a_caller_that_is_gone_is_told_of_and_harms_nobody() {
     assert_eq!(log.count("outside of any tokio runtime"), 1, "{}", log.text());
 }
 
-fn settled_with_a_slot(
-    store: Arc<dyn Store>,
-) -> (LimitLayer, Limiter<dyn Store>, Limiter<dyn Store>) {
-    let engine = Engine::on(store);
+fn settled_with_a_slot(store: Arc<dyn Store>) -> (LimitLayer, Limiter, Limiter) {
+    let engine = Engine::on(StoreHandle::shared(store));
     let users = engine.limiter("users", hourly(10)).unwrap();
     let slots = one_slot(&engine);
     let layer = LimitLayer::new()
@@ -123,7 +121,7 @@ fn settled_with_a_slot(
 }
 
 #[tokio::test]
-async fn a_store_that_waits_only_for_releases_is_settled_once() {
+async fn a_store_that_answers_later_is_settled_once() {
     let store = Arc::new(Mixed::default());
     let (layer, users, slots) = settled_with_a_slot(store.clone());
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
@@ -154,9 +152,10 @@ async fn a_remote_store_is_settled_and_given_its_slot_in_one_call() {
 async fn a_settlement_that_fails_does_not_keep_the_slot() {
     let store = Arc::new(Mixed::default());
     store.broken.store(true, Ordering::Relaxed);
-    let (layer, _, _) = settled_with_a_slot(store);
+    let (layer, _, slots) = settled_with_a_slot(store);
     let service = layer.layer(hello());
     drop(service.clone().oneshot(as_alice()).await.unwrap());
+    wait_for(&slots, 1).await;
     assert_eq!(service.oneshot(as_alice()).await.unwrap().status(), 200);
 }
 

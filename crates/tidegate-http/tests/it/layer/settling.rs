@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use tidegate::admission::{Admission, Rules};
 use tidegate::guard::Guarded;
-use tidegate::{Engine, Limiter, MemoryStore, Policy, Store};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, StoreHandle};
 use tidegate_http::field::Unit;
 use tidegate_http::layer::{AdmissionLayer, End, LimitLayer, Rule, Served};
 use tokio::sync::mpsc;
@@ -170,7 +170,7 @@ async fn a_request_that_is_dropped_before_its_response_has_no_status() {
 async fn a_store_that_is_waited_for_is_settled_too() {
     let store = Arc::new(MemoryStore::new());
     let guarded: Arc<dyn Store> = Arc::new(Guarded::builder(store).build().unwrap());
-    let engine: Engine<dyn Store> = Engine::on(guarded);
+    let engine: Engine = Engine::on(StoreHandle::shared(guarded));
     let slow = |capacity| Policy::per(1, Duration::from_secs(86_400)).capacity(capacity).build();
     let limit = engine.limiter("users", slow(10).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
@@ -231,7 +231,7 @@ async fn absurd_costs_are_refused_and_absurd_settlements_are_charged() {
     assert_eq!(left(&users, "alice"), 0);
 }
 
-async fn wait_for(limiter: &Limiter<dyn Store>, left: u64) {
+async fn wait_for(limiter: &Limiter, left: u64) {
     while limiter.peek("alice").cost(0).await.unwrap().remaining() != left {
         tokio::task::yield_now().await;
     }

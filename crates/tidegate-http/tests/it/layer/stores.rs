@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::{
-    Answer, Answers, Engine, MemoryStore, Operation, Policy, Probe, Store, StoreError, Submission,
+    Answers, Engine, MemoryStore, Operation, Policy, Probe, Store, StoreError, StoreHandle,
+    Submission,
 };
 
 /// A bucket that gets nothing back while a test runs.
@@ -18,8 +19,8 @@ pub(super) fn hourly(capacity: u64) -> Policy {
 pub(super) struct Gone;
 
 impl Gone {
-    pub(super) fn engine() -> Engine<dyn Store> {
-        Engine::on(Arc::new(Self))
+    pub(super) fn engine() -> Engine {
+        Engine::on(StoreHandle::shared(Arc::new(Self)))
     }
 
     fn error() -> StoreError {
@@ -47,8 +48,8 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn engine() -> Engine<dyn Store> {
-        Engine::on(Arc::new(Self::default()))
+    pub(super) fn engine() -> Engine {
+        Engine::on(StoreHandle::shared(Arc::new(Self::default())))
     }
 }
 
@@ -64,8 +65,7 @@ impl Store for Remote {
     }
 }
 
-/// Answers everything at once but the release of slots, and counts settlements. While it is broken
-/// it refuses those, and releases at once.
+/// Answers a moment later, and counts settlements. While it is broken it refuses those.
 #[derive(Debug, Default)]
 pub(super) struct Mixed {
     store: MemoryStore,
@@ -79,25 +79,14 @@ impl Store for Mixed {
             tokio::task::yield_now().await;
             for operation in all {
                 if let Operation::Settle { .. } = operation {
+                    if self.broken.load(Ordering::Relaxed) {
+                        answers.push(Err(StoreError::Rejected("not this one".into())));
+                        continue;
+                    }
                     self.settles.fetch_add(1, Ordering::Relaxed);
                 }
                 answers.push(self.store.execute(operation));
             }
         }))
-    }
-
-    fn execute_now(&self, operation: &Operation<'_>) -> Option<Result<Answer, StoreError>> {
-        let broken = self.broken.load(Ordering::Relaxed);
-        match operation {
-            Operation::Release { .. } if !broken => None,
-            Operation::Settle { .. } if broken => {
-                Some(Err(StoreError::Rejected("not this one".into())))
-            }
-            Operation::Settle { .. } => {
-                self.settles.fetch_add(1, Ordering::Relaxed);
-                Some(self.store.execute(operation))
-            }
-            operation => Some(self.store.execute(operation)),
-        }
     }
 }

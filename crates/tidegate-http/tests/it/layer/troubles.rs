@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{Engine, FailureRule, Policy, Store};
+use tidegate::{Engine, FailureRule, Policy, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
 
@@ -45,7 +45,7 @@ async fn a_store_that_cannot_answer_is_503_and_logged_once_in_a_while() {
 #[tokio::test]
 async fn a_guard_that_fails_closed_is_503_with_a_hint() {
     let store = Guarded::builder(Arc::new(Gone)).default_rule(FailureRule::Closed).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(store.clone()));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store.clone())));
     let limit = engine.limiter("users", policy()).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit, by_user()))).await;
     while store.state() != StoreState::Down {
@@ -60,7 +60,7 @@ async fn a_guard_that_fails_closed_is_503_with_a_hint() {
 #[tokio::test]
 async fn a_guard_that_decides_by_itself_answers_as_ever() {
     let store = Guarded::builder(Arc::new(Gone)).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(store));
+    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let limit = engine.limiter("users", slow).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit, by_user()))).await;

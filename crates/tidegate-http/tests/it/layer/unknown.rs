@@ -7,8 +7,8 @@ use http::{HeaderName, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
+use tidegate::Change;
 use tidegate::admission::{Admission, MissingClient, Mode, Rules};
-use tidegate::{Change, Store};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::AdmissionLayer;
 use tokio::net::TcpStream;
@@ -26,7 +26,7 @@ fn app(layer: AdmissionLayer) -> Router {
     Router::new().route("/", get(|| async { "served" })).layer(layer)
 }
 
-fn layer(admission: impl Into<Admission<dyn Store>>) -> AdmissionLayer {
+fn layer(admission: Admission) -> AdmissionLayer {
     AdmissionLayer::new(admission).client(by_user()).organization(by_org())
 }
 

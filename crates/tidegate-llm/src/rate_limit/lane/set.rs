@@ -23,6 +23,13 @@ pub(super) struct Set {
 }
 
 impl Lane {
+    /// The names of the limits that were set.
+    pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
+        let set = self.set.load();
+        let meters = set.meters.iter().chain(&set.day).chain(&set.retired);
+        meters.map(|meter| meter.name()).collect()
+    }
+
     /// Sets other limits. What was spent counts on. Whoever waits goes by the new numbers at once,
     /// and no longer waits for limits that are gone; limits that are new hold for those who come.
     pub(in crate::rate_limit) fn configure(
@@ -41,8 +48,8 @@ impl Lane {
             used.push(match find(wanted.counts()) {
                 Some(meter) => meter.clone(),
                 None => {
-                    let books = &self.settings.quota.books;
-                    Arc::new(Meter::new(books, &self.key, wanted.clone(), self.clock)?)
+                    let engine = &self.settings.quota.engine;
+                    Arc::new(Meter::new(engine, &self.key, wanted.clone(), self.clock)?)
                 }
             });
         }

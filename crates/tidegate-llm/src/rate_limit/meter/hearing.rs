@@ -7,7 +7,6 @@ use std::time::Duration;
 use tidegate::{Policy, Time};
 use tidegate_providers::Reading;
 
-use super::super::books::detach;
 use super::super::feedback::{Standing, Upward, correction};
 use super::super::pace::Allowed;
 use super::{Mark, Meter};
@@ -50,7 +49,7 @@ impl Meter {
             largest,
         };
         let meter = self.clone();
-        detach(async move {
+        self.bucket.store().detach(async move {
             if meter.compare(heard).await < 0 {
                 then();
             }

@@ -100,7 +100,7 @@ async fn a_limit_that_is_raised_is_used_at_once() {
 async fn telling_of_many_models_takes_no_more_than_a_bound() {
     let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
-    let account = account("openai").books(&Engine::on(store.clone())).build().unwrap();
+    let account = account("openai").engine(&Engine::on(store.clone())).build().unwrap();
     let mut limits = told(Dimension::Requests, 60_000, 60_000);
     also(&mut limits, Dimension::Tokens, 60_000_000, 60_000_000);
     let mut buckets = Vec::new();

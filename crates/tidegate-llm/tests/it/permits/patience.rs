@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use tidegate::{Engine, Store};
+use tidegate::{Engine, StoreHandle};
 use tidegate_llm::CallError;
 use tidegate_llm::mock::Step;
 use tidegate_llm::plan::{RawConstraint, Source};
@@ -202,13 +202,13 @@ async fn a_limit_that_is_taken_away_holds_nobody_up() {
 async fn an_account_can_be_made_again() {
     let store =
         tidegate::MemoryStore::builder().clock(tidegate::clock::TokioClock::new()).build().unwrap();
-    let engine = Engine::on(Arc::new(store));
-    let first = requests("mistral", 60, 1).books(&engine).build().unwrap();
+    let engine = Engine::on(StoreHandle::shared(Arc::new(store)));
+    let first = requests("mistral", 60, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
     call.heard(&told(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     drop(first);
-    let second = requests("mistral", 6, 1).books(&engine).build().unwrap();
+    let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
     assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "what was spent counts on");
     assert_eq!(wait(&second, &ask(1, 1)).await, SECOND * 10);
 }
@@ -220,9 +220,9 @@ async fn a_newcomer_on_a_shared_store_leaves_limits_alone() {
     let join = async || {
         let store = RedisStore::builder(&redis.url()).open().unwrap();
         store.connected().await.unwrap();
-        let engine = Engine::<dyn Store>::on(Arc::new(store));
+        let engine = Engine::on(StoreHandle::shared(Arc::new(store)));
         let account = account("mistral").concurrency(Concurrency::Unlimited);
-        account.books(&engine).build().unwrap()
+        account.engine(&engine).build().unwrap()
     };
     let old = join().await;
     let mut first = reserve(&old, &ask(1, 1)).await;

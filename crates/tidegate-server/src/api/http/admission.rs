@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
-use tidegate::{FailureRule, Outcome, Store, ceil_millis as millis};
+use tidegate::{FailureRule, Outcome, ceil_millis as millis};
 use tidegate_config::{Rule, Value};
 
 use super::answer::{Deny, Reply};
@@ -71,7 +71,7 @@ struct Pending {
 
 /// `POST /v1/admit`.
 pub(super) async fn admit(
-    admission: &Admission<dyn Store>,
+    admission: &Admission,
     limits: &LimitRegistry,
     body: &Value<'_>,
     deny: Deny,
@@ -149,10 +149,7 @@ fn state((tier, outcome): (Tier, &Outcome)) -> TierState {
 }
 
 /// `PUT /v1/pending`.
-pub(super) fn set_pending(
-    admission: &Admission<dyn Store>,
-    body: &Value<'_>,
-) -> Result<Response, Problem> {
+pub(super) fn set_pending(admission: &Admission, body: &Value<'_>) -> Result<Response, Problem> {
     let (value, good_for) = read(body, &["value", "ttl_ms"], |top| {
         let value = top.require("value", depth);
         let ttl = match top.get("ttl_ms") {
@@ -166,7 +163,7 @@ pub(super) fn set_pending(
 }
 
 /// `GET /v1/pending`.
-pub(super) fn pending(admission: &Admission<dyn Store>) -> Response {
+pub(super) fn pending(admission: &Admission) -> Response {
     json(StatusCode::OK, &Pending { pending: admission.pending() })
 }
 

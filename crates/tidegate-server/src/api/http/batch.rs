@@ -88,7 +88,7 @@ impl HttpApi {
         let asked: Vec<Result<Operation<'_>, Problem>> = operations.iter().map(read).collect();
         // What was understood goes to the store; the others have their answers already.
         let lines: Vec<Lines<'_>> = asked.iter().flatten().map(Operation::lines).collect();
-        let batch: Batch<'_, _, _> = std::iter::zip(asked.iter().flatten(), &lines)
+        let batch: Batch<'_, _> = std::iter::zip(asked.iter().flatten(), &lines)
             .map(|(asked, lines)| asked.request(lines, &self.engine))
             .collect();
         let answers = batch.await;

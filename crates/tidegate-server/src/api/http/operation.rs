@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, Store, StoreError};
+use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreError};
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};
@@ -93,8 +93,8 @@ impl<'v> Operation<'v> {
     pub(super) fn request<'a>(
         &'a self,
         lines: &'a Lines<'a>,
-        engine: &'a Engine<dyn Store>,
-    ) -> Request<'a, dyn Store, Answer> {
+        engine: &'a Engine,
+    ) -> Request<'a, Answer> {
         let charges = lines.charges();
         match self {
             Self::Take(_) => engine.take(charges).any(),

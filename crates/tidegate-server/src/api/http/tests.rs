@@ -6,10 +6,9 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Engine, MemoryStore, Store};
+use tidegate::Engine;
 use tidegate_config::Loader;
 use tidegate_http::host::HostCheck;
-use tidegate_llm::rate_limit::Books;
 use tokio::runtime::Runtime;
 
 use super::{HttpApi, StoreErrors};
@@ -40,11 +39,10 @@ impl Door {
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let layers = Loader::default().text_layers("test", "");
         let plan = layers.plan().unwrap();
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::builder().build().unwrap());
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
-        let engine = Engine::on(store);
-        let parts = Parts::new(&plan, &engine, Books::own(), None).unwrap();
+        let engine = Engine::new();
+        let parts = Parts::new(&plan, &engine, None).unwrap();
         let config = Arc::new(ActiveConfig::new(layers, plan, Stored::default(), parts));
         let parts = config.parts().clone();
         let door = HttpApi {

@@ -7,7 +7,7 @@ use axum::Router;
 use axum::http::{HeaderName, Request, StatusCode};
 use axum::routing::get;
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::{Engine, Policy, Store};
+use tidegate::{Engine, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer};
 use tidegate_testkit::launch::{Flavor, RedisServer};
@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use super::{nodes, slow};
 
-fn admission(engine: &Engine<dyn Store>) -> Admission<dyn Store> {
+fn admission(engine: &Engine) -> Admission {
     Admission::new(engine, Rules::default().client(slow(3)).organization(slow(4))).unwrap()
 }
 

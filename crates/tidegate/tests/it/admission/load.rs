@@ -49,19 +49,19 @@ fn ten_million_ids_stay_within_the_memory_they_are_given() {
     let engine = Engine::on(Arc::new(store));
     let admission = Admission::new(&engine, Rules::default().organization(None)).unwrap();
     let offender = of("acme", "offender");
-    assert!(admission.admit(offender.cost(100)).now().is_admitted());
+    assert!(admission.admit(offender.cost(100)).now().unwrap().is_admitted());
     let mut name = String::new();
     for number in 0..10_000_000_u32 {
         use std::fmt::Write as _;
         name.clear();
         write!(name, "client-{number:x}").unwrap();
-        let _ = admission.admit(Caller::new().organization("acme").client(&name)).now();
+        let _ = admission.admit(Caller::new().organization("acme").client(&name)).now().unwrap();
         if number % 1_000_000 == 0 {
             clock.advance(Duration::from_millis(1));
-            assert!(engine.store().stats().memory_bytes <= cap, "after {number}");
+            assert!(engine.store().local().unwrap().stats().memory_bytes <= cap, "after {number}");
         }
     }
-    assert!(engine.store().stats().memory_bytes <= cap);
-    let rejection = admission.admit(offender).now().rejected().unwrap();
+    assert!(engine.store().local().unwrap().stats().memory_bytes <= cap);
+    let rejection = admission.admit(offender).now().unwrap().rejected().unwrap();
     assert_eq!(rejection.tier, Tier::Client);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate::admission::{Admission, Caller, Pass, Reason, Rules, Tier};
-use tidegate::{Answers, Engine, MemoryStore, Operation, Retry, Store, Submission};
+use tidegate::{Answers, Engine, MemoryStore, Operation, Retry, Store, StoreHandle, Submission};
 
 use super::{Door, bucket, of};
 
@@ -27,7 +27,7 @@ fn the_hint_grows_with_what_is_pending() {
     let door = Door::with(Rules::default().backpressure(50));
     for (pending, hint) in [(51, 10), (60, 100), (549, 4_990), (1_000, 5_000), (u32::MAX, 5_000)] {
         door.admission.set_pending(pending, SHORT);
-        let rejection = door.admission.admit(Caller::new()).now().rejected().unwrap();
+        let rejection = door.admission.admit(Caller::new()).now().unwrap().rejected().unwrap();
         assert_eq!(rejection.retry, Retry::After(Duration::from_millis(hint)), "{pending}");
         assert_eq!((rejection.tier, rejection.reason), (Tier::Backpressure, Reason::QueueDepth));
         assert_eq!(rejection.id, None);
@@ -38,7 +38,7 @@ fn the_hint_grows_with_what_is_pending() {
 #[test]
 fn passes_count_themselves_until_they_are_dropped() {
     let door = Door::with(Rules::default().backpressure(2));
-    let admit = || door.admission.admit(Caller::new()).now().admitted();
+    let admit = || door.admission.admit(Caller::new()).now().unwrap().admitted();
     let mut passes: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
     assert_eq!(door.admission.pending(), 3);
     assert!(admit().is_none());
@@ -74,7 +74,8 @@ fn a_rejection_by_pressure_touches_no_bucket() {
     let door = Door::with(Rules::default());
     let alice = of("acme", "alice");
     assert!(door.admits(alice));
-    let keys = door.admission.limiter(Tier::Client).unwrap().engine().store().len();
+    let keys =
+        door.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len();
     door.admission.set_pending(500, SHORT);
     for _ in 0..50 {
         assert_eq!(door.rejecting(alice), Some(Tier::Backpressure));
@@ -82,7 +83,10 @@ fn a_rejection_by_pressure_touches_no_bucket() {
     }
     assert_eq!(door.left(Tier::Client, alice), 99);
     assert_eq!(door.left(Tier::Organization, alice), 999);
-    assert_eq!(door.admission.limiter(Tier::Client).unwrap().engine().store().len(), keys);
+    assert_eq!(
+        door.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len(),
+        keys
+    );
     assert_eq!(door.admission.tally(Tier::Backpressure).rejected, 100);
 }
 
@@ -92,7 +96,7 @@ fn a_rejected_write_never_reaches_the_queue() {
     let door = Door::with(Rules::default().backpressure(3));
     let mut queue = Vec::new();
     for write in 0..10 {
-        if let Some(pass) = door.admission.admit(of("acme", "alice")).now().admitted() {
+        if let Some(pass) = door.admission.admit(of("acme", "alice")).now().unwrap().admitted() {
             queue.push((write, pass));
         }
     }
@@ -121,7 +125,7 @@ impl Store for Slow {
 /// pending, and everybody got in.
 #[tokio::test(start_paused = true)]
 async fn requests_are_pending_while_the_store_is_asked() {
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(Slow(MemoryStore::new())));
+    let engine = Engine::on(StoreHandle::shared(Arc::new(Slow(MemoryStore::new()))));
     let rules = Rules::none().backpressure(10).organization(bucket(100_000, 1));
     let admission = Admission::new(&engine, rules).unwrap();
     let tasks: Vec<_> = (0..1_000)

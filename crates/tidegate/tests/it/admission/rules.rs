@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::admission::{
     Admission, AdmissionError, AllowList, Caller, MissingClient, Mode, Rules, Tier, Verdict,
 };
-use tidegate::{Change, Engine, LimitError, Policy, Retry};
+use tidegate::{Change, Engine, LimitError, Policy, Retry, now_or_never};
 
 use super::{Door, bucket, of};
 
@@ -49,14 +49,17 @@ fn rules_that_cannot_be_change_nothing() {
 fn two_admissions_of_one_engine_have_names_of_their_own() {
     let engine = Engine::new();
     let one = Admission::new(&engine, Rules::default()).unwrap();
-    assert!(one.admit(of("acme", "alice").cost(100)).now().is_admitted());
+    assert!(one.admit(of("acme", "alice").cost(100)).now().unwrap().is_admitted());
     let same = Admission::new(&engine, Rules::default()).unwrap();
-    assert!(!same.admit(of("acme", "alice")).now().is_admitted(), "equal rules, equal buckets");
+    assert!(
+        !same.admit(of("acme", "alice")).now().unwrap().is_admitted(),
+        "equal rules, equal buckets"
+    );
     let other = Rules::default().client(bucket(7, 7));
     let taken = Admission::new(&engine, other.clone()).unwrap_err();
     assert!(matches!(taken, AdmissionError::Limit(LimitError::Taken(name)) if name == "client"));
     let writes = Admission::named(&engine, "writes", other).unwrap();
-    assert!(writes.admit(of("acme", "alice")).now().is_admitted());
+    assert!(writes.admit(of("acme", "alice")).now().unwrap().is_admitted());
     assert_eq!(writes.limiter(Tier::Client).unwrap().limit().name(), "writes.client");
     assert!(Admission::named(&engine, "Not A Name", Rules::default()).is_err());
 }
@@ -90,10 +93,11 @@ fn a_bill_is_settled_after_connections_have_lost_their_buckets() {
     let rules = Rules::default().missing_client(MissingClient::Connection);
     let door = Door::with(rules.clone());
     let caller = Caller::new().organization("acme").connection("c-1");
-    let pass = door.admission.admit(caller.cost(10)).billed().now().admitted().unwrap();
+    let pass = door.admission.admit(caller.cost(10)).billed().now().unwrap().admitted().unwrap();
     let skipping = rules.missing_client(MissingClient::Skip);
     door.admission.reconfigure(skipping, Change::KeepTokens).unwrap();
-    let settled = door.admission.settle_now(caller, -10, &pass.bill().unwrap()).unwrap().unwrap();
+    let settled =
+        now_or_never(door.admission.settle(caller, -10, &pass.bill().unwrap())).unwrap().unwrap();
     assert_eq!(settled.applied.as_slice(), [-10, -10]);
 }
 
@@ -159,7 +163,7 @@ fn rules_of(capacity: u64) -> Rules {
 fn count_torn(admission: &Admission, stop: &AtomicBool) -> ([u32; 2], u32) {
     let (mut seen, mut torn) = ([0; 2], 0);
     while !stop.load(Ordering::Relaxed) {
-        let capacities: Vec<_> = match admission.admit(of("acme", "alice").cost(0)).now() {
+        let capacities: Vec<_> = match admission.admit(of("acme", "alice").cost(0)).now().unwrap() {
             Verdict::Admitted(pass) => pass.outcomes().map(|(_, one)| one.capacity).collect(),
             _ => Vec::new(),
         };
@@ -178,7 +182,8 @@ fn switched_off_it_lets_everybody_in_and_counts_nothing() {
     let alice = of("acme", "alice");
     door.admission.disable();
     assert!(!door.admission.is_enabled());
-    let passes: Vec<_> = (0..10).map(|_| door.admission.admit(alice).now().admitted()).collect();
+    let passes: Vec<_> =
+        (0..10).map(|_| door.admission.admit(alice).now().unwrap().admitted()).collect();
     assert!(passes.iter().all(Option::is_some));
     assert_eq!(door.admission.pending(), 0);
     assert_eq!(door.left(Tier::Client, alice), 1);
@@ -192,14 +197,23 @@ fn in_shadow_mode_everybody_gets_in_and_the_verdict_tells_who_would_not() {
     let rules = Rules::default().client(bucket(2, 1)).backpressure(1).mode(Mode::Shadow);
     let door = Door::with(rules);
     let alice = of("acme", "alice");
-    assert!(door.admission.admit(alice.cost(2)).now().admitted().unwrap().would_reject().is_none());
-    let pass = door.admission.admit(alice).now().admitted().unwrap();
+    assert!(
+        door.admission
+            .admit(alice.cost(2))
+            .now()
+            .unwrap()
+            .admitted()
+            .unwrap()
+            .would_reject()
+            .is_none()
+    );
+    let pass = door.admission.admit(alice).now().unwrap().admitted().unwrap();
     let would = pass.would_reject().unwrap();
     assert_eq!((would.tier, would.id), (Tier::Client, Some("alice")));
     assert_eq!(would.retry, Retry::After(Duration::from_secs(1)));
     assert_eq!(door.left(Tier::Organization, alice), 998, "nobody is charged for a shadow");
     let _more = [door.admission.enter(), door.admission.enter()];
-    let pressed = door.admission.admit(Caller::new()).now().admitted().unwrap();
+    let pressed = door.admission.admit(Caller::new()).now().unwrap().admitted().unwrap();
     assert_eq!(pressed.would_reject().unwrap().tier, Tier::Backpressure);
     assert_eq!(door.admission.tally(Tier::Client).shadowed, 1);
     assert_eq!(door.admission.tally(Tier::Client).rejected, 0);
@@ -228,7 +242,8 @@ fn hints_are_spread_after_a_mass_rejection() {
     let door = Door::with(Rules::default().client(bucket(1, 1)).jitter_percent(20));
     let alice = of("acme", "alice");
     assert!(door.admits(alice));
-    let wait = |_| door.admission.admit(alice).now().rejected().unwrap().retry.after().unwrap();
+    let wait =
+        |_| door.admission.admit(alice).now().unwrap().rejected().unwrap().retry.after().unwrap();
     let waits: Vec<_> = (0..1_000).map(wait).collect();
     let (least, most) = (*waits.iter().min().unwrap(), *waits.iter().max().unwrap());
     assert!(least >= Duration::from_secs(1) && most <= Duration::from_millis(1_200));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::admission::{Admission, Caller, MissingClient, Reason, Rules, Tier};
 use tidegate::guard::Guarded;
-use tidegate::{Engine, MemoryStore, Policy, Retry, Store};
+use tidegate::{Engine, MemoryStore, Policy, Retry, StoreError};
 
 use super::{Door, bucket, of};
 
@@ -14,7 +14,7 @@ fn the_first_client_over_its_burst_is_the_hundred_and_first() {
     let door = Door::with(Rules::default());
     let alice = of("acme", "alice");
     assert!((0..100).all(|_| door.admits(alice)));
-    let rejection = door.admission.admit(alice).now().rejected().unwrap();
+    let rejection = door.admission.admit(alice).now().unwrap().rejected().unwrap();
     assert_eq!(rejection.tier, Tier::Client);
     assert_eq!(rejection.reason, Reason::TokensExhausted);
     assert_eq!(rejection.id, Some("alice"));
@@ -30,7 +30,8 @@ fn many_clients_share_what_their_organization_has() {
     let door = Door::with(Rules::default());
     let names: Vec<_> = (0..1_001).map(|number| format!("client-{number}")).collect();
     assert!(names[..1_000].iter().all(|name| door.admits(of("acme", name))));
-    let rejection = door.admission.admit(of("acme", &names[1_000])).now().rejected().unwrap();
+    let rejection =
+        door.admission.admit(of("acme", &names[1_000])).now().unwrap().rejected().unwrap();
     assert_eq!((rejection.tier, rejection.id), (Tier::Organization, Some("acme")));
     assert_eq!(rejection.retry, Retry::After(Duration::from_millis(2)));
     assert!(door.admits(of("other", &names[1_000])), "another organization is not its neighbour");
@@ -42,7 +43,7 @@ fn a_rejection_names_the_first_tier_and_the_longest_wait() {
     let door = Door::with(rules.backpressure(1));
     let alice = of("acme", "alice");
     assert!(door.admits(alice.cost(2)));
-    let rejection = door.admission.admit(alice).now().rejected().unwrap();
+    let rejection = door.admission.admit(alice).now().unwrap().rejected().unwrap();
     assert_eq!(rejection.tier, Tier::Client, "the client comes before the organization");
     assert_eq!(rejection.retry, Retry::After(Duration::from_secs(1)), "that of the organization");
     let waits: Vec<_> = rejection.outcomes().map(|(tier, outcome)| (tier, outcome.retry)).collect();
@@ -96,7 +97,7 @@ fn a_caller_without_an_id_is_skipped_or_known_by_its_connection() {
     let rules = Rules::default().client(bucket(1, 1)).missing_client(MissingClient::Connection);
     let by_connection = Door::with(rules);
     assert!(by_connection.admits(nobody));
-    let rejection = by_connection.admission.admit(nobody).now().rejected().unwrap();
+    let rejection = by_connection.admission.admit(nobody).now().unwrap().rejected().unwrap();
     assert_eq!((rejection.tier, rejection.id), (Tier::Client, Some("c-1")));
     assert!(by_connection.admits(nobody.connection("c-2")));
     assert!(by_connection.admits(of("acme", "c-1")), "a client of that name is somebody else");
@@ -131,12 +132,12 @@ fn every_subset_of_tiers_can_be_had() {
 fn a_batch_costs_its_size_in_every_tier() {
     let door = Door::with(Rules::default());
     let batch = of("acme", "alice").cost(70);
-    let pass = door.admission.admit(batch).now().admitted().unwrap();
+    let pass = door.admission.admit(batch).now().unwrap().admitted().unwrap();
     let left: Vec<_> = pass.outcomes().map(|(tier, outcome)| (tier, outcome.remaining)).collect();
     assert_eq!(left, [(Tier::Client, 30), (Tier::Organization, 930)]);
-    let never = door.admission.admit(batch.cost(101)).now().rejected().unwrap();
+    let never = door.admission.admit(batch.cost(101)).now().unwrap().rejected().unwrap();
     assert_eq!((never.tier, never.retry), (Tier::Client, Retry::Never));
-    let wait = door.admission.admit(batch).now().rejected().unwrap();
+    let wait = door.admission.admit(batch).now().unwrap().rejected().unwrap();
     assert_eq!(wait.retry, Retry::After(Duration::from_millis(800)));
     assert!(door.admits(batch.cost(0)), "a cost of nothing is never rejected");
 }
@@ -147,7 +148,7 @@ fn who_comes_back_too_early_is_rejected_again_with_a_shorter_wait() {
     let alice = of("acme", "alice");
     assert!(door.admits(alice));
     for left in [1_000, 900, 800] {
-        let rejection = door.admission.admit(alice).now().rejected().unwrap();
+        let rejection = door.admission.admit(alice).now().unwrap().rejected().unwrap();
         assert_eq!(rejection.retry, Retry::After(Duration::from_millis(left)));
         door.clock.advance(Duration::from_millis(100));
     }
@@ -174,7 +175,7 @@ fn fractional_rates_are_exact_at_any_polling_rate() {
 fn what_was_charged_can_be_corrected_also_after_a_tier_is_gone() {
     let door = Door::with(Rules::default());
     let alice = of("acme", "alice");
-    let pass = door.admission.admit(alice.cost(10)).billed().now().admitted().unwrap();
+    let pass = door.admission.admit(alice.cost(10)).billed().now().unwrap().admitted().unwrap();
     let bill = pass.bill().unwrap();
     let change = tidegate::Change::KeepTokens;
     door.admission.reconfigure(Rules::default().client(None), change).unwrap();
@@ -189,11 +190,13 @@ fn what_was_charged_can_be_corrected_also_after_a_tier_is_gone() {
 #[tokio::test]
 async fn a_store_that_has_to_be_waited_for_decides_the_same() {
     let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(guarded));
+    let engine = Engine::on(guarded);
     let rules = Rules::default().client(bucket(1, 1)).organization(bucket(1, 1));
     let admission = Admission::new(&engine, rules).unwrap();
     let alice = of("acme", "alice");
-    assert!(admission.admit(alice).at_once().is_none(), "nothing has happened");
+    let at_once = admission.admit(alice).now();
+    assert!(matches!(at_once, Err(StoreError::MustAwait)), "nothing has happened");
+    assert_eq!(admission.pending(), 0);
     let pass = admission.admit(alice).billed().await.unwrap().admitted().unwrap();
     assert_eq!(admission.pending(), 1);
     let settled = admission.settle(alice, -1, &pass.bill().unwrap()).await.unwrap();

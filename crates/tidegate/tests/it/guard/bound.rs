@@ -51,11 +51,9 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     store.set_nodes(3);
     let policy = Policy::per_second(rate).capacity(capacity).build().unwrap();
     let guards: Vec<_> = (0..3).map(|_| guard_of(&store).build().unwrap()).collect();
-    let limiters: Vec<Limiter<_>> = guards
+    let limiters: Vec<Limiter> = guards
         .iter()
-        .map(|guard| {
-            Engine::on(std::sync::Arc::new(guard.clone())).limiter("calls", policy).unwrap()
-        })
+        .map(|guard| Engine::on(guard.clone()).limiter("calls", policy).unwrap())
         .collect();
     let mut bound = Bound {
         policy: (rate, capacity),

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{Answer, Answers, Charge, Engine, Operation, Probe, Store, StoreError, Submission};
+use tidegate::{
+    Answer, Answers, Charge, Engine, Operation, Probe, Store, StoreError, StoreHandle, Submission,
+};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span;
@@ -245,7 +247,8 @@ async fn everything_else_is_the_stores_own() {
     assert!(matches!(guard.probe().await, Err(StoreError::Unavailable(_))));
     assert_eq!(store.probes().len(), 2);
     let dynamic: Arc<dyn Store> = Arc::new(guard);
-    let limiter = Engine::on(dynamic).limiter("calls", per_second(1, 1)).unwrap();
+    let limiter =
+        Engine::on(StoreHandle::shared(dynamic)).limiter("calls", per_second(1, 1)).unwrap();
     assert!(limiter.take("k").await.unwrap().is_allowed());
 }
 

@@ -8,7 +8,7 @@ use tidegate::{MemoryStore, Store, Time, WallTime};
 use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
 
 struct Behind {
-    guard: Guarded<MemoryStore>,
+    guard: Guarded,
     clock: ManualClock,
 }
 

@@ -15,7 +15,7 @@ use super::stand_in::{
     MILLI, Mood, SECOND, StandIn, bring_down, guarded, named, one, per_second, take,
 };
 
-async fn granted(guard: &Guarded<StandIn>, charges: &[Charge<'_>]) -> Grant {
+async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
     match take(guard, charges).await {
         Decision::Allowed(grant) => grant,
         other => panic!("{other:?}"),
@@ -23,7 +23,7 @@ async fn granted(guard: &Guarded<StandIn>, charges: &[Charge<'_>]) -> Grant {
 }
 
 async fn settle(
-    guard: &Guarded<StandIn>,
+    guard: &Guarded,
     corrections: &[Correction<'_>],
     receipt: &Receipt,
 ) -> Result<Settlement, StoreError> {

@@ -13,7 +13,7 @@ use super::stand_in::{
     MILLI, Mood, SECOND, StandIn, bring_down, guard_of, guarded, named, one, per_second, take,
 };
 
-async fn down() -> (std::sync::Arc<StandIn>, Guarded<StandIn>) {
+async fn down() -> (std::sync::Arc<StandIn>, Guarded) {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     (store, guard)
@@ -237,12 +237,11 @@ async fn a_batch_keeps_its_order_and_only_what_failed_is_degraded() {
 #[tokio::test(start_paused = true)]
 async fn a_degraded_denial_behind_waiters_is_marked() {
     use std::future::IntoFuture as _;
-    use std::sync::Arc;
     use tidegate::Engine;
     use tidegate::pacer::Pacer;
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(guard));
+    let engine: Engine = Engine::on(guard);
     let limiter = engine.limiter("waited", per_second(1, 1)).unwrap();
     let pacer = Pacer::new(&engine);
     drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());

@@ -13,7 +13,7 @@ use super::stand_in::{
 };
 
 /// How many of `limit` a guard admits for a key right now.
-async fn admitted(guard: &Guarded<StandIn>, limit: &Limit) -> u64 {
+async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
     let mut admitted = 0;
     while take(guard, &[Charge::new(limit, "k", 1)]).await.is_allowed() {
         admitted += 1;
@@ -22,7 +22,7 @@ async fn admitted(guard: &Guarded<StandIn>, limit: &Limit) -> u64 {
 }
 
 /// Guards on one dead store, on one clock.
-async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded<StandIn>> {
+async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded> {
     let store = StandIn::new();
     let mut nodes = Vec::new();
     for _ in 0..number {

@@ -191,26 +191,24 @@ impl Store for StandIn {
 }
 
 /// A builder whose local decisions follow tokio's time, as those of the stand-in do.
-pub(super) fn guard_of(store: &Arc<StandIn>) -> GuardBuilder<StandIn> {
+pub(super) fn guard_of(store: &Arc<StandIn>) -> GuardBuilder {
     Guarded::builder(store.clone()).clock(TokioClock::new())
 }
 
 /// A stand-in, a guard around it, and a limiter on that.
-pub(super) fn guarded(
-    policy: Policy,
-) -> (Arc<StandIn>, Guarded<StandIn>, Limiter<Guarded<StandIn>>) {
+pub(super) fn guarded(policy: Policy) -> (Arc<StandIn>, Guarded, Limiter) {
     let store = StandIn::new();
     let guard = guard_of(&store).build().unwrap();
     let limiter = limiter(&guard, policy);
     (store, guard, limiter)
 }
 
-pub(super) fn limiter(guard: &Guarded<StandIn>, policy: Policy) -> Limiter<Guarded<StandIn>> {
-    Engine::on(Arc::new(guard.clone())).limiter("calls", policy).unwrap()
+pub(super) fn limiter(guard: &Guarded, policy: Policy) -> Limiter {
+    Engine::on(guard.clone()).limiter("calls", policy).unwrap()
 }
 
 /// Fails the guard's calls until it has noticed.
-pub(super) async fn bring_down(store: &StandIn, guard: &Guarded<StandIn>) {
+pub(super) async fn bring_down(store: &StandIn, guard: &Guarded) {
     store.set(Mood::Refuses);
     let nothing = Limit::inline(Policy::allowance(1).unwrap());
     for _ in 0..3 {
@@ -221,7 +219,7 @@ pub(super) async fn bring_down(store: &StandIn, guard: &Guarded<StandIn>) {
 }
 
 /// Mends the store, and lets the guard find out.
-pub(super) async fn bring_up(store: &StandIn, guard: &Guarded<StandIn>) {
+pub(super) async fn bring_up(store: &StandIn, guard: &Guarded) {
     store.set(Mood::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
     assert_eq!(guard.state(), tidegate::guard::StoreState::Up);

@@ -19,7 +19,7 @@ fn slots_and_rates_are_granted_together() {
     let acquire = || pacer.acquire([limiter.claim("k", 1)]);
     let held = [acquire().now().unwrap(), acquire().now().unwrap()];
     let mut waiter = Waiter::join(acquire()).unwrap();
-    assert_eq!(limiter.peek("k").cost(0).now().remaining(), 8, "no token without a slot");
+    assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 8, "no token without a slot");
     hand.run(&pacer, SECOND * 3);
     assert!(waiter.ask().is_none());
     drop(held);
@@ -168,7 +168,7 @@ fn waits_are_put_down_to_their_causes() {
     let pacer = hand.builder().concurrency(5).build();
     let limiter = hand.per_second("calls", 1, 1);
     let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    limiter.hold("k", SECOND * 20).try_now().unwrap();
+    limiter.hold("k", SECOND * 20).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
     pacer.set_concurrency(Some(1));
     pacer.set_concurrency(Some(5));
@@ -197,7 +197,7 @@ fn a_slot_outlives_the_policy_that_gave_it() {
         let bucket = Policy::per_second(10).build().unwrap();
         limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
         drop(permit);
-        assert_eq!(hand.engine.store().stats().leases, 0);
+        assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
         limiter.reconfigure(slots(), Change::KeepTokens).unwrap();
     }
 }

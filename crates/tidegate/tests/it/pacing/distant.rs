@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate::clock::TokioClock;
 use tidegate::pacer::Pacer;
 use tidegate::{
-    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, Submission,
+    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, StoreHandle,
+    Submission,
 };
 
 /// How long a question and its answer take.
@@ -79,9 +80,9 @@ impl Store for Distant {
 }
 
 /// A distant store on tokio's clock, a pacer on it of at most four at a time, and a limiter.
-pub(super) fn distant(policy: Policy) -> (Arc<Distant>, Pacer, Limiter<dyn Store>) {
+pub(super) fn distant(policy: Policy) -> (Arc<Distant>, Pacer, Limiter) {
     let distant = Distant::on(MemoryStore::builder().clock(TokioClock::new()).build().unwrap());
-    let engine: Engine<dyn Store> = Engine::on(distant.clone());
+    let engine = Engine::on(StoreHandle::shared(distant.clone()));
     let pacer = Pacer::builder(&engine).concurrency(4).build();
     (distant, pacer, engine.limiter("calls", policy).unwrap())
 }

@@ -78,7 +78,7 @@ fn whatever_was_held_comes_back_exactly() {
                     stage.shared.reconfigure(policy, Change::KeepTokens).unwrap();
                 }
                 7 if random.below(50) == 0 => {
-                    stage.slots.hold("s", Duration::ZERO).try_now().unwrap();
+                    stage.slots.hold("s", Duration::ZERO).now().unwrap();
                 }
                 _ => {
                     stage.pacer.poll();
@@ -87,7 +87,7 @@ fn whatever_was_held_comes_back_exactly() {
         }
         drop(waiters);
         drop(permits);
-        let left = |limiter: &Limiter, key| limiter.peek(key).cost(0).now().remaining();
+        let left = |limiter: &Limiter, key| limiter.peek(key).cost(0).now().unwrap().remaining();
         let all = (left(&stage.shared, "k"), left(&stage.own, "y"), left(&stage.slots, "s"));
         assert_eq!(all, (40, 20, 4), "seed {seed}");
         let gauges = stage.pacer.gauges();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::clock::{ManualClock, TokioClock};
 use tidegate::pacer::{Claim, OnDrop, Pacer, Permit};
-use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, Store};
+use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, StoreHandle};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
@@ -22,7 +22,7 @@ fn slots(slots: u64) -> Policy {
 }
 
 /// A distant store, and a pacer on it without a bound of its own.
-fn shared(policy: Policy) -> (Arc<Distant>, Pacer, Limiter<dyn Store>) {
+fn shared(policy: Policy) -> (Arc<Distant>, Pacer, Limiter) {
     let (distant, pacer, limiter) = distant(policy);
     pacer.set_concurrency(None);
     (distant, pacer, limiter)
@@ -110,7 +110,7 @@ fn a_permit_whose_runtime_is_gone_loses_its_slot() {
 fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let clock = ManualClock::new();
     let distant = Distant::on(MemoryStore::builder().clock(clock.clone()).build().unwrap());
-    let engine: Engine<dyn Store> = Engine::on(distant.clone());
+    let engine = Engine::on(StoreHandle::shared(distant.clone()));
     let limiter = engine.limiter("calls", slots(1)).unwrap();
     let (crashed, other) = (Pacer::new(&engine), Pacer::new(&engine));
     let first = runtime();
@@ -262,7 +262,7 @@ fn a_grant_that_was_not_picked_up_is_kept() {
     drop(first);
     assert_eq!(waiter.wakes(), 1);
     hand.run(&pacer, LEASE * 10);
-    assert_eq!(hand.engine.store().stats().leases, 1);
+    assert_eq!(hand.engine.store().local().unwrap().stats().leases, 1);
     assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_err());
     assert!(!waiter.ask().unwrap().unwrap().is_lost());
     // And one that goes away without having heard of it gives them back.
@@ -270,7 +270,7 @@ fn a_grant_that_was_not_picked_up_is_kept() {
     let waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
     drop(first);
     drop(waiter);
-    assert_eq!(hand.engine.store().stats().leases, 0);
+    assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
     assert_eq!(pacer.poll(), None, "there is nothing left to renew");
     assert_eq!(pacer.gauges().lost, 0);
 }
@@ -302,13 +302,13 @@ fn settled_slots_are_not_lost() {
         let mut held = acquire.on_drop(on_drop).now().unwrap();
         held.settle(&[1, 1]).now().unwrap();
         hand.run(&pacer, LEASE * 5);
-        assert_eq!(limiter.peek("k").cost(0).now().remaining(), 4);
+        assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 4);
         held.settle(&[0, 0]).now().unwrap();
         assert_eq!(pacer.poll(), None);
         hand.run(&pacer, LEASE * 5);
         assert!(!held.is_lost());
     }
-    assert_eq!((pacer.gauges().lost, hand.engine.store().stats().leases), (0, 0));
+    assert_eq!((pacer.gauges().lost, hand.engine.store().local().unwrap().stats().leases), (0, 0));
 }
 
 /// The lease is that of the policy of now; a limit that counts no slots any more misses none.
@@ -326,9 +326,9 @@ fn leases_follow_the_policy() {
     hand.clock.advance(LEASE / 6);
     assert_eq!(pacer.poll(), None, "it is kept until it is released");
     hand.clock.advance(LEASE * 9);
-    assert_eq!((held.is_lost(), hand.engine.store().stats().leases), (false, 1));
+    assert_eq!((held.is_lost(), hand.engine.store().local().unwrap().stats().leases), (false, 1));
     drop(held);
-    assert_eq!(hand.engine.store().stats().leases, 0);
+    assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
 
     revise(slots(1));
     let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
@@ -350,5 +350,5 @@ fn permits_that_end_are_forgotten() {
     }
     hand.run(&pacer, LEASE * 2);
     assert!(kept.iter().all(|permit| !permit.is_lost()));
-    assert_eq!(hand.engine.store().stats().leases, 50);
+    assert_eq!(hand.engine.store().local().unwrap().stats().leases, 50);
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::pacer::{AcquireError, OnDrop, Pacer, SettleError};
-use tidegate::{Answer, Decision, Engine, MemoryStore, Operation, Policy, Store, StoreError};
+use tidegate::{Answer, Decision, Engine, MemoryStore, Operation, Policy, StoreError, StoreHandle};
 use tokio::runtime::{Builder, Runtime};
 
 use super::distant::{ROUND_TRIP, distant};
@@ -97,7 +97,7 @@ async fn a_store_that_is_down_is_an_error_for_the_head_and_not_the_end() {
 
 #[test]
 fn outside_of_a_runtime_there_is_nobody_to_ask() {
-    let engine: Engine<dyn Store> = Engine::on(Arc::new(MemoryStore::new()));
+    let engine = Engine::on(StoreHandle::shared(Arc::new(MemoryStore::new())));
     let limiter = engine.limiter("calls", per_second(1, 1)).unwrap();
     let refused = Pacer::new(&engine).acquire([limiter.claim("k", 1)]).wait().unwrap_err();
     assert!(matches!(refused, AcquireError::NoRuntime));

@@ -21,7 +21,7 @@ fn a_hold_keeps_waiters_waiting_and_reopens_paced() {
     let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
     let mut waiters: Vec<_> =
         (0..2).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
-    limiter.hold("k", SECOND * 10).try_now().unwrap();
+    limiter.hold("k", SECOND * 10).now().unwrap();
     hand.run(&pacer, Duration::from_millis(10_999));
     assert!(waiters[0].ask().is_none());
     hand.run(&pacer, Duration::from_millis(1));
@@ -65,7 +65,7 @@ fn a_reset_is_noticed_when_nudged() {
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
     let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
-    limiter.reset("k").try_now().unwrap();
+    limiter.reset("k").now().unwrap();
     assert!(waiter.ask().is_none());
     pacer.nudge();
     assert!(waiter.ask().unwrap().is_ok());

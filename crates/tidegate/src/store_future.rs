@@ -1,0 +1,66 @@
+//! A request to a store, awaited.
+//!
+//! A local store answers in the first poll and costs no allocation. For a shared store the request
+//! moves into a box, beside what it borrows.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// What can be asked of a store: at once if it is local, else by waiting for it.
+pub trait Ask<'a>: Unpin + sealed::Sealed {
+    /// What comes of it.
+    type Answer;
+
+    #[doc(hidden)]
+    fn is_local(&self) -> bool;
+
+    #[doc(hidden)]
+    fn ask_local(self) -> Self::Answer;
+
+    #[doc(hidden)]
+    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>>;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// A request that is awaited. Nothing happens before it is polled.
+#[must_use = "nothing happens until it is awaited"]
+pub struct StoreFuture<'a, Q, A> {
+    request: Option<Q>,
+    answer: Option<Pin<Box<dyn Future<Output = A> + Send + 'a>>>,
+}
+
+impl<Q, A> StoreFuture<'_, Q, A> {
+    pub(crate) const fn new(request: Q) -> Self {
+        Self { request: Some(request), answer: None }
+    }
+}
+
+impl<'a, Q: Ask<'a>> Future for StoreFuture<'a, Q, Q::Answer> {
+    type Output = Q::Answer;
+
+    #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(request) = self.request.take() {
+            if request.is_local() {
+                return Poll::Ready(request.ask_local());
+            }
+            self.answer = Some(request.ask_shared());
+        }
+        match &mut self.answer {
+            Some(answer) => answer.as_mut().poll(cx),
+            None => panic!("polled after its end"),
+        }
+    }
+}
+
+impl<Q, A> fmt::Debug for StoreFuture<'_, Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.answer.is_some();
+        f.debug_struct("StoreFuture").field("waiting", &waiting).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! The store of an engine: the one of this process, or a shared one.
+//!
+//! A local store is called directly and answers before the call returns. A shared one is a
+//! [`Store`] behind a pointer, and is awaited. This is the only place that tells the two apart.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Time, WallTime};
+use tidegate_memory::MemoryStore;
+use tidegate_memory::clock::{Clock as _, wall_now};
+
+/// Where the buckets of an [`Engine`](crate::Engine) live. Cheap to clone; clones are the same
+/// store.
+///
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::{MemoryStore, StoreHandle};
+/// assert!(StoreHandle::from(MemoryStore::new()).local().is_some());
+/// assert!(StoreHandle::shared(Arc::new(MemoryStore::new())).local().is_none());
+/// ```
+#[derive(Clone, Debug)]
+pub struct StoreHandle(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Local(Arc<MemoryStore>),
+    Shared(Arc<dyn Store>),
+}
+
+impl StoreHandle {
+    /// A store that is awaited: one that several processes share, or any other [`Store`].
+    #[must_use]
+    pub fn shared(store: Arc<dyn Store>) -> Self {
+        Self(Kind::Shared(store))
+    }
+
+    /// The store of this process; `None` if the store is shared.
+    #[must_use]
+    #[inline]
+    pub fn local(&self) -> Option<&MemoryStore> {
+        match &self.0 {
+            Kind::Local(store) => Some(store),
+            Kind::Shared(_) => None,
+        }
+    }
+
+    /// Whether both are the same store.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Kind::Local(one), Kind::Local(other)) => Arc::ptr_eq(one, other),
+            (Kind::Shared(one), Kind::Shared(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    /// The wall time to compute calendar windows from: the store's if it can tell, else the
+    /// machine's.
+    pub(crate) fn wall_time(&self) -> WallTime {
+        match &self.0 {
+            Kind::Local(store) => store.wall_time(),
+            Kind::Shared(store) => store.wall_time(),
+        }
+        .unwrap_or_else(wall_now)
+    }
+
+    /// Asks the store one thing.
+    pub(crate) async fn ask(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
+        match &self.0 {
+            Kind::Local(store) => store.execute(&operation),
+            Kind::Shared(store) => {
+                let mut answers = Answers::new();
+                store.submit(&[operation], &mut answers).await;
+                answers.pop().unwrap_or_else(|| Err(no_answer()))
+            }
+        }
+    }
+
+    /// Asks the store several things at once; one answer is pushed for each.
+    pub(crate) async fn submit(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+        match &self.0 {
+            Kind::Local(store) => store.submit(operations, answers).await,
+            Kind::Shared(store) => store.submit(operations, answers).await,
+        }
+    }
+
+    /// Runs work on this store that nobody waits for: to its end before this returns if the store
+    /// is local, else in a task. Answers `false` if the work was dropped, because the store is
+    /// shared and there is no tokio runtime to run a task in.
+    ///
+    /// The work awaits nothing but this store.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Policy};
+    /// let engine = Engine::new();
+    /// let limiter = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
+    /// let refund = limiter.clone();
+    /// assert!(engine.store().detach(async move {
+    ///     let _ = refund.settle("alice", -1, None).await;
+    /// }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn detach(&self, work: impl Future<Output = ()> + Send + 'static) -> bool {
+        if self.local().is_some() {
+            return now_or_never(work).is_some();
+        }
+        #[cfg(feature = "tokio")]
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(work);
+            return true;
+        }
+        false
+    }
+}
+
+impl From<MemoryStore> for StoreHandle {
+    fn from(store: MemoryStore) -> Self {
+        Self::from(Arc::new(store))
+    }
+}
+
+impl From<Arc<MemoryStore>> for StoreHandle {
+    fn from(store: Arc<MemoryStore>) -> Self {
+        Self(Kind::Local(store))
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl From<crate::guard::Guarded> for StoreHandle {
+    fn from(store: crate::guard::Guarded) -> Self {
+        Self::shared(Arc::new(store))
+    }
+}
+
+/// The value of a future that is ready when it is first polled, as all are that await nothing but a
+/// [local](StoreHandle::local) store. `None` drops a future that is not.
+///
+/// ```
+/// assert_eq!(tidegate::now_or_never(async { 1 }), Some(1));
+/// assert_eq!(tidegate::now_or_never(std::future::pending::<()>()), None);
+/// ```
+#[inline]
+pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// The error of an operation that the store gave no answer to.
+pub(crate) fn no_answer() -> StoreError {
+    StoreError::Unavailable("the store gave no answer".into())
+}
+
+/// The clock by which a pacer waits and by which a pending count expires: that of a local store,
+/// else one of its own. A shared store reports waits as spans, so the two need not agree.
+#[derive(Debug)]
+pub(crate) enum StoreClock {
+    Store(Arc<MemoryStore>),
+    #[cfg(feature = "tokio")]
+    Own(crate::clock::TokioClock),
+    #[cfg(not(feature = "tokio"))]
+    Own(tidegate_memory::clock::SystemClock),
+}
+
+impl StoreClock {
+    pub(crate) fn of(store: &StoreHandle) -> Self {
+        match &store.0 {
+            Kind::Local(store) => Self::Store(store.clone()),
+            Kind::Shared(_) => Self::Own(Default::default()),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        match self {
+            Self::Store(store) => store.now(),
+            Self::Own(clock) => clock.now(),
+        }
+    }
+}
