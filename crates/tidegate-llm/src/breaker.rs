@@ -1,26 +1,23 @@
 //! A circuit breaker: a provider that keeps failing is left alone for a while.
 //!
-//! A [`Circuit`] is closed while all is well. So many failures in a row open it ([`Trip`]): calls
+//! A [`Circuit`] is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate::breaker::BreakerSettings)): calls
 //! are refused at once with [`CallError::Open`](crate::CallError::Open), and nothing is sent. After
-//! a time one call is let through as a probe. If it is answered the circuit closes; if it fails the
-//! next probe is later. A probe that is dropped before its time leaves its place to another.
+//! a time one call is let through as a trial. If it is answered the circuit closes; if it fails the
+//! next trial is later. A trial that is dropped before its time leaves its place to another.
 //!
 //! - Server errors, overload, time-outs and broken connections count. Rate limits and requests that
 //!   are wrong do not: the provider is there, and there are better answers to those. They do not end
-//!   a row of failures either, but a probe that gets such an answer closes the circuit.
+//!   a row of failures either, but a trial that gets such an answer closes the circuit.
 //! - A call that is dropped at its deadline has timed out, and counts; its wait for a permit is a
 //!   part of that time. One that is dropped before says nothing, as its caller has just gone.
-//! - An outcome counts only for the turn in which its call began. A late failure of an old call says
+//! - An outcome counts only for the epoch in which its call began. A late failure of an old call says
 //!   nothing about a provider that has come back since.
 //! - What fails in the middle of a stream is not seen here.
 
 mod breakers;
 mod circuit;
-mod phase;
 mod service;
-mod trip;
 
 pub use breakers::Breakers;
-pub use circuit::{Circuit, State, Stats};
+pub use circuit::{Circuit, Stats};
 pub use service::{Breaker, BreakerLayer};
-pub use trip::Trip;

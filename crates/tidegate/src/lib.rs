@@ -19,11 +19,13 @@
 //!   `.await` on any store. There is one set of verbs for both.
 //! - Many requests are decided in one go, each by itself, as a [`Batch`].
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
-//! - A store that can fail is put behind a [`guard`], with a failure rule for each limit.
+//! - A store that can fail is put behind a [`guard`], with a failure rule for each limit. Its circuit
+//!   breaker is a state machine of its own ([`breaker`]).
 //! - Tests drive a [`clock::ManualClock`].
 
 pub mod admission;
 mod batch;
+pub mod breaker;
 #[cfg(feature = "tokio")]
 mod direct;
 mod engine;

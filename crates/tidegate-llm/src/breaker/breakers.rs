@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tidegate::breaker::BreakerSettings;
+
 use super::circuit::Circuit;
-use super::trip::Trip;
 use crate::recent::Recent;
 use crate::scope::Scope;
 
@@ -16,38 +17,39 @@ const MOST_SCOPES: usize = 4_096;
 /// forgotten lives on with those who have it; who asks for it anew gets one that is closed.
 ///
 /// ```
-/// use tidegate_llm::breaker::{BreakerLayer, Breakers, State, Trip};
+/// use tidegate::breaker::{BreakerSettings, BreakerState};
+/// use tidegate_llm::breaker::{BreakerLayer, Breakers};
 /// use tidegate_llm::Scope;
 /// use tidegate_providers::Credential;
-/// let breakers = Breakers::new(Trip::default());
+/// let breakers = Breakers::new(BreakerSettings::default());
 /// let circuit = breakers.of(&Scope::new("openai", &Credential::none()).model("gpt-4o"));
-/// assert_eq!(circuit.state(), State::Closed);
+/// assert_eq!(circuit.state(), BreakerState::Closed);
 /// let layer = BreakerLayer::new(circuit);
 /// # let _ = layer;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Breakers {
-    trip: Trip,
+    settings: BreakerSettings,
     known: Arc<Mutex<Recent<Scope, Circuit>>>,
 }
 
 impl Breakers {
     /// No circuits yet.
     #[must_use]
-    pub fn new(trip: Trip) -> Self {
-        Self { trip, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
+    pub fn new(settings: BreakerSettings) -> Self {
+        Self { settings, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
     }
 
     /// The circuit of a scope: the same one for the same scope.
     #[must_use]
     pub fn of(&self, scope: &Scope) -> Circuit {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(scope, || Circuit::of(scope, self.trip))
+        known.get(scope, || Circuit::of(scope, self.settings))
     }
 }
 
 impl Default for Breakers {
     fn default() -> Self {
-        Self::new(Trip::default())
+        Self::new(BreakerSettings::default())
     }
 }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_providers::Provider;
+use tidegate::breaker::{
+    BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
+};
+use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
-use super::phase::{News, Outcome, Phase, Phases, Turn};
-use super::trip::Trip;
 use crate::counter::Counter;
 use crate::error::{Broken, CallError};
 use crate::scope::Scope;
@@ -16,23 +17,11 @@ use crate::scope::Scope;
 /// started before ours.
 const EARLY: Duration = Duration::from_millis(10);
 
-/// Whether a provider is called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// It is.
-    Closed,
-    /// It is left alone.
-    Open,
-    /// One call is let through to see whether it is back, or will be as soon as there is one.
-    HalfOpen,
-}
-
 /// What came of a circuit so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// How often it was opened, by failures in a row or by a probe that failed.
+    /// How often it was opened, by failures in a row or by a trial that failed.
     pub opened: u64,
     /// How often it was closed again.
     pub closed: u64,
@@ -48,7 +37,7 @@ pub struct Circuit(Arc<Inner>);
 struct Inner {
     provider: Provider,
     name: String,
-    phases: Mutex<Phases>,
+    machine: Mutex<CircuitBreaker>,
     opened: Counter,
     closed: Counter,
     refused: Counter,
@@ -57,21 +46,21 @@ struct Inner {
 impl Circuit {
     /// The circuit of a provider. For one that is found again by its scope, see
     /// [`Breakers`](super::Breakers).
-    pub fn new(provider: impl Into<Provider>, trip: Trip) -> Self {
+    pub fn new(provider: impl Into<Provider>, settings: BreakerSettings) -> Self {
         let provider = provider.into();
         let name = provider.to_string();
-        Self::named(provider, name, trip)
+        Self::named(provider, name, settings)
     }
 
-    pub(super) fn of(scope: &Scope, trip: Trip) -> Self {
-        Self::named(scope.provider().clone(), scope.to_string(), trip)
+    pub(super) fn of(scope: &Scope, settings: BreakerSettings) -> Self {
+        Self::named(scope.provider().clone(), scope.to_string(), settings)
     }
 
-    fn named(provider: Provider, name: String, trip: Trip) -> Self {
+    fn named(provider: Provider, name: String, settings: BreakerSettings) -> Self {
         Self(Arc::new(Inner {
             provider,
             name,
-            phases: Mutex::new(Phases::new(trip)),
+            machine: Mutex::new(CircuitBreaker::new(settings)),
             opened: Counter::default(),
             closed: Counter::default(),
             refused: Counter::default(),
@@ -80,12 +69,8 @@ impl Circuit {
 
     /// Whether the provider is called now.
     #[must_use]
-    pub fn state(&self) -> State {
-        match self.0.lock().phase() {
-            Phase::Closed { .. } => State::Closed,
-            Phase::Open { until } if until > Instant::now() => State::Open,
-            Phase::Open { .. } | Phase::Probing { .. } => State::HalfOpen,
-        }
+    pub fn state(&self) -> BreakerState {
+        self.0.lock().state(Instant::now().into_std())
     }
 
     /// What came of it so far.
@@ -98,11 +83,11 @@ impl Circuit {
     /// Lets a call through, if the provider is called now. It may take so long, if it says so.
     pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<Pass, CallError> {
         let now = Instant::now();
-        let admitted = self.0.lock().admit(now);
+        let admitted = self.0.lock().admit(now.into_std());
         match admitted {
-            Ok(turn) => {
+            Ok(epoch) => {
                 let end = deadline.and_then(|span| now.checked_add(span.saturating_sub(EARLY)));
-                Ok(Pass { circuit: self.0.clone(), turn: Some(turn), end })
+                Ok(Pass { circuit: self.0.clone(), epoch: Some(epoch), end })
             }
             Err(after) => {
                 self.0.refused.up();
@@ -113,16 +98,16 @@ impl Circuit {
 }
 
 impl Inner {
-    fn settle(&self, turn: Turn, outcome: Outcome, error: Option<&CallError>) {
-        let news = self.lock().settle(turn, outcome, Instant::now());
+    fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
+        let news = self.lock().settle(epoch, outcome, Instant::now().into_std(), 0);
         let name = &self.name;
         match (news, error) {
-            (Some(News::Opened(pause)), Some(error)) => {
+            (Some(Transition::Opened(pause)), Some(error)) => {
                 self.opened.up();
                 let seconds = pause.as_secs_f64();
                 tracing::warn!("{name} keeps failing and is left alone for {seconds:.1}s: {error}");
             }
-            (Some(News::Closed), _) => {
+            (Some(Transition::Closed(_)), _) => {
                 self.closed.up();
                 tracing::info!("{name} answers again");
             }
@@ -130,8 +115,8 @@ impl Inner {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Phases> {
-        self.phases.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CircuitBreaker> {
+        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,7 +125,7 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Pass {
     circuit: Arc<Inner>,
-    turn: Option<Turn>,
+    epoch: Option<Epoch>,
     /// From when on a call that has no answer was given enough time.
     end: Option<Instant>,
 }
@@ -148,22 +133,31 @@ pub(super) struct Pass {
 impl Pass {
     pub(super) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
-        let outcome = error.map_or(Outcome::Answered, Outcome::of);
-        if let Some(turn) = self.turn.take() {
-            self.circuit.settle(turn, outcome, error);
+        let outcome = error.map_or(CallOutcome::Answered, outcome_of);
+        if let Some(epoch) = self.epoch.take() {
+            self.circuit.settle(epoch, outcome, error);
         }
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let Some(turn) = self.turn.take() else { return };
+        let Some(epoch) = self.epoch.take() else { return };
         if self.end.is_none_or(|end| Instant::now() < end) {
-            self.circuit.settle(turn, Outcome::Nothing, None);
+            self.circuit.settle(epoch, CallOutcome::Unknown, None);
             return;
         }
         let (provider, broken) = (self.circuit.provider.clone(), Broken::TimedOut);
         let late = CallError::Connection { provider, broken, source: None };
-        self.circuit.settle(turn, Outcome::of(&late), Some(&late));
+        self.circuit.settle(epoch, outcome_of(&late), Some(&late));
+    }
+}
+
+/// What an error says about its provider.
+fn outcome_of(error: &CallError) -> CallOutcome {
+    match error.class() {
+        Class::Transient | Class::Overloaded => CallOutcome::Failed,
+        _ if error.failure().is_some() => CallOutcome::Rejected,
+        _ => CallOutcome::Unknown,
     }
 }

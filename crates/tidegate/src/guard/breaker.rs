@@ -1,13 +1,18 @@
-//! The breaker: whether the store is asked at all, and when it is probed next.
+//! The breaker of a store: whether the store is asked at all, who probes it, and when.
 //!
-//! It reads no clock, knows no store and starts nothing, so all of it runs under any time that it
-//! is given. Callers pay one atomic load while the store is up, and never serve as the probe.
+//! The state machine is that of [`crate::breaker`]. Here is what a store needs around it: callers
+//! pay one atomic load while the store is up and never serve as the probe, and one prober at a time
+//! does. It reads no clock, knows no store and starts nothing, so all of it runs under any time that
+//! it is given.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+pub(super) use crate::breaker::Epoch as Turn;
+use crate::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
 
 /// Failures in a row after which the store is taken to be down.
 const TOLERATED: u32 = 3;
@@ -22,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The shortest wait that callers are told, so that nobody comes back before the probe has been
 /// answered.
 pub(super) const LEAST_HINT: Duration = Duration::from_millis(100);
+/// No epoch has this number.
+const DOWN: u64 = u64::MAX;
 
 /// Whether a guarded store is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,37 +40,39 @@ pub enum StoreState {
     Down,
 }
 
-/// The turn in which a call began: what happened in an earlier one tells nothing about this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn(u64);
-
 /// Which of the probers, one after the other, is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Breaker {
-    /// How often the state has changed: even while the store is up, odd while it is down.
-    turns: AtomicU64,
-    /// Failures in a row.
-    failures: AtomicU32,
+    /// The epoch in which the store is asked, or `DOWN`. A copy of what the machine says.
+    epoch: AtomicU64,
+    /// Whether the last call of the epoch failed. A copy, too.
+    is_failing: AtomicBool,
     watch: Mutex<Watch>,
 }
 
-/// What is to be known while the store is down.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watch {
-    /// When the state changed last.
-    changed: Option<Instant>,
-    /// When it is probed next.
-    due: Option<Instant>,
-    /// Probes in a row that were not answered, or were and proved nothing.
-    unanswered: u32,
-    /// Who probes.
+    machine: CircuitBreaker,
+    /// Who probes a store that is down.
     prober: Option<Number>,
     probers: u64,
     /// When a store that is up was probed last, because somebody in a hurry got no answer.
     doubted: Option<Instant>,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        let settings = BreakerSettings::after_failures(TOLERATED)
+            .pause(FIRST_PROBE, RAREST_PROBE)
+            .relapse_within(RAREST_PROBE);
+        let machine = CircuitBreaker::new(settings);
+        let epoch = AtomicU64::new(machine.closed().map_or(DOWN, Turn::number));
+        let watch = Mutex::new(Watch { machine, prober: None, probers: 0, doubted: None });
+        Self { epoch, is_failing: AtomicBool::new(false), watch }
+    }
 }
 
 impl Breaker {
@@ -72,32 +81,27 @@ impl Breaker {
         if self.begin().is_some() { StoreState::Up } else { StoreState::Down }
     }
 
-    /// The present turn, if the store is to be asked in it.
+    /// The present epoch, if the store is to be asked in it.
     #[inline]
     pub(super) fn begin(&self) -> Option<Turn> {
-        let turn = self.turns.load(Ordering::Acquire);
-        (turn % 2 == 0).then_some(Turn(turn))
+        let number = self.epoch.load(Ordering::Acquire);
+        (number != DOWN).then_some(Turn::from_number(number))
     }
 
     /// The store has answered.
     #[inline]
     pub(super) fn answered(&self) {
-        if self.failures.load(Ordering::Relaxed) != 0 {
-            self.failures.store(0, Ordering::Relaxed);
+        if self.is_failing.load(Ordering::Relaxed) {
+            let mut watch = self.lock();
+            watch.machine.clear_failures();
+            self.publish(&watch);
         }
     }
 
     /// The store has failed a call of `turn`. `true` if it is down from now on; `jitter` is any
     /// number, to spread the probes of many nodes.
     pub(super) fn failed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
-        let mut watch = self.lock();
-        if self.begin() != Some(turn)
-            || self.failures.fetch_add(1, Ordering::Relaxed) + 1 < TOLERATED
-        {
-            return false;
-        }
-        self.open(&mut watch, now, jitter);
-        true
+        self.change(|machine| machine.settle(turn, CallOutcome::Failed, now.into_std(), jitter))
     }
 
     /// Whether a store that did not answer somebody in a hurry is to be probed: there may be many
@@ -106,7 +110,7 @@ impl Breaker {
         let mut watch = self.lock();
         let pause = timeout.saturating_add(FIRST_PROBE);
         let just_now = |probed: Instant| now.saturating_duration_since(probed) < pause;
-        if self.begin() != Some(turn) || watch.doubted.is_some_and(just_now) {
+        if watch.machine.closed() != Some(turn) || watch.doubted.is_some_and(just_now) {
             return false;
         }
         watch.doubted = Some(now);
@@ -115,34 +119,27 @@ impl Breaker {
 
     /// That probe was not answered. `true` if the store is down from now on.
     pub(super) fn confirmed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
-        let mut watch = self.lock();
-        let news = self.begin() == Some(turn);
-        if news {
-            self.open(&mut watch, now, jitter);
-        }
-        news
+        self.change(|machine| machine.trip(turn, now.into_std(), jitter))
     }
 
-    fn open(&self, watch: &mut Watch, now: Instant, jitter: u64) {
-        let brief = |up: Instant| now.saturating_duration_since(up) < RAREST_PROBE;
-        let again = watch.changed.is_some_and(brief);
-        watch.unanswered = if again { watch.unanswered.saturating_add(1) } else { 0 };
-        watch.changed = Some(now);
-        watch.due = Some(now + pause(watch.unanswered, jitter));
-        watch.doubted = None;
-        self.failures.store(0, Ordering::Relaxed);
-        self.turns.fetch_add(1, Ordering::Release);
+    fn change(&self, change: impl FnOnce(&mut CircuitBreaker) -> Option<Transition>) -> bool {
+        let mut watch = self.lock();
+        let news = change(&mut watch.machine);
+        if news.is_some() {
+            watch.doubted = None;
+        }
+        self.publish(&watch);
+        news.is_some()
     }
 
     /// A new prober, if the store is down and nobody probes it, or somebody who should have done
     /// so long ago; `timeout` is how long one probe takes at most.
     pub(super) fn enlist(&self, now: Instant, timeout: Duration) -> Option<Number> {
         let mut watch = self.lock();
-        let stuck = || {
-            let due = watch.due.and_then(|due| due.checked_add(timeout.saturating_add(PATIENCE)));
-            due.is_some_and(|due| due < now)
-        };
-        if self.begin().is_some() || (watch.prober.is_some() && !stuck()) {
+        let due = watch.machine.due()?;
+        let latest = due.checked_add(timeout.saturating_add(PATIENCE));
+        let is_stuck = latest.is_some_and(|latest| latest < now.into_std());
+        if watch.prober.is_some() && !is_stuck {
             return None;
         }
         watch.probers += 1;
@@ -153,30 +150,44 @@ impl Breaker {
     /// When this prober is to probe; `None` if it is not wanted any more.
     pub(super) fn due(&self, prober: Number) -> Option<Instant> {
         let watch = self.lock();
-        if watch.prober == Some(prober) { watch.due } else { None }
+        let due = if watch.prober == Some(prober) { watch.machine.due() } else { None };
+        due.map(Instant::from_std)
     }
 
     /// A probe was not answered: the next one is later.
     pub(super) fn unanswered(&self, prober: Number, now: Instant, jitter: u64) {
-        let mut watch = self.lock();
-        if watch.prober == Some(prober) {
-            watch.unanswered = watch.unanswered.saturating_add(1);
-            watch.due = Some(now + pause(watch.unanswered, jitter));
-        }
+        self.probed(prober, CallOutcome::Failed, now, jitter);
     }
 
     /// A probe was answered: the store is up. Says how long it was down, if this prober may say
     /// so. One answer is enough: it came within the time-out that callers grant, and a store that
     /// fails them again is soon found out.
     pub(super) fn recovered(&self, prober: Number, now: Instant) -> Option<Duration> {
+        match self.probed(prober, CallOutcome::Answered, now, 0)? {
+            Transition::Closed(down) => Some(down),
+            Transition::Opened(_) => None,
+        }
+    }
+
+    /// Ends a trial of the machine, which begins and ends here: only its outcome is of use.
+    fn probed(
+        &self,
+        prober: Number,
+        outcome: CallOutcome,
+        now: Instant,
+        jitter: u64,
+    ) -> Option<Transition> {
         let mut watch = self.lock();
         if watch.prober != Some(prober) {
             return None;
         }
-        let since = watch.changed.replace(now);
-        (watch.due, watch.prober) = (None, None);
-        self.turns.fetch_add(1, Ordering::Release);
-        Some(since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)))
+        let trial = watch.machine.trial()?;
+        let news = watch.machine.settle(trial, outcome, now.into_std(), jitter);
+        if outcome == CallOutcome::Answered {
+            watch.prober = None;
+        }
+        self.publish(&watch);
+        news
     }
 
     /// A prober ends, whatever the reason; somebody else may take its place.
@@ -189,22 +200,20 @@ impl Breaker {
 
     /// How long until it is worth asking again.
     pub(super) fn hint(&self, now: Instant) -> Duration {
-        let due = self.lock().due;
-        due.map_or(LEAST_HINT, |due| due.saturating_duration_since(now).max(LEAST_HINT))
+        let due = self.lock().machine.due();
+        due.map_or(LEAST_HINT, |due| due.saturating_duration_since(now.into_std()).max(LEAST_HINT))
+    }
+
+    /// Copies what callers read without the lock.
+    fn publish(&self, watch: &Watch) {
+        let number = watch.machine.closed().map_or(DOWN, Turn::number);
+        self.is_failing.store(watch.machine.failures() != 0, Ordering::Relaxed);
+        self.epoch.store(number, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The time before a probe after so many that were not answered: doubled each time up to a bound,
-/// less up to a quarter, so that nodes which lost the store together do not all find it together.
-fn pause(unanswered: u32, jitter: u64) -> Duration {
-    let full = FIRST_PROBE.saturating_mul(1 << unanswered.min(16)).min(RAREST_PROBE);
-    let (quarter, parts) = (full / 4, u32::from(u16::MAX));
-    let part = u32::try_from(jitter % u64::from(parts + 1)).unwrap_or(0);
-    full - quarter * part / parts
 }
 
 #[cfg(test)]
@@ -257,16 +266,6 @@ mod tests {
         breaker.recovered(prober, next).unwrap();
         assert!(!breaker.confirmed(turn, next, 0), "of an earlier turn");
         assert!(breaker.doubt(breaker.begin().unwrap(), next, TIMEOUT));
-    }
-
-    #[test]
-    fn pauses_double_up_to_a_bound_less_a_quarter_at_most() {
-        let millis = |unanswered, jitter| pause(unanswered, jitter).as_millis();
-        assert_eq!([0, 1, 2, 5, 6, 99].map(|n| millis(n, 0)), [100, 200, 400, 3_200, 5_000, 5_000]);
-        assert_eq!([0, 6].map(|n| millis(n, u16::MAX.into())), [75, 3_750]);
-        for jitter in [1, 99, 65_000, u64::MAX, 1 << 40] {
-            assert!((3_750..=5_000).contains(&millis(9, jitter)));
-        }
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit, State, Trip};
+use tidegate::breaker::{BreakerSettings, BreakerState};
+use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
 use tidegate_llm::{Broken, CallError, Scope};
 use tidegate_providers::{Class, Credential};
@@ -13,7 +14,7 @@ use super::{SECOND, Script, ask, broken, failed, hello, rate_limited};
 
 /// A breaker around a script, and its circuit.
 fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
-    let circuit = Circuit::new("openai", Trip::default());
+    let circuit = Circuit::new("openai", BreakerSettings::default());
     (BreakerLayer::new(circuit.clone()).layer(script.clone()), circuit)
 }
 
@@ -29,22 +30,22 @@ async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
     let script = Script::failing(6, || broken(Broken::NotConnected));
     let (service, circuit) = guarded(&script);
     for _ in 0..5 {
-        assert_eq!(circuit.state(), State::Closed);
+        assert_eq!(circuit.state(), BreakerState::Closed);
         assert!(matches!(ask(&service, hello()).await, Err(CallError::Connection { .. })));
     }
-    assert_eq!(circuit.state(), State::Open);
+    assert_eq!(circuit.state(), BreakerState::Open);
     assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 5);
     advance(SECOND * 4).await;
     assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
     assert_eq!(script.calls(), 5, "nothing was sent");
 
     advance(SECOND).await;
-    assert_eq!(circuit.state(), State::HalfOpen);
+    assert_eq!(circuit.state(), BreakerState::HalfOpen);
     ask(&service, hello()).await.unwrap_err();
     assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 10);
     advance(SECOND * 10).await;
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
-    assert_eq!((circuit.state(), script.calls()), (State::Closed, 7));
+    assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
     let stats = circuit.stats();
     assert_eq!((stats.opened, stats.closed, stats.refused), (2, 1, 3));
 }
@@ -64,7 +65,7 @@ async fn limits_and_bad_requests_open_nothing() {
         for _ in 0..50 {
             ask(&service, hello()).await.unwrap_err();
         }
-        assert_eq!((script.calls(), circuit.state()), (50, State::Closed), "{}", error());
+        assert_eq!((script.calls(), circuit.state()), (50, BreakerState::Closed), "{}", error());
     }
 }
 
@@ -85,7 +86,7 @@ async fn of_many_calls_one_is_the_probe() {
     let results = futures_util::future::join_all(calls).await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1);
     assert_eq!((script.calls(), circuit.stats().refused), (6, 19));
-    assert_eq!(circuit.state(), State::Closed);
+    assert_eq!(circuit.state(), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,9 +102,9 @@ async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
     assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
     probe.abort();
     assert!(probe.await.unwrap_err().is_cancelled());
-    assert_eq!(circuit.state(), State::HalfOpen);
+    assert_eq!(circuit.state(), BreakerState::HalfOpen);
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
-    assert_eq!((circuit.state(), script.calls()), (State::Closed, 7));
+    assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +112,7 @@ async fn calls_that_are_not_answered_by_their_deadline_count() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
     let model = RetryLayer::new(Policy::new("openai")).layer(service.clone());
-    for state in [State::Closed; 4].into_iter().chain([State::Open]) {
+    for state in [BreakerState::Closed; 4].into_iter().chain([BreakerState::Open]) {
         let error = ask(&model, hello().deadline(SECOND * 30)).await.unwrap_err();
         assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
         assert_eq!(circuit.state(), state);
@@ -129,7 +130,7 @@ async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
             assert!(left.is_err(), "no answer yet");
         }
     }
-    assert_eq!((script.calls(), circuit.state()), (20, State::Closed));
+    assert_eq!((script.calls(), circuit.state()), (20, BreakerState::Closed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,14 +165,18 @@ async fn waits_for_an_open_circuit_end_with_the_schedule() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scope_has_one_circuit() {
-    let (breakers, key) = (Breakers::new(Trip::after_failures(1)), Credential::new("sk-1"));
+    let (breakers, key) =
+        (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
     let scope = Scope::new("openai", &key);
     let script = Script::failing(1, || failed(Class::Transient));
     let service = BreakerLayer::new(breakers.of(&scope)).layer(script.clone());
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(breakers.clone().of(&scope.clone()).state(), State::Open);
-    assert_eq!(breakers.of(&scope.model("gpt-4o")).state(), State::Closed);
-    assert_eq!(breakers.of(&Scope::new("openai", &Credential::none())).state(), State::Closed);
+    assert_eq!(breakers.clone().of(&scope.clone()).state(), BreakerState::Open);
+    assert_eq!(breakers.of(&scope.model("gpt-4o")).state(), BreakerState::Closed);
+    assert_eq!(
+        breakers.of(&Scope::new("openai", &Credential::none())).state(),
+        BreakerState::Closed
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,10 +187,10 @@ async fn a_rate_limit_between_failures_does_not_end_their_row() {
     });
     let (service, circuit) = guarded(&script);
     for _ in 0..6 {
-        assert_eq!(circuit.state(), State::Closed);
+        assert_eq!(circuit.state(), BreakerState::Closed);
         ask(&service, hello()).await.unwrap_err();
     }
-    assert_eq!(circuit.state(), State::Open);
+    assert_eq!(circuit.state(), BreakerState::Open);
 }
 
 #[tokio::test(start_paused = true)]
@@ -197,7 +202,7 @@ async fn a_probe_that_was_not_sent_proves_nothing_and_a_rate_limit_proves_life()
     });
     let (service, circuit) = guarded(&script);
     open(&service).await;
-    for state in [State::HalfOpen, State::Closed] {
+    for state in [BreakerState::HalfOpen, BreakerState::Closed] {
         ask(&service, hello()).await.unwrap_err();
         assert_eq!(circuit.state(), state);
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::stream;
-use tidegate_llm::breaker::{BreakerLayer, Circuit, State, Trip};
+use tidegate::breaker::{BreakerSettings, BreakerState};
+use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::{Answer, Broken, Call, CallError};
@@ -120,12 +121,13 @@ async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_refused_gives_its_place_back() {
     let strict = Strict::default();
-    let (desk, circuit) = (strict.desk.clone(), Circuit::new("openai", Trip::after_failures(1)));
+    let (desk, circuit) =
+        (strict.desk.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
     let mut service = BreakerLayer::new(circuit.clone()).layer(strict);
     service.ready().await.unwrap().call(hello()).await.unwrap_err();
     let refused = service.ready().await.unwrap().call(hello()).await.unwrap_err();
     assert!(matches!(refused, CallError::Open { .. }), "{refused}");
-    assert_eq!((desk.reserved(), desk.calls(), circuit.state()), (0, 1, State::Open));
+    assert_eq!((desk.reserved(), desk.calls(), circuit.state()), (0, 1, BreakerState::Open));
 }
 
 /// The head of an answer is an answer: what comes after it is its reader's.

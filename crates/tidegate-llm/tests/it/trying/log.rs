@@ -1,6 +1,7 @@
 //! What the log is told, word for word.
 
-use tidegate_llm::breaker::{BreakerLayer, Circuit, Trip};
+use tidegate::breaker::BreakerSettings;
+use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
 use tidegate_llm::{Broken, Call, CallError};
@@ -129,7 +130,7 @@ async fn opening_and_closing_are_a_line_each() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(2, || failed(Class::Overloaded));
-    let circuit = Circuit::new("openai", Trip::after_failures(2));
+    let circuit = Circuit::new("openai", BreakerSettings::after_failures(2));
     let service = BreakerLayer::new(circuit).layer(script.clone());
     for _ in 0..10 {
         ask(&service, hello()).await.unwrap_err();

@@ -1,0 +1,259 @@
+//! The machine under given times: a table of its transitions, and sequences of random events.
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Some time, from which the others are counted.
+#[allow(clippy::disallowed_methods, reason = "an instant can be had from no other place")]
+fn start() -> Instant {
+    Instant::now()
+}
+
+fn opened(now: Instant) -> CircuitBreaker {
+    let mut breaker = CircuitBreaker::new(BreakerSettings::default());
+    let epoch = breaker.admit(now).unwrap();
+    let news = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
+    assert_eq!(news, [None, None, None, None, Some(Transition::Opened(SECOND * 5))]);
+    breaker
+}
+
+/// Every outcome in every state in which a call can end.
+#[test]
+fn transitions_are_those_of_the_table() {
+    use BreakerState::{Closed, HalfOpen, Open};
+    use CallOutcome::{Answered, Failed, Rejected, Unknown};
+    let now = start();
+    let (due, pause) = (now + SECOND * 5, SECOND * 5);
+    let reopened = Some(Transition::Opened(pause * 2));
+    let closed = Some(Transition::Closed(pause));
+    for (state, outcome, news, next) in [
+        (Closed, Answered, None, Closed),
+        (Closed, Rejected, None, Closed),
+        (Closed, Unknown, None, Closed),
+        (Closed, Failed, Some(Transition::Opened(pause)), Open),
+        (HalfOpen, Answered, closed, Closed),
+        (HalfOpen, Rejected, closed, Closed),
+        (HalfOpen, Failed, reopened, Open),
+        // The trial is there for the next call.
+        (HalfOpen, Unknown, None, HalfOpen),
+    ] {
+        let mut breaker = CircuitBreaker::new(BreakerSettings::after_failures(1));
+        if state == HalfOpen {
+            let call = breaker.admit(now).unwrap();
+            breaker.settle(call, Failed, now, 0).unwrap();
+            assert_eq!((breaker.state(now), breaker.admit(now)), (Open, Err(pause)));
+        }
+        let call = breaker.admit(due).unwrap();
+        assert_eq!(breaker.state(due), state);
+        assert_eq!(breaker.settle(call, outcome, due, 0), news, "{state:?}, {outcome:?}");
+        assert_eq!(breaker.state(due), next, "{state:?}, {outcome:?}");
+        assert_eq!(breaker.closed().is_some(), next == Closed);
+        assert_eq!(breaker.due().is_some(), next != Closed);
+    }
+}
+
+#[test]
+fn only_failures_in_a_row_open_it() {
+    let (mut breaker, now) = (CircuitBreaker::new(BreakerSettings::default()), start());
+    let epoch = breaker.admit(now).unwrap();
+    for _ in 0..10 {
+        for failures in 1..5 {
+            assert_eq!(breaker.settle(epoch, CallOutcome::Failed, now, 0), None);
+            assert_eq!(breaker.failures(), failures);
+        }
+        assert_eq!(breaker.settle(epoch, CallOutcome::Answered, now, 0), None);
+        assert_eq!(breaker.failures(), 0);
+    }
+    for outcome in [CallOutcome::Rejected, CallOutcome::Unknown] {
+        assert!((0..100).all(|_| breaker.settle(epoch, outcome, now, 0).is_none()));
+    }
+    assert!(breaker.admit(now).is_ok());
+}
+
+#[test]
+fn pauses_double_up_to_a_minute_and_begin_anew_after_an_answer() {
+    let mut now = start();
+    let mut breaker = opened(now);
+    for (waited, next) in [(5, 10), (10, 20), (20, 40), (40, 60), (60, 60)] {
+        now += SECOND * waited;
+        assert_eq!(breaker.admit(now - SECOND), Err(SECOND));
+        let trial = breaker.admit(now).unwrap();
+        assert_eq!(breaker.admit(now), Err(DURING_TRIAL), "one trial at a time");
+        let news = breaker.settle(trial, CallOutcome::Failed, now, 0);
+        assert_eq!(news, Some(Transition::Opened(SECOND * next)));
+    }
+    now += SECOND * 60;
+    let trial = breaker.admit(now).unwrap();
+    let news = breaker.settle(trial, CallOutcome::Rejected, now, 0);
+    assert_eq!(news, Some(Transition::Closed(SECOND * 195)));
+    let epoch = breaker.admit(now).unwrap();
+    let news = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
+    assert_eq!(news[4], Some(Transition::Opened(SECOND * 5)));
+}
+
+#[test]
+fn a_call_from_before_changes_nothing() {
+    let now = start();
+    let mut breaker = CircuitBreaker::new(BreakerSettings::after_failures(1));
+    let old = breaker.admit(now).unwrap();
+    assert!(breaker.settle(old, CallOutcome::Failed, now, 0).is_some());
+    assert_eq!(breaker.settle(old, CallOutcome::Answered, now, 0), None);
+    assert_eq!(breaker.admit(now), Err(SECOND * 5));
+    let trial = breaker.admit(now + SECOND * 5).unwrap();
+    assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
+    let news = breaker.settle(trial, CallOutcome::Answered, now, 0);
+    assert_eq!(news, Some(Transition::Closed(Duration::ZERO)));
+    assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
+    assert_eq!(breaker.trip(old, now, 0), None);
+    assert!(breaker.admit(now).is_ok());
+}
+
+#[test]
+fn a_trial_that_proves_nothing_leaves_its_place_to_another() {
+    let now = start();
+    let (mut breaker, later) = (opened(now), now + SECOND * 5);
+    let first = breaker.admit(later).unwrap();
+    assert_eq!(breaker.settle(first, CallOutcome::Unknown, later, 0), None);
+    let second = breaker.admit(later).unwrap();
+    assert_eq!(breaker.settle(first, CallOutcome::Failed, later, 0), None, "it had its turn");
+    let third = breaker.trial().unwrap();
+    assert_eq!(breaker.settle(second, CallOutcome::Failed, later, 0), None, "it was replaced");
+    let news = breaker.settle(third, CallOutcome::Answered, later, 0);
+    assert_eq!(news, Some(Transition::Closed(SECOND * 5)));
+    assert_eq!(breaker.trial(), None, "nothing to try");
+}
+
+#[test]
+fn pauses_are_less_by_a_quarter_at_most() {
+    let (shortest, longest) = (Duration::from_millis(100), SECOND * 5);
+    let settings = BreakerSettings::after_failures(3).pause(shortest, longest);
+    let millis = |doublings, jitter| settings.pause_after(doublings, jitter).as_millis();
+    assert_eq!([0, 1, 2, 5, 6, 99].map(|n| millis(n, 0)), [100, 200, 400, 3_200, 5_000, 5_000]);
+    assert_eq!([0, 6].map(|n| millis(n, u16::MAX.into())), [75, 3_750]);
+    for jitter in [1, 99, 65_000, u64::MAX, 1 << 40] {
+        assert!((3_750..=5_000).contains(&millis(9, jitter)));
+    }
+    let endless = BreakerSettings::after_failures(0).pause(Duration::MAX, Duration::MAX);
+    assert_eq!(endless.pause_after(u32::MAX, 0), Duration::MAX);
+    assert!(endless.pause_after(u32::MAX, u64::MAX) < Duration::MAX);
+}
+
+#[cfg(not(shuttle))]
+mod random {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Admit,
+        Trial,
+        /// A call that was let through at some time ends, perhaps again.
+        Settle(Index, CallOutcome, u64),
+        Trip(Index, u64),
+        Pass(u64),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let outcome = select(vec![
+            CallOutcome::Answered,
+            CallOutcome::Rejected,
+            CallOutcome::Failed,
+            CallOutcome::Failed,
+            CallOutcome::Unknown,
+        ]);
+        let event = prop_oneof![
+            4 => Just(Event::Admit),
+            1 => Just(Event::Trial),
+            6 => (any::<Index>(), outcome, any::<u64>()).prop_map(|(i, o, j)| Event::Settle(i, o, j)),
+            1 => (any::<Index>(), any::<u64>()).prop_map(|(i, j)| Event::Trip(i, j)),
+            3 => (0..20_000_u64).prop_map(Event::Pass),
+        ];
+        vec(event, 1..200)
+    }
+
+    proptest! {
+        /// Whatever happens: calls go through while it is closed; while it is not, one trial at a
+        /// time; it opens after so many failures in a row and not before, for a time within bounds;
+        /// and what is over says nothing.
+        #[test]
+        fn it_holds_whatever_happens(tolerated in 1..4_u32, events in events()) {
+            let (shortest, longest) = (SECOND, SECOND * 8);
+            let settings = BreakerSettings::after_failures(tolerated)
+                .pause(shortest, longest)
+                .relapse_within(SECOND * 3);
+            let mut breaker = CircuitBreaker::new(settings);
+            let mut now = start();
+            let mut calls = vec![breaker.admit(now).unwrap()];
+            let mut in_a_row = 0;
+            for event in events {
+                let (closed, epoch, state) = (breaker.closed(), breaker.epoch, breaker.state(now));
+                let (news, tripped) = match event {
+                    Event::Pass(millis) => {
+                        now += Duration::from_millis(millis);
+                        continue;
+                    }
+                    Event::Admit => {
+                        let due = breaker.due();
+                        let was_trial = matches!(breaker.phase, Phase::HalfOpen { .. });
+                        match breaker.admit(now) {
+                            Ok(call) => {
+                                prop_assert!(closed.is_some() || due <= Some(now) && !was_trial);
+                                calls.push(call);
+                            }
+                            Err(wait) => {
+                                prop_assert!(closed.is_none() && wait > Duration::ZERO);
+                                prop_assert!(wait <= longest);
+                            }
+                        }
+                        continue;
+                    }
+                    Event::Trial => {
+                        let trial = breaker.trial();
+                        prop_assert_eq!(trial.is_none(), closed.is_some());
+                        calls.extend(trial);
+                        continue;
+                    }
+                    Event::Settle(index, outcome, jitter) => {
+                        let call = *index.get(&calls);
+                        let news = breaker.settle(call, outcome, now, jitter);
+                        if call != epoch {
+                            prop_assert_eq!((news, breaker.state(now)), (None, state));
+                            continue;
+                        }
+                        match outcome {
+                            CallOutcome::Failed if closed.is_some() => in_a_row += 1,
+                            CallOutcome::Answered => in_a_row = 0,
+                            _ => {}
+                        }
+                        (news, false)
+                    }
+                    Event::Trip(index, jitter) => {
+                        let call = *index.get(&calls);
+                        let news = breaker.trip(call, now, jitter);
+                        prop_assert_eq!(news.is_some(), closed == Some(call));
+                        (news, true)
+                    }
+                };
+                match news {
+                    Some(Transition::Opened(pause)) => {
+                        prop_assert!(pause >= shortest * 3 / 4 && pause <= longest);
+                        prop_assert_eq!(breaker.due(), Some(now + pause));
+                        if closed.is_some() && !tripped {
+                            prop_assert_eq!(in_a_row, tolerated);
+                        }
+                        in_a_row = 0;
+                    }
+                    Some(Transition::Closed(_)) => {
+                        prop_assert!(closed.is_none() && breaker.closed().is_some());
+                        in_a_row = 0;
+                    }
+                    None => prop_assert!(in_a_row < tolerated),
+                }
+            }
+        }
+    }
+}
