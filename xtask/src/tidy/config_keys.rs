@@ -43,6 +43,9 @@ const CONVERTED: &[(&str, &str)] = &[
 /// that is marked and read is a finding, so the marks only become fewer.
 const UNUSED: &str = "x-unused";
 
+/// How many keys are marked. The number only shrinks.
+const MARKED: usize = 5;
+
 /// The keys of the schema, such as `limits.*.rate`, and whether they are marked as unused.
 type Keys = BTreeMap<String, bool>;
 
@@ -55,7 +58,21 @@ pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
     let code = files.iter().filter(is_reader).map(|file| dense(&production_code(file)));
     let code: Vec<String> = code.collect();
     check_keys(&keys, &code, findings);
+    check_marks(&keys, MARKED, findings);
     Ok(())
+}
+
+fn check_marks(keys: &Keys, most: usize, findings: &mut Findings) {
+    let marked = keys.values().filter(|unused| **unused).count();
+    if marked != most {
+        findings.error(
+            "xtask/src/tidy/config_keys.rs",
+            format!(
+                "{marked} keys are marked as unused, and MARKED says {most}. Make a new key work \
+                 before it is accepted; if there are fewer, lower MARKED"
+            ),
+        );
+    }
 }
 
 fn check_keys(keys: &Keys, code: &[String], findings: &mut Findings) {
@@ -185,5 +202,11 @@ mod tests {
         let marked = keys(&serde_json::from_str(&marked).unwrap());
         assert!(errors(&marked, &READS.replace("http.value", "other")).is_empty());
         assert!(errors(&marked, READS)[0].contains("is read now"));
+        let off = |most| {
+            let mut findings = Findings::default();
+            check_marks(&marked, most, &mut findings);
+            findings.errors.len()
+        };
+        assert_eq!([0, 1, 2].map(off), [1, 0, 1], "neither more nor fewer than there are");
     }
 }
