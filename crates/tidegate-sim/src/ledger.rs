@@ -19,7 +19,7 @@ pub use query::{Spread, Usage};
 /// Why a call was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum RefusalCause {
     /// A limit had too little left.
     Limit(Dimension),
     /// The call alone was more than the limit.
@@ -40,7 +40,7 @@ pub enum Refusal {
     Request,
 }
 
-impl Refusal {
+impl RefusalCause {
     /// Whether the call came too soon, or was too much, and not wrong or unlucky.
     const fn is_limit(self) -> bool {
         matches!(self, Self::Limit(_) | Self::TooLarge(_) | Self::Concurrency | Self::LockedOut)
@@ -86,7 +86,7 @@ pub struct Entry {
     /// The status it was answered with, if it was.
     pub status: Option<u16>,
     /// Why it was refused, if it was.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RefusalCause>,
     /// How many calls of the same limits were waiting or being answered then, this one included if
     /// it was let in.
     pub in_flight: u64,
@@ -200,7 +200,7 @@ impl Ledger {
         let mut book = self.lock();
         let entry = book.find(number);
         let is_limited =
-            entry.as_ref().and_then(|entry| entry.refusal).is_some_and(Refusal::is_limit);
+            entry.as_ref().and_then(|entry| entry.refusal).is_some_and(RefusalCause::is_limit);
         if let Some(entry) = entry {
             entry.status = Some(status);
         }

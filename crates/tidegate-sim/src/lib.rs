@@ -64,10 +64,10 @@ pub use calendar::Zone;
 pub use dialect::Dialect;
 pub use error::{BuildError, FaultError};
 pub use fault::{Fault, Faults, Hint};
-pub use ledger::{Ending, Entry, Ledger, Refusal, Spread, Usage};
+pub use ledger::{Ending, Entry, Ledger, RefusalCause, Spread, Usage};
 pub use limits::Limits;
 pub use limits::charging::{
-    CachedTokens, Charge, Charging, FailedCalls, OutputReserve, Settlement,
+    CachedTokens, Charge, Charging, FailedCalls, OutputReserve, SettlementRule,
 };
 pub use limits::quota::Dimension;
 pub use server::ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};

@@ -41,7 +41,7 @@ pub enum OutputReserve {
 /// Whether a charge is corrected after the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Settlement {
+pub enum SettlementRule {
     /// The estimate stands.
     Never,
     /// The charge becomes what was used, up or down; of a stream that was cut, what was sent.
@@ -82,7 +82,7 @@ pub enum FailedCalls {
 #[must_use = "a charging rule does nothing until an account has it"]
 pub struct Charging {
     pub(crate) output: OutputReserve,
-    pub(crate) settlement: Settlement,
+    pub(crate) settlement: SettlementRule,
     pub(crate) cached: CachedTokens,
     pub(crate) failed: FailedCalls,
 }
@@ -105,7 +105,7 @@ impl Charging {
     pub fn of(dialect: Dialect) -> Self {
         let settled = Self {
             output: OutputReserve::Nothing,
-            settlement: Settlement::ToUsage,
+            settlement: SettlementRule::ToUsage,
             cached: CachedTokens::Count,
             failed: FailedCalls::AreFree,
         };
@@ -114,9 +114,9 @@ impl Charging {
         match dialect {
             Dialect::OpenAi => settled
                 .output(estimate)
-                .settlement(Settlement::Never)
+                .settlement(SettlementRule::Never)
                 .failed_calls(FailedCalls::Count),
-            Dialect::AzureOpenAi => settled.output(estimate).settlement(Settlement::Never),
+            Dialect::AzureOpenAi => settled.output(estimate).settlement(SettlementRule::Never),
             Dialect::Anthropic | Dialect::Groq => {
                 settled.output(max_tokens).cached_tokens(CachedTokens::AreFree)
             }
@@ -131,7 +131,7 @@ impl Charging {
     }
 
     /// Whether the charge is corrected after the answer.
-    pub fn settlement(mut self, settlement: Settlement) -> Self {
+    pub fn settlement(mut self, settlement: SettlementRule) -> Self {
         self.settlement = settlement;
         self
     }
@@ -162,8 +162,10 @@ impl Charging {
     /// The charge once it is known what was used.
     pub(crate) fn settled(&self, admitted: Charge, input: u64, cached: u64, output: u64) -> Charge {
         match self.settlement {
-            Settlement::Never => admitted,
-            Settlement::ToUsage => Charge { input: self.input(input, cached), output, ..admitted },
+            SettlementRule::Never => admitted,
+            SettlementRule::ToUsage => {
+                Charge { input: self.input(input, cached), output, ..admitted }
+            }
         }
     }
 

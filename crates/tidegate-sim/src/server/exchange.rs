@@ -20,7 +20,7 @@ use crate::account_state::{AccountState, Fate};
 use crate::calendar::{Now, Zone, http_date, nanos};
 use crate::dialect::{Dialect, Failure, Fields, Scene, Voice};
 use crate::fault::{Fault, Hint};
-use crate::ledger::{Ending, Entry, Refusal};
+use crate::ledger::{Ending, Entry, RefusalCause};
 use crate::limits::PerDay;
 use crate::limits::charging::{Charge, FailedCalls};
 use crate::limits::pool::{Pool, Refused};
@@ -90,11 +90,11 @@ impl Visit {
         self.shared.accounts.get(self.state?)
     }
 
-    fn examine(&self, body: Option<&[u8]>) -> Result<Asked, (Failure, Refusal)> {
+    fn examine(&self, body: Option<&[u8]>) -> Result<Asked, (Failure, RefusalCause)> {
         let endpoint = self.endpoint.filter(|_| self.head.method == Method::POST);
-        let endpoint = endpoint.ok_or((Failure::NoPath, Refusal::Path))?;
-        let state = self.state().ok_or((Failure::BadKey, Refusal::Credential))?;
-        let bad = |failure| (failure, Refusal::Request);
+        let endpoint = endpoint.ok_or((Failure::NoPath, RefusalCause::Path))?;
+        let state = self.state().ok_or((Failure::BadKey, RefusalCause::Credential))?;
+        let bad = |failure| (failure, RefusalCause::Request);
         let body = body
             .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
             .filter(Value::is_object)
@@ -103,12 +103,12 @@ impl Visit {
         let tokens = ask.tokens(&self.head).map_err(bad)?;
         let (model, pool) = state
             .pool(&ask.model, &self.shared.pool_ids)
-            .ok_or_else(|| (Failure::NoModel(ask.model.clone()), Refusal::Model))?;
+            .ok_or_else(|| (Failure::NoModel(ask.model.clone()), RefusalCause::Model))?;
         Ok(Asked { ask, tokens, model, pool })
     }
 
     /// Refuses a request that belongs to no pool.
-    fn turn_away(&self, failure: &Failure, refusal: Refusal) -> Response<Body> {
+    fn turn_away(&self, failure: &Failure, refusal: RefusalCause) -> Response<Body> {
         let number = self.shared.ledger.open(self.entry(None, Charge::default()));
         self.shared.ledger.revise(number, |entry| entry.refusal = Some(refusal));
         self.refuse(failure, number, Ending::Refused, "", Standing::default())
@@ -116,7 +116,7 @@ impl Visit {
 
     async fn serve(self, asked: Asked, link: Arc<Link>) -> Response<Body> {
         let Some(state) = self.state() else {
-            return self.turn_away(&Failure::BadKey, Refusal::Credential);
+            return self.turn_away(&Failure::BadKey, RefusalCause::Credential);
         };
         let charging = state.account.charging;
         let pool = &asked.pool;
@@ -126,12 +126,12 @@ impl Visit {
             Fate::LockedOut { left, hint } => {
                 let wait = (hint == Hint::Told).then_some(left);
                 let failure = Failure::Throttled { wait };
-                return self.refuse_unadmitted(&failure, Refusal::LockedOut, number, &asked);
+                return self.refuse_unadmitted(&failure, RefusalCause::LockedOut, number, &asked);
             }
             Fate::Proceed(fault) => fault,
         };
         if let Some(failure) = fault.and_then(|fault| self.refusing(fault, pool)) {
-            return self.refuse_unadmitted(&failure, Refusal::Fault, number, &asked);
+            return self.refuse_unadmitted(&failure, RefusalCause::Fault, number, &asked);
         }
         let charge = charging.admission(&asked.ask.estimate(&asked.tokens));
         let place = match pool.admit(self.now, charge, charging.failed) {
@@ -175,7 +175,7 @@ impl Visit {
     fn refuse_unadmitted(
         &self,
         failure: &Failure,
-        refusal: Refusal,
+        refusal: RefusalCause,
         number: u64,
         asked: &Asked,
     ) -> Response<Body> {
@@ -191,13 +191,13 @@ impl Visit {
         let (failure, refusal, counted) = match *refused {
             Refused::Limited(blocked, counted) => {
                 let refusal = match blocked.wait {
-                    Wait::Never => Refusal::TooLarge(blocked.dimension),
-                    Wait::Now | Wait::For(_) => Refusal::Limit(blocked.dimension),
+                    Wait::Never => RefusalCause::TooLarge(blocked.dimension),
+                    Wait::Now | Wait::For(_) => RefusalCause::Limit(blocked.dimension),
                 };
                 (Failure::Limited(blocked), refusal, counted)
             }
             Refused::Busy { limit, counted } => {
-                (Failure::Busy { limit }, Refusal::Concurrency, counted)
+                (Failure::Busy { limit }, RefusalCause::Concurrency, counted)
             }
         };
         self.note_refusal(number, refusal, counted);
@@ -205,7 +205,7 @@ impl Visit {
         self.refuse(&failure, number, Ending::Refused, &asked.model, standing)
     }
 
-    fn note_refusal(&self, number: u64, refusal: Refusal, counted: Charge) {
+    fn note_refusal(&self, number: u64, refusal: RefusalCause, counted: Charge) {
         self.shared.ledger.revise(number, |entry| {
             entry.refusal = Some(refusal);
             entry.charged = counted;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Account, Delay, Dialect, Dimension, Limits, Refusal, Simulator, Zone};
+use tidegate_sim::{Account, Delay, Dialect, Dimension, Limits, RefusalCause, Simulator, Zone};
 use tokio::time::{advance, sleep};
 
 use crate::client::{Call, account, simulator, with};
@@ -14,7 +14,7 @@ async fn status(simulator: &Simulator, call: &Call) -> u16 {
     call.send(simulator).await.status
 }
 
-fn last_refusal(simulator: &Simulator) -> Option<Refusal> {
+fn last_refusal(simulator: &Simulator) -> Option<RefusalCause> {
     simulator.ledger().entries().last().and_then(|entry| entry.refusal)
 }
 
@@ -28,7 +28,7 @@ async fn requests_refill_all_the_time() {
     assert_eq!(status(&simulator, &call).await, 429);
     advance(SECOND - MILLI).await;
     assert_eq!(status(&simulator, &call).await, 429);
-    assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::Requests)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Requests)));
     advance(MILLI).await;
     assert_eq!(status(&simulator, &call).await, 200);
     assert_eq!(status(&simulator, &call).await, 429);
@@ -46,7 +46,7 @@ async fn a_slice_holds_its_part_of_the_minute() {
     assert_eq!((refused.status, refused.header("retry-after-ms")), (429, Some("750")));
     // The minute has plenty left: this is a 429 below the quota.
     assert_eq!(refused.header("x-ratelimit-remaining-requests"), Some("590"));
-    assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::Slice)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Slice)));
     advance(MILLI * 749).await;
     assert_eq!(status(&simulator, &call).await, 429);
     advance(MILLI).await;
@@ -80,16 +80,16 @@ async fn input_and_output_are_limited_apart() {
         .output(1);
     assert_eq!(status(&simulator, &long).await, 200);
     assert_eq!(status(&simulator, &Call::new(Dialect::Anthropic)).await, 429);
-    assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::InputTokens)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::InputTokens)));
     advance(SECOND * 2).await;
     assert_eq!(status(&simulator, &Call::new(Dialect::Anthropic).output(50)).await, 200);
     advance(SECOND * 2).await;
     let big = Call::new(Dialect::Anthropic).field("max_tokens", 100);
     assert_eq!(status(&simulator, &big).await, 429);
-    assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::OutputTokens)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::OutputTokens)));
     let larger = Call::new(Dialect::Anthropic).field("max_tokens", 121);
     assert_eq!(status(&simulator, &larger).await, 429);
-    assert_eq!(last_refusal(&simulator), Some(Refusal::TooLarge(Dimension::OutputTokens)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::TooLarge(Dimension::OutputTokens)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn a_days_quota_returns_at_midnight_of_its_zone() {
     assert_eq!(status(&simulator, &call).await, 429);
     advance(Duration::from_secs(8 * 3_600) - MILLI).await;
     assert_eq!(status(&simulator, &call).await, 429);
-    assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::Day)));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Day)));
     advance(MILLI).await;
     assert_eq!(status(&simulator, &call).await, 200);
 }
@@ -119,7 +119,7 @@ async fn a_place_is_held_to_the_last_byte() {
     for _ in 0..4 {
         sleep(SECOND).await;
         assert_eq!(status(&simulator, &call).await, 429);
-        assert_eq!(last_refusal(&simulator), Some(Refusal::Concurrency));
+        assert_eq!(last_refusal(&simulator), Some(RefusalCause::Concurrency));
     }
     assert!(running.await.unwrap().is_whole);
     assert_eq!(status(&simulator, &call).await, 200);
@@ -137,7 +137,7 @@ async fn a_sharp_rise_is_refused() {
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("60")));
         let message = &refused.json()["error"]["message"];
         assert_eq!(message, "Your use has grown too fast; raise it gradually.");
-        assert_eq!(last_refusal(&simulator), Some(Refusal::Limit(Dimension::Acceleration)));
+        assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Acceleration)));
         advance(SECOND * 60).await;
     }
 }

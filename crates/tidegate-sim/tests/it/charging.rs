@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::{
-    Charging, Delay, Dialect, Ending, FailedCalls, Fault, Limits, OutputReserve, Settlement,
+    Charging, Delay, Dialect, Ending, FailedCalls, Fault, Limits, OutputReserve, SettlementRule,
     Simulator,
 };
 
@@ -165,7 +165,7 @@ async fn a_storm_of_retries_keeps_openai_closed_and_opens_others() {
 async fn every_part_of_the_rule_can_be_changed() {
     let rule = Charging::of(Dialect::OpenAi)
         .output(OutputReserve::Nothing)
-        .settlement(Settlement::ToUsage)
+        .settlement(SettlementRule::ToUsage)
         .failed_calls(FailedCalls::AreFree);
     let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000)).charging(rule);
     let simulator = with(account);

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use tidegate_sim::{Dialect, Ending, Fault, Faults, Hint, Limits, Refusal, Simulator};
+use tidegate_sim::{Dialect, Ending, Fault, Faults, Hint, Limits, RefusalCause, Simulator};
 use tokio::time::{Instant, advance};
 
 use crate::client::{Call, account, simulator, with};
@@ -67,7 +67,7 @@ async fn a_lock_out_refuses_everything_and_tells_what_is_left_of_it() {
     let refused = Call::new(Dialect::OpenAi).send(&simulator).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("40")));
     let entry = simulator.ledger().entries().pop().unwrap();
-    assert_eq!((entry.refusal, entry.ending), (Some(Refusal::LockedOut), Ending::Refused));
+    assert_eq!((entry.refusal, entry.ending), (Some(RefusalCause::LockedOut), Ending::Refused));
     advance(SECOND * 40).await;
     assert_eq!(statuses(&simulator, 1).await, [200]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_sim::{
-    Delay, Dialect, Dimension, Ending, Endpoint, Fault, Hint, Limits, Refusal, Simulator,
+    Delay, Dialect, Dimension, Ending, Endpoint, Fault, Hint, Limits, RefusalCause, Simulator,
 };
 use tokio::time::{advance, sleep};
 
@@ -29,7 +29,7 @@ async fn an_entry_tells_all_about_a_call() {
     assert_eq!((answered.in_flight, answered.ending), (1, Ending::Complete));
     assert!(!answered.is_retry);
     assert_eq!((refused.number, refused.at, refused.status), (2, SECOND * 5, Some(429)));
-    assert_eq!(refused.refusal, Some(Refusal::Limit(Dimension::Requests)));
+    assert_eq!(refused.refusal, Some(RefusalCause::Limit(Dimension::Requests)));
     assert_eq!((refused.charged.requests, refused.in_flight), (0, 0));
     assert_eq!(refused.ending, Ending::Refused);
 }
@@ -51,10 +51,10 @@ async fn strangers_are_in_the_ledger_too() {
     assert_eq!(
         seen,
         [
-            (Some(401), Some(Refusal::Credential)),
-            (Some(404), Some(Refusal::Model)),
-            (Some(404), Some(Refusal::Path)),
-            (Some(400), Some(Refusal::Request)),
+            (Some(401), Some(RefusalCause::Credential)),
+            (Some(404), Some(RefusalCause::Model)),
+            (Some(404), Some(RefusalCause::Path)),
+            (Some(400), Some(RefusalCause::Request)),
         ]
     );
 }

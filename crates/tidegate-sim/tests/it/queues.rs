@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Delay, Dialect, Ending, Limits, Refusal, Simulator};
+use tidegate_sim::{Delay, Dialect, Ending, Limits, RefusalCause, Simulator};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -76,7 +76,7 @@ async fn ollama_answers_one_after_the_other_and_then_is_busy() {
     let refused = call.send(&simulator).await;
     assert_eq!(refused.status, 503);
     let entry = simulator.ledger().entries().pop().unwrap();
-    assert_eq!((entry.refusal, entry.in_flight), (Some(Refusal::Concurrency), 3));
+    assert_eq!((entry.refusal, entry.in_flight), (Some(RefusalCause::Concurrency), 3));
     for (place, task) in (1..).zip(running) {
         let (answer, took) = task.await.unwrap();
         assert_eq!((answer.status, took), (200, SECOND * 10 * place));
