@@ -13,7 +13,7 @@ use tidegate::guard::{GuardStats, Guarded, StoreState};
 use tidegate::{Engine, Store};
 use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
 use tidegate_gateway::Gateway;
-use tidegate_http::host::{AllowedHost, HostCheck};
+use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 
 use crate::api::admin::AdminApi;
@@ -215,7 +215,7 @@ impl Doors {
         let (mut drain, mut last) = (Drain::new(), Drain::new());
         let stop = drain.signal();
         let parts = config.parts().clone();
-        let hosts = allowed_hosts(&config.current().plan);
+        let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
         let health = {
             let (config, guarded) = (config.clone(), guarded.clone());
@@ -254,16 +254,6 @@ impl Doors {
         let (http, admin, grpc) = (http.1, admin.1, grpc.1);
         Running { http, admin, grpc, drain, last, guarded, config, gateway, keeper: None }
     }
-}
-
-/// The hosts that are served besides loopback and a listener's own address.
-fn allowed_hosts(plan: &Plan) -> Vec<AllowedHost> {
-    let text = |host: &tidegate_config::AllowedHost| match host.port {
-        Some(port) => format!("{}:{port}", host.host),
-        None => host.host.clone(),
-    };
-    // The plan has checked them.
-    plan.listen.allowed_hosts.value.iter().filter_map(|host| text(host).parse().ok()).collect()
 }
 
 /// A server whose doors are open.

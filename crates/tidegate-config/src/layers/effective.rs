@@ -88,28 +88,21 @@ impl Layers {
 }
 
 impl Effective {
-    /// Whether this is the key, or stands in the section, that is asked for. See [`is_in`].
+    /// Whether this is the key, or stands in the section, that is asked for. Everything is in the
+    /// empty section.
+    ///
+    /// ```
+    /// let effective = tidegate_config::Loader::default().text_layers("none", "").effective();
+    /// let rate = effective.iter().find(|it| it.key == "limits.client.rate").unwrap();
+    /// assert!(rate.is_in("limits.client") && rate.is_in("limits.") && rate.is_in(""));
+    /// assert!(!rate.is_in("limits.cl"));
+    /// ```
     #[must_use]
     pub fn is_in(&self, part: &str) -> bool {
-        is_in(&self.key, part)
+        let part = part.trim_end_matches('.');
+        let rest = self.key.strip_prefix(part);
+        rest.is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('.'))
     }
-}
-
-/// Whether a key is the one, or stands in the section, that is asked for. Everything is in the
-/// empty section.
-///
-/// ```
-/// use tidegate_config::is_in;
-/// assert!(is_in("limits.client.rate", "limits.client"));
-/// assert!(is_in("limits.client.rate", "limits."));
-/// assert!(is_in("limits.client.rate", ""));
-/// assert!(!is_in("limits.clients.rate", "limits.client"));
-/// ```
-#[must_use]
-pub fn is_in(key: &str, part: &str) -> bool {
-    let part = part.trim_end_matches('.');
-    let rest = key.strip_prefix(part);
-    rest.is_some_and(|rest| part.is_empty() || rest.is_empty() || rest.starts_with('.'))
 }
 
 /// What differs between two configurations, by key. Long texts are cut: this is for logs.

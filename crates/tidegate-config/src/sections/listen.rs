@@ -1,9 +1,8 @@
 //! `[listen]`: where the doors open, and for which hosts.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::str::FromStr;
 
-use tidegate_http::host;
+use tidegate_http::host::AllowedHost;
 
 use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
@@ -51,15 +50,6 @@ pub struct Listen {
     pub allowed_hosts: Setting<Vec<AllowedHost>>,
 }
 
-/// A host that may stand in the Host header: on any port, unless it names one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AllowedHost {
-    /// Name or address in lower case; an IPv6 address stands in brackets.
-    pub host: String,
-    /// The only port that is allowed.
-    pub port: Option<u16>,
-}
-
 impl Default for Listen {
     fn default() -> Self {
         let loopback = |port| Setting::default(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
@@ -95,14 +85,6 @@ fn address(value: &Value<'_>) -> Result<SocketAddr, Rule> {
 }
 
 fn hosts(value: &Value<'_>) -> Result<Vec<AllowedHost>, Rule> {
-    value.to_texts()?.into_iter().map(str::parse).collect()
-}
-
-impl FromStr for AllowedHost {
-    type Err = Rule;
-
-    fn from_str(text: &str) -> Result<Self, Rule> {
-        let parsed: host::AllowedHost = text.parse().map_err(|_| Rule::Host)?;
-        Ok(Self { host: parsed.host().to_owned(), port: parsed.port() })
-    }
+    let host = |text: &str| text.parse().map_err(|_| Rule::Host);
+    value.to_texts()?.into_iter().map(host).collect()
 }

@@ -77,9 +77,9 @@ fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
     assert_eq!(plan.store.expected_nodes.value.get(), 3);
     assert_eq!(plan.store.on_failure.source, Source::Environment);
     let hosts: Vec<_> = plan.listen.allowed_hosts.value.iter().collect();
-    assert_eq!((hosts[0].host.as_str(), hosts[0].port), ("tidegate.internal", None));
-    assert_eq!((hosts[1].host.as_str(), hosts[1].port), ("gate.example.org", Some(8443)));
-    assert_eq!((hosts[2].host.as_str(), hosts[2].port), ("[::1]", None));
+    assert_eq!((hosts[0].host(), hosts[0].port()), ("tidegate.internal", None));
+    assert_eq!((hosts[1].host(), hosts[1].port()), ("gate.example.org", Some(8443)));
+    assert_eq!((hosts[2].host(), hosts[2].port()), ("[::1]", None));
 }
 
 #[test]
