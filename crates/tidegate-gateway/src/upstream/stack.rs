@@ -1,8 +1,10 @@
 //! The stack of an account: `Retry(Fallback(RateLimit(attempt)))`, made once for each configuration.
 //!
-//! The layers of `tidegate-llm` are used as functions over futures, not as services, so that a call
-//! is one future without boxes in between.
+//! The layers of `tidegate-llm` are used as functions over futures, not as services. One box holds an
+//! attempt under its limits: retry and fallback keep copies of the future that they poll, and a call
+//! that waits would take many times its size without the box.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tidegate_llm::CallError;
@@ -57,10 +59,10 @@ pub(crate) fn fallback(
 }
 
 /// An attempt under the limits of an account.
-async fn limited(
-    account: &Account,
-    client: &Arc<UpstreamClient>,
+fn limited<'a>(
+    account: &'a Account,
+    client: &'a Arc<UpstreamClient>,
     call: Call,
-) -> Result<UpstreamResponse, CallError> {
-    account.run(UNKNOWN, call, |call| client.attempt(call)).await
+) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>> + 'a>> {
+    Box::pin(account.run(UNKNOWN, call, |call| client.attempt(call)))
 }
