@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::net::IpAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -173,7 +173,7 @@ impl Proxy<'_> {
         self.context.start_waiting(entry);
         let request = Arc::new(request);
         let call = Call { request: request.clone(), context: self.context.clone(), terms };
-        let result = self.unless_drained(stack.1.call(call)).await;
+        let result = self.unless_drained(pin!(stack.1.call(call))).await;
         self.context.stop_waiting();
         match result {
             Ok(response) => response.into_response(),
@@ -195,14 +195,13 @@ impl Proxy<'_> {
     /// Waits for a call, unless the gateway drains while the call waits.
     async fn unless_drained(
         &self,
-        made: impl Future<Output = Result<UpstreamResponse, CallError>>,
+        mut call: Pin<&mut impl Future<Output = Result<UpstreamResponse, CallError>>>,
     ) -> Result<UpstreamResponse, Interrupted> {
-        let mut made = pin!(made);
         let mut started = pin!(self.drain.started());
         let mut is_queued = false;
         poll_fn(|context| {
-            if let Poll::Ready(made) = made.as_mut().poll(context) {
-                return Poll::Ready(made.map_err(Interrupted::Failed));
+            if let Poll::Ready(result) = call.as_mut().poll(context) {
+                return Poll::Ready(result.map_err(Interrupted::Failed));
             }
             if self.context.is_at_provider() {
                 is_queued = false;

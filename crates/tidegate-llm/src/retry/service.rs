@@ -1,5 +1,6 @@
 //! The layer and its service.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -155,6 +156,7 @@ async fn within<T>(
     provider: &Provider,
     answer: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
+    let answer = pin!(answer);
     let Some(left) = left else { return answer.await };
     timeout(left, answer).await.unwrap_or_else(|late| {
         let (provider, source) = (provider.clone(), Some(late.into()));
