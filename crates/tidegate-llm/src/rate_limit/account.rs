@@ -1,6 +1,5 @@
 //! Accounts: what all calls with one credential at one provider share.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +17,6 @@ use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::waits::Waits;
-use crate::answer::Answered;
 use crate::call::Outgoing;
 use crate::error::CallError;
 use crate::plan::{Constraint, Source};
@@ -297,37 +295,6 @@ impl Account {
         lane.reserve(model, call).await
     }
 
-    /// Makes one attempt of a call under the limits of the account: waits for a permit, sends the
-    /// call, and settles the permit with the failure or hands it to the answer. The model is that of
-    /// calls that name none.
-    ///
-    /// # Errors
-    /// When there is no permit, or the attempt fails.
-    pub async fn run<R, T, A>(
-        &self,
-        model: &str,
-        request: R,
-        send: impl FnOnce(R) -> A,
-    ) -> Result<T, CallError>
-    where
-        R: Outgoing,
-        T: Answered,
-        A: Future<Output = Result<T, CallError>>,
-    {
-        let mut reservation = {
-            let model = lower_case(request.model().unwrap_or(model));
-            self.reserve(&model, &request).await?
-        };
-        match send(request).await {
-            Ok(mut answer) => {
-                reservation.heard(answer.told());
-                answer.keep(reservation);
-                Ok(answer)
-            }
-            Err(error) => Err(reservation.failed(error)),
-        }
-    }
-
     /// How the queue of a model stands: who waits, what is under way, how much may be.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
@@ -429,14 +396,6 @@ impl Inner {
         }
         pacer
     }
-}
-
-/// A name in lower case, which most are already.
-fn lower_case(name: &str) -> Cow<'_, str> {
-    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
-        return name.into();
-    }
-    name.to_lowercase().into()
 }
 
 impl fmt::Debug for Account {

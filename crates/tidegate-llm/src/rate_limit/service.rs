@@ -1,5 +1,6 @@
 //! The layer: a permit for every attempt, and what comes of it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,6 +12,47 @@ use crate::answer::Answered;
 use crate::call::Outgoing;
 use crate::error::CallError;
 use crate::ready::{self, Answering};
+
+impl Account {
+    /// Makes one attempt of a call under the limits of the account: waits for a permit, sends the
+    /// call, and settles the permit with the failure or hands it to the answer. The model is that of
+    /// calls that name none.
+    ///
+    /// # Errors
+    /// When there is no permit, or the attempt fails.
+    pub async fn run<R, T, A>(
+        &self,
+        model: &str,
+        request: R,
+        send: impl FnOnce(R) -> A,
+    ) -> Result<T, CallError>
+    where
+        R: Outgoing,
+        T: Answered,
+        A: Future<Output = Result<T, CallError>>,
+    {
+        let mut reservation = {
+            let model = lower_case(request.model().unwrap_or(model));
+            self.reserve(&model, &request).await?
+        };
+        match send(request).await {
+            Ok(mut answer) => {
+                reservation.heard(answer.told());
+                answer.keep(reservation);
+                Ok(answer)
+            }
+            Err(error) => Err(reservation.failed(error)),
+        }
+    }
+}
+
+/// A name in lower case, which most are already.
+fn lower_case(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return name.into();
+    }
+    name.to_lowercase().into()
+}
 
 /// Gives calls of a model the limits of an account.
 #[derive(Clone, Debug)]
