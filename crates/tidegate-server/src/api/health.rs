@@ -102,31 +102,17 @@ pub(crate) fn undecided<'l>(store: &Guarded, limits: impl IntoIterator<Item = &'
 
 #[cfg(test)]
 mod tests {
-    use std::pin::Pin;
-
-    use tidegate::{Answers, Engine, Operation, Policy, Store, StoreError, Submission};
+    use tidegate::{Engine, MemoryStore, Policy};
+    use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 
     use super::*;
     use crate::listener::drain::Drain;
 
-    /// A store that is away.
-    #[derive(Debug)]
-    struct Away;
-
-    impl Store for Away {
-        fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
-            Submission::Pending(Box::pin(std::future::pending()))
-        }
-
-        fn probe(&self) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + '_>> {
-            Box::pin(std::future::pending())
-        }
-    }
-
     #[tokio::test(start_paused = true)]
     async fn only_a_closed_limit_of_a_store_that_is_away_is_undecided() {
         let policy = Policy::per_second(10).build().unwrap();
-        let store = Guarded::builder(Arc::new(Away)).build().unwrap();
+        let store =
+            Guarded::builder(FaultyStore::new(MemoryStore::new(), Timing::Never)).build().unwrap();
         let engine = Engine::on(store.clone());
         let limiter = engine.limiter("api", policy).unwrap();
         let ordinary = limiter.limit();

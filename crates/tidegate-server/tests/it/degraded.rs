@@ -1,12 +1,12 @@
 //! Answers while the store does not answer: decisions by the failure rules, marked as such.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::clock::ManualClock;
 use tidegate::guard::StoreState;
-use tidegate::{Answers, MemoryStore, Operation, Probe, Store, StoreError, Submission};
+use tidegate::{MemoryStore, StoreError};
 use tidegate_server::Server;
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 use crate::{Gate, layers};
 
@@ -29,46 +29,9 @@ quota = 10
 every = "day"
 "#;
 
-/// A store that refuses when it is told to, or finds everything odd.
-#[derive(Debug, Default)]
-struct Fragile {
-    store: MemoryStore,
-    broken: AtomicBool,
-    odd: AtomicBool,
-}
-
-impl Fragile {
-    fn error(&self) -> Option<StoreError> {
-        if self.odd.load(Ordering::SeqCst) {
-            return Some(StoreError::Rejected("of another format".into()));
-        }
-        let refused = || StoreError::Unavailable("connection refused".into());
-        self.broken.load(Ordering::SeqCst).then(refused)
-    }
-}
-
-impl Store for Fragile {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        for operation in operations {
-            answers.push(match self.error() {
-                Some(error) => Err(error),
-                None => self.store.execute(operation),
-            });
-        }
-        Submission::Ready
-    }
-
-    fn probe(&self) -> Probe<'_> {
-        Box::pin(async { self.error().map_or(Ok(()), Err) })
-    }
-}
-
-fn gate() -> (Gate, Arc<Fragile>) {
-    let store = Arc::new(Fragile::default());
+/// A server on a store that the test breaks.
+fn gate() -> (Gate, Arc<FaultyStore<MemoryStore>>) {
+    let store = FaultyStore::new(MemoryStore::new(), Timing::AtOnce);
     let server = Server::with_shared_store(layers(LIMITS), store.clone()).unwrap();
     (Gate::serving(server, ManualClock::new()), store)
 }
@@ -82,7 +45,7 @@ fn a_decision_by_a_rule_is_marked_and_one_of_the_store_is_not() {
         assert_eq!(reply.status, 200);
         assert!(!reply.body.contains("degraded"), "{}", reply.body);
     }
-    store.broken.store(true, Ordering::SeqCst);
+    store.set(Behaviour::from(Timing::AtOnce).unavailable());
     for (limit, status, rule, remaining) in
         [("local", 200, "local", 2), ("open", 200, "open", 10), ("closed", 429, "closed", 0)]
     {
@@ -104,7 +67,7 @@ fn a_decision_by_a_rule_is_marked_and_one_of_the_store_is_not() {
 fn a_batch_without_its_store_is_decided_operation_by_operation() {
     let (gate, store) = gate();
     let of_store = gate.post("/v1/take", r#"{"key":"k","limit":"local","receipt":true}"#);
-    store.broken.store(true, Ordering::SeqCst);
+    store.set(Behaviour::from(Timing::AtOnce).unavailable());
     let take = |limit: &str| format!(r#"{{"op":"take","key":"k","limit":"{limit}"}}"#);
     let settle = format!(
         r#"{{"op":"settle","key":"k","limit":"local","delta":-1,"receipt":{}}}"#,
@@ -139,7 +102,7 @@ fn what_no_rule_can_decide_is_a_problem() {
     let (gate, store) = gate();
     let body = r#"{"key":"k","limit":"local","receipt":true}"#;
     let of_store = gate.post("/v1/take", body).member("receipt");
-    store.broken.store(true, Ordering::SeqCst);
+    store.set(Behaviour::from(Timing::AtOnce).unavailable());
     let of_rule = gate.post("/v1/take", body).member("receipt");
     let settle = |receipt: &serde_json::Value| {
         gate.post(
@@ -173,7 +136,8 @@ fn what_no_rule_can_decide_is_a_problem() {
 #[test]
 fn what_the_store_cannot_do_is_a_problem_of_its_own() {
     let (gate, store) = gate();
-    store.odd.store(true, Ordering::SeqCst);
+    let odd = || StoreError::Rejected("of another format".into());
+    store.set(Behaviour::from(Timing::AtOnce).failing(odd));
     let take = gate.post("/v1/take", r#"{"key":"k","limit":"open"}"#);
     assert_eq!((take.status, take.member("degraded")), (200, "local".into()), "{}", take.body);
     for _ in 0..5 {

@@ -83,6 +83,12 @@ impl Behaviour {
         self.failing_if(move |_| Some(error())).probing(move |_| Err(of_probe()))
     }
 
+    /// All operations and probes fail as those of a server that is down.
+    #[must_use]
+    pub fn unavailable(self) -> Self {
+        self.failing(|| StoreError::Unavailable("connection refused".into()))
+    }
+
     /// The operations fail for which there is an error; the others are carried out.
     #[must_use]
     pub fn failing_if(

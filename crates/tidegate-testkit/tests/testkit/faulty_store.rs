@@ -162,8 +162,7 @@ async fn operations_fail_that_were_chosen_and_the_others_are_decided() {
 async fn a_store_that_fails_fails_probes_as_well_until_it_is_mended() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
-    let broken = || StoreError::Unavailable("connection refused".into());
-    let store = store(Behaviour::from(Timing::WhenPolled).failing(broken));
+    let store = store(Behaviour::from(Timing::WhenPolled).unavailable());
     let mut answers = Answers::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert!(answers.iter().all(|it| matches!(it, Err(StoreError::Unavailable(_)))));

@@ -3,38 +3,24 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{
-    Answers, Charge, Engine, Limit, MemoryStore, Operation, Policy, Store, StoreHandle, Submission,
-    Target,
-};
+use tidegate::{Engine, Limit, MemoryStore, Operation, Policy, StoreHandle};
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing, Verb};
 use tidegate_ws::{Connection, Gate, Peer, Rule, Verdict};
-use tokio::sync::Semaphore;
 
 use crate::session::{Session, frame, of_connection};
 
-/// A store at the other end of a wire: what was sent is carried out, whoever waits for the answer.
-#[derive(Debug)]
-struct Wired(MemoryStore);
-
-impl Store for Wired {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(async move {
-            self.0.submit(operations, answers).await;
-            tokio::task::yield_now().await;
-        }))
-    }
+/// A store, and an engine on it as on a shared one.
+fn faulty(behaviour: impl Into<Behaviour>) -> (Arc<FaultyStore<MemoryStore>>, Engine) {
+    let store = FaultyStore::new(MemoryStore::new(), behaviour);
+    (store.clone(), Engine::on(StoreHandle::shared(store)))
 }
 
-fn wired() -> (Arc<Wired>, Engine) {
-    let store = Arc::new(Wired(MemoryStore::new()));
-    (store.clone(), Engine::on(StoreHandle::shared(store)))
+/// A store at the other end of a wire: what was sent is carried out, also if the caller does not
+/// wait for the answer.
+fn wired() -> (Arc<FaultyStore<MemoryStore>>, Engine) {
+    faulty(Timing::AnsweredLate)
 }
 
 /// A gate with one slot for each user.
@@ -107,27 +93,12 @@ async fn slots_come_back_from_threads_that_know_no_runtime() {
 
 #[test]
 fn without_a_runtime_slots_are_taken_and_counted_as_ever() {
-    let store = Arc::new(Immediate(MemoryStore::new()));
-    let engine: Engine = Engine::on(StoreHandle::shared(store));
+    let (_, engine) = faulty(Timing::WhenPolled);
     let gate = one_slot(&engine);
     let Poll::Ready(Verdict::Accepted(_token)) = poll(&mut ingress(&gate)) else {
         panic!("not accepted")
     };
     assert!(matches!(poll(&mut ingress(&gate)), Poll::Ready(Verdict::Refused(_))));
-}
-
-/// A store that has to be polled, and then needs nobody.
-#[derive(Debug)]
-struct Immediate(MemoryStore);
-
-impl Store for Immediate {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(self.0.submit(operations, answers)))
-    }
 }
 
 #[tokio::test]
@@ -137,37 +108,16 @@ async fn a_bucket_that_a_dropped_future_has_made_goes_with_the_connection() {
     let gate = Gate::<Session>::for_types(["SAY"]).connection_ceiling(all).build().unwrap();
     let mut ingress = ingress(&gate);
     assert!(poll(&mut ingress).is_pending());
-    assert_eq!(store.0.len(), 1);
+    assert_eq!(store.inner().len(), 1);
     drop(ingress);
     settle().await;
-    assert_eq!(store.0.len(), 0, "an allowance stays for good");
-}
-
-/// A store that counts how often it is told to forget.
-#[derive(Debug, Default)]
-struct Counting {
-    store: MemoryStore,
-    resets: AtomicUsize,
-}
-
-impl Store for Counting {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        if let [Operation::Reset { .. }, ..] = operations {
-            self.resets.fetch_add(1, Ordering::SeqCst);
-        }
-        Submission::Pending(Box::pin(self.store.submit(operations, answers)))
-    }
+    assert_eq!(store.inner().len(), 0, "an allowance stays for good");
 }
 
 /// Every bucket once was a trip of its own.
 #[tokio::test]
 async fn many_buckets_of_a_connection_are_forgotten_in_a_few_calls() {
-    let store = Arc::new(Counting::default());
-    let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
+    let (store, engine) = faulty(Timing::WhenPolled);
     let rooms = engine.limiter("rooms", Policy::allowance(9).unwrap()).unwrap();
     let of_room = Rule::<Session>::new(rooms)
         .key(|context| context.connection_key().and(context.data().room.as_str()));
@@ -178,38 +128,19 @@ async fn many_buckets_of_a_connection_are_forgotten_in_a_few_calls() {
         let verdict = connection.ingress(frame("SAY")).await.unwrap();
         assert!(matches!(verdict, Verdict::Accepted(_)));
     }
-    assert_eq!(store.store.len(), 200);
+    assert_eq!(store.inner().len(), 200);
     drop(connection);
     settle().await;
-    assert_eq!((store.store.len(), store.resets.load(Ordering::SeqCst)), (0, 4));
-}
-
-/// A store that is slow to take and quick to forget.
-#[derive(Debug)]
-struct Slow {
-    store: MemoryStore,
-    takes: Semaphore,
-}
-
-impl Store for Slow {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(async move {
-            if let [Operation::Take(_)] = operations {
-                self.takes.acquire().await.unwrap().forget();
-            }
-            self.store.submit(operations, answers).await;
-        }))
-    }
+    assert_eq!((store.inner().len(), store.submissions_with(Verb::Reset)), (0, 4));
 }
 
 #[tokio::test]
 async fn a_connection_is_forgotten_after_all_that_was_asked_for_it() {
-    let store = Arc::new(Slow { store: MemoryStore::new(), takes: Semaphore::new(0) });
-    let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
+    // It is slow to take and quick to forget.
+    let (store, engine) = faulty(Behaviour::timed_by(|operations| match operations {
+        [Operation::Take(_)] => Timing::Gated,
+        _ => Timing::WhenPolled,
+    }));
     let all = engine.limiter("all", Policy::allowance(9).unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(slots).connection_ceiling(all).build().unwrap();
@@ -217,10 +148,10 @@ async fn a_connection_is_forgotten_after_all_that_was_asked_for_it() {
     assert!(poll(&mut ingress).is_pending());
     drop(ingress);
     settle().await;
-    store.takes.add_permits(1);
+    store.open(1);
     settle().await;
-    assert_eq!(store.takes.available_permits(), 0, "it was carried out");
-    assert_eq!(store.store.len(), 0, "and has made no bucket that nobody knows of");
+    assert_eq!(store.unused_openings(), 0, "it was carried out");
+    assert_eq!(store.inner().len(), 0, "and has made no bucket that nobody knows of");
 }
 
 #[tokio::test]
@@ -246,40 +177,14 @@ async fn a_connection_that_gives_up_on_one_message_goes_on_with_the_next() {
     assert!(matches!(third, Verdict::Refused(_)));
     drop(connection);
     settle().await;
-    assert_eq!(store.0.len(), 0);
-}
-
-/// A store at which another node has put another policy into place, of which this one has not
-/// heard.
-#[derive(Debug)]
-struct Revised(MemoryStore, Limit);
-
-impl Store for Revised {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(async move {
-            tokio::task::yield_now().await;
-            let [Operation::Take(charges)] = operations else {
-                return self.0.submit(operations, answers).await;
-            };
-            let revised = |charge: &Charge<'a>| {
-                let target = Target { limit: &self.1, ..charge.target };
-                Charge { target, ..*charge }
-            };
-            let charges: Vec<Charge<'_>> = charges.iter().map(revised).collect();
-            self.0.submit(&[Operation::Take(&charges)], answers).await;
-        }))
-    }
+    assert_eq!(store.inner().len(), 0);
 }
 
 #[tokio::test]
 async fn slots_are_given_back_even_if_the_gate_does_not_know_that_they_are_counted() {
     let slots = Limit::named("calls", Policy::concurrency(1, None).unwrap()).unwrap();
-    let engine: Engine =
-        Engine::on(StoreHandle::shared(Arc::new(Revised(MemoryStore::new(), slots))));
+    // Another node has put another policy into place, of which this one has not heard.
+    let (_, engine) = faulty(Behaviour::from(Timing::Deferred).taking_by(slots));
     let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(calls).build().unwrap();
     let Verdict::Accepted(token) = ingress(&gate).await else { panic!("refused") };

@@ -1,16 +1,13 @@
 //! What is given back: slots when a message is done, buckets when a connection is.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{
-    Answers, Engine, Limiter, MemoryStore, Operation, Policy, Store, StoreError, StoreHandle,
-    Submission, now_or_never,
-};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError, StoreHandle, now_or_never};
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, Peer, Rule, Verdict};
 
-use crate::session::{Bench, Distant, Session, frame, of_connection, passes, passing, send};
+use crate::session::{Bench, Session, frame, of_connection, passes, passing, send};
 
 #[test]
 fn buckets_of_a_connection_go_with_it_and_those_of_users_stay() {
@@ -174,7 +171,7 @@ fn a_message_that_is_refused_later_on_frees_its_slot() {
 async fn a_store_that_is_waited_for_decides_the_same() {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let store = Arc::new(Distant(store));
+    let store = FaultyStore::new(store, Timing::Deferred);
     let engine: Engine = Engine::on(StoreHandle::shared(store.clone()));
     let say = engine.limiter("say", Policy::per_second(1).capacity(1).build().unwrap()).unwrap();
     let slots = engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
@@ -187,7 +184,7 @@ async fn a_store_that_is_waited_for_decides_the_same() {
     let mut connection = gate.connect(Peer::new(Session::default()));
 
     drop(connection.ingress(frame("SAY")));
-    assert_eq!(store.0.len(), 0, "nothing has happened");
+    assert_eq!(store.inner().len(), 0, "nothing has happened");
     // It can be spawned: the future is not bound to a thread.
     let connection = tokio::spawn(async move {
         let first = connection.ingress(frame("SAY")).await.unwrap();
@@ -212,30 +209,16 @@ async fn a_store_that_is_waited_for_decides_the_same() {
     };
     drop(again);
     drop(connection);
-    while !store.0.is_empty() {
+    while !store.inner().is_empty() {
         tokio::task::yield_now().await;
-    }
-}
-
-/// A store that cannot be reached.
-#[derive(Debug)]
-struct Gone;
-
-impl Store for Gone {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        let gone = || Err(StoreError::Unavailable("nobody there".into()));
-        answers.extend(operations.iter().map(|_| gone()));
-        Submission::Ready
     }
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_answer_is_an_error_and_no_exceeded_limit() {
-    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(Gone)));
+    let gone = Behaviour::from(Timing::AtOnce).unavailable();
+    let gone = FaultyStore::new(MemoryStore::new(), gone);
+    let engine = Engine::on(StoreHandle::shared(gone));
     let policy = Policy::per_second(1).build().unwrap();
     let (tell, told) = std::sync::mpsc::channel();
     let gate = Gate::for_types(["SAY"])

@@ -6,9 +6,10 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle, WallTime, now_or_never};
+use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 use tidegate_ws::{Answer, Gate, GateBuilder, Invalid, OnExceeded, Peer, Reason, Rule, Verdict};
 
-use crate::session::{Bench, Distant, Session, frame, passes, passing, refused};
+use crate::session::{Bench, Session, frame, passes, passing, refused};
 
 fn reason(verdict: Verdict) -> Option<Reason> {
     match verdict {
@@ -201,7 +202,8 @@ fn garbage_gives_back_the_slot_of_a_ceiling_that_counts_slots() {
 
 #[tokio::test]
 async fn garbage_is_charged_on_a_store_that_is_waited_for() {
-    let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(Distant(MemoryStore::new()))));
+    let distant = FaultyStore::new(MemoryStore::new(), Timing::Deferred);
+    let engine = Engine::on(StoreHandle::shared(distant));
     let gate = ceiling(&engine).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..10 {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, now_or_never};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
 use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, Reason, Verdict};
 
 /// What the application of these tests knows of a connection.
@@ -58,23 +58,6 @@ impl Bench {
     /// How many buckets there are.
     pub(crate) fn buckets(&self) -> usize {
         self.engine.store().local().unwrap().len()
-    }
-}
-
-/// The same store, as one that has to be waited for.
-#[derive(Debug)]
-pub(crate) struct Distant(pub(crate) MemoryStore);
-
-impl Store for Distant {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [tidegate::Operation<'a>],
-        answers: &'a mut tidegate::Answers,
-    ) -> tidegate::Submission<'a> {
-        tidegate::Submission::Pending(Box::pin(async move {
-            tokio::task::yield_now().await;
-            self.0.submit(operations, answers).await;
-        }))
     }
 }
 

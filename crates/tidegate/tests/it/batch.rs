@@ -1,36 +1,15 @@
 //! Several requests in one go: as one by one, in one call to the store.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::clock::ManualClock;
 use tidegate::{
-    Answer, Answers, Batch, ChargeError, Decision, Engine, Every, FromAnswer, Limiter, MemoryStore,
-    Operation, Policy, Request, Retry, Schedule, Store, StoreError, StoreHandle, Submission,
-    WallTime,
+    Answer, Batch, ChargeError, Decision, Engine, Every, FromAnswer, Limiter, MemoryStore, Policy,
+    Request, Retry, Schedule, StoreError, StoreHandle, WallTime,
 };
-
-/// A store that counts how often it is asked, and may leave answers out.
-#[derive(Debug, Default)]
-struct Counted {
-    store: MemoryStore,
-    asked: AtomicUsize,
-    answers_at_most: Option<usize>,
-}
-
-impl Store for Counted {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        self.asked.fetch_add(1, Ordering::SeqCst);
-        let most = self.answers_at_most.unwrap_or(operations.len());
-        self.store.submit(&operations[..most.min(operations.len())], answers)
-    }
-}
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 fn per_second(capacity: u64) -> Policy {
     Policy::per_second(1).capacity(capacity).build().unwrap()
@@ -115,7 +94,7 @@ proptest! {
 
 #[tokio::test]
 async fn any_store_is_asked_once_for_all_of_a_batch() {
-    let store = Arc::new(Counted::default());
+    let store = FaultyStore::new(MemoryStore::new(), Timing::AtOnce);
     let engine = Engine::on(StoreHandle::shared(store.clone()));
     let (api, jobs) = (
         engine.limiter("api", per_second(3)).unwrap(),
@@ -125,12 +104,12 @@ async fn any_store_is_asked_once_for_all_of_a_batch() {
     let list = [api_terms.charge("alice", 2), jobs_terms.charge("alice", 1)];
     let batch =
         Batch::new().with(api.take("alice")).with(engine.take(&list)).with(engine.take(&list));
-    assert_eq!(store.asked.load(Ordering::SeqCst), 0, "nothing happens before it is awaited");
+    assert_eq!(store.submissions(), 0, "nothing happens before it is awaited");
     let decisions = batch.await.into_iter().map(Result::unwrap);
     assert_eq!(decisions.map(|one| one.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
-    assert_eq!(store.asked.load(Ordering::SeqCst), 1);
+    assert_eq!(store.submissions(), 1);
     assert!(Batch::<Decision>::new().await.is_empty());
-    assert_eq!(store.asked.load(Ordering::SeqCst), 1, "a batch of nothing asks nobody");
+    assert_eq!(store.submissions(), 1, "a batch of nothing asks nobody");
 }
 
 #[test]
@@ -150,7 +129,8 @@ fn a_mistake_in_one_request_is_the_answer_of_that_one() {
 
 #[tokio::test]
 async fn what_a_store_leaves_unanswered_is_an_error_in_its_place() {
-    let store = Arc::new(Counted { answers_at_most: Some(1), ..Counted::default() });
+    let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1);
+    let store = FaultyStore::new(MemoryStore::new(), behaviour);
     let engine = Engine::on(StoreHandle::shared(store));
     let api = engine.limiter("api", per_second(2)).unwrap();
     let answers = Batch::from_iter(["alice", "bob"].map(|key| api.take(key))).await;

@@ -16,14 +16,15 @@ use futures_util::stream;
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::{Engine, Limiter, Policy, Store, StoreHandle};
+use tidegate::{Engine, Limiter, MemoryStore, Operation, Policy, StoreError};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, Rule};
+use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::door::Door;
 use super::modes::Log;
-use super::stores::{Mixed, Remote, hourly};
+use super::stores::{Faulty, engine_on, hourly, remote};
 use super::{by_user, engine, left, limiter};
 
 fn hello()
@@ -57,7 +58,7 @@ async fn wait_for(limiter: &Limiter, left: u64) {
 
 #[tokio::test]
 async fn a_slot_taken_for_a_caller_that_is_gone_is_given_back() {
-    let slots = one_slot(&Remote::engine());
+    let slots = one_slot(&engine_on(remote()));
     let service = LimitLayer::new().limit(slots.clone(), by_user()).layer(hello());
     ask_and_leave(service.clone().oneshot(as_alice()));
     assert_eq!(slots.peek("alice").cost(0).await.unwrap().remaining(), 0, "it was taken");
@@ -67,7 +68,7 @@ async fn a_slot_taken_for_a_caller_that_is_gone_is_given_back() {
 
 #[tokio::test]
 async fn a_charge_for_a_caller_that_is_gone_is_settled_as_one_without_a_response() {
-    let limit = Remote::engine().limiter("users", hourly(10)).unwrap();
+    let limit = engine_on(remote()).limiter("users", hourly(10)).unwrap();
     let layer = LimitLayer::new()
         .limit(limit.clone(), by_user())
         .cost(|_| 10)
@@ -79,7 +80,7 @@ async fn a_charge_for_a_caller_that_is_gone_is_settled_as_one_without_a_response
 #[tokio::test]
 async fn an_admission_settles_for_callers_that_are_gone_as_well() {
     let rules = Rules::none().client(hourly(10));
-    let admission = Admission::new(&Remote::engine(), rules).unwrap();
+    let admission = Admission::new(&engine_on(remote()), rules).unwrap();
     let layer = AdmissionLayer::new(admission.clone()).client(by_user()).cost(|_| 10).settle(|_| 0);
     ask_and_leave(layer.layer(hello()).oneshot(as_alice()));
     let key = admission.key(Tier::Client, Caller::new().client("alice")).unwrap();
@@ -95,7 +96,7 @@ async fn an_admission_settles_for_callers_that_are_gone_as_well() {
 
 #[tokio::test]
 async fn a_caller_that_leaves_before_anybody_asked_is_charged_nothing() {
-    let slots = one_slot(&Remote::engine());
+    let slots = one_slot(&engine_on(remote()));
     let service = LimitLayer::new().limit(slots.clone(), by_user()).layer(hello());
     drop(service.clone().call(as_alice()));
     assert_eq!(service.oneshot(as_alice()).await.unwrap().status(), 200);
@@ -105,13 +106,13 @@ async fn a_caller_that_leaves_before_anybody_asked_is_charged_nothing() {
 fn outside_of_a_runtime_a_caller_that_is_gone_is_told_of_and_harms_nobody() {
     let log = Log::default();
     let _listening = log.listen();
-    let service = LimitLayer::new().limit(one_slot(&Remote::engine()), by_user()).layer(hello());
+    let service = LimitLayer::new().limit(one_slot(&engine_on(remote())), by_user()).layer(hello());
     ask_and_leave(service.oneshot(as_alice()));
     assert_eq!(log.count("outside of any tokio runtime"), 1, "{}", log.text());
 }
 
-fn settled_with_a_slot(store: Arc<dyn Store>) -> (LimitLayer, Limiter, Limiter) {
-    let engine = Engine::on(StoreHandle::shared(store));
+fn settled_with_a_slot(store: Faulty) -> (LimitLayer, Limiter, Limiter) {
+    let engine = engine_on(store);
     let users = engine.limiter("users", hourly(10)).unwrap();
     let slots = one_slot(&engine);
     let layer = LimitLayer::new()
@@ -122,36 +123,40 @@ fn settled_with_a_slot(store: Arc<dyn Store>) -> (LimitLayer, Limiter, Limiter) 
 
 #[tokio::test]
 async fn a_store_that_answers_later_is_settled_once() {
-    let store = Arc::new(Mixed::default());
+    let store = FaultyStore::new(MemoryStore::new(), Timing::Deferred);
     let (layer, users, slots) = settled_with_a_slot(store.clone());
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
     drop(response.into_body().collect().await.unwrap());
     wait_for(&slots, 1).await;
-    assert_eq!(store.settles.load(Ordering::Relaxed), 1);
+    assert_eq!(store.operations_of(Verb::Settle), 1);
     wait_for(&users, 7).await;
 }
 
 /// They once were two trips, one after the other.
 #[tokio::test]
 async fn a_remote_store_is_settled_and_given_its_slot_in_one_call() {
-    let store = Arc::new(Remote::default());
+    let store = remote();
     let (layer, users, slots) = settled_with_a_slot(store.clone());
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
-    assert_eq!(store.asked.load(Ordering::Relaxed), 1, "the request itself");
+    assert_eq!(store.submissions(), 1, "the request itself");
     drop(response.into_body().collect().await.unwrap());
-    while store.asked.load(Ordering::Relaxed) < 2 {
+    while store.submissions() < 2 {
         tokio::task::yield_now().await;
     }
     // The answers of that call are all there is to wait for.
     wait_for(&slots, 1).await;
     wait_for(&users, 7).await;
-    assert_eq!(store.asked.load(Ordering::Relaxed), 2 + 2, "one call, and two looks of this test");
+    assert_eq!(store.submissions(), 2 + 2, "one call, and two looks of this test");
 }
 
 #[tokio::test]
 async fn a_settlement_that_fails_does_not_keep_the_slot() {
-    let store = Arc::new(Mixed::default());
-    store.broken.store(true, Ordering::Relaxed);
+    let rejected = |asked: Asked<'_>| match asked.operation {
+        Operation::Settle { .. } => Some(StoreError::Rejected("not this one".into())),
+        _ => None,
+    };
+    let behaviour = Behaviour::from(Timing::Deferred).failing_if(rejected);
+    let store = FaultyStore::new(MemoryStore::new(), behaviour);
     let (layer, _, slots) = settled_with_a_slot(store);
     let service = layer.layer(hello());
     drop(service.clone().oneshot(as_alice()).await.unwrap());

@@ -10,7 +10,7 @@ use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, Decided, LimitLayer, Rule};
 
 use super::door::Door;
-use super::stores::{Gone, hourly};
+use super::stores::{engine_on, gone, hourly};
 use super::{by_user, engine, left, limiter};
 
 /// With one listener alone, a place that logs for the first time goes by whether its own thread
@@ -160,7 +160,7 @@ async fn every_request_has_a_decision_if_decisions_are_exposed() {
 
 #[tokio::test]
 async fn a_shadow_whose_store_is_gone_tells_handlers_that_nothing_was_decided() {
-    let limit = Gone::engine().limiter("users", hourly(9)).unwrap();
+    let limit = engine_on(gone()).limiter("users", hourly(9)).unwrap();
     let layer = LimitLayer::new().limit(limit, by_user()).shadow();
     let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;
     assert_eq!(told(&door, &[("x-user", "alice")]).await, (200, "true 0".into()));
@@ -178,7 +178,7 @@ async fn a_shadow_lets_requests_in_that_have_no_key() {
 #[tokio::test]
 async fn an_admission_in_shadow_refuses_nobody_when_its_store_is_gone() {
     let rules = Rules::none().client(hourly(1)).mode(Mode::Shadow);
-    let admission = Admission::new(&Gone::engine(), rules).unwrap();
+    let admission = Admission::new(&engine_on(gone()), rules).unwrap();
     let pending = admission.clone();
     let handler = get(move |decided: Decided| async move {
         format!("{} {}", decided.would_be_refused(), pending.pending())

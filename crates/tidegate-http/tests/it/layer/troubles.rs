@@ -12,7 +12,7 @@ use tidegate_http::layer::LimitLayer;
 
 use super::door::Door;
 use super::modes::Log;
-use super::stores::Gone;
+use super::stores::{engine_on, gone};
 use super::{by_user, engine, limiter};
 
 fn router(layer: LimitLayer) -> Router {
@@ -27,7 +27,7 @@ fn policy() -> Policy {
 async fn a_store_that_cannot_answer_is_503_and_logged_once_in_a_while() {
     let log = Log::default();
     let _listening = log.listen();
-    let limit = Gone::engine().limiter("users", policy()).unwrap();
+    let limit = engine_on(gone()).limiter("users", policy()).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit.clone(), by_user()))).await;
     for _ in 0..5 {
         let reply = door.as_user("alice").await;
@@ -44,7 +44,7 @@ async fn a_store_that_cannot_answer_is_503_and_logged_once_in_a_while() {
 
 #[tokio::test]
 async fn a_guard_that_fails_closed_is_503_with_a_hint() {
-    let store = Guarded::builder(Arc::new(Gone)).default_rule(FailureRule::Closed).build().unwrap();
+    let store = Guarded::builder(gone()).default_rule(FailureRule::Closed).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store.clone())));
     let limit = engine.limiter("users", policy()).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit, by_user()))).await;
@@ -59,7 +59,7 @@ async fn a_guard_that_fails_closed_is_503_with_a_hint() {
 
 #[tokio::test]
 async fn a_guard_that_decides_by_itself_answers_as_ever() {
-    let store = Guarded::builder(Arc::new(Gone)).build().unwrap();
+    let store = Guarded::builder(gone()).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let limit = engine.limiter("users", slow).unwrap();

@@ -1,12 +1,12 @@
 //! Back-pressure: counted here, told from outside, and never a reason to touch a bucket.
 
 use std::future::IntoFuture as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tidegate::admission::{Admission, Caller, Pass, Reason, Rules, Tier};
-use tidegate::{Answers, Engine, MemoryStore, Operation, Retry, Store, StoreHandle, Submission};
+use tidegate::{Engine, MemoryStore, Retry, StoreHandle};
+use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 
 use super::{Door, bucket, of};
 
@@ -104,28 +104,13 @@ fn a_rejected_write_never_reaches_the_queue() {
     assert_eq!(queued, [0, 1, 2, 3], "while three are pending a fourth is let in, a fifth is not");
 }
 
-/// A store that answers after a while.
-#[derive(Debug)]
-struct Slow(MemoryStore);
-
-impl Store for Slow {
-    fn submit<'a>(
-        &'a self,
-        operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
-    ) -> Submission<'a> {
-        Submission::Pending(Box::pin(async move {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            self.0.submit(operations, answers).await;
-        }))
-    }
-}
-
 /// Requests were counted only when the store had answered: as long as it was slow nobody was
 /// pending, and everybody got in.
 #[tokio::test(start_paused = true)]
 async fn requests_are_pending_while_the_store_is_asked() {
-    let engine = Engine::on(StoreHandle::shared(Arc::new(Slow(MemoryStore::new()))));
+    let slow = Timing::After(Duration::from_millis(50));
+    let slow = FaultyStore::new(MemoryStore::new(), slow);
+    let engine = Engine::on(StoreHandle::shared(slow));
     let rules = Rules::none().backpressure(10).organization(bucket(100_000, 1));
     let admission = Admission::new(&engine, rules).unwrap();
     let tasks: Vec<_> = (0..1_000)

@@ -3,7 +3,7 @@
 use tidegate::guard::StoreState;
 use tidegate::{Batch, Decision, FailureRule, StoreError};
 
-use super::stand_in::{MILLI, Mood, guarded, per_second};
+use super::faulty::{MILLI, Mood, guarded, per_second};
 
 type Answer = Result<Decision, StoreError>;
 
@@ -16,21 +16,21 @@ async fn a_batch_is_one_question_and_what_is_not_answered_goes_by_the_rule() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
     let batch = || Batch::from_iter(["a", "b", "c", "d"].map(|key| limiter.take(key)));
     assert_eq!(degraded(&batch().await), [None; 4]);
-    assert_eq!(store.asked(), 1);
+    assert_eq!(store.submissions(), 1);
 
     store.set(Mood::Half);
     let local = Some(FailureRule::Local);
     assert_eq!(degraded(&batch().await), [None, local, None, local]);
-    assert_eq!((store.asked(), guard.state()), (2, StoreState::Up));
+    assert_eq!((store.submissions(), guard.state()), (2, StoreState::Up));
 
     store.set(Mood::Hangs);
     for _ in 0..3 {
         assert_eq!(degraded(&batch().await), [local; 4]);
     }
-    assert_eq!((store.asked(), guard.state()), (5, StoreState::Down));
+    assert_eq!((store.submissions(), guard.state()), (5, StoreState::Down));
     // Nobody asks a store that is down, and the share of this node is exact.
     let answers = Batch::from_iter((0..200).map(|_| limiter.take("e"))).await;
-    assert_eq!(store.asked(), 5);
+    assert_eq!(store.submissions(), 5);
     let allowed = answers.iter().filter(|answer| answer.as_ref().unwrap().is_allowed());
     assert_eq!(allowed.count(), 100);
 }

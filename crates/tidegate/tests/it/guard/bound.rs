@@ -6,7 +6,7 @@ use tidegate::guard::StoreState;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::time::Instant;
 
-use super::stand_in::{MILLI, Mood, SECOND, StandIn, TIMEOUT, guard_of};
+use super::faulty::{MILLI, Mood, SECOND, TIMEOUT, faulty, guard_of};
 
 /// A small generator of numbers that are as good as random and the same in every run.
 struct Numbers(u64);
@@ -47,7 +47,7 @@ impl Bound {
 /// Three guards on one store that dies and recovers at random, asked as fast as they grant.
 async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     let mut numbers = Numbers(seed);
-    let store = StandIn::new();
+    let store = faulty();
     store.set_nodes(3);
     let policy = Policy::per_second(rate).capacity(capacity).build().unwrap();
     let guards: Vec<_> = (0..3).map(|_| guard_of(&store).build().unwrap()).collect();

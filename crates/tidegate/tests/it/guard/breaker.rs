@@ -2,21 +2,21 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{
-    Answer, Answers, Charge, Engine, Operation, Probe, Store, StoreError, StoreHandle, Submission,
+    Answer, Answers, Charge, Engine, MemoryStore, Operation, Store, StoreError, StoreHandle,
 };
+use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span;
 
-use super::stand_in::{
-    MILLI, Mood, SECOND, StandIn, TIMEOUT, bring_down, bring_up, guard_of, guarded, limiter, named,
+use super::faulty::{
+    MILLI, Mood, SECOND, TIMEOUT, bring_down, bring_up, faulty, guard_of, guarded, limiter, named,
     one, per_second, take,
 };
 
@@ -35,7 +35,7 @@ async fn callers_stop_paying_once_it_is_open() {
             assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
         }
         assert_eq!(start.elapsed(), cost, "{mood:?} costs no time");
-        assert_eq!(store.asked(), 3, "{mood:?} is not touched");
+        assert_eq!(store.submissions(), 3, "{mood:?} is not touched");
         assert_eq!((guard.stats().downs, guard.stats().local), (1, 1_003));
     }
 }
@@ -91,7 +91,7 @@ async fn recovery_is_automatic_and_exact() {
     store.set(Mood::Answers);
     // Nobody calls: the probe alone brings it back.
     tokio::time::sleep(MILLI * 101).await;
-    assert_eq!((guard.state(), store.probes().len(), store.asked()), (StoreState::Up, 1, 4));
+    assert_eq!((guard.state(), store.probes().len(), store.submissions()), (StoreState::Up, 1, 4));
     let decision = limiter.take("k").cost(3).await.unwrap();
     assert_eq!((decision.degraded(), decision.remaining()), (None, 0));
     assert!(!limiter.take("k").await.unwrap().is_allowed());
@@ -126,7 +126,7 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
             (last, before) = (at, taken);
         }
         assert!(early > 5, "nodes that lost the store together find it one by one");
-        assert_eq!((guard.state(), store.asked()), (StoreState::Down, 3));
+        assert_eq!((guard.state(), store.submissions()), (StoreState::Down, 3));
         store.set(Mood::Answers);
         tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
         assert_eq!(guard.state(), StoreState::Up);
@@ -137,7 +137,7 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
 /// for everybody.
 #[tokio::test(start_paused = true)]
 async fn a_store_that_cannot_carry_one_thing_out_is_up() {
-    let store = StandIn::new();
+    let store = faulty();
     let guard = guard_of(&store).default_rule(Open).build().unwrap();
     let login = limiter(&guard, per_second(1, 5));
     store.set(Mood::Picky);
@@ -180,18 +180,12 @@ async fn a_store_that_answers_some_of_a_batch_in_time_is_up() {
 /// A probe that panics ends its task and not the probing.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_panics_is_followed_by_another() {
-    #[derive(Debug, Default)]
-    struct Explosive(AtomicUsize);
-    impl Store for Explosive {
-        fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
-            Submission::Ready
-        }
-        fn probe(&self) -> Probe<'_> {
-            assert!(self.0.fetch_add(1, Ordering::SeqCst) >= 2, "this probe is meant to panic");
-            Box::pin(async { Ok(()) })
-        }
-    }
-    let guard = Guarded::builder(Arc::new(Explosive::default())).build().unwrap();
+    let explosive = Behaviour::from(Timing::AtOnce).answering_at_most(0).probing(|number| {
+        assert!(number >= 2, "this probe is meant to panic");
+        Ok(())
+    });
+    let store = FaultyStore::new(MemoryStore::new(), explosive);
+    let guard = Guarded::builder(store).build().unwrap();
     let limit = named("a", 1, 10);
     for _ in 0..5 {
         let _ = take(&guard, &[Charge::new(&limit, "k", 1)]).await;
@@ -216,7 +210,7 @@ async fn a_store_that_only_answers_probes_is_tried_more_and_more_rarely() {
         let _ = limiter.take("k").await.unwrap();
         tokio::time::sleep(MILLI * 10).await;
     }
-    assert!(store.asked() <= 3 * 22, "{} calls in a minute", store.asked());
+    assert!(store.submissions() <= 3 * 22, "{} calls in a minute", store.submissions());
 }
 
 #[tokio::test(start_paused = true)]

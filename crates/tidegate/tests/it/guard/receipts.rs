@@ -11,8 +11,8 @@ use tidegate::{
     Retry, Settlement, StoreError, Target,
 };
 
-use super::stand_in::{
-    MILLI, Mood, SECOND, StandIn, bring_down, guarded, named, one, per_second, take,
+use super::faulty::{
+    Faulty, MILLI, Mood, SECOND, bring_down, guarded, named, one, per_second, take,
 };
 
 async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
@@ -37,7 +37,7 @@ fn over_the_wire(receipt: &Receipt) -> Receipt {
     Receipt::from_bytes(&receipt.to_bytes()).unwrap()
 }
 
-async fn recover(store: &StandIn) {
+async fn recover(store: &Faulty) {
     store.set(Mood::Answers);
     tokio::time::sleep(SECOND * 6).await;
 }
@@ -52,10 +52,10 @@ async fn a_degraded_grant_is_settled_where_it_was_charged_also_after_recovery() 
     let back = limiter.settle("k", -20, Some(&receipt)).await.unwrap();
     assert_eq!((back.outcomes[0].remaining, back.applied[0]), (70, -20));
     recover(&store).await;
-    let asked = store.asked();
+    let asked = store.submissions();
     let more = limiter.settle("k", 60, Some(&receipt)).await.unwrap();
     assert_eq!((more.outcomes[0].remaining, more.applied[0]), (16, 60), "six seconds later");
-    assert_eq!(store.asked(), asked, "the store has not heard of it");
+    assert_eq!(store.submissions(), asked, "the store has not heard of it");
     let there = limiter.peek("k").cost(0).await.unwrap();
     assert_eq!((there.degraded(), there.remaining()), (None, 46));
 }

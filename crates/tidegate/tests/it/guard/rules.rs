@@ -9,11 +9,12 @@ use tidegate::{
     Store, StoreError, Windows,
 };
 
-use super::stand_in::{
-    MILLI, Mood, SECOND, StandIn, bring_down, guard_of, guarded, named, one, per_second, take,
+use super::faulty::{
+    Faulty, MILLI, Mood, SECOND, bring_down, faulty, guard_of, guarded, named, one, per_second,
+    take,
 };
 
-async fn down() -> (std::sync::Arc<StandIn>, Guarded) {
+async fn down() -> (std::sync::Arc<Faulty>, Guarded) {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     (store, guard)
@@ -54,7 +55,7 @@ async fn open_allows_everything_and_counts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_guards_rule_is_for_limits_without_one_and_quotas_are_closed() {
-    let store = StandIn::new();
+    let store = faulty();
     for rule in [Open, Closed, Local] {
         let guard = guard_of(&store).default_rule(rule).build().unwrap();
         bring_down(&store, &guard).await;

@@ -9,7 +9,7 @@ use tidegate::guard::{NotAsked, StoreState};
 use tidegate::{Answer, Answers, Charge, Decision, Operation, Store as _, StoreError};
 use tokio::runtime::{Builder, Runtime};
 
-use super::stand_in::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, per_second};
+use super::faulty::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, per_second};
 
 fn paused() -> Runtime {
     Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
@@ -34,7 +34,7 @@ fn outside_of_any_runtime_the_rules_decide() {
     let settled = at_once(limiter.settle("k", 1, None).into_future());
     let Err(StoreError::Unavailable(reason)) = settled else { panic!("{settled:?}") };
     assert_eq!(reason.downcast_ref(), Some(&NotAsked::NoRuntime));
-    assert_eq!((store.asked(), guard.state()), (0, StoreState::Up), "no fault of the store");
+    assert_eq!((store.submissions(), guard.state()), (0, StoreState::Up), "no fault of the store");
     let open = limiter.limit().on_failure(Open);
     let charges = [Charge::new(&open, "k", 1)];
     let mut answers = Answers::new();
@@ -55,7 +55,7 @@ fn a_future_may_be_made_outside_and_awaited_inside() {
     let (store, _guard, limiter) = guarded(per_second(1, 10));
     let take = limiter.take("k").into_future();
     assert_eq!(paused().block_on(take).unwrap().degraded(), None);
-    assert_eq!(store.asked(), 1);
+    assert_eq!(store.submissions(), 1);
 }
 
 #[test]

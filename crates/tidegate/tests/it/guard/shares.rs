@@ -7,9 +7,9 @@ use tidegate::clock::ManualClock;
 use tidegate::guard::Guarded;
 use tidegate::{Answer, Change, Charge, Correction, Limit, Operation, Overflow, Policy, Target};
 
-use super::stand_in::{
-    Mood, SECOND, StandIn, bring_down, bring_up, guard_of, guarded, limiter, named, one,
-    per_second, take,
+use super::faulty::{
+    Mood, SECOND, bring_down, bring_up, faulty, guard_of, guarded, limiter, named, one, per_second,
+    take,
 };
 
 /// How many of `limit` a guard admits for a key right now.
@@ -23,7 +23,7 @@ async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
 
 /// Guards on one dead store, on one clock.
 async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded> {
-    let store = StandIn::new();
+    let store = faulty();
     let mut nodes = Vec::new();
     for _ in 0..number {
         let builder = Guarded::builder(store.clone()).clock(clock.clone());
@@ -117,7 +117,7 @@ async fn a_share_beyond_all_bounds_is_closed() {
 /// least, and later what the store tells counts alone.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_meet() {
-    let store = StandIn::new();
+    let store = faulty();
     let guard = guard_of(&store).expected_nodes(5.try_into().unwrap()).build().unwrap();
     let limiter = limiter(&guard, per_second(1, 100));
     let share = async || limiter.peek("k").cost(0).await.unwrap().outcomes()[0].capacity;
@@ -275,7 +275,7 @@ async fn a_list_may_hold_two_generations_of_a_limit() {
 /// What becomes of keys beyond the memory of the guard is its owner's choice.
 #[tokio::test(start_paused = true)]
 async fn without_room_new_keys_are_denied_if_that_is_wanted() {
-    let store = StandIn::new();
+    let store = faulty();
     let slow = Policy::per(1, SECOND * 3_600).capacity(2).build().unwrap();
     let limit = Limit::named("slow", slow).unwrap();
     for (overflow, allowed) in [(Overflow::Shared, true), (Overflow::Deny, false)] {

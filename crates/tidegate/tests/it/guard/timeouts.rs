@@ -10,8 +10,8 @@ use tidegate::guard::{NotAsked, StoreState, within};
 use tidegate::{Answers, Charge, Correction, Operation, Store as _, StoreError};
 use tokio::time::Instant;
 
-use super::stand_in::{
-    MILLI, Mood, SECOND, StandIn, TIMEOUT, guard_of, guarded, limiter, named, one, per_second,
+use super::faulty::{
+    MILLI, Mood, SECOND, TIMEOUT, faulty, guard_of, guarded, limiter, named, one, per_second,
 };
 
 #[tokio::test(start_paused = true)]
@@ -23,7 +23,7 @@ async fn no_call_outlives_the_time_out() {
     assert_eq!(start.elapsed(), TIMEOUT);
     assert_eq!((decision.is_allowed(), decision.degraded()), (true, Some(Local)));
     assert_eq!((guard.stats().timed_out, guard.stats().local), (1, 1));
-    assert_eq!((store.asked(), store.under_way()), (1, 0));
+    assert_eq!((store.submissions(), store.in_flight()), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,12 +34,12 @@ async fn what_comes_in_time_is_the_stores_and_what_does_not_is_not() {
     store.set(Mood::Slow(TIMEOUT + MILLI));
     assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
     assert_eq!(guard.stats().timed_out, 1);
-    assert_eq!(store.store.len(), 1, "one was charged");
+    assert_eq!(store.inner().len(), 1, "one was charged");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_time_out_can_be_set() {
-    let store = StandIn::new();
+    let store = faulty();
     let guard = guard_of(&store).timeout(MILLI * 7).build().unwrap();
     store.set(Mood::Hangs);
     let start = Instant::now();
@@ -79,7 +79,7 @@ async fn a_caller_that_is_too_late_does_not_ask() {
         (limiter.take("k").await.unwrap(), settle)
     });
     let (decision, error) = late.await;
-    assert_eq!((decision.degraded(), store.asked()), (Some(Local), 0));
+    assert_eq!((decision.degraded(), store.submissions()), (Some(Local), 0));
     let StoreError::Unavailable(reason) = error else { panic!("{error:?}") };
     assert_eq!(reason.downcast_ref(), Some(&NotAsked::TooLate));
     assert_eq!(guard.stats().timed_out, 0);
@@ -89,7 +89,7 @@ async fn a_caller_that_is_too_late_does_not_ask() {
 /// store that was well.
 #[tokio::test(start_paused = true)]
 async fn hurry_does_not_open_a_limit() {
-    let store = StandIn::new();
+    let store = faulty();
     let guard = guard_of(&store).default_rule(Open).build().unwrap();
     let limiter = limiter(&guard, per_second(1, 5));
     store.set(Mood::Slow(MILLI * 20));
@@ -160,7 +160,7 @@ async fn nothing_is_sent_again() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     store.set(Mood::Swallows);
     assert_eq!(limiter.take("k").cost(4).await.unwrap().degraded(), Some(Local));
-    assert_eq!(store.asked(), 1);
+    assert_eq!(store.submissions(), 1);
     store.set(Mood::Answers);
     let left = limiter.peek("k").cost(0).await.unwrap();
     assert_eq!((left.degraded(), left.remaining()), (None, 6));
@@ -169,7 +169,7 @@ async fn nothing_is_sent_again() {
     let correction = [Correction::new(&limit, "k", 3)];
     let settle = Operation::Settle { corrections: &correction, receipt: None };
     assert!(matches!(one(&guard, settle).await, Err(StoreError::TimedOut)));
-    assert_eq!(store.asked(), 3);
+    assert_eq!(store.submissions(), 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,12 +181,12 @@ async fn a_future_that_is_dropped_leaves_nothing_behind() {
         drop(limiter.take("k").into_future());
         let mut begun = Box::pin(limiter.take("k").into_future());
         assert!(begun.as_mut().poll(&mut context).is_pending());
-        assert_eq!(store.under_way(), 1);
+        assert_eq!(store.in_flight(), 1);
         tokio::time::sleep(MILLI * 40).await;
         drop(begun);
-        assert_eq!(store.under_way(), 0);
+        assert_eq!(store.in_flight(), 0);
     }
-    assert_eq!((store.asked(), guard.stats().timed_out), (10, 0));
+    assert_eq!((store.submissions(), guard.stats().timed_out), (10, 0));
     assert_eq!(guard.state(), StoreState::Up, "the store was given no time to fail");
     let mut waiting = pin!(limiter.take("k").into_future());
     assert!(waiting.as_mut().poll(&mut context).is_pending());

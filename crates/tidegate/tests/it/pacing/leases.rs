@@ -2,17 +2,17 @@
 
 use std::future::IntoFuture;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate::clock::{ManualClock, TokioClock};
 use tidegate::pacer::{Claim, OnDrop, Pacer, Permit};
 use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, StoreHandle};
+use tidegate_testkit::faulty_store::{FaultyStore, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
-use super::distant::{Distant, ROUND_TRIP, distant};
+use super::distant::{Distant, ROUND_TRIP, UP, distant, down};
 use super::hand::{Hand, Waiter};
 
 const LEASE: Duration = Duration::from_secs(6);
@@ -46,7 +46,7 @@ async fn a_permit_keeps_its_slot_on_a_shared_store() {
     for _ in 0..100 {
         sleep(LEASE / 10).await;
         assert!(!held.is_lost() && !next.is_finished());
-        assert_eq!(distant.store.stats().leases, 1);
+        assert_eq!(distant.inner().stats().leases, 1);
     }
     let dropped = Instant::now();
     drop(held);
@@ -109,7 +109,8 @@ fn a_permit_whose_runtime_is_gone_loses_its_slot() {
 #[test]
 fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let clock = ManualClock::new();
-    let distant = Distant::on(MemoryStore::builder().clock(clock.clone()).build().unwrap());
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let distant = FaultyStore::new(store, UP);
     let engine = Engine::on(StoreHandle::shared(distant.clone()));
     let limiter = engine.limiter("calls", slots(1)).unwrap();
     let (crashed, other) = (Pacer::new(&engine), Pacer::new(&engine));
@@ -120,7 +121,7 @@ fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let next = runtime().block_on(other.acquire([limiter.claim("k", 1)]).into_future());
     assert!(next.is_ok());
     drop(held);
-    assert_eq!(distant.rounds(), 0);
+    assert_eq!(distant.submissions_with(Verb::Renew), 0);
 }
 
 /// Permits that come at all times go in step: one submission for each third of the lease.
@@ -132,19 +133,27 @@ async fn permits_are_renewed_together() {
         held.push(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
         sleep(LEASE / 200).await;
     }
-    let (rounds, renewals) = (distant.rounds(), distant.renewals());
+    let (rounds, renewals) =
+        (distant.submissions_with(Verb::Renew), distant.operations_of(Verb::Renew));
     assert!(rounds <= 3, "{rounds} rounds within half a lease");
     sleep(LEASE * 10).await;
-    let (rounds, renewals) = (distant.rounds() - rounds, distant.renewals() - renewals);
+    let (rounds, renewals) = (
+        distant.submissions_with(Verb::Renew) - rounds,
+        distant.operations_of(Verb::Renew) - renewals,
+    );
     assert!((28..=31).contains(&rounds), "{rounds} rounds in ten leases");
     assert_eq!(renewals, rounds * 100);
     assert!(held.iter().all(|permit| !permit.is_lost()));
     drop(held);
     sleep(LEASE).await;
-    let rounds = distant.rounds();
-    assert_eq!(distant.store.stats().leases, 0);
+    let rounds = distant.submissions_with(Verb::Renew);
+    assert_eq!(distant.inner().stats().leases, 0);
     sleep(LEASE * 10).await;
-    assert_eq!(distant.rounds(), rounds, "nothing is renewed for permits that have ended");
+    assert_eq!(
+        distant.submissions_with(Verb::Renew),
+        rounds,
+        "nothing is renewed for permits that have ended"
+    );
 }
 
 /// Short and long leases side by side: the short ones do not drag the long ones along.
@@ -155,7 +164,8 @@ async fn each_lease_has_its_own_pace() {
     let _long = pacer.acquire([long.unwrap().claim("k", 1)]).await.unwrap();
     let _short = pacer.acquire([short.claim("k", 1)]).await.unwrap();
     sleep(LEASE * 20).await;
-    let (rounds, renewals) = (distant.rounds(), distant.renewals());
+    let (rounds, renewals) =
+        (distant.submissions_with(Verb::Renew), distant.operations_of(Verb::Renew));
     assert!((58..=66).contains(&rounds), "{rounds} rounds in twenty short leases");
     assert!(renewals - rounds <= 8, "{renewals} renewals in {rounds} rounds");
 }
@@ -167,10 +177,10 @@ async fn permits_without_a_lease_renew_nothing() {
     let rate = limiter.engine().limiter("rate", rate).unwrap();
     let _both = pacer.acquire([limiter.claim("k", 1), rate.claim("k", 1)]).await.unwrap();
     let _one = pacer.acquire([rate.claim("k", 1)]).await.unwrap();
-    let asked = distant.asked.load(Ordering::SeqCst);
+    let asked = distant.operations();
     sleep(LEASE * 100).await;
-    assert_eq!(distant.rounds(), 0);
-    assert_eq!(distant.asked.load(Ordering::SeqCst), asked);
+    assert_eq!(distant.submissions_with(Verb::Renew), 0);
+    assert_eq!(distant.operations(), asked);
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,17 +189,17 @@ async fn a_store_that_fails_for_a_while_costs_no_slot() {
     let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
     sleep(LEASE * 3 / 2).await;
     for _ in 0..5 {
-        let before = distant.rounds();
-        distant.set_down(true);
+        let before = distant.submissions_with(Verb::Renew);
+        distant.set(down());
         // The last renewal may be a third of a lease old by now.
         sleep(LEASE * 6 / 10).await;
-        distant.set_down(false);
-        let tries = distant.rounds() - before;
+        distant.set(UP);
+        let tries = distant.submissions_with(Verb::Renew) - before;
         assert!((2..=6).contains(&tries), "{tries} tries in six tenths of a lease");
         sleep(LEASE).await;
         assert!(!held.is_lost());
     }
-    assert_eq!((distant.store.stats().leases, pacer.gauges().lost), (1, 0));
+    assert_eq!((distant.inner().stats().leases, pacer.gauges().lost), (1, 0));
 }
 
 /// A store that does not answer at all is not waited for until the lease has run out.
@@ -197,12 +207,12 @@ async fn a_store_that_fails_for_a_while_costs_no_slot() {
 async fn an_answer_that_does_not_come_is_asked_for_again() {
     let (distant, pacer, limiter) = shared(slots(1));
     let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-    distant.half_us.store(3_600_000_000, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(Duration::from_secs(7_200)));
     sleep(LEASE * 6 / 10).await;
-    distant.half_us.store(1_000, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(Duration::from_millis(2)));
     sleep(LEASE * 2).await;
     assert!(!held.is_lost());
-    assert_eq!(distant.store.stats().leases, 1);
+    assert_eq!(distant.inner().stats().leases, 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -214,24 +224,24 @@ async fn a_lost_lease_is_told_and_not_taken_anew() {
     assert!(!held.is_lost(), "nobody knows yet");
     sleep(LEASE / 2).await;
     assert!(held.is_lost());
-    assert_eq!((pacer.gauges().lost, distant.store.stats().leases), (1, 0));
+    assert_eq!((pacer.gauges().lost, distant.inner().stats().leases), (1, 0));
 
     // The process was suspended.
     let suspended = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
     advance(LEASE * 2).await;
     assert!(suspended.is_lost());
     sleep(LEASE).await;
-    assert_eq!((pacer.gauges().lost, distant.store.stats().leases), (2, 0));
+    assert_eq!((pacer.gauges().lost, distant.inner().stats().leases), (2, 0));
 
     // The store could not be reached for too long.
     let cut_off = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-    distant.set_down(true);
+    distant.set(down());
     sleep(LEASE * 2).await;
     assert!(cut_off.is_lost());
-    let rounds = distant.rounds();
-    distant.set_down(false);
+    let rounds = distant.submissions_with(Verb::Renew);
+    distant.set(UP);
     sleep(LEASE * 2).await;
-    assert_eq!((pacer.gauges().lost, distant.rounds()), (3, rounds));
+    assert_eq!((pacer.gauges().lost, distant.submissions_with(Verb::Renew)), (3, rounds));
     assert!(!pacer.acquire([limiter.claim("k", 1)]).await.unwrap().is_lost());
 }
 
@@ -243,10 +253,10 @@ async fn what_is_not_lost_is_kept() {
     assert!(limiter.reset("a").await.unwrap());
     sleep(LEASE * 10).await;
     assert!(held.is_lost());
-    assert_eq!((pacer.gauges().lost, distant.store.stats().leases), (1, 1));
+    assert_eq!((pacer.gauges().lost, distant.inner().stats().leases), (1, 1));
     drop(held);
     sleep(ROUND_TRIP * 2).await;
-    assert_eq!(distant.store.stats().leases, 0);
+    assert_eq!(distant.inner().stats().leases, 0);
 }
 
 /// A grant that its waiter has not heard of yet holds its slots as well.

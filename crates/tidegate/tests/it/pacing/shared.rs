@@ -2,15 +2,15 @@
 
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::pacer::{AcquireError, OnDrop, Pacer, SettleError};
 use tidegate::{Answer, Decision, Engine, MemoryStore, Operation, Policy, StoreError, StoreHandle};
+use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 
-use super::distant::{ROUND_TRIP, distant};
+use super::distant::{ROUND_TRIP, UP, distant, down};
 
 const SECOND: Duration = Duration::from_secs(1);
 fn per_second(tokens: u64, capacity: u64) -> Policy {
@@ -36,7 +36,7 @@ async fn waiters_are_granted_in_order_and_only_the_head_asks() {
         let due = SECOND * u32::try_from(number).unwrap();
         assert!(at >= due && at <= due + ROUND_TRIP * 3, "number {number} at {at:?}");
     }
-    let asked = distant.asked.load(Ordering::SeqCst);
+    let asked = distant.operations();
     assert!(asked <= 2 * 50 + 2, "{asked} questions for 50 grants");
     assert_eq!(pacer.gauges().waiting, 0);
 }
@@ -54,7 +54,7 @@ async fn a_reservation_of_one_who_left_is_given_back() {
     assert!(limiter.peek("k").cost(0).await.unwrap().remaining() == 0, "it is reserved");
     left.abort();
     tokio::time::sleep(SECOND).await;
-    assert!(distant.store.stats().keys <= 1);
+    assert!(distant.inner().stats().keys <= 1);
     assert!(limiter.peek("k").cost(10).await.unwrap().is_allowed(), "all ten are there again");
     assert_eq!((pacer.gauges().waiting, pacer.gauges().in_flight), (0, 0));
 }
@@ -88,10 +88,10 @@ async fn permits_settle_and_refund_through_the_store() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_down_is_an_error_for_the_head_and_not_the_end() {
     let (distant, pacer, limiter) = distant(per_second(1, 1));
-    distant.down.store(true, Ordering::SeqCst);
+    distant.set(down());
     let refused = pacer.acquire([limiter.claim("k", 1)]).await.unwrap_err();
     assert!(matches!(refused, AcquireError::Store(StoreError::TimedOut)));
-    distant.down.store(false, Ordering::SeqCst);
+    distant.set(UP);
     assert!(pacer.acquire([limiter.claim("k", 1)]).await.is_ok());
 }
 
@@ -120,13 +120,13 @@ async fn deadlines_are_kept_while_the_store_is_asked() {
     assert!(begin.elapsed() < short * 2);
     head.await.unwrap().unwrap();
 
-    distant.half_us.store(60_000_000, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(SECOND * 120));
     let begin = tokio::time::Instant::now();
     let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(short).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut(_)), "{refused:?}");
     assert!(begin.elapsed() < short * 2);
     tokio::time::sleep(SECOND * 300).await;
-    assert_eq!(distant.store.stats().keys, 0, "what was reserved in vain is given back");
+    assert_eq!(distant.inner().stats().keys, 0, "what was reserved in vain is given back");
 }
 
 /// Several runtimes ask a store that fails every now and then: grants and refusals of one waiter
@@ -134,8 +134,11 @@ async fn deadlines_are_kept_while_the_store_is_asked() {
 #[test]
 fn several_runtimes_share_a_store_that_fails() {
     let (distant, pacer, limiter) = distant(per_second(1_000_000, 1_000_000));
-    distant.half_us.store(0, Ordering::SeqCst);
-    distant.fails.store(3, Ordering::SeqCst);
+    let unlucky = |asked: Asked<'_>| {
+        let is_reservation = Verb::of(asked.operation) == Verb::Reserve;
+        (is_reservation && asked.number % 3 == 0).then_some(StoreError::TimedOut)
+    };
+    distant.set(Behaviour::from(Timing::RoundTrip(Duration::ZERO)).failing_if(unlucky));
     let threads: Vec<_> = (0..3)
         .map(|_| {
             let (pacer, limiter) = (pacer.clone(), limiter.clone());
@@ -206,10 +209,10 @@ async fn a_release_wakes_the_head_at_once() {
 async fn an_answer_that_a_release_overtook_is_asked_for_again() {
     let (distant, pacer, limiter) = distant(Policy::concurrency(1, None).unwrap());
     let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-    distant.half_us.store(50_000, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(Duration::from_millis(100)));
     let next = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
     tokio::time::sleep(Duration::from_millis(60)).await;
-    distant.half_us.store(2_000, Ordering::SeqCst);
+    distant.set(UP);
     drop(held);
     let waited = next.await.unwrap().unwrap().waited();
     assert!(waited <= Duration::from_millis(100) + ROUND_TRIP * 2, "{waited:?}");
@@ -223,14 +226,14 @@ async fn the_end_of_a_lease_is_not_waited_for() {
     let (distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
     let terms = limiter.snapshot();
     let charges = [terms.charge("k", 1)];
-    let elsewhere = distant.store.execute(&Operation::Take(&charges)).unwrap();
+    let elsewhere = distant.inner().execute(&Operation::Take(&charges)).unwrap();
     let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
     let acquire = pacer.acquire([limiter.claim("k", 1)]).max_wait(SECOND * 5);
     let next = tokio::spawn(acquire.into_future());
     tokio::time::sleep(SECOND * 2).await;
     assert!(!next.is_finished());
     let (targets, receipt) = ([terms.target("k")], &grant.receipt);
-    distant.store.execute(&Operation::Release { targets: &targets, receipt }).unwrap();
+    distant.inner().execute(&Operation::Release { targets: &targets, receipt }).unwrap();
     let waited = next.await.unwrap().unwrap().waited();
     assert!(waited <= SECOND * 2 + Duration::from_millis(120), "{waited:?}");
 }
@@ -245,9 +248,9 @@ async fn slots_are_not_taken_long_before_they_are_used() {
     let both = pacer.acquire([slots.claim("k", 1), rate.claim("k", 10)]);
     let both = tokio::spawn(both.into_future());
     tokio::time::sleep(Duration::from_millis(9_700)).await;
-    assert_eq!(distant.store.stats().leases, 0);
+    assert_eq!(distant.inner().stats().leases, 0);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((distant.store.stats().leases, both.is_finished()), (1, false));
+    assert_eq!((distant.inner().stats().leases, both.is_finished()), (1, false));
     let permit = both.await.unwrap().unwrap();
     assert!(permit.waited() >= SECOND * 9 + Duration::from_millis(980));
 }
@@ -296,9 +299,9 @@ fn a_runtime_that_ends_while_it_asks_keeps_nobody_waiting() {
         });
         waiter
     };
-    distant.half_us.store(3_600_000_000, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(Duration::from_secs(7_200)));
     let (first, second) = (join(&one), join(&two));
-    distant.half_us.store(0, Ordering::SeqCst);
+    distant.set(Timing::RoundTrip(Duration::ZERO));
     drop(first);
     drop(one);
     let done = two.block_on(async { tokio::time::timeout(SECOND * 30, second).await });

@@ -3,7 +3,7 @@
 use tidegate::FailureRule::{Closed, Local, Open};
 use tidegate::{Operation, StoreError, Target};
 
-use super::super::stand_in::{
+use super::super::faulty::{
     MILLI, Mood, SECOND, TIMEOUT, bring_down, bring_up, guarded, named, one, per_second,
 };
 
@@ -47,7 +47,7 @@ async fn what_is_left_of_a_hold_is_told_to_the_store_when_it_is_back() {
     assert_eq!(limiter.hold("k", SECOND * 60).await.unwrap(), SECOND * 60);
     assert_eq!(limiter.hold("brief", MILLI * 10).await.unwrap(), MILLI * 10);
     bring_up(&store, &guard).await;
-    assert_eq!(store.store.stats().held_keys, 1, "nobody had to ask, and what is over is over");
+    assert_eq!(store.inner().stats().held_keys, 1, "nobody had to ask, and what is over is over");
     let denied = limiter.take("k").await.unwrap();
     assert_eq!((denied.is_allowed(), denied.degraded()), (false, None));
     let wait = denied.retry().unwrap().after().unwrap();
@@ -64,9 +64,9 @@ async fn a_hold_that_timed_out_is_told_with_the_next_answer() {
     assert!(limiter.take("other").await.unwrap().is_allowed());
     tokio::task::yield_now().await;
     assert!(!limiter.take("k").await.unwrap().is_allowed());
-    let asked = store.asked();
+    let asked = store.submissions();
     assert!(!limiter.take("k").await.unwrap().is_allowed());
-    assert_eq!(store.asked(), asked + 1, "told once");
+    assert_eq!(store.submissions(), asked + 1, "told once");
 }
 
 /// Telling is not repeated with every call of a store that takes everything but holds.
@@ -79,12 +79,12 @@ async fn a_store_that_cannot_be_told_is_left_in_peace_for_a_while() {
     }
     // The second operation of every call fails, and there are two holds.
     store.set(Mood::Half);
-    let before = store.asked();
+    let before = store.submissions();
     for _ in 0..100 {
         assert!(limiter.take("other").await.unwrap().is_allowed());
         tokio::time::sleep(MILLI * 40).await;
     }
-    assert_eq!(store.asked() - before, 101, "one try in four seconds");
+    assert_eq!(store.submissions() - before, 101, "one try in four seconds");
     tokio::time::sleep(SECOND * 2).await;
     assert!(limiter.take("other").await.unwrap().is_allowed());
     tokio::task::yield_now().await;
@@ -103,7 +103,7 @@ async fn a_hold_that_the_store_rejects_is_obeyed_here_and_given_up() {
         assert!(limiter.take("k").await.unwrap().is_allowed());
         tokio::time::sleep(SECOND).await;
     }
-    assert_eq!(store.asked(), 12, "told once more, and no more");
+    assert_eq!(store.submissions(), 12, "told once more, and no more");
     assert_eq!(guard.stats().rejected, 1);
     assert!(!limiter.take("odd").await.unwrap().is_allowed());
 }
@@ -132,7 +132,7 @@ async fn the_number_of_holds_that_are_kept_is_bounded() {
         assert_eq!(held, SECOND * 600);
     }
     assert!(!limiter.take("1029").await.unwrap().is_allowed());
-    let asked = store.asked();
+    let asked = store.submissions();
     bring_up(&store, &guard).await;
-    assert_eq!((store.store.stats().held_keys, store.asked() - asked), (1_024, 16));
+    assert_eq!((store.inner().stats().held_keys, store.submissions() - asked), (1_024, 16));
 }
