@@ -4,27 +4,9 @@
 //! store, so what they lack is what the store adds: growth, bounds, exactness, changed policies.
 
 mod axis;
-mod cell;
-mod clocks;
-mod flat;
-mod footprint;
-mod gate;
-mod goals;
-mod governors;
-mod growth;
-mod keyed;
-mod ours;
-mod peers;
-mod plot;
+mod contenders;
 mod report;
 mod results;
-mod role;
-mod sweep;
-mod table;
-mod terms;
-mod touch;
-mod unkeyed;
-mod zipf;
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +19,9 @@ use crate::measure::{self, Effort};
 use crate::progress;
 
 pub(crate) use axis::Axis;
-pub(crate) use footprint::{Subject, alone as memory_alone};
+pub(crate) use axis::footprint::{Subject, alone as memory_alone};
+use axis::{footprint, growth, keyed, sweep, touch, unkeyed};
+use report::plot;
 use results::Results;
 
 /// Decisions that are asked for at a time, where several are.

@@ -1,5 +1,13 @@
 //! What is measured, and the cases of it.
 
+pub(super) mod footprint;
+pub(super) mod growth;
+pub(super) mod keyed;
+pub(super) mod sweep;
+pub(super) mod touch;
+pub(super) mod unkeyed;
+pub(super) mod zipf;
+
 use clap::ValueEnum;
 
 /// One part of the benchmark.

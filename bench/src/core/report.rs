@@ -1,13 +1,16 @@
 //! The tables of `core`, as Markdown.
 
+pub(super) mod goals;
+pub(super) mod plot;
+pub(super) mod table;
+
 use std::fmt::{Result, Write as _};
 
 use super::Settings;
-use super::clocks::{self, RESOLUTION};
-use super::goals::goals;
-use super::results::Results;
-use super::role::Role;
-use super::table;
+use crate::core::contenders::clocks::{self, RESOLUTION};
+use crate::core::contenders::role::Role;
+use crate::core::report::goals::goals;
+use crate::core::results::Results;
 use crate::machine;
 use crate::report::{cell, count};
 
@@ -152,11 +155,11 @@ fn write_goals(text: &mut String, results: &Results) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use super::super::QUICK;
-    use super::super::axis::{Axis, Case};
-    use super::super::growth::Size;
-    use super::super::results::Point;
     use super::*;
+    use crate::core::QUICK;
+    use crate::core::axis::growth::Size;
+    use crate::core::axis::{Axis, Case};
+    use crate::core::results::Point;
     use crate::measure::summary;
 
     fn results() -> Results {

@@ -1,11 +1,11 @@
 //! What came out, and how to find it again.
 
-use super::axis::{Axis, Case};
-use super::footprint::Footprint;
-use super::growth::Size;
-use super::role::Role;
-use super::sweep::Sweep;
-use super::touch::Pauses;
+use crate::core::axis::footprint::Footprint;
+use crate::core::axis::growth::Size;
+use crate::core::axis::sweep::Sweep;
+use crate::core::axis::touch::Pauses;
+use crate::core::axis::{Axis, Case};
+use crate::core::contenders::role::Role;
 use crate::measure::Figure;
 
 /// Nanoseconds per decision and thread of everybody in one case.

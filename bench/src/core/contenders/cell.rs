@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_memory::clock::Clock;
 
-use super::gate::Tap;
-use super::terms::Terms;
+use crate::core::contenders::gate::Tap;
+use crate::core::contenders::terms::Terms;
 
 /// A policy in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tariff {
+pub(in crate::core) struct Tariff {
     per_token: u64,
     to_full: u64,
 }
 
 impl Tariff {
-    pub(super) fn of(terms: Terms) -> Self {
+    pub(in crate::core) fn of(terms: Terms) -> Self {
         let per_token = u64::try_from(terms.period.as_nanos()).unwrap_or(u64::MAX);
         Self { per_token, to_full: per_token.saturating_mul(terms.burst.into()) }
     }
 
     /// Moves an arrival time by one token, unless that is too far ahead of now.
     #[inline]
-    pub(super) fn spend(&self, arrival: &AtomicU64, now: u64) -> bool {
+    pub(in crate::core) fn spend(&self, arrival: &AtomicU64, now: u64) -> bool {
         let mut before = arrival.load(Ordering::Relaxed);
         loop {
             let after = before.max(now) + self.per_token;
@@ -42,7 +42,7 @@ impl Tariff {
 
 /// One bucket.
 #[derive(Debug)]
-pub(super) struct Cell<C> {
+pub(in crate::core) struct Cell<C> {
     arrival: Line,
     tariff: Tariff,
     clock: C,
@@ -54,7 +54,7 @@ pub(super) struct Cell<C> {
 struct Line(AtomicU64);
 
 impl<C: Clock> Cell<C> {
-    pub(super) fn new(terms: Terms, clock: C) -> Self {
+    pub(in crate::core) fn new(terms: Terms, clock: C) -> Self {
         Self { arrival: Line::default(), tariff: Tariff::of(terms), clock }
     }
 }

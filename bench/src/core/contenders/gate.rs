@@ -7,21 +7,21 @@ use crate::contender::{Contender, go_round};
 use crate::keys::{Name, SplitMix};
 
 /// A limiter of keys.
-pub(super) trait Gate: Sync {
+pub(in crate::core) trait Gate: Sync {
     /// Spends one token of a key, or denies.
     #[allow(clippy::ptr_arg, reason = "governor wants its keys as they are stored")]
     fn allow(&self, key: &String) -> bool;
 }
 
 /// A limiter without keys.
-pub(super) trait Tap: Sync {
+pub(in crate::core) trait Tap: Sync {
     /// Spends one token, or denies.
     fn allow(&self) -> bool;
 }
 
 /// A gate that is asked about a list of keys in turn.
 #[derive(Debug)]
-pub(super) struct Listed<G>(pub(super) G);
+pub(in crate::core) struct Listed<G>(pub(in crate::core) G);
 
 impl<G: Gate> Contender for Listed<G> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
@@ -32,15 +32,15 @@ impl<G: Gate> Contender for Listed<G> {
 /// A gate that is asked about keys at random, made on the spot: a list of a hundred million would
 /// take more memory than the limiter.
 #[derive(Debug)]
-pub(super) struct Drawn<G> {
-    pub(super) gate: G,
+pub(in crate::core) struct Drawn<G> {
+    pub(in crate::core) gate: G,
     keys: usize,
     runs: AtomicU64,
 }
 
 impl<G: Gate> Drawn<G> {
     /// Lets the gate see `keys` keys once.
-    pub(super) fn fill(gate: G, keys: usize) -> Self {
+    pub(in crate::core) fn fill(gate: G, keys: usize) -> Self {
         let mut buffer = String::new();
         for number in 0..keys {
             gate.allow(named(number, &mut buffer));
@@ -65,7 +65,7 @@ impl<G: Gate> Contender for Drawn<G> {
 
 /// The key with this number, in a buffer that is used again.
 #[inline]
-pub(super) fn named(number: usize, buffer: &mut String) -> &String {
+pub(in crate::core) fn named(number: usize, buffer: &mut String) -> &String {
     buffer.clear();
     buffer.push_str(Name::of(number).as_str());
     buffer
@@ -74,7 +74,7 @@ pub(super) fn named(number: usize, buffer: &mut String) -> &String {
 /// A tap with memory to itself, as far as the next cache line but one, which processors fetch too.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Alone<T>(pub(super) T);
+pub(in crate::core) struct Alone<T>(pub(in crate::core) T);
 
 impl<T: Tap> Contender for Alone<T> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {

@@ -2,18 +2,18 @@
 
 use anyhow::Result;
 
-use super::cell::Cell;
-use super::flat::{Batched, flat};
-use super::gate::{Alone, Listed};
-use super::ours::{Bank, Called, Many, Receipts, valve, valve_on};
-use super::peers::{Served, leaky_bucket, ratelimit};
-use super::terms::Terms;
 use super::{clocks, governors};
 use crate::contender::Contender;
+use crate::core::contenders::cell::Cell;
+use crate::core::contenders::flat::{Batched, flat};
+use crate::core::contenders::gate::{Alone, Listed};
+use crate::core::contenders::ours::{Bank, Called, Many, Receipts, valve, valve_on};
+use crate::core::contenders::peers::{Served, leaky_bucket, ratelimit};
+use crate::core::contenders::terms::Terms;
 
 /// The columns of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::core) enum Role {
     Spend,
     Take,
     Limiter,
@@ -35,7 +35,7 @@ pub(super) enum Role {
 
 impl Role {
     /// One decision on a key.
-    pub(super) const KEYED: [Self; 6] = [
+    pub(in crate::core) const KEYED: [Self; 6] = [
         Self::Spend,
         Self::Take,
         Self::Limiter,
@@ -45,17 +45,17 @@ impl Role {
     ];
 
     /// Several decisions at once.
-    pub(super) const BATCH: [Self; 2] = [Self::Many, Self::FlatBatched];
+    pub(in crate::core) const BATCH: [Self; 2] = [Self::Many, Self::FlatBatched];
 
     /// One decision without a key, by the time of the moment.
-    pub(super) const EXACT: [Self; 5] =
+    pub(in crate::core) const EXACT: [Self; 5] =
         [Self::Valve, Self::GovernorDirect, Self::Ratelimit, Self::LeakyBucket, Self::Cell];
 
     /// One decision without a key, by a time that is remembered.
-    pub(super) const CACHED: [Self; 4] =
+    pub(in crate::core) const CACHED: [Self; 4] =
         [Self::ValveCached, Self::GovernorDirectCached, Self::LeakyBucketUnfair, Self::CellCached];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::core) const fn name(self) -> &'static str {
         match self {
             Self::Spend => "tidegate `spend_one`",
             Self::Take => "tidegate `take_one`, with a receipt",
@@ -76,7 +76,7 @@ impl Role {
     }
 
     /// An unused limiter with room for `keys`.
-    pub(super) fn enter(self, keys: usize, terms: Terms) -> Result<Box<dyn Contender>> {
+    pub(in crate::core) fn enter(self, keys: usize, terms: Terms) -> Result<Box<dyn Contender>> {
         let bank = || Bank::new(keys, terms);
         Ok(match self {
             Self::Spend => Box::new(Listed(bank()?)),
@@ -104,8 +104,8 @@ impl Role {
 
 #[cfg(test)]
 mod tests {
-    use super::super::terms::{FEW, MANY, NEW, ONCE, UNKEYED};
     use super::*;
+    use crate::core::contenders::terms::{FEW, MANY, NEW, ONCE, UNKEYED};
     use crate::keys::Keys;
 
     #[test]

@@ -10,25 +10,25 @@ use governor::state::keyed::DashMapStateStore;
 use governor::state::{InMemoryState, NotKeyed};
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 
-use super::clocks::RESOLUTION;
-use super::gate::{Gate, Tap};
-use super::terms::Terms;
+use crate::core::contenders::clocks::RESOLUTION;
+use crate::core::contenders::gate::{Gate, Tap};
+use crate::core::contenders::terms::Terms;
 
 /// Keyed by strings on its default map, with any clock and hasher.
-pub(super) type Keyed<C, S> =
+pub(in crate::core) type Keyed<C, S> =
     RateLimiter<String, DashMapStateStore<String, S>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// One bucket, with any clock.
-pub(super) type Direct<C> =
+pub(in crate::core) type Direct<C> =
     RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// As its documentation shows it.
-pub(super) fn as_it_comes(terms: Terms) -> Result<DefaultKeyedRateLimiter<String>> {
+pub(in crate::core) fn as_it_comes(terms: Terms) -> Result<DefaultKeyedRateLimiter<String>> {
     Ok(RateLimiter::keyed(terms.quota()?))
 }
 
 /// With a hasher that is several times as fast as the one of the standard library.
-pub(super) fn with_fast_hasher(
+pub(in crate::core) fn with_fast_hasher(
     terms: Terms,
 ) -> Result<Keyed<DefaultClock, foldhash::fast::RandomState>> {
     let hasher = foldhash::fast::RandomState::default();
@@ -36,12 +36,12 @@ pub(super) fn with_fast_hasher(
 }
 
 /// Without keys, as its documentation shows it.
-pub(super) fn direct(terms: Terms) -> Result<Direct<DefaultClock>> {
+pub(in crate::core) fn direct(terms: Terms) -> Result<Direct<DefaultClock>> {
     Ok(RateLimiter::direct(terms.quota()?))
 }
 
 /// Without keys, on its clock that remembers the time.
-pub(super) fn direct_on_cached_clock(terms: Terms) -> Result<Direct<QuantaUpkeepClock>> {
+pub(in crate::core) fn direct_on_cached_clock(terms: Terms) -> Result<Direct<QuantaUpkeepClock>> {
     // A process can have one such clock, which whoever is first starts.
     static CLOCK: Mutex<Option<QuantaUpkeepClock>> = Mutex::new(None);
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);

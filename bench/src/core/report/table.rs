@@ -2,14 +2,14 @@
 
 use std::fmt::{Result, Write as _};
 
-use super::axis::Axis;
-use super::results::Results;
-use super::role::Role;
+use crate::core::axis::Axis;
+use crate::core::contenders::role::Role;
+use crate::core::results::Results;
 use crate::report::cell;
 
 /// One table.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(in crate::core) struct Table {
     title: &'static str,
     axis: Axis,
     roles: &'static [Role],
@@ -17,7 +17,7 @@ pub(super) struct Table {
     ratios: &'static [(&'static str, Role, Role)],
 }
 
-pub(super) const ALL: [Table; 4] = [
+pub(in crate::core) const ALL: [Table; 4] = [
     Table {
         title: "Without keys, by the time of the moment.",
         axis: Axis::Unkeyed,
@@ -56,7 +56,7 @@ pub(super) const ALL: [Table; 4] = [
 
 impl Table {
     /// Writes nothing if nothing was measured.
-    pub(super) fn write(&self, text: &mut String, results: &Results) -> Result {
+    pub(in crate::core) fn write(&self, text: &mut String, results: &Results) -> Result {
         if results.of(self.axis).next().is_none() {
             return Ok(());
         }

@@ -7,11 +7,11 @@ use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 use tidegate_memory::clock::Clock;
 
-use super::gate::Gate;
-use super::ours::Bank;
-use super::role::Role;
-use super::terms::NEW;
-use super::{clocks, governors};
+use crate::core::contenders::gate::Gate;
+use crate::core::contenders::ours::Bank;
+use crate::core::contenders::role::Role;
+use crate::core::contenders::terms::NEW;
+use crate::core::contenders::{clocks, governors};
 use crate::measure::{Figure, as_float, summary};
 use crate::stopwatch::Stopwatch;
 use crate::{keys, machine};
@@ -21,20 +21,23 @@ const ROLES: [Role; 2] = [Role::Spend, Role::Governor];
 
 /// The longest waits of several passes, in microseconds.
 #[derive(Debug)]
-pub(super) struct Pauses {
+pub(in crate::core) struct Pauses {
     /// What one key in a thousand waits longer than.
-    pub(super) one_in_a_thousand: Figure,
+    pub(in crate::core) one_in_a_thousand: Figure,
     /// The longest of each pass. Whatever else the machine does makes it longer, so the smallest
     /// of them says the most about the limiter.
-    pub(super) longest: Figure,
+    pub(in crate::core) longest: Figure,
 }
 
-pub(super) const fn steps(passes: usize) -> usize {
+pub(in crate::core) const fn steps(passes: usize) -> usize {
     ROLES.len() * passes
 }
 
 /// Nanoseconds per key.
-pub(super) fn measure(passes: usize, progress: &ProgressBar) -> Result<Vec<(Role, Figure)>> {
+pub(in crate::core) fn measure(
+    passes: usize,
+    progress: &ProgressBar,
+) -> Result<Vec<(Role, Figure)>> {
     let keys = keys::first(KEYS);
     let pass = |role: Role| {
         let contender = role.enter(KEYS, NEW)?;
@@ -47,7 +50,10 @@ pub(super) fn measure(passes: usize, progress: &ProgressBar) -> Result<Vec<(Role
 }
 
 /// Waits of single keys.
-pub(super) fn pauses(passes: usize, progress: &ProgressBar) -> Result<Vec<(Role, Pauses)>> {
+pub(in crate::core) fn pauses(
+    passes: usize,
+    progress: &ProgressBar,
+) -> Result<Vec<(Role, Pauses)>> {
     let keys = keys::first(KEYS);
     let pass = |role: Role| match role {
         Role::Governor => one_by_one(&governors::as_it_comes(NEW)?, &keys),

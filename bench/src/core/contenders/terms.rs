@@ -9,25 +9,26 @@ use tidegate_core::Policy;
 
 /// One token per period, and so many in a full bucket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) period: Duration,
-    pub(super) burst: u32,
+pub(in crate::core) struct Terms {
+    pub(in crate::core) period: Duration,
+    pub(in crate::core) burst: u32,
 }
 
 /// A few keys, of which one may be asked all the time.
-pub(super) const FEW: Terms = Terms::with_burst(900_000_000);
+pub(in crate::core) const FEW: Terms = Terms::with_burst(900_000_000);
 
 /// So many keys that even the most popular one is asked now and then.
-pub(super) const MANY: Terms = Terms::with_burst(30_000_000);
+pub(in crate::core) const MANY: Terms = Terms::with_burst(30_000_000);
 
 /// New keys, and those that are asked hardly ever again.
-pub(super) const NEW: Terms = Terms::with_burst(1_000_000);
+pub(in crate::core) const NEW: Terms = Terms::with_burst(1_000_000);
 
 /// One bucket, which is asked so fast that it needs more tokens than that. Nobody forgets it.
-pub(super) const UNKEYED: Terms = Terms { period: Duration::from_millis(1), burst: 4_000_000_000 };
+pub(in crate::core) const UNKEYED: Terms =
+    Terms { period: Duration::from_millis(1), burst: 4_000_000_000 };
 
 /// Every decision but the first is a no.
-pub(super) const ONCE: Terms = Terms { period: Duration::from_secs(3_600), burst: 1 };
+pub(in crate::core) const ONCE: Terms = Terms { period: Duration::from_secs(3_600), burst: 1 };
 
 impl Terms {
     /// Terms under which every decision is a yes and writes, and a key that has spent one token is
@@ -40,11 +41,11 @@ impl Terms {
         Self { period: Duration::from_secs(thirty_years.as_secs() / burst as u64), burst }
     }
 
-    pub(super) fn policy(self) -> Result<Policy> {
+    pub(in crate::core) fn policy(self) -> Result<Policy> {
         Ok(Policy::per(1, self.period).capacity(self.burst.into()).build()?)
     }
 
-    pub(super) fn quota(self) -> Result<Quota> {
+    pub(in crate::core) fn quota(self) -> Result<Quota> {
         let burst = NonZeroU32::new(self.burst).context("a bucket without tokens")?;
         let quota = Quota::with_period(self.period).context("a period of nothing")?;
         Ok(quota.allow_burst(burst))

@@ -8,9 +8,9 @@ use governor::clock::FakeRelativeClock;
 use indicatif::ProgressBar;
 use tidegate_memory::clock::ManualClock;
 
-use super::gate::Gate;
-use super::ours::{self, Bank};
-use super::terms::NEW;
+use crate::core::contenders::gate::Gate;
+use crate::core::contenders::ours::{self, Bank};
+use crate::core::contenders::terms::NEW;
 use crate::measure::{Figure, summary};
 use crate::stopwatch::Stopwatch;
 use crate::{keys, machine};
@@ -21,15 +21,15 @@ const LONG: Duration = Duration::from_secs(2 * NEW.period.as_secs());
 
 /// How many of the keys are to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stale {
+pub(in crate::core) enum Stale {
     All,
     None,
 }
 
 impl Stale {
-    pub(super) const EVERY: [Self; 2] = [Self::All, Self::None];
+    pub(in crate::core) const EVERY: [Self; 2] = [Self::All, Self::None];
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::core) const fn name(self) -> &'static str {
         match self {
             Self::All => "all",
             Self::None => "none",
@@ -46,17 +46,17 @@ impl Stale {
 
 /// Milliseconds for a sweep.
 #[derive(Debug)]
-pub(super) struct Sweep {
-    pub(super) stale: Stale,
-    pub(super) ours: Figure,
-    pub(super) governor: Figure,
+pub(in crate::core) struct Sweep {
+    pub(in crate::core) stale: Stale,
+    pub(in crate::core) ours: Figure,
+    pub(in crate::core) governor: Figure,
 }
 
-pub(super) const fn steps(passes: usize) -> usize {
+pub(in crate::core) const fn steps(passes: usize) -> usize {
     Stale::EVERY.len() * passes
 }
 
-pub(super) fn measure(passes: usize, progress: &ProgressBar) -> Result<Vec<Sweep>> {
+pub(in crate::core) fn measure(passes: usize, progress: &ProgressBar) -> Result<Vec<Sweep>> {
     let keys = keys::first(KEYS);
     let measure = |stale: Stale| {
         progress.set_message(format!("sweeping, {} stale", stale.name()));

@@ -3,12 +3,12 @@
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use super::axis::{Axis, Case};
-use super::results::Point;
-use super::role::Role;
-use super::terms::{FEW, MANY, ONCE, Terms};
-use super::zipf::Zipf;
 use crate::contender::Contender;
+use crate::core::axis::zipf::Zipf;
+use crate::core::axis::{Axis, Case};
+use crate::core::contenders::role::Role;
+use crate::core::contenders::terms::{FEW, MANY, ONCE, Terms};
+use crate::core::results::Point;
 use crate::keys;
 use crate::measure::{Answer, Effort, take_turns, together};
 
@@ -32,14 +32,18 @@ const SETS: [Set; 2] = [
     Set { keys: 1_000_000, requests: 1 << 20, cases: &[Case::Million, Case::Zipf], terms: MANY },
 ];
 
-pub(super) fn steps(axis: Axis, effort: Effort) -> usize {
+pub(in crate::core) fn steps(axis: Axis, effort: Effort) -> usize {
     let cases = SETS.iter().flat_map(|set| set.cases);
     let points: usize = cases.map(|case| threads(axis, *case).count()).sum();
     points * roles(axis).len() * effort.runs
 }
 
 /// Measures one of the two axes that are about keys.
-pub(super) fn measure(axis: Axis, effort: Effort, progress: &ProgressBar) -> Result<Vec<Point>> {
+pub(in crate::core) fn measure(
+    axis: Axis,
+    effort: Effort,
+    progress: &ProgressBar,
+) -> Result<Vec<Point>> {
     let mut points = Vec::new();
     for set in &SETS {
         progress.set_message(format!("preparing {} keys", set.keys));
@@ -81,7 +85,7 @@ fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
         (_, Case::Halves) => &[2],
         _ => &[1, 2],
     };
-    threads.iter().copied().filter(|threads| *threads <= super::cores())
+    threads.iter().copied().filter(|threads| *threads <= crate::core::cores())
 }
 
 /// Lets everybody see every key once.

@@ -5,7 +5,7 @@
 
 use std::fmt::{Result, Write as _};
 
-use super::growth::Size;
+use crate::core::axis::growth::Size;
 use crate::measure::{Figure, as_float};
 use crate::report::count;
 
@@ -25,7 +25,7 @@ const CURVES: [(&str, &str, Column); 3] = [
 ];
 
 /// The picture of these sizes.
-pub(super) fn svg(sizes: &[Size]) -> String {
+pub(in crate::core) fn svg(sizes: &[Size]) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = write_svg(&mut text, sizes);

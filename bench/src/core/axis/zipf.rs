@@ -5,13 +5,13 @@ use crate::measure::as_float;
 
 /// Zipf's law with exponent 1: the n-th key is asked for with a weight of 1/n.
 #[derive(Debug)]
-pub(super) struct Zipf {
+pub(in crate::core) struct Zipf {
     /// The weight of each key and all before it.
     cumulative: Vec<f64>,
 }
 
 impl Zipf {
-    pub(super) fn of(keys: usize) -> Self {
+    pub(in crate::core) fn of(keys: usize) -> Self {
         let mut total = 0.0;
         let weigh = |rank: usize| {
             total += 1.0 / as_float(rank as u64);
@@ -21,7 +21,7 @@ impl Zipf {
     }
 
     /// The number of a key, from zero.
-    pub(super) fn draw(&self, random: &mut SplitMix) -> usize {
+    pub(in crate::core) fn draw(&self, random: &mut SplitMix) -> usize {
         let total = self.cumulative.last().copied().unwrap_or_default();
         let point = random.unit() * total;
         let after = self.cumulative.partition_point(|weight| *weight <= point);

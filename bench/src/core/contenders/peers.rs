@@ -4,11 +4,11 @@ use anyhow::Result;
 use leaky_bucket::RateLimiter as LeakyBucket;
 use ratelimit::Ratelimiter;
 
-use super::gate::Tap;
-use super::terms::Terms;
+use crate::core::contenders::gate::Tap;
+use crate::core::contenders::terms::Terms;
 
 /// `ratelimit`, with a full bucket.
-pub(super) fn ratelimit(terms: Terms) -> Result<Ratelimiter> {
+pub(in crate::core) fn ratelimit(terms: Terms) -> Result<Ratelimiter> {
     let burst = terms.burst.into();
     let builder = Ratelimiter::builder(1).period(terms.period);
     Ok(builder.max_tokens(burst).initial_available(burst).build()?)
@@ -16,7 +16,7 @@ pub(super) fn ratelimit(terms: Terms) -> Result<Ratelimiter> {
 
 /// Who is served first when somebody waits for `leaky-bucket`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Served {
+pub(in crate::core) enum Served {
     /// Whoever came first, which is its default and takes a lock.
     InOrder,
     /// Whoever is there.
@@ -24,7 +24,7 @@ pub(super) enum Served {
 }
 
 /// `leaky-bucket`, with a full bucket.
-pub(super) fn leaky_bucket(terms: Terms, served: Served) -> LeakyBucket {
+pub(in crate::core) fn leaky_bucket(terms: Terms, served: Served) -> LeakyBucket {
     let burst = usize::try_from(terms.burst).unwrap_or(usize::MAX);
     let mut builder = LeakyBucket::builder();
     builder.initial(burst).max(burst).refill(1).interval(terms.period);

@@ -10,12 +10,12 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 
-use super::flat::flat;
-use super::gate::{Gate, named};
-use super::governors;
-use super::growth::are_all;
-use super::ours::Bank;
-use super::terms::NEW;
+use crate::core::axis::growth::are_all;
+use crate::core::contenders::flat::flat;
+use crate::core::contenders::gate::{Gate, named};
+use crate::core::contenders::governors;
+use crate::core::contenders::ours::Bank;
+use crate::core::contenders::terms::NEW;
 use crate::machine;
 use crate::measure::as_float;
 
@@ -33,7 +33,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::core) const fn name(self) -> &'static str {
         match self {
             Self::Tidegate => "tidegate",
             Self::Governor => "governor as it comes",
@@ -44,27 +44,27 @@ impl Subject {
 
 /// What so many keys take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Footprint {
-    pub(super) subject: Subject,
-    pub(super) keys: usize,
-    pub(super) bytes: Bytes,
+pub(in crate::core) struct Footprint {
+    pub(in crate::core) subject: Subject,
+    pub(in crate::core) keys: usize,
+    pub(in crate::core) bytes: Bytes,
 }
 
 /// In all; unknown where the system does not tell, or the limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bytes {
+pub(in crate::core) struct Bytes {
     resident: Option<u64>,
     told: Option<u64>,
 }
 
 impl Footprint {
     /// Bytes per key that the process grew by.
-    pub(super) fn resident(&self) -> Option<f64> {
+    pub(in crate::core) fn resident(&self) -> Option<f64> {
         self.bytes.resident.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
 
     /// Bytes per key that the store says it has.
-    pub(super) fn told(&self) -> Option<f64> {
+    pub(in crate::core) fn told(&self) -> Option<f64> {
         self.bytes.told.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
 }
@@ -74,11 +74,11 @@ fn plan() -> impl Iterator<Item = (Subject, usize)> {
     ours.chain([(Subject::Governor, COMPARED_AT), (Subject::Floor, COMPARED_AT)])
 }
 
-pub(super) fn steps() -> usize {
+pub(in crate::core) fn steps() -> usize {
     plan().count()
 }
 
-pub(super) fn measure(progress: &ProgressBar) -> Result<Vec<Footprint>> {
+pub(in crate::core) fn measure(progress: &ProgressBar) -> Result<Vec<Footprint>> {
     let measure = |(subject, keys): (Subject, usize)| {
         progress.set_message(format!("memory of {keys} keys"));
         let bytes = in_a_process(subject, keys)?;

@@ -2,23 +2,23 @@
 
 use std::fmt;
 
-use super::axis::{Axis, Case};
-use super::footprint::Subject;
-use super::results::Results;
-use super::role::Role;
+use crate::core::axis::footprint::Subject;
+use crate::core::axis::{Axis, Case};
+use crate::core::contenders::role::Role;
+use crate::core::results::Results;
 use crate::report::count;
 
 /// One line of the table of goals.
 #[derive(Debug)]
-pub(super) struct Goal {
-    pub(super) what: String,
-    pub(super) wanted: Wanted,
-    pub(super) reached: f64,
+pub(in crate::core) struct Goal {
+    pub(in crate::core) what: String,
+    pub(in crate::core) wanted: Wanted,
+    pub(in crate::core) reached: f64,
 }
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
+pub(in crate::core) enum Wanted {
     AtLeast(f64),
     /// The second number is hoped for.
     AtLeastAim(f64, f64),
@@ -29,7 +29,7 @@ pub(super) enum Wanted {
 }
 
 impl Goal {
-    pub(super) fn is_met(&self) -> bool {
+    pub(in crate::core) fn is_met(&self) -> bool {
         match self.wanted {
             Wanted::AtLeast(least) | Wanted::AtLeastAim(least, _) => self.reached >= least,
             Wanted::AtMost(most) | Wanted::AtMostAim(most, _) => self.reached <= most,
@@ -51,7 +51,7 @@ impl fmt::Display for Wanted {
 }
 
 /// The goals about which something was measured.
-pub(super) fn goals(results: &Results) -> Vec<Goal> {
+pub(in crate::core) fn goals(results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     goals.extend(of_keys(results));
     goals.extend(of_batches(results));
@@ -148,15 +148,15 @@ fn of_pauses(results: &Results) -> Option<Goal> {
 }
 
 /// So many threads, in words.
-pub(super) fn on(threads: usize) -> String {
+pub(in crate::core) fn on(threads: usize) -> String {
     if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::Point;
-    use super::super::touch::Pauses;
     use super::*;
+    use crate::core::axis::touch::Pauses;
+    use crate::core::results::Point;
     use crate::measure::summary;
 
     fn point(axis: Axis, case: Case, threads: usize, medians: &[(Role, f64)]) -> Point {

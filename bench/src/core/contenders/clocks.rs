@@ -10,23 +10,23 @@ use tidegate_core::{Time, WallTime};
 use tidegate_memory::clock::{CachedClock, Clock, CounterClock, SystemClock};
 
 /// How old the time of a cached clock may be, ours and governor's alike.
-pub(super) const RESOLUTION: Duration = Duration::from_millis(1);
+pub(in crate::core) const RESOLUTION: Duration = Duration::from_millis(1);
 
 /// The clock that a store has unless told otherwise.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Exact {
+pub(in crate::core) enum Exact {
     Counter(CounterClock),
     System(SystemClock),
 }
 
 /// A clock that starts now.
-pub(super) fn exact() -> Exact {
+pub(in crate::core) fn exact() -> Exact {
     CounterClock::new().map_or_else(|_| Exact::System(SystemClock::new()), Exact::Counter)
 }
 
 impl Exact {
     /// What it reads.
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::core) const fn name(self) -> &'static str {
         match self {
             Self::Counter(_) => "the time stamp counter",
             Self::System(_) => "that of the system",
@@ -49,7 +49,7 @@ impl Clock for Exact {
 }
 
 /// A clock that remembers the time, the same one for all who ask: one thread keeps it up to date.
-pub(super) fn cached() -> Result<CachedClock> {
+pub(in crate::core) fn cached() -> Result<CachedClock> {
     static CLOCK: Mutex<Option<CachedClock>> = Mutex::new(None);
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = match &mut *clock {

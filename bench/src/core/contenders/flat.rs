@@ -10,11 +10,12 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use tidegate_memory::clock::Clock;
 use tidegate_memory::prefetch;
 
-use super::cell::Tariff;
-use super::gate::Gate;
-use super::terms::Terms;
-use super::{BATCH, clocks};
+use super::clocks;
 use crate::contender::{Contender, go_round_in_batches};
+use crate::core::BATCH;
+use crate::core::contenders::cell::Tariff;
+use crate::core::contenders::gate::Gate;
+use crate::core::contenders::terms::Terms;
 
 /// A key's place; a fingerprint of zero marks a vacant one.
 #[derive(Debug, Default)]
@@ -25,7 +26,7 @@ struct Slot {
 }
 
 #[derive(Debug)]
-pub(super) struct Flat<C> {
+pub(in crate::core) struct Flat<C> {
     slots: Box<[Slot]>,
     secrets: RapidSecrets,
     tariff: Tariff,
@@ -33,7 +34,7 @@ pub(super) struct Flat<C> {
 }
 
 /// An empty table with room for `keys`, on the clock of the store.
-pub(super) fn flat(keys: usize, terms: Terms) -> Flat<impl Clock> {
+pub(in crate::core) fn flat(keys: usize, terms: Terms) -> Flat<impl Clock> {
     let slots = (keys * 2).next_power_of_two();
     Flat {
         slots: (0..slots).map(|_| Slot::default()).collect(),
@@ -88,7 +89,7 @@ impl<C: Clock> Gate for Flat<C> {
 /// The same table, asked about several keys at once: all are hashed and their memory is asked for,
 /// the clock is read once, and only then is the first one looked at.
 #[derive(Debug)]
-pub(super) struct Batched<C>(pub(super) Flat<C>);
+pub(in crate::core) struct Batched<C>(pub(in crate::core) Flat<C>);
 
 impl<C: Clock> Contender for Batched<C> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {

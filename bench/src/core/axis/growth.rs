@@ -6,11 +6,11 @@
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
-use super::flat::flat;
-use super::gate::{Drawn, Gate};
-use super::ours::Bank;
-use super::terms::NEW;
 use crate::contender::Contender;
+use crate::core::contenders::flat::flat;
+use crate::core::contenders::gate::{Drawn, Gate};
+use crate::core::contenders::ours::Bank;
+use crate::core::contenders::terms::NEW;
 use crate::machine;
 use crate::measure::{Answer, Effort, Figure, Lane, take_turns};
 
@@ -20,33 +20,37 @@ const BYTES_PER_KEY: u64 = 128;
 
 /// Nanoseconds per decision with so many keys.
 #[derive(Debug)]
-pub(super) struct Size {
-    pub(super) keys: usize,
-    pub(super) ours: Figure,
-    pub(super) floor: Figure,
+pub(in crate::core) struct Size {
+    pub(in crate::core) keys: usize,
+    pub(in crate::core) ours: Figure,
+    pub(in crate::core) floor: Figure,
     /// Making a key and deciding nothing.
-    pub(super) idle: Figure,
+    pub(in crate::core) idle: Figure,
 }
 
 /// The sizes up to a largest for which there is memory.
-pub(super) fn sizes(largest: usize) -> impl Iterator<Item = usize> {
+pub(in crate::core) fn sizes(largest: usize) -> impl Iterator<Item = usize> {
     let memory = machine::available_bytes().unwrap_or(u64::MAX);
     SIZES.into_iter().filter(move |keys| {
         *keys <= largest && (*keys as u64).saturating_mul(BYTES_PER_KEY) <= memory
     })
 }
 
-pub(super) fn steps(largest: usize, effort: Effort) -> usize {
+pub(in crate::core) fn steps(largest: usize, effort: Effort) -> usize {
     sizes(largest).count() * 3 * effort.runs
 }
 
 /// Whether none was forgotten. Two keys share a bucket with a probability of 2^-48, which makes some
 /// eighteen pairs of a hundred million.
-pub(super) fn are_all(stored: usize, keys: usize) -> bool {
+pub(in crate::core) fn are_all(stored: usize, keys: usize) -> bool {
     stored <= keys && keys - stored <= keys / 1_000_000
 }
 
-pub(super) fn measure(largest: usize, effort: Effort, progress: &ProgressBar) -> Result<Vec<Size>> {
+pub(in crate::core) fn measure(
+    largest: usize,
+    effort: Effort,
+    progress: &ProgressBar,
+) -> Result<Vec<Size>> {
     let measure = |keys| {
         progress.set_message(format!("filling with {keys} keys"));
         let ours = Drawn::fill(Bank::new(keys, NEW)?, keys);

@@ -6,10 +6,10 @@ use tidegate_core::{Charge, Key, Limit};
 use tidegate_memory::clock::Clock;
 use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder};
 
-use super::BATCH;
-use super::gate::{Gate, Tap};
-use super::terms::Terms;
 use crate::contender::{Contender, go_round_in_batches};
+use crate::core::BATCH;
+use crate::core::contenders::gate::{Gate, Tap};
+use crate::core::contenders::terms::Terms;
 
 /// What a store has unless told otherwise: room for some 1.5 million keys.
 const MEMORY: usize = 64 << 20;
@@ -17,23 +17,23 @@ const MEMORY: usize = 64 << 20;
 const BYTES_PER_KEY: usize = 64;
 
 /// A store with room for `keys`.
-pub(super) fn store(keys: usize) -> MemoryStoreBuilder {
+pub(in crate::core) fn store(keys: usize) -> MemoryStoreBuilder {
     MemoryStore::builder().max_memory(MEMORY.max(keys * BYTES_PER_KEY))
 }
 
 /// A store and a limit to spend from.
 #[derive(Debug)]
-pub(super) struct Bank {
-    pub(super) store: MemoryStore,
-    pub(super) limit: Limit,
+pub(in crate::core) struct Bank {
+    pub(in crate::core) store: MemoryStore,
+    pub(in crate::core) limit: Limit,
 }
 
 impl Bank {
-    pub(super) fn new(keys: usize, terms: Terms) -> Result<Self> {
+    pub(in crate::core) fn new(keys: usize, terms: Terms) -> Result<Self> {
         Self::on(store(keys), terms)
     }
 
-    pub(super) fn on(store: MemoryStoreBuilder, terms: Terms) -> Result<Self> {
+    pub(in crate::core) fn on(store: MemoryStoreBuilder, terms: Terms) -> Result<Self> {
         Ok(Self { store: store.build()?, limit: Limit::named("client", terms.policy()?)? })
     }
 }
@@ -48,7 +48,7 @@ impl Gate for Bank {
 
 /// With a receipt.
 #[derive(Debug)]
-pub(super) struct Receipts(pub(super) Bank);
+pub(in crate::core) struct Receipts(pub(in crate::core) Bank);
 
 impl Gate for Receipts {
     #[inline]
@@ -60,10 +60,10 @@ impl Gate for Receipts {
 
 /// As a user calls it.
 #[derive(Debug)]
-pub(super) struct Called(Limiter);
+pub(in crate::core) struct Called(Limiter);
 
 impl Called {
-    pub(super) fn new(keys: usize, terms: Terms) -> Result<Self> {
+    pub(in crate::core) fn new(keys: usize, terms: Terms) -> Result<Self> {
         let engine = Engine::on(store(keys).build()?);
         Ok(Self(engine.limiter("client", terms.policy()?)?))
     }
@@ -78,7 +78,7 @@ impl Gate for Called {
 
 /// Several at once.
 #[derive(Debug)]
-pub(super) struct Many(pub(super) Bank);
+pub(in crate::core) struct Many(pub(in crate::core) Bank);
 
 impl Contender for Many {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
@@ -93,12 +93,15 @@ impl Contender for Many {
 }
 
 /// One bucket without a key, on the clock that it comes with.
-pub(super) fn valve(terms: Terms) -> Result<DirectLimiter> {
+pub(in crate::core) fn valve(terms: Terms) -> Result<DirectLimiter> {
     Ok(DirectLimiter::new(terms.policy()?)?)
 }
 
 /// The same on another clock.
-pub(super) fn valve_on(terms: Terms, clock: impl Clock + 'static) -> Result<DirectLimiter> {
+pub(in crate::core) fn valve_on(
+    terms: Terms,
+    clock: impl Clock + 'static,
+) -> Result<DirectLimiter> {
     Ok(DirectLimiter::with_clock(terms.policy()?, clock)?)
 }
 

@@ -3,21 +3,21 @@
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
-use super::axis::{Axis, Case};
-use super::results::Point;
-use super::role::Role;
-use super::terms::{ONCE, UNKEYED};
 use crate::contender::Contender;
+use crate::core::axis::{Axis, Case};
+use crate::core::contenders::role::Role;
+use crate::core::contenders::terms::{ONCE, UNKEYED};
+use crate::core::results::Point;
 use crate::measure::{Answer, Effort, Lane, take_turns};
 
 const CASES: [(Case, usize); 4] =
     [(Case::Allowed, 1), (Case::Denied, 1), (Case::Apart, 2), (Case::Shared, 2)];
 
-pub(super) fn steps(effort: Effort) -> usize {
+pub(in crate::core) fn steps(effort: Effort) -> usize {
     cases().count() * roles().count() * effort.runs
 }
 
-pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Point>> {
+pub(in crate::core) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Point>> {
     let measure = |(case, threads): (Case, usize)| {
         progress.set_message(format!("without keys, {}", case.name()));
         let answer = if case == Case::Denied { Answer::No } else { Answer::Yes };
@@ -33,7 +33,7 @@ pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Poin
 }
 
 fn cases() -> impl Iterator<Item = (Case, usize)> {
-    CASES.into_iter().filter(|(_, threads)| *threads <= super::cores())
+    CASES.into_iter().filter(|(_, threads)| *threads <= crate::core::cores())
 }
 
 fn roles() -> impl Iterator<Item = Role> {

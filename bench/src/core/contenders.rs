@@ -1,0 +1,11 @@
+//! Who decides: Tidegate, its peers, and floors that do nothing but decide.
+
+pub(super) mod cell;
+pub(super) mod clocks;
+pub(super) mod flat;
+pub(super) mod gate;
+pub(super) mod governors;
+pub(super) mod ours;
+pub(super) mod peers;
+pub(super) mod role;
+pub(super) mod terms;
