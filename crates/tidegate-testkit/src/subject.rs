@@ -3,6 +3,7 @@
 //! Nothing here knows which store it is. Futures are driven by a current-thread runtime, so that
 //! a store behind a socket can be tested with the same cases as one that is ready at once.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -61,6 +62,40 @@ impl<S: Subject + ?Sized> Subject for Box<S> {
 
     fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()> {
         (**self).set_time(nanos)
+    }
+}
+
+/// A store of this process that counts nanoseconds, and what sets its clocks.
+pub struct Clocked<S> {
+    store: S,
+    set_time: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+impl<S: Store> Clocked<S> {
+    /// The function sets the clock and the wall clock of the store.
+    pub fn new(store: S, set_time: impl Fn(u64) + Send + Sync + 'static) -> Self {
+        Self { store, set_time: Box::new(set_time) }
+    }
+}
+
+impl<S: Store> Subject for Clocked<S> {
+    fn store(&self) -> &dyn Store {
+        &self.store
+    }
+
+    fn resolution(&self) -> Resolution {
+        Resolution::Ns
+    }
+
+    fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()> {
+        (self.set_time)(nanos);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Clocked<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clocked").field("store", &self.store).finish_non_exhaustive()
     }
 }
 

@@ -4,40 +4,20 @@ use std::sync::Arc;
 
 use tidegate::clock::ManualClock;
 use tidegate::guard::Guarded;
-use tidegate::{MemoryStore, Store, Time, WallTime};
-use tidegate_testkit::subject::{BoxFuture, Resolution, Subject};
+use tidegate::{MemoryStore, Time, WallTime};
+use tidegate_testkit::subject::Clocked;
 
-struct Behind {
-    guard: Guarded,
-    clock: ManualClock,
-}
-
-impl Behind {
-    fn new() -> Self {
-        let clock = ManualClock::new();
-        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        Self { guard: Guarded::builder(Arc::new(store)).build().unwrap(), clock }
-    }
-}
-
-impl Subject for Behind {
-    fn store(&self) -> &dyn Store {
-        &self.guard
-    }
-
-    fn resolution(&self) -> Resolution {
-        Resolution::Ns
-    }
-
-    fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()> {
-        self.clock.set(Time::from_nanos(nanos));
-        self.clock.set_wall(WallTime::from_nanos(nanos));
-        Box::pin(std::future::ready(()))
-    }
+fn guarded() -> Clocked<Guarded> {
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    Clocked::new(Guarded::builder(Arc::new(store)).build().unwrap(), move |nanos| {
+        clock.set(Time::from_nanos(nanos));
+        clock.set_wall(WallTime::from_nanos(nanos));
+    })
 }
 
 mod conformance {
-    use super::Behind;
+    use super::guarded;
 
-    tidegate_testkit::conformance_tests!(|| async { Behind::new() });
+    tidegate_testkit::conformance_tests!(|| async { guarded() });
 }
