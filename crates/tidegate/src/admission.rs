@@ -211,7 +211,7 @@ impl Admission {
     /// let rejection = admission.admit(Caller::new()).now()?.rejected().unwrap();
     /// assert_eq!(rejection.reason, Reason::QueueDepth);
     /// assert_eq!(rejection.retry.after(), Some(Duration::from_millis(100)));
-    /// # Ok::<(), tidegate::admission::AdmissionError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_pending(&self, value: u32, good_for: Duration) {
         self.shared.pending.tell(value, good_for);

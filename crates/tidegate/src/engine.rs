@@ -1,5 +1,6 @@
 //! An engine: a store, and lists of charges decided on it all-or-nothing.
 
+pub(crate) mod limit_registry;
 mod save;
 
 use std::fmt;
@@ -12,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
-use crate::limit_registry::LimitRegistry;
+use crate::engine::limit_registry::LimitRegistry;
 use crate::limiter::Limiter;
 use crate::request::{Call, Request};
 use crate::store_handle::StoreHandle;

@@ -24,7 +24,6 @@
 //! - Tests drive a [`clock::ManualClock`].
 
 pub mod admission;
-mod batch;
 pub mod breaker;
 #[cfg(feature = "tokio")]
 mod direct;
@@ -32,13 +31,11 @@ mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
 mod jitter;
-mod limit_registry;
 mod limiter;
 pub mod pacer;
 mod request;
 #[cfg(feature = "calendar")]
 mod schedule;
-mod store_future;
 mod store_handle;
 mod sync;
 mod terms;
@@ -56,7 +53,6 @@ pub mod clock {
     pub use crate::tokio_clock::TokioClock;
 }
 
-pub use batch::Batch;
 #[cfg(feature = "tokio")]
 pub use direct::DirectWait;
 #[cfg(feature = "calendar")]
@@ -64,10 +60,11 @@ pub use engine::CalendarError;
 pub use engine::Engine;
 pub use jitter::Jitter;
 pub use limiter::Limiter;
+pub use request::batch::Batch;
+pub use request::store_future::{Ask, StoreFuture};
 pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
 pub use schedule::{Every, Schedule, ScheduleError};
-pub use store_future::{Ask, StoreFuture};
 pub use store_handle::{StoreHandle, now_or_never};
 pub use terms::Snapshot;
 pub use tidegate_core::hash;

@@ -23,30 +23,16 @@
 
 mod acquire;
 mod adaptive;
-mod ahead;
-mod bell;
-mod blame;
 mod claim;
 mod driver;
 mod error;
-mod heart;
-mod leases;
 #[cfg(all(test, shuttle))]
 mod model_shuttle;
+mod pending_acquire;
 mod permit;
-mod place;
-mod queue;
-mod renewal;
+mod scheduler;
 mod scope;
-#[cfg(feature = "tokio")]
-mod shared;
-mod slab;
-mod slots;
-mod tenant;
-mod ticket;
-mod waiter;
 mod waiting;
-mod wakes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,12 +40,12 @@ use std::time::Duration;
 
 pub use acquire::Acquire;
 pub use adaptive::{AdaptiveBounds, CallOutcome};
-pub use blame::WaitPart;
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
+pub(crate) use pending_acquire::project;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
-pub use queue::Priority;
-pub(crate) use ticket::project;
+pub use scheduler::queue::Priority;
+pub use scheduler::wait_attribution::WaitPart;
 pub use waiting::Waiting;
 
 use crate::engine::Engine;
@@ -67,10 +53,10 @@ use crate::store_handle::StoreHandle;
 
 use adaptive::Adaptive;
 use driver::Drivers;
-use heart::Heart;
-use queue::Shares;
+use scheduler::Scheduler;
+use scheduler::queue::Shares;
+use scheduler::slots::Slots;
 use scope::Scope;
-use slots::Slots;
 
 /// How many may wait unless set otherwise.
 const DEFAULT_MAX_WAITING: usize = 100_000;
@@ -166,7 +152,7 @@ impl Pacer {
                 (adaptive, None) => *adaptive = None,
                 (None, Some(_)) => {}
             }
-            state.heart.slots.resize(limit);
+            state.scheduler.slots.resize(limit);
         });
     }
 
@@ -183,9 +169,9 @@ impl Pacer {
     pub fn gauges(&self) -> Gauges {
         let state = self.scope.lock();
         Gauges {
-            waiting: state.heart.waiting(),
-            in_flight: state.heart.slots.in_flight(),
-            concurrency: state.heart.slots.limit(),
+            waiting: state.scheduler.waiting(),
+            in_flight: state.scheduler.slots.in_flight(),
+            concurrency: state.scheduler.slots.limit(),
             lost: state.leases.lost(),
         }
     }
@@ -225,7 +211,7 @@ impl Pacer {
     /// themselves, permits of other pacers too; call it after a limiter was reset, refunded or
     /// opened in another way.
     pub fn nudge(&self) {
-        self.scope.act(|state| state.heart.nudge(self.scope.now()));
+        self.scope.act(|state| state.scheduler.nudge(self.scope.now()));
     }
 }
 
@@ -293,9 +279,9 @@ impl PacerBuilder {
         });
         let adaptive = self.adaptive.map(Adaptive::new);
         let concurrency = adaptive.as_ref().map(Adaptive::limit).or(self.concurrency);
-        let heart = Heart::new(Slots::new(concurrency), self.max_waiting, shares);
+        let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
-        let scope = Scope::new(self.store, heart, adaptive, drivers);
+        let scope = Scope::new(self.store, scheduler, adaptive, drivers);
         Pacer { scope: Arc::new(scope) }
     }
 }

@@ -1,6 +1,8 @@
 //! A request to a store: described once, carried out now or awaited.
 
+pub(crate) mod batch;
 mod call;
+pub(crate) mod store_future;
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -10,8 +12,8 @@ use std::time::Duration;
 
 use tidegate_core::{Answer, Decision, Settlement, StoreError};
 
-use crate::store_future::{Ask, StoreFuture};
 use crate::store_handle::StoreHandle;
+use store_future::{Ask, StoreFuture};
 
 pub(crate) use call::{Asked, Call, Parts, Verb};
 
@@ -97,7 +99,7 @@ impl<'a, T: FromAnswer + 'a> IntoFuture for Request<'a, T> {
     }
 }
 
-impl<T> crate::store_future::sealed::Sealed for Request<'_, T> {}
+impl<T> store_future::sealed::Sealed for Request<'_, T> {}
 
 impl<'a, T: FromAnswer + 'a> Ask<'a> for Request<'a, T> {
     type Answer = Result<T, StoreError>;

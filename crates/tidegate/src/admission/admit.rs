@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Charge, Decision, Denial, Key, Limit, Outcomes, Retry, StoreError, Target};
 
 use crate::engine::Engine;
-use crate::store_future::{Ask, StoreFuture, sealed};
+use crate::request::store_future::{Ask, StoreFuture, sealed};
 
 use super::caller::Caller;
 use super::hint;

@@ -30,10 +30,10 @@ tokio::task_local! {
 /// use std::sync::Arc;
 /// use std::time::Duration;
 /// use tidegate::guard::{Guarded, within};
-/// use tidegate::{Engine, MemoryStore, Policy, Store};
+/// use tidegate::{Engine, MemoryStore, Policy};
 ///
 /// let store = Guarded::builder(Arc::new(MemoryStore::new())).build()?;
-/// let engine: Engine = Engine::on(Arc::new(store));
+/// let engine = Engine::on(store);
 /// let limiter = engine.limiter("api", Policy::per_second(10).build()?)?;
 /// let take = async { limiter.take("alice").await };
 /// assert!(within(Duration::from_millis(20), take).await?.is_allowed());

@@ -38,7 +38,7 @@ use super::stats::GuardStats;
 /// }
 ///
 /// let store = Guarded::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
-/// let engine: Engine = Engine::on(Arc::new(store.clone()));
+/// let engine = Engine::on(store.clone());
 /// let limiter = engine.limiter("api", Policy::per_second(10).capacity(100).build()?)?;
 /// for _ in 0..25 {
 ///     let decision = limiter.take("alice").await?; // each takes 50 ms at most

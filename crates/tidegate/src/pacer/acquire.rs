@@ -13,14 +13,14 @@ use tidegate_core::StoreError;
 use tidegate_core::decide::check_list;
 
 use super::claim::{Claim, Oversize};
+use super::driver::driver_slot::{Place, Post};
+use super::driver::leases::Holding;
 use super::error::AcquireError;
-use super::leases::Holding;
+use super::pending_acquire::{PendingAcquire, Verdict};
 use super::permit::{Grounds, OnDrop, Permit};
-use super::place::{Place, Post};
-use super::queue::{Line, Priority};
+use super::scheduler::queue::{Line, Priority};
+use super::scheduler::slab::Id;
 use super::scope::{Scope, State, watch};
-use super::slab::Id;
-use super::ticket::{Ticket, Verdict};
 use super::waiting::{Queued, Waiting};
 use crate::store_handle::now_or_never;
 
@@ -157,13 +157,16 @@ impl Acquire {
     ) -> Poll<Result<Permit, AcquireError>> {
         self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
-        let mut ticket = Ticket { claims, buckets: SmallVec::new(), oversize };
+        let mut ticket = PendingAcquire { claims, buckets: SmallVec::new(), oversize };
         let mut state = scope.lock();
-        if scope.is_local() && state.heart.is_free_for(&line) && !state.heart.slots.is_full() {
+        if scope.is_local()
+            && state.scheduler.is_free_for(&line)
+            && !state.scheduler.slots.is_full()
+        {
             match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
                 Some(Verdict::Granted { receipt, charged, lease, .. }) => {
                     ticket.correct(&charged);
-                    state.heart.slots.take();
+                    state.scheduler.slots.take();
                     let lease = lease.map(|lease| {
                         let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
                         state.drivers.attend_leases(&mut kept.post, place, &scope);
@@ -191,7 +194,7 @@ impl Acquire {
         let done = waiter.ask(&mut state, waker, place);
         let waits = done.is_none() && (max_wait != Some(Duration::ZERO) || !scope.is_local());
         let driven = waits && state.drivers.attend(&mut waiter.post, place, &scope);
-        let wakes = state.heart.wakes();
+        let wakes = state.scheduler.wakes();
         drop(state);
         drop(wakes);
         match done {
@@ -224,18 +227,18 @@ impl State {
     fn join(
         &mut self,
         scope: &Arc<Scope>,
-        mut ticket: Ticket,
+        mut ticket: PendingAcquire,
         line: &Line,
         max_wait: Option<Duration>,
     ) -> Result<Id, AcquireError> {
-        if self.heart.is_full_for(line) {
-            return Err(AcquireError::QueueFull(self.heart.waiting()));
+        if self.scheduler.is_full_for(line) {
+            return Err(AcquireError::QueueFull(self.scheduler.waiting()));
         }
         ticket.buckets = ticket.claims.iter().map(|claim| self.buckets.know(claim)).collect();
         let weight = ticket.weight();
         // A shared store tells when the ticket is at the head.
         if let (Some(max_wait), true) = (max_wait, scope.is_local()) {
-            let ahead = |index: usize| self.heart.ahead(line, weight, ticket.buckets[index]);
+            let ahead = |index: usize| self.scheduler.ahead(line, weight, ticket.buckets[index]);
             if let Err(error) = soon_enough(&ticket, scope, ahead, max_wait) {
                 self.buckets.forget(&ticket);
                 return Err(error);
@@ -244,18 +247,18 @@ impl State {
         watch(scope, &ticket);
         let now = scope.now();
         let deadline = max_wait.map(|max_wait| now.after(max_wait));
-        Ok(self.heart.join(line, weight, deadline, ticket, now))
+        Ok(self.scheduler.join(line, weight, deadline, ticket, now))
     }
 
     /// A call leaves: the epoch of a concurrency that adapts.
     pub(super) fn leaves(&mut self) -> u64 {
-        let in_flight = self.heart.slots.in_flight();
+        let in_flight = self.scheduler.slots.in_flight();
         self.adaptive.as_mut().map_or(0, |adaptive| adaptive.leaves(in_flight))
     }
 }
 
 fn soon_enough(
-    ticket: &Ticket,
+    ticket: &PendingAcquire,
     scope: &Scope,
     ahead: impl Fn(usize) -> u128,
     max_wait: Duration,

@@ -5,6 +5,13 @@
 //! nobody runs for the moment, stalls only its own waiters. A driver ends with its last waiter, or
 //! soon after its last lease.
 
+pub(super) mod driver_slot;
+pub(super) mod leases;
+mod notify;
+mod renewal;
+#[cfg(feature = "tokio")]
+mod shared;
+
 #[cfg(feature = "tokio")]
 use std::future::{Future, poll_fn};
 #[cfg(feature = "tokio")]
@@ -16,11 +23,11 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::bell::{Bell, ThreadBell};
-use super::place::{Place, Post};
 use super::scope::{Scope, sooner};
+use driver_slot::{Place, Post};
+use notify::{Bell, ThreadBell};
 #[cfg(feature = "tokio")]
-use super::shared::Question;
+use shared::Question;
 
 /// How long a driver sleeps at most while there are leases. Nobody rouses it when the last of
 /// them ends, so that a permit which follows soon finds it running; it ends when it looks.
@@ -239,7 +246,7 @@ impl Duty {
         let Some(scope) = self.scope.upgrade() else { return Shift::Over };
         let mut state = scope.lock_renewed();
         let until = scope.move_on(&mut state);
-        let wakes = state.heart.wakes();
+        let wakes = state.scheduler.wakes();
         let needed = state.drivers.is_needed(self.place, self.number);
         if !needed {
             state.drivers.remove(self.place, self.number);
@@ -278,9 +285,9 @@ impl Drop for OnDuty {
         let stranded = state.drivers.is_needed(*place, *number);
         state.drivers.remove(*place, *number);
         if stranded {
-            state.heart.rouse();
+            state.scheduler.rouse();
         }
-        let wakes = state.heart.wakes();
+        let wakes = state.scheduler.wakes();
         drop(state);
         drop(wakes);
     }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use tidegate_core::{Settlement, StoreError};
 
 use super::adaptive::CallOutcome;
-use super::blame::WaitPart;
 use super::claim::Claim;
-use super::leases::Holding;
+use super::driver::leases::Holding;
+use super::pending_acquire::PendingAcquire;
+use super::scheduler::wait_attribution::WaitPart;
 use super::scope::Scope;
-use super::ticket::Ticket;
 use crate::store_handle::now_or_never;
 
 /// What becomes of the tokens of a permit that is dropped without being settled.
@@ -55,7 +55,7 @@ pub struct Permit {
 
 /// What a grant brings to a permit.
 pub(super) struct Grounds {
-    pub(super) ticket: Ticket,
+    pub(super) ticket: PendingAcquire,
     pub(super) holding: Holding,
     pub(super) waited: Duration,
     pub(super) parts: Vec<WaitPart>,

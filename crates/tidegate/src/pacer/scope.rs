@@ -12,12 +12,12 @@ use tidegate_core::{Receipt, Settlement, StoreError, Time};
 use super::adaptive::{Adaptive, CallOutcome};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
-use super::heart::{Heart, Step};
-use super::leases::{Holding, Leases};
+use super::driver::leases::{Holding, Leases};
+use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_time};
 use super::permit::OnDrop;
-use super::slab::{Id, Slab};
-use super::ticket::{Block, Ticket, Verdict, holds_slots, in_time};
-use super::waiter::{Left, Refused};
+use super::scheduler::slab::{Id, Slab};
+use super::scheduler::waiter::{Left, Refused};
+use super::scheduler::{Scheduler, Step};
 use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
@@ -33,14 +33,14 @@ pub(super) struct Scope {
 
 /// What is under the lock.
 pub(super) struct State {
-    pub(super) heart: Heart<Ticket, Holding>,
+    pub(super) scheduler: Scheduler<PendingAcquire, Holding>,
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) leases: Leases,
     pub(super) adaptive: Option<Adaptive>,
     /// What a driver had reserved when its runtime was shut down, to be given back by another.
     #[cfg(feature = "tokio")]
-    pub(super) stranded: Vec<(Ticket, Receipt)>,
+    pub(super) stranded: Vec<(PendingAcquire, Receipt)>,
     /// The head for which a driver is asking a shared store.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
     pub(super) asking: Option<Id>,
@@ -49,14 +49,14 @@ pub(super) struct State {
 impl Scope {
     pub(super) fn new(
         store: StoreHandle,
-        heart: Heart<Ticket, Holding>,
+        scheduler: Scheduler<PendingAcquire, Holding>,
         adaptive: Option<Adaptive>,
         drivers: Drivers,
     ) -> Self {
         let clock = StoreClock::of(&store);
         let buckets = Buckets::default();
         let state = State {
-            heart,
+            scheduler,
             buckets,
             drivers,
             adaptive,
@@ -108,7 +108,7 @@ impl Scope {
     ) -> (R, Option<Time>) {
         let result = act(&mut state);
         let until = self.move_on(&mut state);
-        let wakes = state.heart.wakes();
+        let wakes = state.scheduler.wakes();
         drop(state);
         drop(wakes);
         (result, until)
@@ -116,7 +116,7 @@ impl Scope {
 
     /// Grants what can be granted now; says when there is more to do.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
-        let queue = if state.heart.waiting() == 0 { None } else { self.grant(state) };
+        let queue = if state.scheduler.waiting() == 0 { None } else { self.grant(state) };
         let until = sooner(queue, state.leases.tick());
         state.drivers.set_alarm(until);
         until
@@ -127,16 +127,20 @@ impl Scope {
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
-            let id = match state.heart.next(now) {
+            let id = match state.scheduler.next(now) {
                 Step::Rest(until) => return until,
                 #[cfg(feature = "tokio")]
                 Step::Try(_) if !self.is_local() => {
                     // While one driver asks, the others watch deadlines.
-                    return if state.asking.is_some() { state.heart.aside() } else { Some(now) };
+                    return if state.asking.is_some() {
+                        state.scheduler.aside()
+                    } else {
+                        Some(now)
+                    };
                 }
                 Step::Try(id) => id,
             };
-            let Some(ticket) = state.heart.ticket(id) else { continue };
+            let Some(ticket) = state.scheduler.ticket(id) else { continue };
             let verdict = now_or_never(ticket.charge(&self.store, Duration::ZERO));
             state.apply(id, verdict.unwrap_or_else(not_at_once), now);
         }
@@ -145,7 +149,7 @@ impl Scope {
     /// A waiter goes away before it got its permit: what it was granted is given back.
     pub(super) fn leave(self: &Arc<Self>, id: Id) {
         let left = self.act(|state| {
-            let left = state.heart.leave(id, self.now());
+            let left = state.scheduler.leave(id, self.now());
             if state.asking == Some(id) {
                 // What is reserved for it is given back without waiting for it to start.
                 state.drivers.ring();
@@ -168,7 +172,7 @@ impl Scope {
     /// how its call went and the epoch in which it left.
     pub(super) fn release(
         self: &Arc<Self>,
-        ticket: &Ticket,
+        ticket: &PendingAcquire,
         holding: &mut Holding,
         fate: OnDrop,
         word: (CallOutcome, u64),
@@ -182,18 +186,18 @@ impl Scope {
             if let Some(mut post) = post {
                 state.drivers.ended(&mut post);
             }
-            state.heart.slots.give_back();
+            state.scheduler.slots.give_back();
             if let Some(adaptive) = &mut state.adaptive {
                 adaptive.ended(word.0, word.1);
                 let limit = adaptive.limit();
-                state.heart.slots.resize(Some(limit));
+                state.scheduler.slots.resize(Some(limit));
             }
         });
     }
 
     /// Gives tokens and slots back, or only slots, and moves the queue on. A shared store is
     /// asked by a task of its own; outside of a runtime there is none, and what was spent stays.
-    fn give_back(self: &Arc<Self>, ticket: &Ticket, receipt: &Receipt, fate: OnDrop) {
+    fn give_back(self: &Arc<Self>, ticket: &PendingAcquire, receipt: &Receipt, fate: OnDrop) {
         let scope = self.clone();
         let (ticket, receipt) = (ticket.clone(), receipt.clone());
         let back = async move {
@@ -209,7 +213,7 @@ impl Scope {
     /// Corrects what was charged, and moves the queue on.
     pub(super) async fn settle(
         &self,
-        ticket: &Ticket,
+        ticket: &PendingAcquire,
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
@@ -228,15 +232,15 @@ impl State {
     /// Does what trying the head came to.
     pub(super) fn apply(&mut self, id: Id, verdict: Verdict, now: Time) {
         let by = |state: &Self, index: usize| {
-            let ticket = state.heart.ticket(id);
+            let ticket = state.scheduler.ticket(id);
             ticket.map(|ticket| ticket.claims[index].limit()).unwrap_or_default()
         };
         match verdict {
             Verdict::Granted { receipt, charged, lease, .. } => {
-                let Some(ticket) = self.heart.ticket(id) else { return };
+                let Some(ticket) = self.scheduler.ticket(id) else { return };
                 let lease = lease.map(|lease| self.leases.keep(ticket, &receipt, lease, now));
-                self.heart.granted(id, Holding { receipt, lease }, now);
-                if let Some(ticket) = self.heart.ticket_mut(id) {
+                self.scheduler.granted(id, Holding { receipt, lease }, now);
+                if let Some(ticket) = self.scheduler.ticket_mut(id) {
                     ticket.correct(&charged);
                 }
             }
@@ -244,13 +248,13 @@ impl State {
                 let by = by(self, index);
                 let until = in_time(wait, now);
                 if own {
-                    self.heart.passed_over(id, &by, until, now);
+                    self.scheduler.passed_over(id, &by, until, now);
                 } else {
-                    self.heart.blocked(id, &by, until, now);
+                    self.scheduler.blocked(id, &by, until, now);
                 }
             }
-            Verdict::Never(index) => self.heart.refuse(id, Refused::NeverFits(index)),
-            Verdict::Failed(error) => self.heart.refuse(id, Refused::Failed(error)),
+            Verdict::Never(index) => self.scheduler.refuse(id, Refused::NeverFits(index)),
+            Verdict::Failed(error) => self.scheduler.refuse(id, Refused::Failed(error)),
         }
     }
 }
@@ -270,7 +274,7 @@ fn not_at_once() -> Verdict {
 
 impl Watch for Scope {
     fn changed(&self) {
-        self.act(|state| state.heart.nudge(self.now()));
+        self.act(|state| state.scheduler.nudge(self.now()));
     }
 }
 
@@ -296,7 +300,7 @@ impl Buckets {
         id
     }
 
-    pub(super) fn forget(&mut self, ticket: &Ticket) {
+    pub(super) fn forget(&mut self, ticket: &PendingAcquire) {
         for &id in &ticket.buckets {
             let Some((_, claims)) = self.known.get_mut(id) else { continue };
             *claims -= 1;
@@ -310,7 +314,7 @@ impl Buckets {
 }
 
 /// Tells the limiters of a ticket to move this scope on when their policy changes.
-pub(super) fn watch(scope: &Arc<Scope>, ticket: &Ticket) {
+pub(super) fn watch(scope: &Arc<Scope>, ticket: &PendingAcquire) {
     for claim in &ticket.claims {
         let weak: Weak<Scope> = Arc::downgrade(scope);
         claim.watch(weak);

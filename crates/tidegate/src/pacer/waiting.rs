@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::acquire::{Acquire, never_fits, not_driven};
+use super::driver::driver_slot::{Place, Post};
+use super::driver::leases::Holding;
 use super::error::AcquireError;
-use super::leases::Holding;
 use super::permit::{Grounds, OnDrop, Permit};
-use super::place::{Place, Post};
+use super::scheduler::slab::Id;
+use super::scheduler::waiter::{Granted, Polled, Refused};
 use super::scope::{Scope, State};
-use super::slab::Id;
-use super::waiter::{Granted, Polled, Refused};
 
 /// The future of an [`Acquire`]. Dropping it at any point gives back exactly what it held.
 #[must_use = "nothing happens until the future is awaited"]
@@ -44,7 +44,7 @@ impl Queued {
         waker: &Waker,
         place: Place,
     ) -> Option<Result<Grounds, AcquireError>> {
-        let (ticket, mut done) = match state.heart.poll(self.id, waker)? {
+        let (ticket, mut done) = match state.scheduler.poll(self.id, waker)? {
             Polled::Waiting => return None,
             Polled::Granted(ticket, granted) => (ticket, Ok(granted)),
             Polled::Refused(ticket, refused) => (ticket, Err(refused)),
@@ -95,7 +95,7 @@ impl Future for Waiting {
         let done = queued.ask(&mut state, context.waker(), place);
         // The future may have moved, or the runtime that it was driven on may have ended.
         let driven = done.is_some() || state.drivers.attend(&mut queued.post, place, &scope);
-        let wakes = state.heart.wakes();
+        let wakes = state.scheduler.wakes();
         drop(state);
         drop(wakes);
         match done {

@@ -10,4 +10,5 @@ mod direct;
 mod guard;
 mod pacing;
 mod reconfigure;
+mod retirement;
 mod verbs;

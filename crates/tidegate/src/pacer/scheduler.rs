@@ -1,8 +1,17 @@
-//! The heart of a pacer: who waits, who goes next, and when to look again.
+//! The scheduler of a pacer: who waits, who goes next, and when to look again.
 //!
 //! It reads no clock, knows no store and wakes nobody. Whoever drives it asks for the
-//! [`next`](Heart::next) step, tries to charge the waiter that it names, and tells what came of
+//! [`next`](Scheduler::next) step, tries to charge the waiter that it names, and tells what came of
 //! it. All behaviour can so be tested under virtual time.
+
+mod projection;
+pub(super) mod queue;
+pub(super) mod slab;
+pub(super) mod slots;
+pub(super) mod tenant;
+pub(super) mod wait_attribution;
+pub(super) mod waiter;
+pub(super) mod wakes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,13 +20,13 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::blame::{Blame, Mark, WaitPart, combine};
-use super::queue::{FairQueue, Line, Shares};
-use super::slab::Id;
-use super::slots::Slots;
-use super::tenant::Demands;
-use super::waiter::{Fate, Granted, Left, Polled, Refused, Waiter};
-use super::wakes::Wakes;
+use queue::{FairQueue, Line, Shares};
+use slab::Id;
+use slots::Slots;
+use tenant::Demands;
+use wait_attribution::{Blame, Mark, WaitPart, combine};
+use waiter::{Fate, Granted, Left, Polled, Refused, Waiter};
+use wakes::Wakes;
 
 /// How late a waiter may be granted: timers fire a little late, and one that was due in time shall
 /// not lose its turn for that.
@@ -34,7 +43,7 @@ pub(crate) enum Step {
 
 /// The state of one pacer. `T` is what a waiter wants, `G` what a grant consists of.
 #[derive(Debug)]
-pub(crate) struct Heart<T, G> {
+pub(crate) struct Scheduler<T, G> {
     queue: FairQueue<Waiter<T, G>>,
     pub(crate) slots: Slots,
     max_waiting: usize,
@@ -55,7 +64,7 @@ struct Blocked {
     until: Option<Time>,
 }
 
-impl<T: Demands, G> Heart<T, G> {
+impl<T: Demands, G> Scheduler<T, G> {
     pub(crate) fn new(slots: Slots, max_waiting: usize, shares: Shares) -> Self {
         Self {
             queue: FairQueue::new(shares),

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// Rouses a driver before its time.
 #[derive(Clone, Debug)]
-pub(super) enum Bell {
+pub(in crate::pacer) enum Bell {
     Thread(Arc<ThreadBell>),
     #[cfg(feature = "tokio")]
     Tokio(Arc<tokio::sync::Notify>, tokio::task::AbortHandle),
 }
 
 impl Bell {
-    pub(super) fn ring(&self) {
+    pub(in crate::pacer) fn ring(&self) {
         match self {
             Self::Thread(bell) => bell.ring(),
             #[cfg(feature = "tokio")]
@@ -23,18 +23,18 @@ impl Bell {
 
 /// A bell for a thread: rung or not, under a lock.
 #[derive(Debug, Default)]
-pub(super) struct ThreadBell {
+pub(in crate::pacer) struct ThreadBell {
     rung: Mutex<bool>,
     condition: Condvar,
 }
 
 impl ThreadBell {
-    pub(super) fn ring(&self) {
+    pub(in crate::pacer) fn ring(&self) {
         *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.condition.notify_one();
     }
 
-    pub(super) fn wait(&self, span: Option<Duration>) {
+    pub(in crate::pacer) fn wait(&self, span: Option<Duration>) {
         let poisoned = PoisonError::into_inner;
         let rung = self.rung.lock().unwrap_or_else(poisoned);
         let mut rung = match span {

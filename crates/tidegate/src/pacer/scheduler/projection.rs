@@ -1,8 +1,8 @@
 //! What goes before a newcomer, to tell how long it would wait.
 
-use super::queue::{FairQueue, Line};
-use super::slab::Id;
-use super::tenant::{Demands, Tenant};
+use crate::pacer::scheduler::queue::{FairQueue, Line};
+use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::tenant::{Demands, Tenant};
 
 impl<T: Demands> FairQueue<T> {
     /// Tokens of a bucket that go to others before a new waiter of this line gets any, as far as

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use tidegate_core::{Receipt, Time};
 
-use super::heart::Step;
-use super::leases::Holding;
-use super::scope::{Scope, State};
-use super::slab::Id;
-use super::ticket::{Block, Ticket, Verdict};
-use super::waiter::Refused;
+use crate::pacer::driver::leases::Holding;
+use crate::pacer::pending_acquire::{Block, PendingAcquire, Verdict};
+use crate::pacer::scheduler::Step;
+use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::waiter::Refused;
+use crate::pacer::scope::{Scope, State};
 
 /// How far ahead a shared store is asked to reserve. Until then holds, priorities and changes of
 /// policy still count for who goes next.
@@ -29,13 +29,13 @@ const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// What a driver asks a shared store. However that ends, others may ask again, and what it had
 /// reserved is given back. Only an answer that never comes, because the runtime is shut down while
 /// the store is asked, may have been charged.
-pub(super) struct Question {
+pub(in crate::pacer) struct Question {
     scope: Arc<Scope>,
     id: Id,
-    ticket: Ticket,
+    ticket: PendingAcquire,
     /// How far ahead it may reserve.
     lead: Duration,
-    /// How often the heart had been nudged by then.
+    /// How often the scheduler had been nudged by then.
     nudges: u64,
     reserved: Option<Holding>,
     /// Others may ask already.
@@ -44,35 +44,35 @@ pub(super) struct Question {
 
 impl Scope {
     /// The head, if a shared store is to be asked for it now and nobody does so already.
-    pub(super) fn to_ask(self: &Arc<Self>, state: &mut State) -> Option<Question> {
+    pub(in crate::pacer) fn to_ask(self: &Arc<Self>, state: &mut State) -> Option<Question> {
         if self.is_local() || state.asking.is_some() {
             return None;
         }
         let now = self.now();
-        let Step::Try(id) = state.heart.next(now) else { return None };
-        let ticket = state.heart.ticket(id)?.clone();
+        let Step::Try(id) = state.scheduler.next(now) else { return None };
+        let ticket = state.scheduler.ticket(id)?.clone();
         // What starts after the deadline would be reserved in vain.
-        let left = state.heart.deadline(id).map(|deadline| deadline.since(now));
+        let left = state.scheduler.deadline(id).map(|deadline| deadline.since(now));
         let lead = left.map_or(LEAD, |left| left.min(LEAD));
-        let (scope, nudges) = (self.clone(), state.heart.nudges());
+        let (scope, nudges) = (self.clone(), state.scheduler.nudges());
         state.asking = Some(id);
         Some(Question { scope, id, ticket, lead, nudges, reserved: None, answered: false })
     }
 
     /// What drivers had reserved that are gone, to be given back.
-    pub(super) fn take_stranded(&self) -> Vec<(Ticket, Receipt)> {
+    pub(in crate::pacer) fn take_stranded(&self) -> Vec<(PendingAcquire, Receipt)> {
         std::mem::take(&mut self.lock().stranded)
     }
 }
 
 impl Question {
-    pub(super) fn scope(&self) -> &Arc<Scope> {
+    pub(in crate::pacer) fn scope(&self) -> &Arc<Scope> {
         &self.scope
     }
 
     /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
     /// talks to the store; if it has left meanwhile, what was reserved is given back.
-    pub(super) async fn ask(mut self) {
+    pub(in crate::pacer) async fn ask(mut self) {
         let store = self.scope.store().clone();
         let refusal = match self.ticket.charge(&store, self.lead).await {
             Verdict::Granted { receipt, wait, charged, lease } => {
@@ -110,7 +110,7 @@ impl Question {
         }
         let mut sleep = pin!(tokio::time::sleep(wait));
         let over = |context: &mut Context<'_>| {
-            let waits = self.scope.lock().heart.is_waiting(self.id);
+            let waits = self.scope.lock().scheduler.is_waiting(self.id);
             if waits { sleep.as_mut().poll(context) } else { Poll::Ready(()) }
         };
         poll_fn(over).await;
@@ -121,7 +121,7 @@ impl Question {
     fn answer(&mut self, refusal: Option<Verdict>) -> Option<Holding> {
         let Self { scope, id, ticket, nudges, reserved, answered, .. } = self;
         scope.act(|state| {
-            let (reserved, waits) = (reserved.take(), state.heart.is_waiting(*id));
+            let (reserved, waits) = (reserved.take(), state.scheduler.is_waiting(*id));
             if reserved.is_some() && !waits {
                 return reserved;
             }
@@ -134,14 +134,14 @@ impl Question {
             let now = scope.now();
             match (reserved, refusal) {
                 (Some(holding), _) => {
-                    state.heart.granted(*id, holding, now);
-                    if let Some(granted) = state.heart.ticket_mut(*id) {
+                    state.scheduler.granted(*id, holding, now);
+                    if let Some(granted) = state.scheduler.ticket_mut(*id) {
                         granted.claims.clone_from(&ticket.claims);
                     }
                 }
                 // Something was given back while the store was asked, perhaps too late for its
                 // answer: the head is tried again.
-                (None, Some(Verdict::Blocked(_))) if state.heart.nudges() != *nudges => {}
+                (None, Some(Verdict::Blocked(_))) if state.scheduler.nudges() != *nudges => {}
                 (None, Some(refusal)) => state.refused(*id, refusal, now),
                 (None, None) => {}
             }
@@ -169,8 +169,9 @@ impl State {
     /// Does what a shared store said of the head, other than a grant.
     fn refused(&mut self, id: Id, verdict: Verdict, now: Time) {
         let Verdict::Blocked(block) = verdict else { return self.apply(id, verdict, now) };
-        if let Some(wait) = block.timed.filter(|wait| self.heart.is_late(id, now.after(*wait))) {
-            return self.heart.refuse(id, Refused::TooLong(wait));
+        if let Some(wait) = block.timed.filter(|wait| self.scheduler.is_late(id, now.after(*wait)))
+        {
+            return self.scheduler.refuse(id, Refused::TooLong(wait));
         }
         let lead = block.timed.map(|wait| wait.saturating_sub(LEAD));
         // Slots may be released by other processes at any time, and those do not tell us.

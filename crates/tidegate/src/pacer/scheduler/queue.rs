@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use tidegate_core::Time;
 
-use super::blame::{Blame, Mark};
-use super::slab::{Id, Slab};
-use super::tenant::{Demands, Parked, Tenant};
+use crate::pacer::scheduler::slab::{Id, Slab};
+use crate::pacer::scheduler::tenant::{Demands, Parked, Tenant};
+use crate::pacer::scheduler::wait_attribution::{Blame, Mark};
 
 /// How urgent a request is, beside others of the same pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,8 +67,8 @@ struct Node<T> {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Class {
-    pub(super) by_name: HashMap<Arc<str>, Id>,
+pub(in crate::pacer) struct Class {
+    pub(in crate::pacer) by_name: HashMap<Arc<str>, Id>,
     /// Tenants in the order of their turns; those that have left are passed over.
     ring: VecDeque<Id>,
     /// Whether the first of the ring has been given its quantum.
@@ -82,9 +82,9 @@ pub(super) struct Class {
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     nodes: Slab<Node<T>>,
-    pub(super) tenants: Slab<Tenant>,
-    pub(super) classes: [Class; 3],
-    pub(super) shares: Shares,
+    pub(in crate::pacer) tenants: Slab<Tenant>,
+    pub(in crate::pacer) classes: [Class; 3],
+    pub(in crate::pacer) shares: Shares,
     /// The costs in the queue, and how often each occurs: the largest is the quantum.
     costs: BTreeMap<u64, usize>,
     /// Parked tenants by the time at which they take turns again. Those whose time is the same come
@@ -134,7 +134,7 @@ impl<T: Demands> FairQueue<T> {
     }
 
     /// What a tenant may spend in a turn: the largest cost in the queue.
-    pub(super) fn quantum(&self) -> u64 {
+    pub(in crate::pacer) fn quantum(&self) -> u64 {
         self.costs.last_key_value().map_or(1, |(cost, _)| *cost)
     }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tidegate_core::Time;
 
-use super::blame::Blame;
-use super::slab::Id;
+use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::wait_attribution::Blame;
 
 /// What a waiter spends where, so that what is ahead of another can be summed up.
 pub(crate) trait Demands {
@@ -21,41 +21,41 @@ pub(crate) trait Demands {
 
 /// The waiters of one tenant in one class.
 #[derive(Debug)]
-pub(super) struct Tenant {
-    pub(super) name: Arc<str>,
-    pub(super) class: usize,
-    pub(super) first: Option<Id>,
-    pub(super) last: Option<Id>,
-    pub(super) weight: u64,
-    pub(super) deficit: u64,
+pub(in crate::pacer) struct Tenant {
+    pub(in crate::pacer) name: Arc<str>,
+    pub(in crate::pacer) class: usize,
+    pub(in crate::pacer) first: Option<Id>,
+    pub(in crate::pacer) last: Option<Id>,
+    pub(in crate::pacer) weight: u64,
+    pub(in crate::pacer) deficit: u64,
     /// Cost of all its waiters.
-    pub(super) backlog: u64,
+    pub(in crate::pacer) backlog: u64,
     /// Tokens that its waiters want, by bucket.
-    pub(super) wanted: Vec<(Id, u128)>,
-    pub(super) waiters: usize,
+    pub(in crate::pacer) wanted: Vec<(Id, u128)>,
+    pub(in crate::pacer) waiters: usize,
     /// Its own limits are not ready: it takes no turns.
-    pub(super) parked: Option<Parked>,
+    pub(in crate::pacer) parked: Option<Parked>,
     /// How long which of its own limits have kept it.
-    pub(super) blame: Blame,
+    pub(in crate::pacer) blame: Blame,
     /// It stands in the ring of its class, perhaps only to be passed over.
-    pub(super) in_ring: bool,
+    pub(in crate::pacer) in_ring: bool,
 }
 
 /// Until when a tenant takes no turns; without a time, until somebody says so.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parked {
-    pub(super) until: Option<Time>,
+pub(in crate::pacer) struct Parked {
+    pub(in crate::pacer) until: Option<Time>,
     /// A number that grows with each parking.
-    pub(super) order: u64,
+    pub(in crate::pacer) order: u64,
 }
 
 impl Tenant {
     /// Tokens of a bucket that its waiters want.
-    pub(super) fn wants(&self, bucket: Id) -> u128 {
+    pub(in crate::pacer) fn wants(&self, bucket: Id) -> u128 {
         self.wanted.iter().find(|(of, _)| *of == bucket).map_or(0, |(_, wanted)| *wanted)
     }
 
-    pub(super) fn count(&mut self, cost: u64, waiter: &impl Demands) {
+    pub(in crate::pacer) fn count(&mut self, cost: u64, waiter: &impl Demands) {
         self.waiters += 1;
         self.backlog = self.backlog.saturating_add(cost);
         for (bucket, tokens) in waiter.demands() {
@@ -66,7 +66,7 @@ impl Tenant {
         }
     }
 
-    pub(super) fn discount(&mut self, cost: u64, waiter: &impl Demands) {
+    pub(in crate::pacer) fn discount(&mut self, cost: u64, waiter: &impl Demands) {
         self.waiters -= 1;
         self.backlog = self.backlog.saturating_sub(cost);
         for (bucket, tokens) in waiter.demands() {

@@ -2,7 +2,7 @@
 
 /// Where a waiter's future is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::pacer) enum Place {
     /// On no runtime that we know timers of.
     Thread,
     /// On this tokio runtime.
@@ -12,7 +12,7 @@ pub(super) enum Place {
 
 impl Place {
     /// Where this code runs.
-    pub(super) fn here() -> Self {
+    pub(in crate::pacer) fn here() -> Self {
         #[cfg(feature = "tokio")]
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
             return Self::Tokio(handle.id());
@@ -24,4 +24,4 @@ impl Place {
 /// Where a waiter, or the holder of leases, is driven, and the number of its driver: to be looked
 /// at again with every poll, since a future may move, and runtimes end.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Post(pub(super) Option<(Place, u64)>);
+pub(in crate::pacer) struct Post(pub(in crate::pacer) Option<(Place, u64)>);

@@ -6,27 +6,27 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Answers, Operation, StoreError, Target};
 
-use super::leases::Held;
-use super::scope::{Scope, State};
-use super::ticket::Moment;
+use crate::pacer::driver::leases::Held;
+use crate::pacer::pending_acquire::Moment;
+use crate::pacer::scope::{Scope, State};
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 use crate::sync::MutexGuard;
 
 /// Leases that are renewed together.
-pub(super) struct Round {
-    pub(super) held: Vec<Arc<Held>>,
+pub(in crate::pacer) struct Round {
+    pub(in crate::pacer) held: Vec<Arc<Held>>,
     /// How long their answers are waited for.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
-    pub(super) patience: Duration,
+    pub(in crate::pacer) patience: Duration,
 }
 
 /// What the store said of one of them.
-pub(super) struct Reply<'r> {
-    pub(super) held: &'r Held,
+pub(in crate::pacer) struct Reply<'r> {
+    pub(in crate::pacer) held: &'r Held,
     /// The lease under the policy of now, if there still is one.
-    pub(super) lease: Option<Duration>,
-    pub(super) slots: Result<u64, StoreError>,
+    pub(in crate::pacer) lease: Option<Duration>,
+    pub(in crate::pacer) slots: Result<u64, StoreError>,
 }
 
 impl Round {
@@ -72,7 +72,7 @@ impl Round {
 
 impl Scope {
     /// The state, after what is due has been renewed, or sent off to be.
-    pub(super) fn lock_renewed(self: &Arc<Self>) -> MutexGuard<'_, State> {
+    pub(in crate::pacer) fn lock_renewed(self: &Arc<Self>) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         if state.leases.tick().is_none_or(|tick| self.now() < tick) {
             return state;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tidegate_core::{StoreError, Time};
 
-use super::blame::{Mark, WaitPart};
-use super::slab::Id;
-use super::tenant::Demands;
+use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::tenant::Demands;
+use crate::pacer::scheduler::wait_attribution::{Mark, WaitPart};
 
 /// How it stands with a waiter.
 #[derive(Debug)]
-pub(super) enum Fate<G> {
+pub(in crate::pacer) enum Fate<G> {
     Waiting(Option<Waker>),
     Granted(Granted<G>),
     /// Its deadline has passed, or its cost does not fit any more.
@@ -44,14 +44,14 @@ pub(crate) struct Granted<G> {
 
 /// A waiter.
 #[derive(Debug)]
-pub(super) struct Waiter<T, G> {
-    pub(super) ticket: T,
-    pub(super) joined: Time,
-    pub(super) deadline: Option<Time>,
+pub(in crate::pacer) struct Waiter<T, G> {
+    pub(in crate::pacer) ticket: T,
+    pub(in crate::pacer) joined: Time,
+    pub(in crate::pacer) deadline: Option<Time>,
     /// How it stood with the blame of all, and of its tenant, when it came.
-    pub(super) mark: Mark,
-    pub(super) own_mark: Mark,
-    pub(super) fate: Fate<G>,
+    pub(in crate::pacer) mark: Mark,
+    pub(in crate::pacer) own_mark: Mark,
+    pub(in crate::pacer) fate: Fate<G>,
 }
 
 impl<T: Demands, G> Demands for Waiter<T, G> {

@@ -15,10 +15,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Policy, Receipt, Time};
 
-use super::claim::Claim;
-use super::place::Post;
-use super::renewal::{Reply, Round};
-use super::ticket::{Moment, Ticket, is_slot};
+use crate::pacer::claim::Claim;
+use crate::pacer::driver::driver_slot::Post;
+use crate::pacer::driver::renewal::{Reply, Round};
+use crate::pacer::pending_acquire::{Moment, PendingAcquire, is_slot};
 use crate::sync::{Mutex, MutexGuard};
 
 /// The longest pause before a renewal is tried again that the store did not answer.
@@ -32,29 +32,29 @@ const FEW: usize = 32;
 
 /// What a grant consists of.
 #[derive(Debug)]
-pub(super) struct Holding {
-    pub(super) receipt: Receipt,
+pub(in crate::pacer) struct Holding {
+    pub(in crate::pacer) receipt: Receipt,
     /// If some of it runs out unless renewed.
-    pub(super) lease: Option<Box<Lease>>,
+    pub(in crate::pacer) lease: Option<Box<Lease>>,
 }
 
 /// The end of a lease that its holder has: once it is dropped nothing is renewed any more.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(in crate::pacer) struct Lease {
     held: Arc<Held>,
     /// The driver that looks after it.
-    pub(super) post: Post,
+    pub(in crate::pacer) post: Post,
 }
 
 impl Lease {
     /// Whether some of the slots are known to be lost, or must have run out by now.
-    pub(super) fn is_lost(&self, now: Time) -> bool {
+    pub(in crate::pacer) fn is_lost(&self, now: Time) -> bool {
         let standing = self.held.standing();
         standing.lost || standing.term.is_some_and(|term| term.ends <= now)
     }
 
     /// No more than so many slots of each claim are held from now on.
-    pub(super) fn lower_to(&self, slots: &[u64]) {
+    pub(in crate::pacer) fn lower_to(&self, slots: &[u64]) {
         let mut standing = self.held.standing();
         for (held, slots) in standing.slots.iter_mut().zip(slots) {
             *held = (*held).min(*slots);
@@ -72,9 +72,9 @@ impl Drop for Lease {
 
 /// The slots of one grant.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) claims: SmallVec<[Claim; 1]>,
-    pub(super) receipt: Receipt,
+pub(in crate::pacer) struct Held {
+    pub(in crate::pacer) claims: SmallVec<[Claim; 1]>,
+    pub(in crate::pacer) receipt: Receipt,
     standing: Mutex<Standing>,
 }
 
@@ -140,7 +140,7 @@ impl Held {
 
     /// Whether there is anything to renew under these policies. A limit that has no slots any more
     /// counts none.
-    pub(super) fn is_worth_renewing(&self, moment: &Moment<'_>) -> bool {
+    pub(in crate::pacer) fn is_worth_renewing(&self, moment: &Moment<'_>) -> bool {
         let mut standing = self.standing();
         for (slots, policy) in standing.slots.iter_mut().zip(moment.policies()) {
             if !matches!(policy, Policy::Concurrency(_)) {
@@ -154,7 +154,7 @@ impl Held {
 
 /// What the grants of one pacer hold that runs out.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
+pub(in crate::pacer) struct Leases {
     /// Those that have ended are found and dropped when there are many, and with every round.
     held: Vec<Weak<Held>>,
     sweep_at: usize,
@@ -166,9 +166,9 @@ pub(super) struct Leases {
 impl Leases {
     /// Keeps the slots of a receipt from running out.
     #[cold]
-    pub(super) fn keep(
+    pub(in crate::pacer) fn keep(
         &mut self,
-        ticket: &Ticket,
+        ticket: &PendingAcquire,
         receipt: &Receipt,
         lease: Duration,
         now: Time,
@@ -192,21 +192,21 @@ impl Leases {
     }
 
     /// When the next is due.
-    pub(super) const fn tick(&self) -> Option<Time> {
+    pub(in crate::pacer) const fn tick(&self) -> Option<Time> {
         self.tick
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::pacer) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
 
     /// How many grants have lost slots before they gave them back.
-    pub(super) const fn lost(&self) -> u64 {
+    pub(in crate::pacer) const fn lost(&self) -> u64 {
         self.lost
     }
 
     /// Forgets those that have ended, and finds out when the next is due.
-    pub(super) fn sweep(&mut self) {
+    pub(in crate::pacer) fn sweep(&mut self) {
         let mut tick: Option<Time> = None;
         self.held.retain(|held| {
             let Some(term) = held.upgrade().and_then(|held| held.term()) else { return false };
@@ -217,7 +217,7 @@ impl Leases {
     }
 
     /// Those that are to be renewed now.
-    pub(super) fn due(&mut self, now: Time) -> Option<Round> {
+    pub(in crate::pacer) fn due(&mut self, now: Time) -> Option<Round> {
         self.sweep();
         let all: Vec<_> = self.held.iter().filter_map(Weak::upgrade).collect();
         let terms = all.iter().filter_map(|held| held.term());
@@ -238,7 +238,7 @@ impl Leases {
     }
 
     /// Does what the store said of one of them.
-    pub(super) fn answered(&mut self, reply: Reply<'_>, now: Time) {
+    pub(in crate::pacer) fn answered(&mut self, reply: Reply<'_>, now: Time) {
         let Reply { held, lease, slots } = reply;
         let mut standing = held.standing();
         // Without a term it was given back meanwhile.

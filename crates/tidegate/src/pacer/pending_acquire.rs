@@ -10,21 +10,21 @@ use tidegate_core::{
 };
 
 use super::claim::{Claim, Oversize};
-use super::slab::Id;
-use super::tenant::Demands;
+use super::scheduler::slab::Id;
+use super::scheduler::tenant::Demands;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 use crate::terms::Snapshot;
 
 /// The claims of one acquire.
 #[derive(Clone, Debug)]
-pub(super) struct Ticket {
+pub(super) struct PendingAcquire {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) buckets: SmallVec<[Id; 2]>,
     pub(super) oversize: Oversize,
 }
 
-impl Demands for Ticket {
+impl Demands for PendingAcquire {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
         self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
     }
@@ -126,7 +126,7 @@ impl<'c> Moment<'c> {
     }
 }
 
-impl Ticket {
+impl PendingAcquire {
     /// Charges the whole list, or nothing of it: now, or within `lead` from now.
     pub(super) async fn charge(&self, store: &StoreHandle, lead: Duration) -> Verdict {
         let moment = Moment::of(&self.claims);

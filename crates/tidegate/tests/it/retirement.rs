@@ -1,0 +1,104 @@
+//! Limits that are taken out of use, and come back.
+
+use std::time::Duration;
+
+use tidegate::clock::ManualClock;
+use tidegate::{Change, Engine, MemoryStore, Policy, StoreHandle};
+
+fn policy(capacity: u64) -> Policy {
+    Policy::per_minute(1).capacity(capacity).build().unwrap()
+}
+
+fn left(engine: &Engine, name: &str) -> u64 {
+    engine.find(name).unwrap().peek("alice").cost(0).now().unwrap().remaining()
+}
+
+#[test]
+fn a_limit_that_comes_back_goes_on_where_it_was() {
+    let engine = Engine::new();
+    let first = engine.limiter("client", policy(10)).unwrap();
+    first.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    assert!(first.take("alice").cost(6).now().unwrap().is_allowed());
+    assert!(engine.retire("client"));
+    assert!(!engine.retire("client"), "it is retired already");
+    assert!(engine.find("client").is_none());
+
+    // The same policy goes on in its generation, another one is one generation on.
+    engine.limiter("client", policy(8)).unwrap();
+    assert_eq!((left(&engine, "client"), engine.limits()[0].generation()), (2, 1));
+    assert!(engine.retire("client"));
+    engine.limiter("client", policy(5)).unwrap();
+    assert_eq!((left(&engine, "client"), engine.limits()[0].generation()), (2, 2));
+    assert_eq!(engine.limits().len(), 1);
+}
+
+#[test]
+fn retired_limits_are_still_among_those_that_are_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("buckets");
+    let engine = Engine::new();
+    let client = engine.limiter("client", policy(10)).unwrap();
+    client.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    assert!(client.take("alice").cost(7).now().unwrap().is_allowed());
+    engine.retire("client");
+    assert_eq!(engine.limits()[0].name(), "client");
+    engine.save(&path).unwrap();
+
+    let (store, _) = MemoryStore::builder().restore(&path).unwrap();
+    let engine = Engine::on(store);
+    engine.limiter("client", policy(8)).unwrap();
+    assert_eq!(left(&engine, "client"), 1);
+}
+
+/// Names come from callers where each has an account: what is remembered of them is bounded.
+#[test]
+fn what_is_remembered_of_retired_limits_is_bounded() {
+    const MOST: usize = 16_384;
+    let clock = ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let engine = Engine::on(store);
+    let oldest = engine.limiter("oldest", policy(10)).unwrap();
+    oldest.reconfigure(policy(8), Change::KeepTokens).unwrap();
+    assert!(oldest.take("alice").cost(1).now().unwrap().is_allowed());
+    engine.retire("oldest");
+    for number in 0..MOST {
+        let name = format!("other-{number}");
+        engine.limiter(&name, policy(1)).unwrap();
+        engine.retire(&name);
+    }
+    assert_eq!(engine.limits().len(), MOST);
+    // It was forgotten, so its bucket counts as empty: never in the caller's favour.
+    let again = engine.limiter("oldest", policy(8)).unwrap();
+    assert_eq!(again.limit().generation(), 0);
+    assert!(!again.take("alice").now().unwrap().is_allowed());
+    clock.advance(Duration::from_secs(60));
+    assert!(again.take("alice").now().unwrap().is_allowed());
+}
+
+#[test]
+fn a_name_that_comes_and_goes_displaces_nobody() {
+    let engine = Engine::new();
+    let client = engine.limiter("client", policy(9)).unwrap();
+    assert!(client.take("alice").cost(9).now().unwrap().is_allowed());
+    engine.retire("client");
+    for _ in 0..20_000 {
+        engine.limiter("other", policy(1)).unwrap();
+        engine.retire("other");
+    }
+    engine.limiter("client", policy(9)).unwrap();
+    assert_eq!(left(&engine, "client"), 0);
+    assert_eq!(engine.limits().len(), 2);
+}
+
+#[tokio::test]
+async fn a_shared_store_is_not_asked_at_once_and_nothing_happens() {
+    let store = std::sync::Arc::new(MemoryStore::new());
+    let engine = Engine::on(StoreHandle::shared(store.clone()));
+    let limiter = engine.limiter("client", policy(9)).unwrap();
+    let refused = limiter.take("alice").now().unwrap_err();
+    assert!(matches!(refused, tidegate::StoreError::MustAwait), "{refused}");
+    assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none());
+    assert!(engine.save("/nowhere").is_err());
+    assert_eq!(store.len(), 0);
+    assert_eq!(limiter.take("alice").await.unwrap().remaining(), 8);
+}
