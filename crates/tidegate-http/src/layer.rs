@@ -43,24 +43,12 @@
 //! - A store that answers at once is asked without allocating; one that does not is waited for.
 
 mod admission;
-mod admitted;
-mod body;
-mod case;
 mod choice;
-mod decided;
-mod deciding;
-mod future;
-mod limits;
+mod decision;
 mod log;
-mod pass;
-mod policy_line;
-mod render;
-mod rule;
-mod served;
+mod response;
 mod service;
 mod settings;
-mod tab;
-mod tiers;
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,12 +57,12 @@ use tidegate::Limiter;
 use tower_layer::Layer;
 
 pub use admission::AdmissionLayer;
-pub use body::Body;
 pub(crate) use choice::Choice;
-pub use decided::Decided;
-pub use future::ResponseFuture;
-pub use rule::Rule;
-pub use served::{End, Served};
+pub use decision::decided::Decided;
+pub use decision::rule::Rule;
+pub use response::body::Body;
+pub use response::future::ResponseFuture;
+pub use response::response_summary::{End, ResponseSummary};
 pub use service::Limited;
 use settings::Settings;
 #[cfg(any(feature = "axum", feature = "tonic"))]
@@ -146,12 +134,15 @@ impl LimitLayer {
     /// ```
     /// use tidegate_http::layer::LimitLayer;
     /// // What failed on our side is free.
-    /// let layer = LimitLayer::new().settle(|served| {
-    ///     let failed = served.status().is_none_or(|status| status.is_server_error());
+    /// let layer = LimitLayer::new().settle(|response| {
+    ///     let failed = response.status().is_none_or(|status| status.is_server_error());
     ///     u64::from(!failed)
     /// });
     /// ```
-    pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn settle(
+        mut self,
+        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+    ) -> Self {
         self.settings().limits.set_settle(Arc::new(real));
         self
     }

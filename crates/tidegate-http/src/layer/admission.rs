@@ -7,10 +7,10 @@ use tidegate::admission::Admission;
 use tower_layer::Layer;
 
 use super::choice::Choice;
-use super::served::Served;
+use super::decision::tiers::Tiers;
+use super::response::response_summary::ResponseSummary;
 use super::service::Limited;
 use super::settings::Settings;
-use super::tiers::Tiers;
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
@@ -114,7 +114,10 @@ impl AdmissionLayer {
 
     /// What a request has really cost, told when its response is over; see
     /// [`LimitLayer::settle`](super::LimitLayer::settle).
-    pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn settle(
+        mut self,
+        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+    ) -> Self {
         self.tiers(|tiers| tiers.settle = Some(Arc::new(real)));
         self
     }

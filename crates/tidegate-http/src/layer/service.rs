@@ -1,7 +1,8 @@
 //! The service that a layer makes: it decides, and only then calls the service inside.
 //!
-//! A store that answers at once is asked in `call`, and nothing is allocated for it. Only for one
-//! that must be waited for the request is set aside together with the service that was ready.
+//! There is one future for a decision, `Settings::decide`. On a store in process it is ready at the
+//! first poll: it is polled in `call`, on the stack, and nothing is allocated for it. On a shared
+//! store it is boxed, and the request is set aside together with the service that was ready.
 
 use std::mem;
 use std::task::{Context, Poll};
@@ -11,14 +12,14 @@ use tidegate::now_or_never;
 use tower_service::Service;
 
 use super::Body;
-use super::case::{Answer, Case};
 use super::choice::Choice;
-use super::decided::Decided;
-use super::deciding::Deciding;
-use super::future::{ResponseFuture, Waiting};
-use super::pass::Pass;
-use super::render;
-use super::settings::{Shared, Step};
+use super::decision::decided::Decided;
+use super::decision::decision_future::DecisionFuture;
+use super::decision::pending_decision::{Answer, PendingDecision, Step};
+use super::response::admitted::Admitted;
+use super::response::future::{ResponseFuture, Waiting};
+use super::response::render;
+use super::settings::Shared;
 use crate::head::Head;
 use crate::refusal::Refusal;
 
@@ -54,25 +55,23 @@ where
             return ResponseFuture::serving(inner, request, None);
         };
         let refuse = |refusal: &Refusal<'_>| render::response(settings, request.headers(), refusal);
-        let mut case = Case::of(&request);
-        let verdict = match settings.first_step(&Head::of(&request, &settings.clients), &mut case) {
-            Step::Free if !settings.tells_handlers() => {
-                return ResponseFuture::serving(inner, request, None);
-            }
-            Step::Free => Ok(Pass::told(Decided::nothing())),
-            Step::Refuse(unkeyed) => settings.unkeyed(&case, unkeyed, refuse),
-            Step::Decide => match settings.limits.spend(&case.charges) {
-                Some((outcome, terms)) => settings.spent(&case, &outcome, terms, refuse),
-                None => match decided(settings, &case) {
-                    Some(answer) => settings.judge(case, answer, refuse),
-                    None => return wait(settings, case, inner, request),
+        let mut pending = PendingDecision::of(&request);
+        let verdict =
+            match settings.first_step(&Head::of(&request, &settings.clients), &mut pending) {
+                Step::Free if !settings.tells_handlers() => {
+                    return ResponseFuture::serving(inner, request, None);
+                }
+                Step::Free => Ok(Admitted::told(Decided::nothing())),
+                Step::Refuse(unkeyed) => settings.unkeyed(&pending, unkeyed, refuse),
+                Step::Decide => match decided(settings, &pending) {
+                    Some(answer) => settings.judge(pending, answer, refuse),
+                    None => return wait(settings, pending, inner, request),
                 },
-            },
-        };
+            };
         match verdict {
-            Ok(mut pass) => {
-                pass.enter(&mut request);
-                ResponseFuture::serving(inner, request, Some(pass))
+            Ok(mut admitted) => {
+                admitted.enter(&mut request);
+                ResponseFuture::serving(inner, request, Some(admitted))
             }
             Err(response) => {
                 // What the service inside has reserved for this request is of no use to it.
@@ -85,21 +84,21 @@ where
 
 /// The decision of a store in process; a shared one was not asked.
 #[inline]
-fn decided(settings: &Shared, case: &Case) -> Option<Answer> {
-    if settings.is_local() { now_or_never(settings.decide(case)) } else { None }
+fn decided(settings: &Shared, pending: &PendingDecision) -> Option<Answer> {
+    if settings.is_local() { now_or_never(settings.decide(pending)) } else { None }
 }
 
 /// Sets a request aside until the store has answered.
 fn wait<S, ReqBody, ResBody>(
     settings: &Shared,
-    case: Case,
+    pending: PendingDecision,
     inner: &mut S,
     request: Request<ReqBody>,
 ) -> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
 {
-    let (deciding, ready) = (Deciding::on(settings, case), give_up(inner));
+    let (deciding, ready) = (DecisionFuture::on(settings, pending), give_up(inner));
     ResponseFuture::deciding(Waiting { deciding, ready, request })
 }
 

@@ -14,16 +14,19 @@ use tidegate::admission::{Admission, Rules};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, StoreHandle};
 use tidegate_http::field::Unit;
-use tidegate_http::layer::{AdmissionLayer, End, LimitLayer, Rule, Served};
+use tidegate_http::layer::{AdmissionLayer, End, LimitLayer, ResponseSummary, Rule};
 use tokio::sync::mpsc;
 
 use super::door::Door;
 use super::{by_user, engine, left, limiter};
 
 /// What was told to settle, in order.
-fn listening() -> (impl Fn(&Served) -> u64 + Send + Sync + Clone, mpsc::UnboundedReceiver<Served>) {
+fn listening() -> (
+    impl Fn(&ResponseSummary) -> u64 + Send + Sync + Clone,
+    mpsc::UnboundedReceiver<ResponseSummary>,
+) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let tell = move |served: &Served| {
+    let tell = move |served: &ResponseSummary| {
         sender.send(*served).unwrap();
         1
     };
@@ -67,7 +70,7 @@ async fn what_failed_on_our_side_is_given_back() {
 async fn content_is_charged_by_its_bytes_and_requests_are_not() {
     let (engine, _) = engine();
     let (requests, bytes) = (limiter(&engine, "requests", 10), limiter(&engine, "bytes", 12));
-    let by_size = Rule::new(bytes.clone(), by_user()).cost(|_| 1).settle(Served::bytes);
+    let by_size = Rule::new(bytes.clone(), by_user()).cost(|_| 1).settle(ResponseSummary::bytes);
     let layer = LimitLayer::new().limit(requests.clone(), by_user()).rule(by_size);
     let door = Door::open(pages().layer(layer)).await;
     let user = [("x-user", "alice")];
@@ -193,7 +196,7 @@ async fn a_limit_by_bytes_that_costs_nothing_before_limits_all_the_same() {
     let rule = Rule::new(bytes.clone(), by_user())
         .unit(Unit::CONTENT_BYTES)
         .cost(|_| 0)
-        .settle(Served::bytes);
+        .settle(ResponseSummary::bytes);
     let door = Door::open(pages().layer(LimitLayer::new().rule(rule))).await;
     let user = [("x-user", "alice")];
     assert_eq!(door.get("/empty", &user).await.status, 204);
@@ -210,7 +213,8 @@ async fn an_admission_by_bytes_limits_too() {
     let (engine, _) = engine();
     let bucket = Policy::per_second(1).capacity(15).build().unwrap();
     let admission = Admission::new(&engine, Rules::none().client(bucket)).unwrap();
-    let layer = AdmissionLayer::new(admission).client(by_user()).cost(|_| 0).settle(Served::bytes);
+    let layer =
+        AdmissionLayer::new(admission).client(by_user()).cost(|_| 0).settle(ResponseSummary::bytes);
     let door = Door::open(pages().layer(layer)).await;
     let mut statuses = Vec::new();
     for _ in 0..3 {

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use tidegate::Limiter;
 
-use super::Served;
 use crate::field::Unit;
 use crate::head::Head;
 use crate::key::{KeySource, KeyText, Missing, Unkeyed};
+use crate::layer::ResponseSummary;
 
 /// What a request costs.
-pub(super) type Cost = Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>;
+pub(crate) type Cost = Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>;
 /// What a request has really cost.
-pub(super) type Real = Arc<dyn Fn(&Served) -> u64 + Send + Sync>;
+pub(crate) type Real = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 
-/// A limit and whom it is charged to. [`LimitLayer::limit`](super::LimitLayer::limit) makes one
+/// A limit and whom it is charged to. [`LimitLayer::limit`](crate::layer::LimitLayer::limit) makes one
 /// with everything else at its default.
 ///
 /// A limit by bytes takes one byte before and the others when it is known how many there were, so
@@ -33,19 +33,19 @@ pub(super) type Real = Arc<dyn Fn(&Served) -> u64 + Send + Sync>;
 ///     .missing(Missing::Unauthorized)
 ///     .unit(Unit::CONTENT_BYTES)
 ///     .cost(|_| 0)
-///     .settle(|served| served.bytes());
+///     .settle(|response| response.bytes());
 /// let layer = LimitLayer::new().rule(rule);
 /// # Ok::<(), tidegate::PolicyError>(())
 /// ```
 #[derive(Clone)]
 #[must_use]
 pub struct Rule {
-    pub(super) limiter: Limiter,
+    pub(crate) limiter: Limiter,
     key: Arc<dyn KeySource>,
     missing: Missing,
-    pub(super) unit: Option<Unit>,
-    pub(super) cost: Option<Cost>,
-    pub(super) settle: Option<Real>,
+    pub(crate) unit: Option<Unit>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) settle: Option<Real>,
 }
 
 impl Rule {
@@ -83,15 +83,18 @@ impl Rule {
     }
 
     /// What a request has really cost of this limit, in place of the layer's
-    /// [`settle`](super::LimitLayer::settle). Slots of a concurrency limit are not settled: all of
+    /// [`settle`](crate::layer::LimitLayer::settle). Slots of a concurrency limit are not settled: all of
     /// them are given back.
-    pub fn settle(mut self, real: impl Fn(&Served) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn settle(
+        mut self,
+        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+    ) -> Self {
         self.settle = Some(Arc::new(real));
         self
     }
 
     /// The key of a request; `None` if the limit does not apply to it.
-    pub(super) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
+    pub(crate) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
         self.missing.key(&*self.key, head)
     }
 }

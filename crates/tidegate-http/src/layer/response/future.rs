@@ -9,21 +9,21 @@ use http::{Request, Response};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::admitted::Admitted;
 use super::body::Body;
-use super::deciding::Deciding;
-use super::pass::Pass;
 use super::render;
+use crate::layer::decision::decision_future::DecisionFuture;
 use crate::refusal::Refusal;
 
 /// A request that waits for its decision, with the service that was ready for it.
-pub(super) struct Waiting<S, ReqBody> {
-    pub(super) deciding: Deciding,
-    pub(super) ready: S,
-    pub(super) request: Request<ReqBody>,
+pub(crate) struct Waiting<S, ReqBody> {
+    pub(crate) deciding: DecisionFuture,
+    pub(crate) ready: S,
+    pub(crate) request: Request<ReqBody>,
 }
 
 pin_project! {
-    /// The response of a [`Limited`](super::Limited) service.
+    /// The response of a [`Limited`](crate::layer::Limited) service.
     pub struct ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>>,
@@ -36,8 +36,8 @@ pin_project! {
 pin_project! {
     #[project = Projection]
     enum State<S, F, ReqBody, ResBody> {
-        Deciding { waiting: Option<Box<Waiting<S, ReqBody>>> },
-        Serving { #[pin] future: F, pass: Option<Pass> },
+        DecisionFuture { waiting: Option<Box<Waiting<S, ReqBody>>> },
+        Serving { #[pin] future: F, admitted: Option<Admitted> },
         Refused { response: Option<Response<Body<ResBody>>> },
     }
 }
@@ -46,18 +46,22 @@ impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
 {
-    pub(super) fn deciding(waiting: Waiting<S, ReqBody>) -> Self {
-        Self { state: State::Deciding { waiting: Some(Box::new(waiting)) } }
+    pub(crate) fn deciding(waiting: Waiting<S, ReqBody>) -> Self {
+        Self { state: State::DecisionFuture { waiting: Some(Box::new(waiting)) } }
     }
 
-    pub(super) const fn refused(response: Response<Body<ResBody>>) -> Self {
+    pub(crate) const fn refused(response: Response<Body<ResBody>>) -> Self {
         Self { state: State::Refused { response: Some(response) } }
     }
 
     /// Lets a request in.
     #[inline]
-    pub(super) fn serving(service: &mut S, request: Request<ReqBody>, pass: Option<Pass>) -> Self {
-        Self { state: State::Serving { future: service.call(request), pass } }
+    pub(crate) fn serving(
+        service: &mut S,
+        request: Request<ReqBody>,
+        admitted: Option<Admitted>,
+    ) -> Self {
+        Self { state: State::Serving { future: service.call(request), admitted } }
     }
 }
 
@@ -73,33 +77,34 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                Projection::Deciding { waiting } => {
+                Projection::DecisionFuture { waiting } => {
                     let Some(asked) = waiting.as_mut() else { panic!("polled after its end") };
-                    let (case, answer) = ready!(Pin::new(&mut asked.deciding).poll(cx));
+                    let (pending, answer) = ready!(Pin::new(&mut asked.deciding).poll(cx));
                     let Some(asked) = waiting.take() else { continue };
                     let Waiting { deciding, mut ready, mut request } = *asked;
                     let settings = &deciding.settings;
                     let asked = request.headers();
                     let refuse = |refusal: &Refusal<'_>| render::response(settings, asked, refusal);
-                    match settings.judge(case, answer, refuse) {
-                        Ok(mut pass) => {
-                            pass.enter(&mut request);
+                    match settings.judge(pending, answer, refuse) {
+                        Ok(mut admitted) => {
+                            admitted.enter(&mut request);
                             let future = ready.call(request);
-                            state.set(State::Serving { future, pass: Some(pass) });
+                            state.set(State::Serving { future, admitted: Some(admitted) });
                         }
                         Err(response) => return Poll::Ready(Ok(response)),
                     }
                 }
-                Projection::Serving { future, pass } => {
+                Projection::Serving { future, admitted } => {
                     let mut response = match ready!(future.poll(cx)) {
                         Ok(response) => response,
                         Err(error) => {
-                            drop(pass.take());
+                            drop(admitted.take());
                             return Poll::Ready(Err(error));
                         }
                     };
-                    let tab = pass.take().and_then(|pass| pass.leave(&mut response));
-                    return Poll::Ready(Ok(response.map(|body| Body::served(body, tab))));
+                    let settlement =
+                        admitted.take().and_then(|admitted| admitted.leave(&mut response));
+                    return Poll::Ready(Ok(response.map(|body| Body::served(body, settlement))));
                 }
                 Projection::Refused { response } => {
                     let Some(response) = response.take() else { panic!("polled after its end") };
@@ -116,7 +121,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::Deciding { .. } => "ResponseFuture::Deciding",
+            State::DecisionFuture { .. } => "ResponseFuture::DecisionFuture",
             State::Serving { .. } => "ResponseFuture::Serving",
             State::Refused { .. } => "ResponseFuture::Refused",
         })

@@ -1,4 +1,4 @@
-//! A decision that the store must be waited for, and that a caller may not wait for to its end.
+//! A decision of a shared store, which a caller may not wait for to its end.
 //!
 //! A store that has been asked may have charged when the caller goes away. Where something would be
 //! owed for that, slots or a settlement, the answer is waited for in a task, and the request is
@@ -9,40 +9,38 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::runtime::Handle;
+use super::pending_decision::{Answer, PendingDecision};
+use crate::layer::settings::Shared;
 
-use super::case::{Answer, Case};
-use super::settings::Shared;
-
-type Asked = Pin<Box<dyn Future<Output = (Case, Answer)> + Send>>;
+type Asked = Pin<Box<dyn Future<Output = (PendingDecision, Answer)> + Send>>;
 
 /// A decision under way.
-pub(super) struct Deciding {
+pub(crate) struct DecisionFuture {
     /// `None` before the first poll and at the end.
     asked: Option<Asked>,
     /// What is to be asked; it is gone once it is.
-    case: Option<Case>,
+    pending: Option<PendingDecision>,
     owes: bool,
-    pub(super) settings: Shared,
+    pub(crate) settings: Shared,
 }
 
-impl Deciding {
-    pub(super) fn on(settings: &Shared, case: Case) -> Self {
-        let owes = settings.owes(&case);
-        Self { asked: None, case: Some(case), owes, settings: settings.clone() }
+impl DecisionFuture {
+    pub(crate) fn on(settings: &Shared, pending: PendingDecision) -> Self {
+        let owes = settings.owes(&pending);
+        Self { asked: None, pending: Some(pending), owes, settings: settings.clone() }
     }
 }
 
-impl Future for Deciding {
-    type Output = (Case, Answer);
+impl Future for DecisionFuture {
+    type Output = (PendingDecision, Answer);
 
     #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(case) = self.case.take() {
+        if let Some(pending) = self.pending.take() {
             let settings = self.settings.clone();
             self.asked = Some(Box::pin(async move {
-                let answer = settings.decide(&case).await;
-                (case, answer)
+                let answer = settings.decide(&pending).await;
+                (pending, answer)
             }));
         }
         // Taken out, so that a store that panics is not asked again when this is dropped.
@@ -55,20 +53,22 @@ impl Future for Deciding {
     }
 }
 
-impl Drop for Deciding {
+impl Drop for DecisionFuture {
     fn drop(&mut self) {
         let Some(asked) = self.asked.take() else { return };
         if !self.owes {
             return;
         }
         let settings = self.settings.clone();
-        match Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move {
-                let (case, answer) = asked.await;
+        let settled = self.settings.store().is_some_and(|store| {
+            store.detach(async move {
+                let (pending, answer) = asked.await;
                 // What comes of it is dropped, and by that it is settled.
-                drop(settings.judge(case, answer, |_| ()));
-            })),
-            Err(_) => settings.log.no_runtime(),
+                drop(settings.judge(pending, answer, |_| ()));
+            })
+        });
+        if !settled {
+            self.settings.log.no_runtime();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The tab of a request: what was charged for it, kept until its response is over.
+//! What was charged for a request, kept until its response is over.
 //!
 //! When the last byte has been handed over, or the response is dropped, the difference to the real
-//! cost is settled and slots are given back. That happens exactly once, at once where the store
-//! answers at once, else in a task.
+//! cost is settled and slots are given back, exactly once: before the call returns if the store is
+//! in process, else in a task.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
 use tidegate::{Batch, Correction, Receipt, Snapshot, StoreError, Target};
 
-use super::limits::{Charged, Charges, counts_slots, holds_slots};
-use super::rule::Real;
-use super::served::{End, Served};
-use super::settings::Settings;
-use super::tiers::Asking;
+use super::response_summary::{End, ResponseSummary};
+use crate::layer::decision::limits::{Charged, Charges, counts_slots, holds_slots};
+use crate::layer::decision::rule::Real;
+use crate::layer::decision::tiers::Asking;
+use crate::layer::settings::Settings;
 
 /// What is open for one request.
-pub(super) struct Tab {
-    owed: Option<Owed>,
+pub(crate) struct PendingSettlement {
+    charges: Option<OpenCharges>,
     /// The request is pending as long as this lives.
     _in_flight: Option<InFlight>,
     status: Option<StatusCode>,
@@ -31,13 +31,13 @@ pub(super) struct Tab {
 }
 
 /// What was charged, and where.
-pub(super) struct Owed {
+pub(crate) struct OpenCharges {
     settings: Arc<Settings>,
-    to: Creditor,
+    by: ChargedBy,
 }
 
-/// Who was charged.
-enum Creditor {
+/// What the request was charged by.
+enum ChargedBy {
     Limits { charges: Charges, receipt: Receipt },
     Admission { asking: Asking, bill: Bill },
 }
@@ -46,20 +46,20 @@ enum Creditor {
 type Deltas = SmallVec<[i64; 2]>;
 
 /// What is to be done when the response is over.
-struct Due {
+struct Corrections {
     deltas: Deltas,
     settle: bool,
     release: bool,
 }
 
-impl Tab {
-    pub(super) fn open(
-        owed: Option<Owed>,
+impl PendingSettlement {
+    pub(crate) fn open(
+        charges: Option<OpenCharges>,
         in_flight: Option<InFlight>,
         bodiless: bool,
     ) -> Box<Self> {
         Box::new(Self {
-            owed,
+            charges,
             _in_flight: in_flight,
             status: None,
             bytes: 0,
@@ -69,7 +69,7 @@ impl Tab {
     }
 
     /// There is a response.
-    pub(super) fn responds(&mut self, status: StatusCode, length: Option<u64>) {
+    pub(crate) fn responds(&mut self, status: StatusCode, length: Option<u64>) {
         self.status = Some(status);
         self.length = length;
         self.bodiless |= status.is_informational()
@@ -77,22 +77,22 @@ impl Tab {
     }
 
     /// Content is handed over.
-    pub(super) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn sent(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    pub(super) fn close(mut self: Box<Self>, end: End) {
+    pub(crate) fn close(mut self: Box<Self>, end: End) {
         self.settle(end);
     }
 
     fn settle(&mut self, end: End) {
-        if let Some(owed) = self.owed.take() {
-            owed.settle(&Served { status: self.status, bytes: self.bytes, end });
+        if let Some(charges) = self.charges.take() {
+            charges.settle(&ResponseSummary { status: self.status, bytes: self.bytes, end });
         }
     }
 }
 
-impl Drop for Tab {
+impl Drop for PendingSettlement {
     /// Servers drop a body without having seen its end when they know its length.
     fn drop(&mut self) {
         let whole = self.status.is_some() && (self.bodiless || self.length == Some(self.bytes));
@@ -100,21 +100,21 @@ impl Drop for Tab {
     }
 }
 
-impl Owed {
-    pub(super) const fn charges(
+impl OpenCharges {
+    pub(crate) const fn limits(
         settings: Arc<Settings>,
         charges: Charges,
         receipt: Receipt,
     ) -> Self {
-        Self { settings, to: Creditor::Limits { charges, receipt } }
+        Self { settings, by: ChargedBy::Limits { charges, receipt } }
     }
 
-    pub(super) const fn admission(settings: Arc<Settings>, asking: Asking, bill: Bill) -> Self {
-        Self { settings, to: Creditor::Admission { asking, bill } }
+    pub(crate) const fn admission(settings: Arc<Settings>, asking: Asking, bill: Bill) -> Self {
+        Self { settings, by: ChargedBy::Admission { asking, bill } }
     }
 
-    fn settle(self, served: &Served) {
-        let (due, settings) = (self.due(served), self.settings.clone());
+    fn settle(self, summary: &ResponseSummary) {
+        let (due, settings) = (self.corrections(summary), self.settings.clone());
         if !due.settle && !due.release {
             return;
         }
@@ -126,25 +126,30 @@ impl Owed {
         }
     }
 
-    fn due(&self, served: &Served) -> Due {
-        match &self.to {
-            Creditor::Limits { charges, .. } => {
+    fn corrections(&self, summary: &ResponseSummary) -> Corrections {
+        match &self.by {
+            ChargedBy::Limits { charges, .. } => {
                 let snapshots = self.settings.limits.snapshots(charges);
-                let deltas = self.deltas(charges, &snapshots, served);
-                Due { settle: corrects(&deltas), release: holds_slots(&snapshots), deltas }
+                let deltas = self.deltas(charges, &snapshots, summary);
+                Corrections { settle: corrects(&deltas), release: holds_slots(&snapshots), deltas }
             }
-            Creditor::Admission { asking, .. } => {
+            ChargedBy::Admission { asking, .. } => {
                 let tiers = self.settings.tiers.as_ref();
-                let real = self.real_cost(tiers.and_then(|tiers| tiers.settle.as_ref()), served);
+                let real = self.real_cost(tiers.and_then(|tiers| tiers.settle.as_ref()), summary);
                 let delta = real.map_or(0, |real| difference(real, asking.cost));
-                Due { settle: delta != 0, release: false, deltas: smallvec![delta] }
+                Corrections { settle: delta != 0, release: false, deltas: smallvec![delta] }
             }
         }
     }
 
     /// By how much each charge differs from the real cost. What the layer has to tell it is asked
     /// once, whatever the number of limits.
-    fn deltas(&self, charges: &[Charged], snapshots: &[Snapshot], served: &Served) -> Deltas {
+    fn deltas(
+        &self,
+        charges: &[Charged],
+        snapshots: &[Snapshot],
+        summary: &ResponseSummary,
+    ) -> Deltas {
         let limits = &self.settings.limits;
         let mut shared = None;
         let delta = |(charged, terms): (&Charged, &Snapshot)| {
@@ -153,8 +158,8 @@ impl Owed {
                 return 0;
             }
             let real = match &limits.rule(charged).settle {
-                Some(own) => self.real_cost(Some(own), served),
-                None => *shared.get_or_insert_with(|| self.real_cost(limits.settle(), served)),
+                Some(own) => self.real_cost(Some(own), summary),
+                None => *shared.get_or_insert_with(|| self.real_cost(limits.settle(), summary)),
             };
             real.map_or(0, |real| difference(real, charged.cost))
         };
@@ -162,16 +167,16 @@ impl Owed {
     }
 
     /// What a request has really cost, if anybody can tell.
-    fn real_cost(&self, real: Option<&Real>, served: &Served) -> Option<u64> {
+    fn real_cost(&self, real: Option<&Real>, summary: &ResponseSummary) -> Option<u64> {
         let real = real?;
-        self.settings.log.contained(|| real(served))
+        self.settings.log.contained(|| real(summary))
     }
 
     /// Settles and gives slots back, in one call; slots are given back also if nothing could be
     /// settled.
-    async fn carry_out(&self, due: Due) {
-        match &self.to {
-            Creditor::Limits { charges, receipt } => {
+    async fn carry_out(&self, due: Corrections) {
+        match &self.by {
+            ChargedBy::Limits { charges, receipt } => {
                 let snapshots = self.settings.limits.snapshots(charges);
                 let corrections = corrections(charges, &snapshots, &due.deltas);
                 let targets = targets(charges, &snapshots);
@@ -187,7 +192,7 @@ impl Owed {
                     (false, _) => self.told(release.await.map(drop)),
                 }
             }
-            Creditor::Admission { asking, bill } => {
+            ChargedBy::Admission { asking, bill } => {
                 if let (Some(tiers), [delta]) = (&self.settings.tiers, &*due.deltas) {
                     self.told(tiers.settle(asking, *delta, bill).await.map(drop));
                 }

@@ -13,15 +13,15 @@ pub enum End {
 }
 
 /// A response that is over, as far as it got. What it really cost is
-/// [settled](super::LimitLayer::settle) by it.
+/// [settled](crate::layer::LimitLayer::settle) by it.
 #[derive(Clone, Copy, Debug)]
-pub struct Served {
-    pub(super) status: Option<StatusCode>,
-    pub(super) bytes: u64,
-    pub(super) end: End,
+pub struct ResponseSummary {
+    pub(crate) status: Option<StatusCode>,
+    pub(crate) bytes: u64,
+    pub(crate) end: End,
 }
 
-impl Served {
+impl ResponseSummary {
     /// The status; `None` if there was no response at all.
     #[must_use]
     pub const fn status(&self) -> Option<StatusCode> {

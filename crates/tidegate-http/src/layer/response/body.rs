@@ -11,15 +11,15 @@ use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::served::End;
-use super::tab::Tab;
+use super::pending_settlement::PendingSettlement;
+use super::response_summary::End;
 
 pin_project! {
-    /// The body of a response that passed a [`LimitLayer`](super::LimitLayer).
+    /// The body of a response that passed a [`LimitLayer`](crate::layer::LimitLayer).
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
-        tab: Option<Box<Tab>>,
+        settlement: Option<Box<PendingSettlement>>,
     }
 }
 
@@ -34,14 +34,14 @@ pin_project! {
 }
 
 impl<B> Body<B> {
-    pub(super) const fn said(text: Bytes) -> Self {
-        Self { kind: Kind::Said { text: Some(text) }, tab: None }
+    pub(crate) const fn said(text: Bytes) -> Self {
+        Self { kind: Kind::Said { text: Some(text) }, settlement: None }
     }
 
     /// Without content.
     #[cfg(feature = "tonic")]
-    pub(super) const fn nothing() -> Self {
-        Self { kind: Kind::Said { text: None }, tab: None }
+    pub(crate) const fn nothing() -> Self {
+        Self { kind: Kind::Said { text: None }, settlement: None }
     }
 }
 
@@ -50,7 +50,7 @@ impl From<Body<axum::body::Body>> for axum::body::Body {
     /// A body on whose end nobody waits is handed over as it is, without another box around it.
     fn from(body: Body<Self>) -> Self {
         match body {
-            Body { kind: Kind::Served { body }, tab: None } => body,
+            Body { kind: Kind::Served { body }, settlement: None } => body,
             Body { kind: Kind::Said { text }, .. } => text.map_or_else(Self::empty, Self::from),
             body => Self::new(body),
         }
@@ -59,16 +59,16 @@ impl From<Body<axum::body::Body>> for axum::body::Body {
 
 impl<B: http_body::Body> Body<B> {
     /// The body of a service, on whose end somebody may wait.
-    pub(super) fn served(body: B, tab: Option<Box<Tab>>) -> Self {
-        let tab = match tab {
+    pub(crate) fn served(body: B, settlement: Option<Box<PendingSettlement>>) -> Self {
+        let settlement = match settlement {
             // Nobody polls a body that is known to be empty.
-            Some(tab) if body.is_end_stream() => {
-                tab.close(End::Whole);
+            Some(settlement) if body.is_end_stream() => {
+                settlement.close(End::Whole);
                 None
             }
             other => other,
         };
-        Self { kind: Kind::Served { body }, tab }
+        Self { kind: Kind::Served { body }, settlement }
     }
 }
 
@@ -92,18 +92,18 @@ where
             }
         };
         let polled = ready!(body.as_mut().poll_frame(cx));
-        if let Some(mut tab) = this.tab.take() {
+        if let Some(mut settlement) = this.settlement.take() {
             match &polled {
                 Some(Ok(frame)) => {
-                    tab.sent(frame.data_ref().map_or(0, Buf::remaining));
+                    settlement.sent(frame.data_ref().map_or(0, Buf::remaining));
                     if body.is_end_stream() {
-                        tab.close(End::Whole);
+                        settlement.close(End::Whole);
                     } else {
-                        *this.tab = Some(tab);
+                        *this.settlement = Some(settlement);
                     }
                 }
-                Some(Err(_)) => tab.close(End::Cut),
-                None => tab.close(End::Whole),
+                Some(Err(_)) => settlement.close(End::Cut),
+                None => settlement.close(End::Whole),
             }
         }
         Poll::Ready(polled)

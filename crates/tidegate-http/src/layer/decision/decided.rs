@@ -7,8 +7,8 @@ use tidegate::{FailureRule, Retry};
 use crate::field::Report;
 
 /// How a request was decided. A layer that is told to
-/// [`expose`](super::LimitLayer::expose) it, or is in
-/// [shadow](super::LimitLayer::shadow), puts it into the extensions of the request; of several
+/// [`expose`](crate::layer::LimitLayer::expose) it, or is in
+/// [shadow](crate::layer::LimitLayer::shadow), puts it into the extensions of the request; of several
 /// layers the innermost counts. Such a layer gives one to every request, without limits if none
 /// applies or nobody could decide. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ struct Inner {
 }
 
 impl Decided {
-    pub(super) fn new(
+    pub(crate) fn new(
         reports: &[Report<'_>],
         retry: Option<Retry>,
         degraded: Option<FailureRule>,
@@ -33,13 +33,13 @@ impl Decided {
     }
 
     /// No limit applies.
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self::new(&[], None, None)
     }
 
     /// The request would have been refused without any limit having decided: it has no key, or the
     /// store did not answer.
-    pub(super) fn undecided() -> Self {
+    pub(crate) fn undecided() -> Self {
         Self(Arc::new(Inner { reports: Vec::new(), refused: true, retry: None, degraded: None }))
     }
 

@@ -4,12 +4,12 @@ use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderValue, WWW_AU
 use http::{Response, StatusCode};
 
 use super::body::Body;
-use super::settings::Settings;
+use crate::layer::settings::Settings;
 use crate::refusal::Refusal;
 
 /// The response to a request with these headers that is refused, of which the application is told.
 /// Only now does it matter which protocol the request speaks.
-pub(super) fn response<B>(
+pub(crate) fn response<B>(
     settings: &Settings,
     asked: &HeaderMap,
     refusal: &Refusal<'_>,

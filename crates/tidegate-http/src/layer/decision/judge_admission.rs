@@ -1,6 +1,5 @@
-//! What a layer makes of the verdict of an admission: pass, or a refusal that says which tier it was.
-//!
-//! Single limits are judged in `settings`.
+//! What a layer makes of the verdict of an admission: an admitted request, or a refusal that says
+//! which tier it was.
 
 use std::sync::Arc;
 
@@ -8,23 +7,23 @@ use smallvec::SmallVec;
 use tidegate::FailureRule;
 use tidegate::admission::Tier;
 
-use super::case::Case;
 use super::decided::Decided;
-use super::pass::Pass;
-use super::settings::Settings;
-use super::tab::{Owed, Tab};
+use super::pending_decision::PendingDecision;
 use super::tiers::Said;
 use crate::field::{Fields, Report};
+use crate::layer::response::admitted::Admitted;
+use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
+use crate::layer::settings::Settings;
 use crate::refusal::{Cause, Refusal};
 
 impl Settings {
     /// What becomes of a request that an admission has spoken about.
-    pub(super) fn admitted<R>(
+    pub(crate) fn judge_admission<R>(
         self: &Arc<Self>,
-        case: Case,
+        pending: PendingDecision,
         said: Said,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
-    ) -> Result<Pass, R> {
+    ) -> Result<Admitted, R> {
         let standing = said.standing.iter();
         let reports: SmallVec<[Report<'_>; 2]> =
             standing.map(|(limit, outcome)| Report::of(limit, outcome)).collect();
@@ -49,12 +48,13 @@ impl Settings {
         let told = self.expose || shadow || retry.is_some();
         let decided = told.then(|| Decided::new(&reports, retry, said.degraded));
         drop(reports);
-        let owed = match (case.asking, said.bill) {
-            (Some(asking), Some(bill)) => Some(Owed::admission(self.clone(), asking, bill)),
+        let open_charges = match (pending.asking, said.bill) {
+            (Some(asking), Some(bill)) => Some(OpenCharges::admission(self.clone(), asking, bill)),
             _ => None,
         };
-        let open = owed.is_some() || said.in_flight.is_some();
-        let tab = open.then(|| Tab::open(owed, said.in_flight, case.bodiless));
-        Ok(Pass { fields, tab, decided })
+        let open = open_charges.is_some() || said.in_flight.is_some();
+        let settlement =
+            open.then(|| PendingSettlement::open(open_charges, said.in_flight, pending.bodiless));
+        Ok(Admitted { fields, settlement, decided })
     }
 }

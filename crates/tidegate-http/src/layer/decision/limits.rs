@@ -11,7 +11,7 @@ use crate::key::{KeyText, Unkeyed};
 
 /// The rules of a layer, in their order.
 #[derive(Clone, Default)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     rules: Vec<Rule>,
     cost: Option<Cost>,
     settle: Option<Real>,
@@ -19,23 +19,23 @@ pub(super) struct Limits {
 
 /// What a request is charged of one rule.
 #[derive(Clone)]
-pub(super) struct Charged {
-    pub(super) rule: usize,
-    pub(super) key: KeyText,
-    pub(super) cost: u64,
+pub(crate) struct Charged {
+    pub(crate) rule: usize,
+    pub(crate) key: KeyText,
+    pub(crate) cost: u64,
 }
 
 /// What a request is charged, without the rules that do not apply to it.
-pub(super) type Charges = SmallVec<[Charged; 1]>;
+pub(crate) type Charges = SmallVec<[Charged; 1]>;
 /// The terms of the rules that a request is charged of.
-pub(super) type Snapshots = SmallVec<[Snapshot; 2]>;
+pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
 
 impl Limits {
     /// Adds a rule.
     ///
     /// # Panics
     /// When it is one too many, or on another store than the others: no store can decide both.
-    pub(super) fn add(&mut self, rule: Rule) {
+    pub(crate) fn add(&mut self, rule: Rule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
             let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
@@ -44,25 +44,25 @@ impl Limits {
         self.rules.push(rule);
     }
 
-    pub(super) fn set_cost(&mut self, cost: Cost) {
+    pub(crate) fn set_cost(&mut self, cost: Cost) {
         self.cost = Some(cost);
     }
 
-    pub(super) fn set_settle(&mut self, real: Real) {
+    pub(crate) fn set_settle(&mut self, real: Real) {
         self.settle = Some(real);
     }
 
-    pub(super) fn rules(&self) -> &[Rule] {
+    pub(crate) fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
     /// The engine that decides all of them; `None` if there are none.
-    pub(super) fn engine(&self) -> Option<&Engine> {
+    pub(crate) fn engine(&self) -> Option<&Engine> {
         self.rules.first().map(|rule| rule.limiter.engine())
     }
 
     /// Adds up what a request is to be charged.
-    pub(super) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
+    pub(crate) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
                 let cost = self.cost_of(rule, head);
@@ -83,22 +83,22 @@ impl Limits {
         }
     }
 
-    pub(super) fn rule(&self, charged: &Charged) -> &Rule {
+    pub(crate) fn rule(&self, charged: &Charged) -> &Rule {
         &self.rules[charged.rule]
     }
 
     /// The terms now, in the order of the charges.
-    pub(super) fn snapshots(&self, charges: &[Charged]) -> Snapshots {
+    pub(crate) fn snapshots(&self, charges: &[Charged]) -> Snapshots {
         charges.iter().map(|charged| self.rule(charged).limiter.snapshot()).collect()
     }
 
     /// What tells the real cost of rules that have nothing of their own to tell it.
-    pub(super) const fn settle(&self) -> Option<&Real> {
+    pub(crate) const fn settle(&self) -> Option<&Real> {
         self.settle.as_ref()
     }
 
     /// Whether the cost of any of these is corrected later.
-    pub(super) fn settles(&self, charges: &[Charged]) -> bool {
+    pub(crate) fn settles(&self, charges: &[Charged]) -> bool {
         charges.iter().any(|charged| self.settles_by(self.rule(charged)))
     }
 
@@ -109,7 +109,7 @@ impl Limits {
     /// The fast path: one charge of a token bucket that is not settled later, decided without a
     /// receipt. `None` if it is not that; then nothing has happened.
     #[inline]
-    pub(super) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
+    pub(crate) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
         let [one] = charges else { return None };
         let rule = self.rule(one);
         if self.settles_by(rule) {
@@ -121,7 +121,7 @@ impl Limits {
     }
 
     /// Decides: at the first poll if the store is in process.
-    pub(super) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
+    pub(crate) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
         if let [one] = charges {
             let limiter = &self.rule(one).limiter;
             return limiter.take(one.key.as_str()).cost(one.cost).await;
@@ -139,11 +139,11 @@ fn list<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Char
 }
 
 /// Whether a limit counts slots, which are given back as a whole and not settled.
-pub(super) const fn counts_slots(policy: &Policy) -> bool {
+pub(crate) const fn counts_slots(policy: &Policy) -> bool {
     matches!(policy, Policy::Concurrency(_))
 }
 
 /// Whether any of these limits does.
-pub(super) fn holds_slots(snapshots: &[Snapshot]) -> bool {
+pub(crate) fn holds_slots(snapshots: &[Snapshot]) -> bool {
     snapshots.iter().any(|terms| counts_slots(terms.limit().policy()))
 }

@@ -18,22 +18,22 @@ use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 
 /// An admission at the door, and how its callers are known.
 #[derive(Clone)]
-pub(super) struct Tiers {
+pub(crate) struct Tiers {
     admission: Admission,
     organization: Option<Arc<dyn KeySource>>,
     client: Option<Arc<dyn KeySource>>,
-    pub(super) missing_organization: Missing,
-    pub(super) missing_client: Missing,
-    pub(super) cost: Option<Cost>,
-    pub(super) settle: Option<Real>,
+    pub(crate) missing_organization: Missing,
+    pub(crate) missing_client: Missing,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) settle: Option<Real>,
 }
 
 /// Who asks to be let in.
 #[derive(Clone)]
-pub(super) struct Asking {
+pub(crate) struct Asking {
     organization: Option<KeyText>,
     client: Client,
-    pub(super) cost: u64,
+    pub(crate) cost: u64,
 }
 
 /// Who stands in the client tier.
@@ -46,21 +46,21 @@ enum Client {
 }
 
 /// How the bucket of each tier stands that was asked.
-pub(super) type Standing = SmallVec<[(Limit, Outcome); 2]>;
+pub(crate) type Standing = SmallVec<[(Limit, Outcome); 2]>;
 
 /// What an admission said, on its own.
-pub(super) struct Said {
-    pub(super) standing: Standing,
-    pub(super) rejected: Option<(Tier, Reason, Retry)>,
+pub(crate) struct Said {
+    pub(crate) standing: Standing,
+    pub(crate) rejected: Option<(Tier, Reason, Retry)>,
     /// It would be rejected, were the admission not in shadow.
-    pub(super) shadowed: Option<(Tier, Retry)>,
-    pub(super) degraded: Option<FailureRule>,
-    pub(super) in_flight: Option<InFlight>,
-    pub(super) bill: Option<Bill>,
+    pub(crate) shadowed: Option<(Tier, Retry)>,
+    pub(crate) degraded: Option<FailureRule>,
+    pub(crate) in_flight: Option<InFlight>,
+    pub(crate) bill: Option<Bill>,
 }
 
 impl Tiers {
-    pub(super) fn new(admission: Admission) -> Self {
+    pub(crate) fn new(admission: Admission) -> Self {
         Self {
             admission,
             organization: None,
@@ -72,25 +72,25 @@ impl Tiers {
         }
     }
 
-    pub(super) fn know_organization(&mut self, key: impl KeySource + 'static) {
+    pub(crate) fn know_organization(&mut self, key: impl KeySource + 'static) {
         self.organization = Some(Arc::new(key));
     }
 
-    pub(super) fn know_client(&mut self, key: impl KeySource + 'static) {
+    pub(crate) fn know_client(&mut self, key: impl KeySource + 'static) {
         self.client = Some(Arc::new(key));
     }
 
-    pub(super) const fn admission(&self) -> &Admission {
+    pub(crate) const fn admission(&self) -> &Admission {
         &self.admission
     }
 
     /// Whether rejections count for nothing at present.
-    pub(super) fn in_shadow(&self) -> bool {
+    pub(crate) fn in_shadow(&self) -> bool {
         self.admission.mode() == Mode::Shadow
     }
 
     /// Who sends a request; or why it is refused without being asked about.
-    pub(super) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
+    pub(crate) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
         // A tier that nobody said a key for is not asked.
         let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
             Some(source) => missing.key(&**source, head),
@@ -108,7 +108,7 @@ impl Tiers {
     }
 
     /// Decides: at the first poll if the store is in process.
-    pub(super) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
+    pub(crate) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
         Ok(self.said(self.admit(asking).await?))
     }
 
@@ -119,7 +119,7 @@ impl Tiers {
     }
 
     /// Settles: at the first poll if the store is in process.
-    pub(super) async fn settle(
+    pub(crate) async fn settle(
         &self,
         asking: &Asking,
         delta: i64,
@@ -130,13 +130,13 @@ impl Tiers {
 
     fn said(&self, verdict: Verdict<'_>) -> Said {
         match verdict {
-            Verdict::Admitted(pass) => Said {
-                standing: self.standing(pass.outcomes()),
+            Verdict::Admitted(admitted) => Said {
+                standing: self.standing(admitted.outcomes()),
                 rejected: None,
-                shadowed: pass.would_reject().map(|would| (would.tier, would.retry)),
-                degraded: pass.degraded(),
-                bill: pass.bill(),
-                in_flight: pass.into_in_flight(),
+                shadowed: admitted.would_reject().map(|would| (would.tier, would.retry)),
+                degraded: admitted.degraded(),
+                bill: admitted.bill(),
+                in_flight: admitted.into_in_flight(),
             },
             Verdict::Rejected(rejection) => self.rejected(&rejection),
             // Verdicts may grow; one that is not known lets nobody in.

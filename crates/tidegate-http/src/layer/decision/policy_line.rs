@@ -16,7 +16,7 @@ use crate::field::{Fields, Report};
 /// The field as it was first and last written. The first is the one that counts as long as nobody
 /// changes a policy, and is read without ceremony.
 #[derive(Default)]
-pub(super) struct PolicyLine {
+pub(crate) struct PolicyLine {
     first: OnceLock<Arc<Written>>,
     last: ArcSwapOption<Written>,
 }
@@ -32,7 +32,7 @@ struct Written {
 impl PolicyLine {
     /// The fields of a request with one limit, if what was written last is of that.
     #[inline]
-    pub(super) fn of_one(
+    pub(crate) fn of_one(
         &self,
         charged: &Charged,
         terms: &Snapshot,
@@ -49,7 +49,7 @@ impl PolicyLine {
         self.last.load().as_ref().filter(fits).map(fields)
     }
 
-    pub(super) fn of(
+    pub(crate) fn of(
         &self,
         charges: &[Charged],
         snapshots: &[Snapshot],

@@ -1,0 +1,8 @@
+//! From a decision to the end of the response: refusals, fields, and what is settled then.
+
+pub(super) mod admitted;
+pub(super) mod body;
+pub(super) mod future;
+pub(super) mod pending_settlement;
+pub(super) mod render;
+pub(super) mod response_summary;
