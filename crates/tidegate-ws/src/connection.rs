@@ -9,22 +9,27 @@
 //! What steps 1 and 2 refuse goes on to step 3 all the same, to be charged to the ceiling of the
 //! connection: else there would be no limit on frames that are no messages.
 
+pub(crate) mod charges;
+pub(crate) mod connection_keys;
+pub(crate) mod slots;
+mod store_call;
+
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate::{Denial, Policy, StoreError, WallTime};
 use tidegate_http::field::RetryAfter;
 
-use crate::ask::Ruling;
-use crate::belongings::Belongings;
-use crate::bill::{BadCost, Bill};
+use crate::connection::charges::{BadCost, MessageCharges};
+use crate::connection::connection_keys::ConnectionKeys;
+use crate::connection::store_call::Ruling;
 use crate::context::{Identity, IngressContext};
 use crate::error_frame::{RELEASE_HINT_MS, Reason};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
+use crate::gate::types::Label;
 use crate::key::connection_key;
 use crate::peer::{ClientId, Peer, folded};
-use crate::types::Label;
 use crate::verdict::{Accepted, Answer, InFlight, Refusal, Verdict};
 
 /// One connection through a gate, made by [`Gate::connect`](crate::Gate::connect).
@@ -46,9 +51,9 @@ pub struct Connection<D> {
     id: ClientId,
     ip: Option<Box<str>>,
     data: D,
-    bill: Bill,
+    charges: MessageCharges,
     in_flight: InFlight,
-    belongings: Arc<Belongings>,
+    own_keys: Arc<ConnectionKeys>,
     /// The client has been told to go. What it had sent before it read that still comes in.
     is_closing: bool,
 }
@@ -56,14 +61,14 @@ pub struct Connection<D> {
 impl<D: Identity> Connection<D> {
     pub(crate) fn new(gate: Arc<Inner<D>>, peer: Peer<D>) -> Self {
         let id = peer.id.unwrap_or_else(|| gate.ids.next());
-        let belongings = Arc::new(Belongings::new(gate.limiters.clone()));
+        let own_keys = Arc::new(ConnectionKeys::new(gate.limiters.clone()));
         Self {
             id: ClientId::new(&id),
             ip: peer.ip.map(folded),
             data: peer.data,
-            bill: Bill::default(),
+            charges: MessageCharges::default(),
             in_flight: InFlight::default(),
-            belongings,
+            own_keys,
             is_closing: false,
             gate,
         }
@@ -103,7 +108,7 @@ impl<D: Identity> Connection<D> {
             Ok(message) => message,
             Err(refusal) => return Ok(Verdict::Refused(refusal)),
         };
-        let ruling = self.bill.ask(&gate.limiters, &self.belongings).await?;
+        let ruling = self.charges.ask(&gate.limiters, &self.own_keys).await?;
         Ok(self.finish(&gate, &message, ruling))
     }
 
@@ -125,18 +130,18 @@ impl<D: Identity> Connection<D> {
             Some(max) if frame.len() > max => Err(Flaw::TooLarge { max }),
             _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(Flaw::NoType),
         };
-        self.bill.clear();
+        self.charges.clear();
         let message = Message { frame, label, received_at: gate.wall_time() };
         let (id, ip) = (self.id.as_str(), self.ip.as_deref());
         if let Ok(label) = &message.label {
             let context = message.context(label, id, ip, &self.data);
-            let added = self.bill.add_rules(&gate.rules, gate.zero_is_free, &context);
+            let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
             added.map_err(|BadCost| plain(Reason::Cost))?;
         }
         if let Some(seat) = gate.ceiling {
-            self.bill.add(seat, &connection_key(id), 1);
+            self.charges.add(seat, &connection_key(id), 1);
         }
-        self.belongings.note(&self.bill);
+        self.own_keys.note(&self.charges);
         Ok(message)
     }
 
@@ -188,15 +193,15 @@ impl<D: Identity> Connection<D> {
 
     /// The refusal of a message that the store has denied.
     fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> Refusal {
-        let line = self.bill.lines().get(denial.by);
-        let observed = line.map_or(0, |line| line.cost);
+        let charge = self.charges.list().get(denial.by);
+        let observed = charge.map_or(0, |charge| charge.cost);
         let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
-        let policy = line.map(|line| *gate.limiters[line.seat].snapshot().limit().policy());
+        let policy = charge.map(|charge| *gate.limiters[charge.seat].snapshot().limit().policy());
         let is_used_up = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
         let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
         let reason = match retry_after_ms {
             Some(_) => Reason::Rate,
-            None if is_used_up && line.map(|line| line.seat) == gate.ceiling => {
+            None if is_used_up && charge.map(|charge| charge.seat) == gate.ceiling => {
                 Reason::ConnectionUsedUp
             }
             None if is_used_up => Reason::AllowanceUsedUp,

@@ -1,6 +1,11 @@
 //! The gate: what all connections of an application share.
 
 mod builder;
+pub(crate) mod envelope;
+pub(crate) mod hook;
+pub(crate) mod observe;
+pub(crate) mod rule;
+pub(crate) mod types;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +16,14 @@ use tidegate::WallTime;
 use tidegate::clock::wall_now;
 
 use crate::connection::Connection;
+use crate::connection::slots::Limiters;
 use crate::context::{Identity, IngressContext};
 use crate::error_frame::Reason;
 use crate::exceeded::{LimitExceeded, OnExceeded};
-use crate::hook::{HookStats, Reporter};
+use crate::gate::hook::{HookStats, Reporter};
+use crate::gate::rule::Rule;
+use crate::gate::types::Types;
 use crate::peer::{Ids, Peer};
-use crate::rule::Rule;
-use crate::slots::Limiters;
-use crate::types::Types;
 use crate::verdict::Refusal;
 
 pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;

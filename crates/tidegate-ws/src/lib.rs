@@ -38,37 +38,28 @@
 //!   The README shows it with axum and with tokio-tungstenite.
 //! - Nothing here retries, queues or delays messages.
 
-mod ask;
-mod belongings;
-mod bill;
 mod connection;
 mod context;
-mod envelope;
 mod error_frame;
 mod exceeded;
 mod gate;
-mod hook;
 mod key;
-mod observe;
 mod peer;
-mod rule;
-mod slots;
-mod types;
 mod verdict;
 
-pub use belongings::MAX_CONNECTION_KEYS;
 pub use connection::Connection;
+pub use connection::connection_keys::MAX_CONNECTION_KEYS;
 pub use context::{Identity, IngressContext};
-pub use envelope::json_type;
 pub use error_frame::{Code, ErrorFrame, RELEASE_HINT_MS, Reason};
 pub use exceeded::{CLOSE_PAYLOAD, CLOSE_RATE, LimitExceeded, LimitKind, OnExceeded};
+pub use gate::envelope::json_type;
+pub use gate::hook::{HOOK_QUEUE, HookStats};
+pub use gate::observe::{Counter, Histogram, Observer};
+pub use gate::rule::Rule;
+pub use gate::types::{MAX_TYPE_BYTES, UNKNOWN_TYPE};
 pub use gate::{BuildError, Gate, GateBuilder, Invalid};
-pub use hook::{HOOK_QUEUE, HookStats};
 pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key};
-pub use observe::{Counter, Histogram, Observer};
 pub use peer::{ClientId, Peer};
-pub use rule::Rule;
-pub use types::{MAX_TYPE_BYTES, UNKNOWN_TYPE};
 pub use verdict::{Accepted, Answer, Refusal, Verdict};
 
 /// The examples of the README are compiled with the others.

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::connection::slots::Slots;
 use crate::error_frame::{Code, Reason};
 use crate::exceeded::LimitExceeded;
-use crate::slots::Slots;
-use crate::types::UNKNOWN_TYPE;
+use crate::gate::types::UNKNOWN_TYPE;
 
 /// What a gate says of one message.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use tidegate::{Limiter, MAX_CHARGES};
 
 use super::{EnvelopeFn, Gate, Inner, Invalid, ValidateFn};
 use crate::context::{Identity, IngressContext};
-use crate::envelope::json_type;
 use crate::exceeded::{LimitExceeded, OnExceeded};
-use crate::hook::{HookFn, Reporter};
-use crate::observe::Observer;
+use crate::gate::envelope::json_type;
+use crate::gate::hook::{HookFn, Reporter};
+use crate::gate::observe::Observer;
+use crate::gate::rule::Rule;
+use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
 use crate::peer::Ids;
-use crate::rule::Rule;
-use crate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
 
 /// Why a gate cannot be built.
 #[derive(Debug, thiserror::Error)]

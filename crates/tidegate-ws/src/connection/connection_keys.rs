@@ -12,8 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use tidegate::Batch;
 
-use crate::bill::Bill;
-use crate::slots::{Limiters, counts_slots};
+use crate::connection::charges::MessageCharges;
+use crate::connection::slots::{Limiters, counts_slots};
 
 /// How many buckets of its own a connection remembers, over all its limiters. It is a bound on
 /// memory: buckets beyond it are not forgotten with the connection.
@@ -25,7 +25,7 @@ const AT_ONCE: usize = 64;
 
 /// What a connection shares with the tasks that ask the store for it: the last of them forgets the
 /// buckets, so that none is made after that.
-pub(crate) struct Belongings {
+pub(crate) struct ConnectionKeys {
     limiters: Limiters,
     keys: Mutex<Keys>,
 }
@@ -37,7 +37,7 @@ struct Keys {
     room: usize,
 }
 
-impl Belongings {
+impl ConnectionKeys {
     pub(crate) fn new(limiters: Limiters) -> Self {
         let by_seat = limiters.iter().map(|_| HashSet::new()).collect();
         Self { limiters, keys: Mutex::new(Keys { by_seat, room: MAX_CONNECTION_KEYS }) }
@@ -45,25 +45,25 @@ impl Belongings {
 
     /// Remembers what a message is going to charge: before the store is asked, since whoever asks
     /// may not live to see the answer.
-    pub(crate) fn note(&self, bill: &Bill) {
-        let mut own = bill.lines().iter().filter(|line| line.of_connection).peekable();
+    pub(crate) fn note(&self, charges: &MessageCharges) {
+        let mut own = charges.list().iter().filter(|charge| charge.of_connection).peekable();
         if own.peek().is_none() {
             return;
         }
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         let Keys { by_seat, room } = &mut *keys;
-        for line in own {
-            let known = &mut by_seat[line.seat];
-            let is_new = *room > 0 && !known.contains(&*line.key);
-            if is_new && !counts_slots(&self.limiters[line.seat]) {
-                known.insert(line.key.as_str().into());
+        for charge in own {
+            let known = &mut by_seat[charge.seat];
+            let is_new = *room > 0 && !known.contains(&*charge.key);
+            if is_new && !counts_slots(&self.limiters[charge.seat]) {
+                known.insert(charge.key.as_str().into());
                 *room -= 1;
             }
         }
     }
 }
 
-impl Drop for Belongings {
+impl Drop for ConnectionKeys {
     fn drop(&mut self) {
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
         let by_seat = std::mem::take(&mut keys.by_seat).into_iter().enumerate();

@@ -1,6 +1,6 @@
 //! What one message is to be charged, put together before anything is asked of the store.
 //!
-//! A connection has one bill and uses its lines again and again. So a message that up to two limits
+//! A connection has one list of charges and uses its entries again and again. So a message that up to two limits
 //! deny takes nothing from the heap but its answer; more charges than two do not fit on the stack.
 
 use std::fmt::Write;
@@ -9,12 +9,12 @@ use smallvec::SmallVec;
 use tidegate::{Charge, Decision, Limiter, Request, Snapshot};
 
 use crate::context::IngressContext;
+use crate::gate::rule::Rule;
 use crate::key::KeyParts;
-use crate::rule::Rule;
 
 /// One charge: a bucket and a cost.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct MessageCharge {
     /// Which limiter of the gate.
     pub(crate) seat: usize,
     pub(crate) key: String,
@@ -27,12 +27,12 @@ pub(crate) struct BadCost;
 
 /// The charges of one message.
 #[derive(Default)]
-pub(crate) struct Bill {
-    lines: Vec<Line>,
+pub(crate) struct MessageCharges {
+    list: Vec<MessageCharge>,
     used: usize,
 }
 
-impl Bill {
+impl MessageCharges {
     /// Begins anew.
     pub(crate) const fn clear(&mut self) {
         self.used = 0;
@@ -56,34 +56,34 @@ impl Bill {
     }
 
     pub(crate) fn add(&mut self, seat: usize, key: &KeyParts<'_>, cost: u64) {
-        if self.used == self.lines.len() {
-            self.lines.push(Line { seat, key: String::new(), of_connection: false, cost });
+        if self.used == self.list.len() {
+            self.list.push(MessageCharge { seat, key: String::new(), of_connection: false, cost });
         }
-        let line = &mut self.lines[self.used];
+        let charge = &mut self.list[self.used];
         self.used += 1;
-        (line.seat, line.cost, line.of_connection) = (seat, cost, key.is_of_connection());
-        line.key.clear();
+        (charge.seat, charge.cost, charge.of_connection) = (seat, cost, key.is_of_connection());
+        charge.key.clear();
         // Writing to a string does not fail.
-        let _ = write!(line.key, "{key}");
+        let _ = write!(charge.key, "{key}");
     }
 
-    pub(crate) fn lines(&self) -> &[Line] {
-        &self.lines[..self.used]
+    pub(crate) fn list(&self) -> &[MessageCharge] {
+        &self.list[..self.used]
     }
 
-    /// The same bill, for a task to keep.
+    /// The same charges, for a task to keep.
     pub(crate) fn copied(&self) -> Self {
-        Self { lines: self.lines().to_vec(), used: self.used }
+        Self { list: self.list().to_vec(), used: self.used }
     }
 
-    /// The policies of the moment, one for each line.
+    /// The policies of the moment, one for each charge.
     pub(crate) fn terms(&self, limiters: &[Limiter]) -> SmallVec<[Snapshot; 2]> {
-        self.lines().iter().map(|line| limiters[line.seat].snapshot()).collect()
+        self.list().iter().map(|charge| limiters[charge.seat].snapshot()).collect()
     }
 
     pub(crate) fn charges<'a>(&'a self, terms: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 2]> {
-        let lines = self.lines().iter().zip(terms);
-        lines.map(|(line, terms)| terms.charge(&line.key, line.cost)).collect()
+        let list = self.list().iter().zip(terms);
+        list.map(|(charge, terms)| terms.charge(&charge.key, charge.cost)).collect()
     }
 
     /// The question for the store; `None` if there is nothing to charge.
@@ -92,11 +92,11 @@ impl Bill {
         limiters: &'a [Limiter],
         charges: &'a [Charge<'a>],
     ) -> Option<Request<'a, Decision>> {
-        match self.lines() {
+        match self.list() {
             [] => None,
             // A limiter of its own lets those go first who wait for it.
-            [line] => Some(limiters[line.seat].take(&line.key).cost(line.cost)),
-            [line, ..] => Some(limiters[line.seat].engine().take(charges)),
+            [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
+            [charge, ..] => Some(limiters[charge.seat].engine().take(charges)),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A bill put to the store, and what the store says of it.
+//! The charges of a message put to the store, and what the store decides.
 //!
 //! Whoever asks a shared store may give up before the answer is there: its future is dropped. Tokens
 //! that were spent by then stay spent, but slots have to be given back, and only the answer says
-//! which they are. So a bill with slots is put to such a store by a task, which sees the answer
+//! which they are. So charges with slots are put to such a store by a task, which sees the answer
 //! whatever becomes of the one who asked. All others are spared the task.
 
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tidegate::{Decision, Denial, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::belongings::Belongings;
-use crate::bill::Bill;
-use crate::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
+use crate::connection::charges::MessageCharges;
+use crate::connection::connection_keys::ConnectionKeys;
+use crate::connection::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
 
-/// What the store says of a bill.
+/// What the store decides on the charges of a message.
 pub(crate) enum Ruling {
     /// It was charged, and these slots were taken.
     Granted(Option<Slots>),
@@ -25,25 +25,25 @@ pub(crate) enum Ruling {
     Unknown,
 }
 
-impl Bill {
-    /// Puts the bill to any store. Slots are given back if nobody waits for the answer any more,
+impl MessageCharges {
+    /// Puts the charges to any store. Slots are given back if nobody waits for the answer any more,
     /// unless there is no tokio runtime to see to it.
     pub(crate) async fn ask(
         &self,
         limiters: &Limiters,
-        belongings: &Arc<Belongings>,
+        own_keys: &Arc<ConnectionKeys>,
     ) -> Result<Ruling, StoreError> {
         let is_shared = limiters.first().is_some_and(is_on_shared_store);
-        let takes_slots = || self.lines().iter().any(|line| counts_slots(&limiters[line.seat]));
+        let takes_slots = || self.list().iter().any(|charge| counts_slots(&limiters[charge.seat]));
         let runtime = if is_shared && takes_slots() { Handle::try_current().ok() } else { None };
         let Some(runtime) = runtime else { return self.put(limiters).await };
         let (tell, told) = oneshot::channel();
-        let (bill, limiters) = (self.copied(), limiters.clone());
-        let belongings = Arc::clone(belongings);
+        let (charges, limiters) = (self.copied(), limiters.clone());
+        let own_keys = Arc::clone(own_keys);
         runtime.spawn(async move {
             // What nobody fetches is dropped, and slots are given back by that.
-            let _ = tell.send(bill.put(&limiters).await);
-            drop(belongings);
+            let _ = tell.send(charges.put(&limiters).await);
+            drop(own_keys);
         });
         let gone = |_| Err(StoreError::Unavailable("the task that asks has ended".into()));
         told.await.unwrap_or_else(gone)

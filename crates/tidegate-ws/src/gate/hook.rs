@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::exceeded::{LimitExceeded, LimitKind};
-use crate::observe::{Counter, Histogram, Observer};
+use crate::gate::observe::{Counter, Histogram, Observer};
 
 /// How many limited messages the hook may be behind.
 pub const HOOK_QUEUE: usize = 1_024;

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tidegate::{Limiter, Place, Policy, Receipt, Snapshot, Target, now_or_never};
 use tokio::runtime::Handle;
 
-use crate::bill::{Bill, Line};
+use crate::connection::charges::{MessageCharge, MessageCharges};
 
 /// The limiters of a gate, by seat.
 pub(crate) type Limiters = Arc<[Limiter]>;
@@ -31,7 +31,7 @@ pub(crate) struct Slots(Option<Held>);
 
 struct Held {
     limiters: Limiters,
-    lines: Vec<Line>,
+    list: Vec<MessageCharge>,
     receipt: Receipt,
     /// Where they were taken. They may be dropped on a thread that knows no runtime.
     runtime: Option<Handle>,
@@ -39,12 +39,16 @@ struct Held {
 
 impl Slots {
     /// The slots of a grant, if it has taken any.
-    pub(crate) fn of(limiters: &Limiters, bill: &Bill, receipt: Receipt) -> Option<Self> {
+    pub(crate) fn of(
+        limiters: &Limiters,
+        charges: &MessageCharges,
+        receipt: Receipt,
+    ) -> Option<Self> {
         if !has_slots(&receipt) {
             return None;
         }
-        let (limiters, lines) = (limiters.clone(), bill.lines().to_vec());
-        Some(Self(Some(Held { limiters, lines, receipt, runtime: Handle::try_current().ok() })))
+        let (limiters, list) = (limiters.clone(), charges.list().to_vec());
+        Some(Self(Some(Held { limiters, list, receipt, runtime: Handle::try_current().ok() })))
     }
 }
 
@@ -71,11 +75,11 @@ impl Held {
     }
 
     fn terms(&self) -> SmallVec<[Snapshot; 2]> {
-        self.lines.iter().map(|line| self.limiters[line.seat].snapshot()).collect()
+        self.list.iter().map(|charge| self.limiters[charge.seat].snapshot()).collect()
     }
 
     fn targets<'a>(&'a self, terms: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
-        self.lines.iter().zip(terms).map(|(line, terms)| terms.target(&line.key)).collect()
+        self.list.iter().zip(terms).map(|(charge, terms)| terms.target(&charge.key)).collect()
     }
 }
 
