@@ -40,6 +40,7 @@ impl LimitKind {
 /// Serialised it has the names of the wire, and a hint that is not there is `null`:
 ///
 /// ```
+/// # use tidegate::now_or_never;
 /// # use tidegate_ws::{Gate, Peer, Verdict};
 /// let gate = Gate::for_types(["SAY"]).max_payload(16).build()?;
 /// let mut connection = gate.connect(Peer::new(()).id("c-1"));

@@ -47,7 +47,7 @@ impl<'a> KeyParts<'a> {
     /// use tidegate_ws::KeyParts;
     /// let limiter = Limiter::new(Policy::per_second(5).build()?);
     /// assert!(limiter.take(&KeyParts::from(["rl", "room", "lobby"]).to_key()).now()?.is_allowed());
-    /// # Ok::<(), tidegate::PolicyError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn to_key(&self) -> KeyBuf {

@@ -4,7 +4,7 @@
 //! [`Verdict`]:
 //!
 //! ```
-//! use tidegate::{Limiter, Policy};
+//! use tidegate::{Limiter, Policy, now_or_never};
 //! use tidegate_ws::{Gate, Identity, Peer, Rule, Verdict, key_per_user_per_type};
 //!
 //! struct Session {

@@ -72,7 +72,7 @@ impl Default for Unit {
 /// assert_eq!((report.name(), report.quota(), report.remaining()), ("default", 5, 4));
 /// // Five tokens at two a second: full after 2.5 seconds, rounded up.
 /// assert_eq!(report.window(), Some(3));
-/// # Ok::<(), tidegate::PolicyError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report<'a> {

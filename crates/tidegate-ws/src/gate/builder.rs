@@ -144,6 +144,7 @@ impl<D: Identity> GateBuilder<D> {
     ///
     /// ```
     /// use std::borrow::Cow;
+    /// use tidegate::now_or_never;
     /// use tidegate_ws::{Gate, Peer, Verdict};
     /// let gate = Gate::for_types(["PING"])
     ///     .envelope(|frame| {
@@ -185,6 +186,7 @@ impl<D: Identity> GateBuilder<D> {
     ///
     /// ```
     /// use std::sync::mpsc::channel;
+    /// use tidegate::now_or_never;
     /// use tidegate_ws::{Gate, LimitKind, Peer};
     /// let (tell, told) = channel();
     /// let gate = Gate::for_types(["SAY"])
