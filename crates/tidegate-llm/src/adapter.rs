@@ -36,9 +36,7 @@ use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::answer::Answer;
-use crate::call::Call;
-use crate::error::{BoxError, Broken, CallError};
+use crate::call::{Answer, BoxError, Broken, Call, CallError};
 use body::Bounds;
 use head::Head;
 use reading::Reading;

@@ -1,11 +1,20 @@
 //! Calls: a chat, and how it is to be made.
 
+mod answer;
+mod error;
+pub(crate) mod ready;
+mod scope;
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::Priority;
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
+
+pub use answer::{Answer, Answered, Events};
+pub use error::{BoxError, Broken, CallError};
+pub use scope::Scope;
 
 /// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.
 ///

@@ -29,7 +29,7 @@ use tokio::runtime::{Handle, Id};
 use tower_service::Service;
 
 use crate::adapter::NotConnected;
-use crate::error::BoxError;
+use crate::call::BoxError;
 
 /// How long a connection may take to be made, to each address of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,30 +16,24 @@
 //! No text of a prompt and no key is ever logged, counted or put into an error's `Display`.
 
 pub mod adapter;
-mod answer;
 pub mod breaker;
 mod call;
 #[cfg(feature = "client")]
 pub mod client;
-mod counter;
-mod error;
 pub mod fallback;
 pub mod mock;
 pub mod models;
 pub mod pipeline;
 pub mod plan;
 pub mod rate_limit;
-mod ready;
 mod recent;
 pub mod retry;
-mod scope;
 pub mod settings;
 pub mod telemetry;
 
-pub use answer::{Answer, Answered, Events};
-pub use call::{Call, Outgoing, Terms};
-pub use error::{BoxError, Broken, CallError};
-pub use scope::Scope;
+pub use call::{
+    Answer, Answered, BoxError, Broken, Call, CallError, Events, Outgoing, Scope, Terms,
+};
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{
     Chat, Class, Credential, Dialect, Endpoint, Event, Failure, Message, Provider, Reply,

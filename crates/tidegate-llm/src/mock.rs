@@ -16,9 +16,7 @@ use std::task::{Context, Poll};
 use tidegate_providers::{Chat, Mode, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
-use crate::answer::Answer;
-use crate::call::Call;
-use crate::error::CallError;
+use crate::call::{Answer, Call, CallError};
 use spoken::Spoken;
 pub use step::Step;
 use step::{Ending, Outcome};

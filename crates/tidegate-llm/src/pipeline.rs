@@ -17,9 +17,7 @@ use tower_service::Service;
 
 pub use handler::{Permits, Planned, RateLimitHandler, RateLimitHandlerBuilder, Waits};
 
-use crate::answer::Answer;
-use crate::call::{Call, Outgoing};
-use crate::error::CallError;
+use crate::call::{Answer, Call, CallError, Outgoing};
 use crate::plan::{Invalid, PlanRequest, Planner, TokenEstimate};
 
 /// Why a command has no result.

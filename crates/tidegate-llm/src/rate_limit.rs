@@ -18,7 +18,6 @@ mod bucket;
 mod builder;
 mod charging;
 mod estimate;
-mod feedback;
 mod lane;
 mod meter;
 mod pace;

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tidegate_providers::{Class, Provider};
 
+mod counter;
 #[cfg(feature = "metrics")]
 mod measured;
 mod stay;
 
+pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
 pub use measured::Measured;
 pub use stay::Stage;

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use tidegate_providers::response::DecodeError;
 use tokio::time::{Instant, timeout};
 
-use crate::error::{BoxError, Broken};
+use crate::call::{BoxError, Broken};
 
 /// The most bytes of an answer: 64 MiB.
 const MAX_BODY: usize = 64 * 1_024 * 1_024;

@@ -4,7 +4,7 @@ use http::HeaderMap;
 use tidegate_providers::response::request_id;
 use tidegate_providers::{Failure, ReportedLimits};
 
-use crate::error::CallError;
+use crate::call::CallError;
 
 /// What a head told.
 #[derive(Clone, Debug)]

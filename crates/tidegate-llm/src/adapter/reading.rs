@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::Settings;
 use super::body::Unread;
 use super::head::Head;
-use crate::error::{BoxError, Broken, CallError};
+use crate::call::{BoxError, Broken, CallError};
 
 /// How long an answer that is over may take to close, whatever still comes. An end that is read
 /// leaves the connection fit for the next call.

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tidegate::breaker::BreakerSettings;
 
 use super::circuit::Circuit;
+use crate::call::Scope;
 use crate::recent::Recent;
-use crate::scope::Scope;
 
 /// How many scopes are remembered at least.
 const MOST_SCOPES: usize = 4_096;

@@ -9,9 +9,8 @@ use tidegate::breaker::{
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
-use crate::counter::Counter;
-use crate::error::{Broken, CallError};
-use crate::scope::Scope;
+use crate::call::{Broken, CallError, Scope};
+use crate::telemetry::Counter;
 
 /// How much earlier than a deadline a call may be broken off at it: the clock of whoever does so was
 /// started before ours.

@@ -7,9 +7,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::circuit::Circuit;
-use crate::call::Outgoing;
-use crate::error::CallError;
-use crate::ready::{self, Answering};
+use crate::call::ready::{self, Answering};
+use crate::call::{CallError, Outgoing};
 
 /// Makes services that leave a provider alone while its circuit is open.
 #[derive(Clone, Debug)]

@@ -9,8 +9,7 @@ use tower_layer::Layer;
 use super::service::Fallback;
 use super::stats::{Counters, Stats};
 use super::target::Target;
-use crate::call::Outgoing;
-use crate::error::CallError;
+use crate::call::{CallError, Outgoing};
 
 /// The most targets of a chain.
 pub const MAX_TARGETS: usize = 10;

@@ -9,9 +9,8 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::layer::Chain;
-use crate::call::Outgoing;
-use crate::error::CallError;
-use crate::ready::Answering;
+use crate::call::ready::Answering;
+use crate::call::{CallError, Outgoing};
 use crate::retry::Retryable as _;
 
 /// A service that turns to others when it fails. Made by a

@@ -1,6 +1,6 @@
 //! What came of fallbacks, counted.
 
-use crate::counter::Counter;
+use crate::telemetry::Counter;
 
 /// What came of the calls through one layer so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

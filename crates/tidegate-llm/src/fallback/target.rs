@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use tidegate_providers::Provider;
 use tower_service::Service;
 
-use crate::error::CallError;
-use crate::ready::{self, Answering};
+use crate::call::CallError;
+use crate::call::ready::{self, Answering};
 
 /// A provider to turn to, with the service that calls it. Cheap to clone.
 pub struct Target<R, T> {

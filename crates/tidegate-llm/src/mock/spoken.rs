@@ -10,7 +10,7 @@ use tidegate_providers::{Event, Provider, Reply};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::step::Ending;
-use crate::error::CallError;
+use crate::call::CallError;
 
 /// Events, each after a pause, and perhaps an error instead of the end.
 pub(super) struct Spoken {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::StatusCode;
 use tidegate_providers::{Class, Failure, Provider, Reply, ReportedLimits};
 
-use crate::error::{Broken, CallError};
+use crate::call::{Broken, CallError};
 
 /// What a mock does with one call: an answer or a failure, and how long it takes.
 ///

@@ -10,11 +10,11 @@ use super::profile::Profile;
 use super::registry::{Backend, Models};
 use super::{Module, resolve};
 use crate::breaker::BreakerLayer;
+use crate::call::Scope;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, Invalid};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::{Policy, RetryLayer, Schedule};
-use crate::scope::Scope;
 use crate::settings::{
     FallbackOverrides, FallbackTarget, RateLimitOverrides, RetryOverrides, RetrySettings,
 };

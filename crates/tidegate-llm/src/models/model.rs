@@ -8,11 +8,9 @@ use tidegate_providers::{Provider, Reply};
 use tower_service::Service;
 
 use super::registry::Backend;
-use crate::answer::Answer;
-use crate::call::Call;
-use crate::error::CallError;
+use crate::call::ready::Answering;
+use crate::call::{Answer, Call, CallError};
 use crate::rate_limit::Account;
-use crate::ready::Answering;
 
 /// A module that is around a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,9 +14,8 @@ use super::profile::Profile;
 use super::setup::ModelsBuilder;
 use tidegate::Engine;
 
-use crate::answer::Answer;
 use crate::breaker::Breakers;
-use crate::call::Call;
+use crate::call::{Answer, Call};
 use crate::fallback;
 use crate::plan::Source;
 use crate::rate_limit::{Account, Concurrency, own_engine};

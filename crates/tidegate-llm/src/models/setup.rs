@@ -16,9 +16,7 @@ use super::registry::{Backend, Cache, Inner, Models};
 use tidegate::Engine;
 
 use crate::adapter::Adapter;
-use crate::answer::Answer;
-use crate::call::Call;
-use crate::error::{BoxError, CallError};
+use crate::call::{Answer, BoxError, Call, CallError};
 use crate::rate_limit::own_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,

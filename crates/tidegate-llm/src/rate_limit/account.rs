@@ -17,10 +17,8 @@ use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::waits::Waits;
-use crate::call::Outgoing;
-use crate::error::CallError;
+use crate::call::{CallError, Outgoing, Scope};
 use crate::plan::{Constraint, Source};
-use crate::scope::Scope;
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 

@@ -13,8 +13,8 @@ use super::charging::Charging;
 use super::pace::{Burst, MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::waits::Waits;
+use crate::call::Scope;
 use crate::plan::{Constraint, Source};
-use crate::scope::Scope;
 use crate::telemetry::{Observer, Traced};
 
 /// An [`Account`] in the making.

@@ -23,10 +23,8 @@ use super::charging::Amounts;
 use super::meter::Meter;
 use super::quota::{Quota, Throttled};
 use super::reservation::{Estimate, Leave, Line, Reservation};
-use crate::call::{Outgoing, Terms};
-use crate::error::CallError;
+use crate::call::{CallError, Outgoing, Scope, Terms};
 use crate::plan::{Constraint, Source};
-use crate::scope::Scope;
 use crate::telemetry::{Acquired, Stage, Stay};
 use set::Set;
 

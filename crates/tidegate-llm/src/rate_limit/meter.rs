@@ -1,6 +1,6 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
-mod hearing;
+mod limit_feedback;
 mod pace_cell;
 
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use super::lane::{INLINE, Lane};
 use super::meter::{Counts, Mark, Meter};
 use super::pace::Pace;
 use super::quota::{Epoch, Known, Quota};
-use crate::error::CallError;
+use crate::call::CallError;
 use crate::telemetry::{Stage, Stay};
 
 /// A wait that is longer than this is none, but a quota that is used up.

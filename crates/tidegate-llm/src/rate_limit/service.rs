@@ -8,10 +8,8 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::account::Account;
-use crate::answer::Answered;
-use crate::call::Outgoing;
-use crate::error::CallError;
-use crate::ready::{self, Answering};
+use crate::call::ready::{self, Answering};
+use crate::call::{Answered, CallError, Outgoing};
 
 impl Account {
     /// Makes one attempt of a call under the limits of the account: waits for a permit, sends the

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::Time;
 
-use crate::scope::Scope;
+use crate::call::Scope;
 
 /// How often a server warns of the same scope.
 const MINUTE: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::policy::Policy;
 use super::tries::Tries;
-use crate::error::CallError;
+use crate::call::CallError;
 
 /// An error that says whether trying again may help.
 pub trait Retryable: fmt::Display {

@@ -15,9 +15,8 @@ use super::budget::Budget;
 use super::policy::Policy;
 use super::run::{Attempt, run_within};
 use super::stats::Stats;
-use crate::call::Outgoing;
-use crate::error::{Broken, CallError};
-use crate::ready::{self, Answering};
+use crate::call::ready::{self, Answering};
+use crate::call::{Broken, CallError, Outgoing};
 
 /// Makes services that try again.
 ///

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::run::Reason;
-use crate::counter::Counter;
+use crate::telemetry::Counter;
 
 /// Numbers of retries that are told apart among the calls that recovered.
 const RECOVERED: usize = 16;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use futures_core::Stream;
 use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
 
-use crate::error::CallError;
+use super::error::CallError;
 use crate::rate_limit::Reservation;
 
 /// Events as they come.

@@ -9,7 +9,7 @@ use std::pin::Pin;
 
 use tower_service::Service;
 
-use crate::error::CallError;
+use super::error::CallError;
 
 /// A call under way.
 pub(crate) type Answering<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
