@@ -3,14 +3,16 @@
 //! A store gathers the accounts of a list under its own locks, merged so that no bucket occurs
 //! twice, and calls these. Nothing here blocks, allocates for short lists, or reads a clock.
 
+pub(crate) mod account;
+
 use core::time::Duration;
 
-use crate::account::Account;
 use crate::charge::{ChargeError, MAX_CHARGES};
+use crate::decide::account::Account;
 use crate::decision::{Outcomes, Settlement};
 use crate::time::{Now, Time};
 
-pub use crate::account::Settled;
+pub use crate::decide::account::Settled;
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +58,8 @@ pub fn start(accounts: &[Account<'_>], horizon: Duration, now: Now) -> Option<Ti
     let mut horizon = horizon;
     for account in accounts {
         match account.fit(now) {
-            crate::account::Fit::At(time) => start = start.max(time),
-            crate::account::Fit::Blocked(_) => return None,
+            account::Fit::At(time) => start = start.max(time),
+            account::Fit::Blocked(_) => return None,
         }
         if account.cost() > 0 {
             horizon = horizon.min(account.policy().horizon());
@@ -118,8 +120,8 @@ pub fn settlement(
 mod tests {
     use super::*;
     use crate::decision::Retry;
-    use crate::exact::Exact;
     use crate::policy::Policy;
+    use crate::policy::exact::Exact;
     use crate::state::State;
     use crate::time::{WallTime, Windows};
 

@@ -7,39 +7,32 @@
 
 extern crate alloc;
 
-pub mod account;
-mod bucket;
 mod charge;
-mod counter;
 pub mod decide;
-mod decimal;
 mod decision;
-mod exact;
 mod failure;
 pub mod hash;
 mod key;
 mod limit;
 pub mod list;
 mod policy;
-mod rate;
 mod receipt;
 mod state;
 mod store;
 mod time;
-mod wide;
 
-pub use account::Account;
-pub use bucket::Bucket;
 pub use charge::{Charge, ChargeError, Correction, MAX_CHARGES, Target};
-pub use counter::{Allowance, Concurrency, Quota};
-pub use decimal::{Decimal, DecimalError};
+pub use decide::account::Account;
 pub use decision::{Decision, Denial, Grant, Outcome, Outcomes, Retry, Settlement};
-pub use exact::Exact;
 pub use failure::FailureRule;
 pub use key::{Key, KeyBuf, KeyError, MAX_KEY_BYTES};
 pub use limit::{Change, Limit, LimitError, Revision};
+pub use policy::bucket::Bucket;
+pub use policy::counter::{Allowance, Concurrency, Quota};
+pub use policy::decimal::{Decimal, DecimalError};
+pub use policy::exact::Exact;
+pub use policy::rate::{Rate, RateError};
 pub use policy::{Policy, PolicyBuilder, PolicyError};
-pub use rate::{Rate, RateError};
 pub use receipt::{Place, Receipt, ReceiptError, Stamp};
 pub use state::State;
 pub use store::{Answer, Answers, Operation, Probe, Store, StoreError, Submission};

@@ -1,12 +1,19 @@
 //! Policies: what a limit allows. Valid by construction, immutable afterwards.
 
+pub(crate) mod bucket;
+pub(crate) mod counter;
+pub(crate) mod decimal;
+pub(crate) mod exact;
+pub(crate) mod rate;
+pub(crate) mod wide;
+
 use alloc::string::String;
 use core::fmt::Write as _;
 use core::time::Duration;
 
-use crate::bucket::Bucket;
-use crate::counter::{Allowance, Concurrency, Quota};
-use crate::rate::{Rate, RateError};
+use crate::policy::bucket::Bucket;
+use crate::policy::counter::{Allowance, Concurrency, Quota};
+use crate::policy::rate::{Rate, RateError};
 use crate::time::MAX_SPAN;
 
 /// How far ahead a reservation may start unless the policy says otherwise.

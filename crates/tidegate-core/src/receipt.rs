@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use crate::charge::MAX_CHARGES;
-use crate::exact::Exact;
+use crate::policy::exact::Exact;
 use crate::state::State;
 use crate::time::Time;
 

@@ -1,8 +1,8 @@
 //! What a store keeps for a bucket, and how a policy change carries it on.
 
-use crate::exact::Exact;
 use crate::limit::{Change, Limit, Revision};
 use crate::policy::Policy;
+use crate::policy::exact::Exact;
 use crate::time::{Now, Time, WallTime};
 
 /// What a store keeps for one key under one limit, besides a hold.

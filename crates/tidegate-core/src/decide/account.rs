@@ -5,11 +5,11 @@
 
 use core::time::Duration;
 
-use crate::bucket::Bucket;
-use crate::counter::{Concurrency, Quota, settled};
 use crate::decision::{Outcome, Retry};
-use crate::exact::Exact;
 use crate::policy::Policy;
+use crate::policy::bucket::Bucket;
+use crate::policy::counter::{Concurrency, Quota, settled};
+use crate::policy::exact::Exact;
 use crate::receipt::Stamp;
 use crate::state::State;
 use crate::time::{Now, Time, WallTime, Windows};

@@ -6,11 +6,11 @@
 
 use core::time::Duration;
 
-use crate::exact::Exact;
 use crate::policy::PolicyError;
-use crate::rate::Rate;
+use crate::policy::exact::Exact;
+use crate::policy::rate::Rate;
+use crate::policy::wide::mul_div_ceil;
 use crate::time::{MAX_SPAN, Time, nanos};
-use crate::wide::mul_div_ceil;
 
 /// A token bucket policy: capacity, rate, how far into debt, how far ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

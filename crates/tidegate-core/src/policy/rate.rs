@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use crate::decimal::{Decimal, DecimalError};
+use crate::policy::decimal::{Decimal, DecimalError};
 use crate::time::nanos;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
