@@ -16,7 +16,7 @@ pub use crate::decide::account::Settled;
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum DecisionMode {
     /// Spends now or denies.
     Take,
     /// Tells what a take would say, and spends nothing.
@@ -25,7 +25,7 @@ pub enum Mode {
     Reserve(Duration),
 }
 
-impl Mode {
+impl DecisionMode {
     /// How far ahead the spend may count from.
     #[must_use]
     pub const fn horizon(self) -> Duration {

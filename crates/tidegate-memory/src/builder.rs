@@ -1,6 +1,6 @@
 //! Making a store: how much memory, what to do when it is used up, which clock.
 
-use crate::clock::{Clock, Source};
+use crate::clock::{Clock, ClockSource};
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;
 use crate::store::MemoryStore;
@@ -114,7 +114,7 @@ impl Sizes {
 pub struct MemoryStoreBuilder {
     max_memory: usize,
     overflow: Overflow,
-    clock: Option<Source>,
+    clock: Option<ClockSource>,
     seed: Option<u64>,
 }
 

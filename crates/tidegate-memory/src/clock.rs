@@ -34,7 +34,7 @@ pub use cached::CachedClock;
 pub use counter::{CounterClock, NoCounter};
 pub use manual::ManualClock;
 #[doc(hidden)]
-pub use source::Source;
+pub use source::ClockSource;
 
 /// A source of time for a store.
 pub trait Clock: Send + Sync + fmt::Debug {
@@ -44,11 +44,11 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn wall(&self) -> WallTime;
     /// What a store makes of it: clocks of this crate are read without a virtual call.
     #[doc(hidden)]
-    fn into_source(self) -> Source
+    fn into_source(self) -> ClockSource
     where
         Self: Sized + 'static,
     {
-        Source::Other(Arc::new(self))
+        ClockSource::Other(Arc::new(self))
     }
 }
 
@@ -92,8 +92,8 @@ impl Clock for SystemClock {
         wall_now()
     }
 
-    fn into_source(self) -> Source {
-        Source::System(self)
+    fn into_source(self) -> ClockSource {
+        ClockSource::System(self)
     }
 }
 

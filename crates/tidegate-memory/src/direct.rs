@@ -21,8 +21,8 @@ use tidegate_core::{
     ReceiptError, Settlement, Stamp, State, Time, decide, hash,
 };
 
-use crate::clock::{Clock, Source};
-use crate::operation::verdict::Verdict;
+use crate::clock::{Clock, ClockSource};
+use crate::operation::bare_decision::BareDecision;
 use atomic_bucket::AtomicBucket;
 use locked_bucket::{Locked, LockedBucket};
 
@@ -40,7 +40,7 @@ use locked_bucket::{Locked, LockedBucket};
 pub struct DirectLimiter {
     /// The bucket, until it is closed because its state does not fit a word any more.
     word: Option<AtomicBucket>,
-    clock: Source,
+    clock: ClockSource,
     /// The policy of the word, and of the locked bucket before its first change.
     bucket: Bucket,
     /// The bucket when there is no word, or when that is closed.
@@ -56,7 +56,7 @@ impl DirectLimiter {
     /// # Errors
     /// When the policy is no token bucket.
     pub fn new(policy: Policy) -> Result<Self, PolicyError> {
-        Self::on(policy, Source::default())
+        Self::on(policy, ClockSource::default())
     }
 
     /// A full bucket on another clock. A clock that is not of this crate may be set back; as with a
@@ -69,21 +69,21 @@ impl DirectLimiter {
         Self::on(policy, clock.into_source())
     }
 
-    fn on(policy: Policy, clock: Source) -> Result<Self, PolicyError> {
+    fn on(policy: Policy, clock: ClockSource) -> Result<Self, PolicyError> {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
         let word = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
         Ok(Self { word, clock, bucket, locked: LockedBucket::new(bucket), issuer: next_issuer() })
     }
 
     /// Spends `cost` tokens now, or denies and spends nothing.
-    // Always: by a call the verdict would go through memory, which doubles the price of a decision
+    // Always: by a call the decision would go through memory, which doubles the price of a decision
     // by a cached clock.
     #[inline(always)]
-    pub fn take(&self, cost: u64) -> Verdict<'_> {
+    pub fn take(&self, cost: u64) -> BareDecision<'_> {
         if let Some(word) = &self.word {
             let now = self.clock.now();
             if let Some(taken) = word.take(cost, now) {
-                return Verdict::of_units(&self.bucket, cost, taken.tat, now, taken.allowed);
+                return BareDecision::of_units(&self.bucket, cost, taken.tat, now, taken.allowed);
             }
         }
         self.take_locked(cost)
@@ -149,8 +149,8 @@ impl DirectLimiter {
         }))
     }
 
-    /// Replaces the policy. The tokens in the bucket stay, cut to the new capacity. From then on
-    /// decisions are made under a lock and not by a compare-and-swap.
+    /// Replaces the policy. The tokens in the bucket stay, cut to the new capacity; a full bucket
+    /// stays full. From then on decisions are made under a lock and not by a compare-and-swap.
     ///
     /// ```
     /// use tidegate_core::Policy;
@@ -185,7 +185,7 @@ impl DirectLimiter {
 
     /// Not inlined: decisions on a word would pay for the registers that this one needs.
     #[inline(never)]
-    fn take_locked(&self, cost: u64) -> Verdict<'_> {
+    fn take_locked(&self, cost: u64) -> BareDecision<'_> {
         // A clock that may be set back has its arrival time brought back with it, so it is read
         // under the lock. Else an older reading than that of another thread does no harm.
         let early = self.clock.is_steady().then(|| self.clock.now());
@@ -201,11 +201,11 @@ impl DirectLimiter {
                 *tat = after;
             }
             if *generation == 0 {
-                Verdict::of_bucket(&self.bucket, cost, *tat, now, allowed)
+                BareDecision::of_bucket(&self.bucket, cost, *tat, now, allowed)
             } else {
                 // The policy may be another one by the time that somebody asks.
-                let verdict = Verdict::of_bucket(bucket, cost, *tat, now, allowed);
-                Verdict::of_outcome(verdict.outcome())
+                let decision = BareDecision::of_bucket(bucket, cost, *tat, now, allowed);
+                BareDecision::of_outcome(decision.outcome())
             }
         })
     }

@@ -26,7 +26,7 @@ mod model_shuttle;
 
 pub use builder::{MemoryError, MemoryStoreBuilder, Overflow};
 pub use direct::DirectLimiter;
-pub use operation::verdict::Verdict;
+pub use operation::bare_decision::BareDecision;
 pub use snapshot::{Restored, Saved, SnapshotError};
 pub use stats::Stats;
 pub use store::MemoryStore;

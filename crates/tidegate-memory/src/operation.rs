@@ -1,18 +1,18 @@
 //! The operations of the contract. Each takes its locks once and decides under all of them.
 
+pub(crate) mod bare_decision;
 mod batch;
 mod fast_path;
 pub(crate) mod line_locks;
 mod list_entry;
 mod locked;
 mod open;
-pub(crate) mod verdict;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::{Mode, Settled};
+use tidegate_core::decide::{DecisionMode, Settled};
 use tidegate_core::{
     Account, Charge, Correction, Decision, Denial, Grant, MAX_SPAN, Now, Place, Policy, Receipt,
     ReceiptError, Settlement, Stamp, State, StoreError, Target, WallTime, decide,
@@ -36,16 +36,16 @@ impl MemoryStore {
     pub(crate) fn decide(
         &self,
         charges: &[Charge<'_>],
-        mode: Mode,
+        mode: DecisionMode,
     ) -> Result<Decision, StoreError> {
         let fast = match (charges, mode) {
-            ([charge], Mode::Take) => self.fast_charge(charge).and_then(|fast| {
+            ([charge], DecisionMode::Take) => self.fast_charge(charge).and_then(|fast| {
                 let found = self.table.fetch(fast.fingerprint());
                 self.take_fast(fast, found, self.early_now())
             }),
-            ([a, b], Mode::Take) => self.take_list_fast(&[*a, *b]),
-            ([a, b, c], Mode::Take) => self.take_list_fast(&[*a, *b, *c]),
-            ([a, b, c, d], Mode::Take) => self.take_list_fast(&[*a, *b, *c, *d]),
+            ([a, b], DecisionMode::Take) => self.take_list_fast(&[*a, *b]),
+            ([a, b, c], DecisionMode::Take) => self.take_list_fast(&[*a, *b, *c]),
+            ([a, b, c, d], DecisionMode::Take) => self.take_list_fast(&[*a, *b, *c, *d]),
             _ => None,
         };
         if let Some(decision) = fast {
@@ -58,7 +58,7 @@ impl MemoryStore {
     pub(crate) fn decide_any(
         &self,
         charges: &[Charge<'_>],
-        mode: Mode,
+        mode: DecisionMode,
     ) -> Result<Decision, StoreError> {
         decide::check_list(charges.len())?;
         let items = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
@@ -75,7 +75,7 @@ impl MemoryStore {
         let Some(start) = start else {
             let mut outcomes = decide::refused(&accounts, entries.order(), now);
             locked.mark_rejected(&mut outcomes, &entries, now.time);
-            if !matches!(mode, Mode::Peek) {
+            if !matches!(mode, DecisionMode::Peek) {
                 let mended = |(account, entry)| mended(account, entry, now);
                 let states: States = accounts.into_iter().zip(entries.iter()).map(mended).collect();
                 write_back(&mut entries, &states, &mut locked, now);
@@ -85,7 +85,7 @@ impl MemoryStore {
         };
         decide::spend(&mut accounts, start, now);
         let outcomes = decide::granted(&accounts, entries.order(), now);
-        if let Mode::Peek = mode {
+        if let DecisionMode::Peek = mode {
             let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
             return Ok(Decision::Allowed(grant));
         }

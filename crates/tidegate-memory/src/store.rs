@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::decide::Mode;
+use tidegate_core::decide::DecisionMode;
 use tidegate_core::{
     Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes,
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
 };
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
-use crate::clock::Source;
+use crate::clock::ClockSource;
 use crate::operation::LeaseAct;
-use crate::operation::verdict::Verdict;
+use crate::operation::bare_decision::BareDecision;
 use crate::side_table::SideTable;
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;
@@ -47,7 +47,7 @@ pub struct MemoryStore {
     /// The limits of the processes that wrote what was restored.
     pub(crate) restored: Lineage,
     pub(crate) hasher: Hasher,
-    pub(crate) clock: Source,
+    pub(crate) clock: ClockSource,
     pub(crate) sizes: Sizes,
     pub(crate) overflow: Overflow,
     pub(crate) issuer: u64,
@@ -78,7 +78,7 @@ impl MemoryStore {
     pub(crate) fn assemble(
         sizes: Sizes,
         overflow: Overflow,
-        clock: Source,
+        clock: ClockSource,
         seed: u64,
         issuer: u64,
     ) -> Option<Self> {
@@ -104,10 +104,14 @@ impl MemoryStore {
     /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
     pub fn execute(&self, operation: &Operation<'_>) -> Result<Answer, StoreError> {
         match *operation {
-            Operation::Take(charges) => self.decide(charges, Mode::Take).map(Answer::Decision),
-            Operation::Peek(charges) => self.decide(charges, Mode::Peek).map(Answer::Decision),
+            Operation::Take(charges) => {
+                self.decide(charges, DecisionMode::Take).map(Answer::Decision)
+            }
+            Operation::Peek(charges) => {
+                self.decide(charges, DecisionMode::Peek).map(Answer::Decision)
+            }
             Operation::Reserve { charges, horizon } => {
-                self.decide(charges, Mode::Reserve(horizon)).map(Answer::Decision)
+                self.decide(charges, DecisionMode::Reserve(horizon)).map(Answer::Decision)
             }
             Operation::Settle { corrections, receipt } => {
                 self.settle(corrections, receipt).map(Answer::Settled)
@@ -143,7 +147,7 @@ impl MemoryStore {
     #[cold]
     fn take_any(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         let charge = Charge { target: Target { limit, key, windows: None }, cost };
-        self.decide_any(&[charge], Mode::Take).unwrap_or_else(|_| {
+        self.decide_any(&[charge], DecisionMode::Take).unwrap_or_else(|_| {
             let outcome = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
             Decision::Denied(Denial::new(smallvec::smallvec![outcome]))
         })
@@ -151,11 +155,11 @@ impl MemoryStore {
 
     /// The same without a receipt: the shortest way, for those who settle nothing later.
     #[inline(always)]
-    pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
+    pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> BareDecision<'l> {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
             let found = self.table.fetch(fast.fingerprint());
-            if let Some(verdict) = self.spend_fast(fast, found, self.early_now()) {
-                return verdict;
+            if let Some(decision) = self.spend_fast(fast, found, self.early_now()) {
+                return decision;
             }
         }
         self.spend_any(limit, key, cost)
@@ -163,10 +167,15 @@ impl MemoryStore {
 
     /// Spends what the fast path leaves.
     #[cold]
-    pub(crate) fn spend_any<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> Verdict<'l> {
+    pub(crate) fn spend_any<'l>(
+        &self,
+        limit: &'l Limit,
+        key: Key<'_>,
+        cost: u64,
+    ) -> BareDecision<'l> {
         let decision = self.take_any(limit, key, cost);
         let never = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
-        Verdict::of_outcome(decision.outcomes().first().copied().unwrap_or(never))
+        BareDecision::of_outcome(decision.outcomes().first().copied().unwrap_or(never))
     }
 
     /// The number of this store on its receipts, by which it knows them again.

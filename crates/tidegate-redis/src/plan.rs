@@ -7,7 +7,7 @@ mod settle;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::Mode;
+use tidegate_core::decide::DecisionMode;
 use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
 use crate::error::Fault;
@@ -31,7 +31,7 @@ pub(crate) struct Context<'s> {
 pub(crate) enum Plan<'a> {
     Decide {
         list: List<'a>,
-        mode: Mode,
+        mode: DecisionMode,
     },
     Settle {
         list: List<'a>,

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::{self, Mode};
+use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::hash::mix;
 use tidegate_core::{
     Answer, Answers, ChargeError, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store,
@@ -204,10 +204,10 @@ impl RedisStore {
     async fn plan<'o>(&self, operation: &Operation<'o>) -> Result<Plan<'o>, StoreError> {
         let decision = |list, mode| Plan::Decide { list, mode };
         Ok(match *operation {
-            Operation::Take(charges) => decision(self.charged(charges).await?, Mode::Take),
-            Operation::Peek(charges) => decision(self.charged(charges).await?, Mode::Peek),
+            Operation::Take(charges) => decision(self.charged(charges).await?, DecisionMode::Take),
+            Operation::Peek(charges) => decision(self.charged(charges).await?, DecisionMode::Peek),
             Operation::Reserve { charges, horizon } => {
-                decision(self.charged(charges).await?, Mode::Reserve(horizon))
+                decision(self.charged(charges).await?, DecisionMode::Reserve(horizon))
             }
             Operation::Settle { corrections, receipt } => {
                 decide::check_list(corrections.len())?;

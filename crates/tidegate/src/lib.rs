@@ -76,6 +76,6 @@ pub use tidegate_core::{
     Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows, ceil_millis,
 };
 pub use tidegate_memory::{
-    DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Restored, Saved,
-    SnapshotError, Stats, Verdict,
+    BareDecision, DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Restored,
+    Saved, SnapshotError, Stats,
 };

@@ -86,7 +86,7 @@ impl Contender for Many {
         go_round_in_batches(keys, requests, BATCH, |batch| {
             let mut allowed = 0;
             let charges = batch.iter().map(|key| Charge::new(limit, key, 1));
-            store.take_many(charges, |_, verdict| allowed += u64::from(verdict.is_allowed()));
+            store.take_many(charges, |_, decision| allowed += u64::from(decision.is_allowed()));
             allowed
         })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::{Time, WallTime};
 
-use super::{Clock, Source, SystemClock, wall_now};
+use super::{Clock, ClockSource, SystemClock, wall_now};
 
 /// The finest resolution of a clock with a thread of its own; below it, the thread would do
 /// nothing but tick.
@@ -109,8 +109,8 @@ impl Clock for CachedClock {
         wall_now()
     }
 
-    fn into_source(self) -> Source {
-        Source::Cached(self)
+    fn into_source(self) -> ClockSource {
+        ClockSource::Cached(self)
     }
 }
 

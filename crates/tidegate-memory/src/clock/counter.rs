@@ -13,7 +13,7 @@ use tidegate_core::{Time, WallTime};
 
 use super::calibration::{Anchor, Calibration, Distrust, Reach};
 use super::seqlock::{Found, SeqLock};
-use super::{Clock, Source, SystemClock, ticks, wall_now};
+use super::{Clock, ClockSource, SystemClock, ticks, wall_now};
 
 /// How long the first measurement takes, once in a process, in nanoseconds.
 const CALIBRATION: u64 = 2_000_000;
@@ -107,8 +107,8 @@ impl Clock for CounterClock {
         wall_now()
     }
 
-    fn into_source(self) -> Source {
-        Source::Counter(self)
+    fn into_source(self) -> ClockSource {
+        ClockSource::Counter(self)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{CachedClock, Clock, CounterClock, SystemClock, wall_now};
 /// The default is the counter of the processor where that can be trusted, else the clock of the
 /// operating system.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum ClockSource {
     /// That of the operating system.
     System(SystemClock),
     /// That of the processor.
@@ -22,7 +22,7 @@ pub enum Source {
     Other(Arc<dyn Clock>),
 }
 
-impl Default for Source {
+impl Default for ClockSource {
     fn default() -> Self {
         match CounterClock::new() {
             Ok(clock) => Self::Counter(clock),
@@ -31,7 +31,7 @@ impl Default for Source {
     }
 }
 
-impl Source {
+impl ClockSource {
     /// The time. A processor may run this a little before what stands ahead of it.
     #[must_use]
     #[inline]
@@ -105,12 +105,12 @@ mod tests {
 
     #[test]
     fn clocks_of_this_crate_are_read_without_a_virtual_call() {
-        assert!(matches!(SystemClock::new().into_source(), Source::System(_)));
-        assert!(matches!(CachedClock::new().into_source(), Source::Cached(_)));
+        assert!(matches!(SystemClock::new().into_source(), ClockSource::System(_)));
+        assert!(matches!(CachedClock::new().into_source(), ClockSource::Cached(_)));
         if let Ok(clock) = CounterClock::new() {
-            assert!(matches!(clock.into_source(), Source::Counter(_)));
+            assert!(matches!(clock.into_source(), ClockSource::Counter(_)));
         }
-        assert!(matches!(ManualClock::new().into_source(), Source::Other(_)));
+        assert!(matches!(ManualClock::new().into_source(), ClockSource::Other(_)));
     }
 
     #[test]
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     fn only_a_clock_from_elsewhere_may_run_backwards() {
-        assert!(Source::default().is_steady());
+        assert!(ClockSource::default().is_steady());
         assert!(CachedClock::new().into_source().is_steady());
         assert!(!ManualClock::new().into_source().is_steady());
     }
 
     #[test]
     fn a_fresh_clock_starts_near_zero_and_goes_on() {
-        for source in [Source::default(), Source::System(SystemClock::new())] {
+        for source in [ClockSource::default(), ClockSource::System(SystemClock::new())] {
             let first = source.now();
             assert!(first < Time::from_nanos(60_000_000_000), "{first:?}");
             assert!(source.now_after() >= first);

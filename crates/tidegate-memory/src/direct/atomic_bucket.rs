@@ -112,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
     use tidegate_core::{Policy, Rate};
 
-    use super::super::Verdict;
+    use super::super::BareDecision;
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
@@ -218,8 +218,8 @@ mod tests {
                 let allowed = cost == 0 || bucket.fits(after, now);
                 tat = if allowed { after } else { tat };
                 let taken = word.take(cost, now).unwrap();
-                let told = Verdict::of_units(&bucket, cost, taken.tat, now, taken.allowed);
-                let expected = Verdict::of_bucket(&bucket, cost, tat, now, allowed);
+                let told = BareDecision::of_units(&bucket, cost, taken.tat, now, taken.allowed);
+                let expected = BareDecision::of_bucket(&bucket, cost, tat, now, allowed);
                 prop_assert_eq!(told.is_allowed(), allowed);
                 prop_assert_eq!(told.outcome(), expected.outcome());
                 prop_assert_eq!(told.retry(), expected.retry());

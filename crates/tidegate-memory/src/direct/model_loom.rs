@@ -46,12 +46,13 @@ fn a_locked_bucket_gives_its_last_token_to_one_of_two() {
 #[test]
 fn a_change_of_the_policy_loses_no_take_and_gives_no_token_twice() {
     loom::model(|| {
-        let limiter = Arc::new(DirectLimiter::with_clock(policy(3), CachedClock::new()).unwrap());
+        let limiter = Arc::new(DirectLimiter::with_clock(policy(4), CachedClock::new()).unwrap());
+        assert!(limiter.take(1).is_allowed());
         let other = {
             let limiter = limiter.clone();
             thread::spawn(move || limiter.take(2).is_allowed())
         };
-        limiter.reconfigure(policy(4)).unwrap();
+        limiter.reconfigure(policy(5)).unwrap();
         let mine = limiter.take(2).is_allowed();
         assert!(mine ^ other.join().unwrap(), "three tokens stay, two takes of two");
         assert!(limiter.take(1).is_allowed());

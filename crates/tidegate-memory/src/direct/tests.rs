@@ -65,13 +65,13 @@ impl Pair {
     }
 
     fn take(&self, cost: u64) {
-        let verdict = self.limiter.take(cost);
+        let decision = self.limiter.take(cost);
         let theirs = self.store.spend_one(&self.limit, "key".into(), cost);
         assert_eq!(
-            (verdict.is_allowed(), verdict.outcome()),
+            (decision.is_allowed(), decision.outcome()),
             (theirs.is_allowed(), theirs.outcome())
         );
-        assert_eq!(verdict.retry(), theirs.retry());
+        assert_eq!(decision.retry(), theirs.retry());
     }
 
     fn reserve(&mut self, cost: u64, wait: Duration) {

@@ -4,8 +4,8 @@
 
 use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
 
+use crate::operation::bare_decision::BareDecision;
 use crate::operation::fast_path::FastCharge;
-use crate::operation::verdict::Verdict;
 use crate::store::MemoryStore;
 use crate::table::cell::Fingerprint;
 
@@ -13,7 +13,7 @@ use crate::table::cell::Fingerprint;
 const AHEAD: usize = 16;
 
 impl MemoryStore {
-    /// Decides many charges in one go, each by itself and in their order, and tells the verdict on
+    /// Decides many charges in one go, each by itself and in their order, and tells the decision on
     /// each, with its place in the list. The memory of several is fetched at once and the clock is
     /// read once for sixteen, so this takes a fraction of the time of as many calls. The charges are
     /// gone through twice, and must be the same both times. `tell` is called between two decisions:
@@ -26,7 +26,7 @@ impl MemoryStore {
     /// let limit = Limit::named("client", Policy::per_second(1).capacity(1).build()?)?;
     /// let charges = ["alice", "bob", "alice"].map(|key| Charge::new(&limit, key, 1));
     /// let mut allowed = [false; 3];
-    /// store.take_many(charges, |index, verdict| allowed[index] = verdict.is_allowed());
+    /// store.take_many(charges, |index, decision| allowed[index] = decision.is_allowed());
     /// assert_eq!(allowed, [true, true, false]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -34,7 +34,7 @@ impl MemoryStore {
     pub fn take_many<'c>(
         &self,
         charges: impl IntoIterator<Item = Charge<'c>, IntoIter: Clone>,
-        mut tell: impl FnMut(usize, Verdict<'_>),
+        mut tell: impl FnMut(usize, BareDecision<'_>),
     ) {
         let mut ahead = charges.into_iter();
         let mut charges = ahead.clone();
@@ -51,14 +51,14 @@ impl MemoryStore {
             let mut now = self.early_now();
             for (&hash, charge) in hashes[..fetched].iter().zip(charges.by_ref()) {
                 let Target { limit, key, .. } = charge.target;
-                let verdict = FastCharge::new(limit, charge.cost, || hash).and_then(|fast| {
+                let decision = FastCharge::new(limit, charge.cost, || hash).and_then(|fast| {
                     let found = self.table.look_up(fast.fingerprint());
                     self.spend_fast(fast, found, now)
                 });
-                match verdict {
-                    Some(verdict) => {
-                        now = self.not_before(now, verdict.moment());
-                        tell(index, verdict);
+                match decision {
+                    Some(decision) => {
+                        now = self.not_before(now, decision.moment());
+                        tell(index, decision);
                     }
                     None => {
                         tell(index, self.spend_any(limit, key, charge.cost));

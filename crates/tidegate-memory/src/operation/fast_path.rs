@@ -17,7 +17,7 @@ use tidegate_core::{
     Receipt, Retry, Stamp, State, Time,
 };
 
-use crate::operation::verdict::Verdict;
+use crate::operation::bare_decision::BareDecision;
 use crate::store::MemoryStore;
 use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::directory::LookedUp;
@@ -64,9 +64,9 @@ impl MemoryStore {
         fast: FastCharge<'l>,
         found: LookedUp,
         now: Option<Time>,
-    ) -> Option<Verdict<'l>> {
+    ) -> Option<BareDecision<'l>> {
         let Charged { tats: [tat], allowed, now } = self.charge(fast, found, now)?;
-        Some(Verdict::of_bucket(fast.bucket, fast.cost, tat, now, allowed))
+        Some(BareDecision::of_bucket(fast.bucket, fast.cost, tat, now, allowed))
     }
 
     /// Spends all of some charges or none.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_core::{State, Time, WallTime};
 
 use super::{NEVER, Table};
-use crate::clock::Source;
+use crate::clock::ClockSource;
 use crate::table::cell::{Cell, Fingerprint};
 use crate::table::segment::{Prefix, Segment, Times, Whole};
 
@@ -32,7 +32,7 @@ pub(crate) struct Wanted {
 impl Table {
     /// Makes room in the segment of a key. `false` if there is none to be made; else the key is to
     /// be looked up again.
-    pub(crate) fn make_room(&self, wanted: Wanted, now: Time, clock: &Source) -> bool {
+    pub(crate) fn make_room(&self, wanted: Wanted, now: Time, clock: &ClockSource) -> bool {
         #[cfg(all(test, shuttle))]
         if self.is_full_by_force() {
             return false;
@@ -112,7 +112,7 @@ impl Table {
         whole: &Whole<'_>,
         idle: Duration,
         now: Time,
-        clock: &Source,
+        clock: &ClockSource,
     ) -> (Vec<Cell>, usize) {
         let (mut wall, mut earliest) = (None, NEVER);
         let mut cells = whole.cells();

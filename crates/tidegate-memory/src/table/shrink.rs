@@ -5,13 +5,13 @@ use std::time::Duration;
 use tidegate_core::Time;
 
 use super::{NEVER, Table};
-use crate::clock::Source;
+use crate::clock::ClockSource;
 use crate::table::cell::Cell;
 use crate::table::segment::{Prefix, Segment, Times, Whole};
 
 impl Table {
     /// Takes out what has been full for `idle`, and gives memory back. Says how many that were.
-    pub(crate) fn clean(&self, idle: Duration, now: Time, clock: &Source) -> usize {
+    pub(crate) fn clean(&self, idle: Duration, now: Time, clock: &ClockSource) -> usize {
         let mut freed = 0;
         self.each(|mut whole, prefix| {
             let (cells, gone) = self.sweep(&whole, idle, now, clock);

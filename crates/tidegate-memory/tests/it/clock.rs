@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tidegate_core::Time;
-use tidegate_memory::clock::{CachedClock, Clock as _, CounterClock, Source, SystemClock};
+use tidegate_memory::clock::{CachedClock, Clock as _, ClockSource, CounterClock, SystemClock};
 
 /// Four threads hand the latest time around under a lock; each reads its own inside.
-fn hand_around(clock: &Source, span: Duration) {
+fn hand_around(clock: &ClockSource, span: Duration) {
     let latest = Mutex::new(Time::ZERO);
     let until = clock.now().after(span);
     std::thread::scope(|scope| {
@@ -33,7 +33,7 @@ fn time_handed_around_under_a_lock_never_goes_back() {
     hand_around(&SystemClock::new().into_source(), short);
     hand_around(&CachedClock::ticking(short / 100).unwrap().into_source(), short);
     // Long enough for the clock to be corrected once.
-    hand_around(&Source::default(), Duration::from_millis(1_100));
+    hand_around(&ClockSource::default(), Duration::from_millis(1_100));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decide::{self, Mode};
+use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::{
     Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
 };
@@ -15,13 +15,13 @@ use crate::plan::list_entry::{Found, List, found};
 use crate::plan::{Context, Step};
 
 /// What the server is asked.
-pub(crate) fn job(list: &List<'_>, mode: Mode, context: Context<'_>) -> Result<Job, Fault> {
+pub(crate) fn job(list: &List<'_>, mode: DecisionMode, context: Context<'_>) -> Result<Job, Fault> {
     let mut job = Job::new(match mode {
-        Mode::Take => Code::Take,
-        Mode::Peek => Code::Peek,
-        Mode::Reserve(_) => Code::Reserve,
+        DecisionMode::Take => Code::Take,
+        DecisionMode::Peek => Code::Peek,
+        DecisionMode::Reserve(_) => Code::Reserve,
     });
-    if let Mode::Reserve(horizon) = mode {
+    if let DecisionMode::Reserve(horizon) = mode {
         let asked = list.iter().filter(|listed| listed.amount > 0);
         let policies = asked.map(|listed| listed.policy().horizon());
         let nearest = policies.fold(horizon, Duration::min);
@@ -29,7 +29,7 @@ pub(crate) fn job(list: &List<'_>, mode: Mode, context: Context<'_>) -> Result<J
     }
     for listed in list.iter() {
         let mut item = listed.item(context.names, listed.cost(), context.ttl)?;
-        if mode != Mode::Peek && listed.has_slots() {
+        if mode != DecisionMode::Peek && listed.has_slots() {
             item.tail.extend(listed.lease.to_le_bytes());
         }
         job.push(item);
@@ -40,7 +40,7 @@ pub(crate) fn job(list: &List<'_>, mode: Mode, context: Context<'_>) -> Result<J
 /// What the server's answer means.
 pub(crate) fn step(
     list: &List<'_>,
-    mode: Mode,
+    mode: DecisionMode,
     reader: &mut Reader<'_>,
     now: Now,
     context: Context<'_>,
@@ -50,7 +50,7 @@ pub(crate) fn step(
         return Ok(Step::Again);
     }
     let found = found(list, reader)?;
-    if verdict == Verdict::Stale || mode == Mode::Peek {
+    if verdict == Verdict::Stale || mode == DecisionMode::Peek {
         // Nothing was done, so it may be asked again.
         if let Some((index, number)) = list.newer(&found) {
             return Ok(Step::Learn(index, number));
@@ -61,14 +61,14 @@ pub(crate) fn step(
     }
     let decision = decision(list, &found, mode, now, context)?;
     // What the script did and what the core makes of the same numbers are one decision.
-    let agree = mode == Mode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
+    let agree = mode == DecisionMode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
     if agree { Ok(Step::Done(Answer::Decision(decision))) } else { Err(Fault::Nonsense.into()) }
 }
 
 fn decision(
     list: &List<'_>,
     found: &[Found],
-    mode: Mode,
+    mode: DecisionMode,
     now: Now,
     context: Context<'_>,
 ) -> Result<Decision, StoreError> {
@@ -79,7 +79,7 @@ fn decision(
     };
     decide::spend(&mut accounts, start, now);
     let outcomes = decide::granted(&accounts, list.order(), now);
-    if mode == Mode::Peek {
+    if mode == DecisionMode::Peek {
         return Ok(Decision::Allowed(Grant::new(outcomes, Duration::ZERO, Receipt::default())));
     }
     let states: SmallVec<[State; 2]> = accounts.iter().map(Account::state).collect();

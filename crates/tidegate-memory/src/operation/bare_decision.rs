@@ -12,15 +12,15 @@ use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
 /// use tidegate_memory::MemoryStore;
 /// let store = MemoryStore::new();
 /// let limit = Limit::named("client", Policy::per_second(1).capacity(2).build()?)?;
-/// let verdict = store.spend_one(&limit, "alice".into(), 2);
-/// assert!(verdict.is_allowed());
-/// assert_eq!(verdict.outcome().remaining, 0);
+/// let decision = store.spend_one(&limit, "alice".into(), 2);
+/// assert!(decision.is_allowed());
+/// assert_eq!(decision.outcome().remaining, 0);
 /// assert!(!store.spend_one(&limit, "alice".into(), 1).is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-#[must_use = "a verdict that nobody reads limits nothing"]
-pub struct Verdict<'l>(Told<'l>);
+#[must_use = "a decision that nobody reads limits nothing"]
+pub struct BareDecision<'l>(Told<'l>);
 
 #[derive(Clone, Copy, Debug)]
 enum Told<'l> {
@@ -52,7 +52,7 @@ impl Arrival {
     }
 }
 
-impl<'l> Verdict<'l> {
+impl<'l> BareDecision<'l> {
     /// `tat` is the arrival time after the decision.
     #[inline]
     pub(crate) const fn of_bucket(
