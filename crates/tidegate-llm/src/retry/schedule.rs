@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate::ceil_millis;
+
 use super::random::Random;
 
 /// Doublings after which any delay has reached its cap.
@@ -97,8 +99,7 @@ impl Schedule {
         // A provider that was wrong about the last delays is not trusted with the next one: the
         // delay of the schedule holds too.
         let asked = told.map_or(Duration::ZERO, |told| self.spread(told, random));
-        let millis = own.max(asked).as_nanos().div_ceil(1_000_000);
-        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+        Duration::from_millis(ceil_millis(own.max(asked)))
     }
 
     /// How long all delays take together: whatever is over sooner than `least` is survived.
