@@ -2,19 +2,13 @@
 //! move, so that every answer is exact.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod admission;
-mod batches;
+mod configuration;
 mod database;
-mod decisions;
 mod degraded;
-mod doors;
-mod errors;
 mod gateway;
-mod guards;
-mod lists;
-mod live;
-mod reservations;
-mod rpc;
+mod grpc;
+mod http_api;
+mod listeners;
 mod shared;
 mod snapshot;
 mod wire;

@@ -1,0 +1,9 @@
+//! The HTTP API: paths, bodies and answers.
+
+mod admission;
+mod batches;
+mod decisions;
+mod errors;
+mod host_checks;
+mod lists;
+mod reservations;
