@@ -15,7 +15,7 @@ mod audit;
 mod change;
 mod error;
 mod file;
-pub(crate) mod limit_registry;
+pub(crate) mod limits;
 mod parts;
 mod providers;
 
@@ -30,7 +30,7 @@ use crate::database::{Audit, DatabaseError, Stored};
 
 pub use error::ChangeError;
 pub(crate) use file::FileWatch;
-use limit_registry::LimitRegistry;
+use limits::ConfiguredLimits;
 pub(crate) use parts::Parts;
 
 /// What holds at one moment. It never changes; another configuration is another one.
@@ -41,7 +41,7 @@ pub(crate) struct Current {
     pub(crate) plan: Arc<Plan>,
     /// Every value in force, and which layer it comes from.
     pub(crate) effective: Arc<Vec<Effective>>,
-    pub(crate) limits: Arc<LimitRegistry>,
+    pub(crate) limits: Arc<ConfiguredLimits>,
 }
 
 /// What the configuration is made of.
@@ -72,15 +72,23 @@ pub(crate) struct ActiveConfig {
 
 impl ActiveConfig {
     /// The configuration that the parts were made by, and what the database held then.
-    pub(crate) fn new(layers: Layers, plan: Plan, stored: Stored, parts: Parts) -> Self {
-        let limits = LimitRegistry::new(&plan.limits, &parts.metrics).share(&parts.admission);
+    ///
+    /// # Errors
+    /// When the engine has one of its limits already, and cannot change it.
+    pub(crate) fn new(
+        layers: Layers,
+        plan: Plan,
+        stored: Stored,
+        parts: Parts,
+    ) -> Result<Self, ChangeError> {
+        let limits = parts.register(&plan.limits)?;
         parts.metrics.revised(stored.revision);
         let (plan, effective) = (Arc::new(plan), Arc::new(layers.effective()));
         let started = Started { plan: plan.clone(), effective: effective.clone() };
         let (revision, limits) = (stored.revision, Arc::new(limits));
         let current = Current { revision, plan, effective, limits };
         let sources = Mutex::new(Sources { layers, stored });
-        Self { current: ArcSwap::from_pointee(current), sources, started, parts }
+        Ok(Self { current: ArcSwap::from_pointee(current), sources, started, parts })
     }
 
     /// The configuration of this moment.
@@ -116,5 +124,5 @@ pub(crate) fn of_text(
     let layers = tidegate_config::Loader::default().text_layers("test", text);
     let plan = layers.plan().unwrap();
     let parts = Parts::new(&plan, &tidegate::Engine::new(), database).unwrap();
-    Arc::new(ActiveConfig::new(layers, plan, stored, parts))
+    Arc::new(ActiveConfig::new(layers, plan, stored, parts).unwrap())
 }

@@ -9,25 +9,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Store;
 use tidegate::guard::{GuardStats, Guarded, StoreState};
-use tidegate::{Engine, Store};
 use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
-use tidegate_gateway::Gateway;
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 
 use crate::api::admin::AdminApi;
 use crate::api::grpc;
 use crate::api::health::{self, Health};
-use crate::api::http::{HttpApi, StoreErrors};
-use crate::configuration::limit_registry::LimitRegistry;
+use crate::api::http::HttpApi;
+use crate::configuration::limits;
 use crate::configuration::{self, ActiveConfig, ChangeError, Parts};
 use crate::database::{Database, Note, Stored};
 use crate::listener::accept;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::{Drain, Drained, GRACE};
 use crate::listener::workers::Workers;
-use crate::metrics::Metrics;
 use crate::tokens::check_door;
 pub use error::StartError;
 use snapshot::Keeper;
@@ -43,8 +41,7 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> 
     Parts::check(&plan)?;
     // Layers that are of no use by themselves are nothing that a server runs with.
     let Ok(before) = before.plan() else { return Ok(()) };
-    let metrics = Metrics::default();
-    LimitRegistry::new(&before.limits, &metrics).revised(&plan.limits, &metrics).map(drop)
+    limits::check(before.limits.by_name.values().map(|before| &before.limit), &plan.limits)
 }
 
 /// A server that has not opened its doors yet.
@@ -83,7 +80,7 @@ impl Server {
     pub fn new(layers: Layers) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
-            StoreUrl::Memory => Some(store::open_memory(&plan.store)?),
+            StoreUrl::Memory => Some(Opened::memory(&plan.store)?),
             _ => None,
         };
         Ok(Self { layers, plan, store })
@@ -95,7 +92,7 @@ impl Server {
     /// When the configuration cannot be used.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
-        Ok(Self { layers, plan, store: Some(Opened::Sure(store)) })
+        Ok(Self { layers, plan, store: Some(Opened::sure(store)) })
     }
 
     /// A server on a store that is open already and may fail: behind a guard, with the failure
@@ -105,7 +102,7 @@ impl Server {
     /// When the configuration cannot be used, or the guard has no memory to decide in.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
-        let store = Some(store::guarded(&plan.store, store)?);
+        let store = Some(Opened::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
 
@@ -140,12 +137,11 @@ impl Server {
         };
         let doors = Doors::bind(&self.plan).await?;
         let workers = Workers::start().map_err(StartError::Workers)?;
-        let (engine, guarded) = opened.engine();
-        let parts = Parts::new(&self.plan, &engine, database)?;
+        let parts = Parts::new(&self.plan, &opened.engine, database)?;
         parts.metrics.ask_store(opened.figures());
-        let config = Arc::new(ActiveConfig::new(self.layers, self.plan, stored, parts));
-        let keeper = Keeper::of(&opened, config.clone(), &engine);
-        Ok(doors.open(config, workers, engine, guarded).kept_by(keeper))
+        let config = Arc::new(ActiveConfig::new(self.layers, self.plan, stored, parts)?);
+        let keeper = Keeper::of(&opened);
+        Ok(doors.open(config, workers, opened.guard).kept_by(keeper))
     }
 
     /// Takes over what the database holds, if it is of use; what that is.
@@ -208,13 +204,11 @@ impl Doors {
         self,
         config: Arc<ActiveConfig>,
         workers: Workers,
-        engine: Engine,
         guarded: Option<Guarded>,
     ) -> Running {
         let Self { http, admin, grpc } = self;
         let (mut drain, mut last) = (Drain::new(), Drain::new());
         let stop = drain.signal();
-        let parts = config.parts().clone();
         let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
         let health = {
@@ -226,33 +220,18 @@ impl Doors {
                     .map_or(0, |store| health::undecided(store, current.limits.limits()))
             })
         };
-        let door = HttpApi {
-            engine,
-            config: config.clone(),
-            admission: parts.admission,
-            gateway: parts.gateway.clone(),
-            metrics: parts.metrics.door("http"),
-            inline: parts.metrics.door("http").inline(),
-            host_check: HostCheck::new(http.1, hosts.clone()),
-            bounds,
-            store_errors: StoreErrors::default(),
-        };
-        drain.watch(door.serve(http.0, workers, stop.clone()));
-        let door = AdminApi {
-            config: config.clone(),
-            health,
-            host_check: HostCheck::new(admin.1, hosts),
-            bounds,
-        };
-        last.watch(door.serve(admin.0, last.signal()));
+        let http_api = HttpApi::new(config.clone(), HostCheck::new(http.1, hosts.clone()), bounds);
+        drain.watch(http_api.serve(http.0, workers, stop.clone()));
+        let host_check = HostCheck::new(admin.1, hosts);
+        let admin_api = AdminApi { config: config.clone(), host_check, bounds, health };
+        last.watch(admin_api.serve(admin.0, last.signal()));
         drain.watch(grpc::serve(config.clone(), grpc.0, stop.clone()));
         drain.watch(watch::sources(config.clone(), guarded.clone(), stop));
         for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
             tracing::info!(%address, "the {door} door is open");
         }
-        let gateway = parts.gateway;
         let (http, admin, grpc) = (http.1, admin.1, grpc.1);
-        Running { http, admin, grpc, drain, last, guarded, config, gateway, keeper: None }
+        Running { http, admin, grpc, drain, last, guarded, config, keeper: None }
     }
 }
 
@@ -268,7 +247,6 @@ pub struct Running {
     last: Drain,
     guarded: Option<Guarded>,
     config: Arc<ActiveConfig>,
-    gateway: Gateway,
     /// Saves the store, if it is to be saved.
     keeper: Option<Keeper>,
 }
@@ -323,7 +301,7 @@ impl Running {
     /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives
     /// up after [`GRACE`]. Then the in-process store is saved, if it is to be.
     pub async fn shutdown(self) -> Drained {
-        self.gateway.drain();
+        self.config.parts().gateway.drain();
         let drained = self.drain.drain(GRACE).await;
         if let Some(keeper) = self.keeper {
             // The doors are closed, so that all is in it but what requests that were cut off

@@ -86,6 +86,12 @@ impl Calendar {
         Ok(Self { schedule, name: format!("{}:{zone}", every.word) })
     }
 
+    /// The schedule of the windows.
+    #[must_use]
+    pub const fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
     /// The windows around this wall time.
     #[must_use]
     pub fn windows(&self, wall: WallTime) -> Windows {

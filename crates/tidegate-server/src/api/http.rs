@@ -23,9 +23,6 @@ use axum::response::IntoResponse as _;
 use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
-use tidegate::Engine;
-use tidegate::admission::Admission;
-use tidegate_gateway::Gateway;
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -33,7 +30,7 @@ use tokio::time::Instant;
 use super::body::{self, Declared, require_json};
 use super::health;
 use super::problem::Problem;
-use crate::configuration::ActiveConfig;
+use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
@@ -42,24 +39,27 @@ use crate::metrics::{DoorMetrics, LimitMetrics};
 use operation::Operation;
 use request::Reader;
 use route::{Route, Task};
-pub(crate) use store_errors::StoreErrors;
+use store_errors::StoreErrors;
 
 /// What every request of this API sees.
 #[derive(Debug)]
 pub(crate) struct HttpApi {
-    pub(crate) engine: Engine,
-    pub(crate) config: Arc<ActiveConfig>,
-    pub(crate) admission: Admission,
-    pub(crate) gateway: Gateway,
-    pub(crate) metrics: DoorMetrics,
+    config: Arc<ActiveConfig>,
+    metrics: DoorMetrics,
     /// Where decisions on policies that stand in requests are counted.
-    pub(crate) inline: LimitMetrics,
-    pub(crate) host_check: HostCheck,
-    pub(crate) bounds: Bounds,
-    pub(crate) store_errors: StoreErrors,
+    inline: LimitMetrics,
+    host_check: HostCheck,
+    bounds: Bounds,
+    store_errors: StoreErrors,
 }
 
 impl HttpApi {
+    pub(crate) fn new(config: Arc<ActiveConfig>, host_check: HostCheck, bounds: Bounds) -> Self {
+        let metrics = config.parts().metrics.door("http");
+        let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
+        Self { config, metrics, inline, host_check, bounds, store_errors }
+    }
+
     /// Serves until told to stop, and then what is under way.
     pub(crate) async fn serve(self, listener: TcpListener, workers: Workers, stop: Stop) {
         let bounds = self.bounds;
@@ -80,8 +80,9 @@ impl HttpApi {
         if let Err(error) = self.host_check.check(request.uri(), request.headers()) {
             return Problem::from(error).into_response();
         }
-        if self.gateway.serves(request.uri().path()) {
-            return self.gateway.handle(request, peer).await.map(Body::new);
+        let Parts { gateway, admission, .. } = self.config.parts();
+        if gateway.serves(request.uri().path()) {
+            return gateway.handle(request, peer).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
             Route::Task(task) => {
@@ -93,7 +94,7 @@ impl HttpApi {
                     problem.into_response()
                 })
             }
-            Route::Pending => admission::pending(&self.admission),
+            Route::Pending => admission::pending(admission),
             Route::Health => health::alive(),
             Route::OtherMethod { allow } => {
                 ([(ALLOW, HeaderValue::from_static(allow))], Problem::Method).into_response()
@@ -113,8 +114,9 @@ impl HttpApi {
         let body = body::whole(request.into_body(), self.bounds.body).await?;
         let body = request::parse(&body)?;
         // One time and one configuration for all of the request, whatever changes meanwhile.
+        let Parts { engine, admission, .. } = self.config.parts();
         let read_at = OnceLock::new();
-        let wall = || *read_at.get_or_init(|| self.engine.wall_time());
+        let wall = || *read_at.get_or_init(|| engine.wall_time());
         let current = self.config.current();
         let limits = &current.limits;
         let reader = Reader { limits, inline: &self.inline, wall: &wall, beside: &[] };
@@ -122,12 +124,12 @@ impl HttpApi {
             Task::One(verb) => {
                 let operation = Operation::read(verb, reader, &body)?;
                 let lines = operation.lines();
-                let answer = operation.request(&lines, &self.engine).await;
+                let answer = operation.request(&lines, engine).await;
                 Ok(operation.answered(answer, deny)?.into_response())
             }
             Task::Batch => self.batch(reader, &body, deny).await,
-            Task::Admit => admission::admit(&self.admission, limits, &body, deny).await,
-            Task::SetPending => admission::set_pending(&self.admission, &body),
+            Task::Admit => admission::admit(admission, limits, &body, deny).await,
+            Task::SetPending => admission::set_pending(admission, &body),
         }
     }
 

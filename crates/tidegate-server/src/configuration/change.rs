@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_config::{Changed, ConfigError, Effective, Layers, Overrides, Patch, Plan};
 use tidegate_gateway::Upstream;
 
-use super::{ActiveConfig, ChangeError, Current, Parts, Sources, listeners};
+use super::{ActiveConfig, ChangeError, Current, Parts, Sources, limits, listeners};
 use crate::database::{Change, DatabaseError, Note, Stored};
 use crate::tokens;
 
@@ -15,9 +15,11 @@ const ATTEMPTS: usize = 5;
 
 /// A configuration that was checked whole and can be applied.
 struct Prepared {
+    revision: u64,
     layers: Layers,
+    plan: Plan,
+    effective: Vec<Effective>,
     upstreams: Vec<Upstream>,
-    current: Current,
 }
 
 impl ActiveConfig {
@@ -161,15 +163,9 @@ impl ActiveConfig {
             tokens::check_door(listener, address, &plan.admin)?;
         }
         let upstreams = Parts::check(&plan)?;
-        let limits = self.current().limits.revised(&plan.limits, &self.parts.metrics)?;
+        limits::check(&self.parts.engine.limits(), &plan.limits)?;
         let effective = self.as_started(&plan, layers.effective());
-        let current = Current {
-            revision: stored.revision,
-            plan: Arc::new(plan),
-            effective: Arc::new(effective),
-            limits: Arc::new(limits),
-        };
-        Ok(Prepared { layers, upstreams, current })
+        Ok(Prepared { revision: stored.revision, layers, plan, effective, upstreams })
     }
 
     /// The values in force: those that cannot change at run time are as they were at the start.
@@ -189,15 +185,15 @@ impl ActiveConfig {
         sources: &mut Sources,
         prepared: Prepared,
     ) -> Result<Vec<Changed>, ChangeError> {
-        let Prepared { layers, upstreams, mut current } = prepared;
+        let Prepared { revision, layers, plan, effective, upstreams } = prepared;
         let before = self.current();
-        self.parts.follow(upstreams, &current.plan, &before.plan)?;
-        for key in self.started.plan.needs_restart(&current.plan) {
+        let limits = self.parts.follow(upstreams, &plan, &before)?;
+        for key in self.started.plan.needs_restart(&plan) {
             tracing::warn!(key, "this setting has changed and holds from the next start on");
         }
-        let changed = tidegate_config::diff(&before.effective, &current.effective);
-        let limits = Arc::unwrap_or_clone(current.limits).share(&self.parts.admission);
-        current.limits = Arc::new(limits);
+        let changed = tidegate_config::diff(&before.effective, &effective);
+        let (plan, effective) = (Arc::new(plan), Arc::new(effective));
+        let current = Current { revision, plan, effective, limits: Arc::new(limits) };
         self.current.store(Arc::new(current));
         sources.layers = layers;
         Ok(changed)

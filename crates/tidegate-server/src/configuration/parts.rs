@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tidegate::admission::{Admission, AdmissionError, Tier};
+use tidegate::admission::{Admission, AdmissionError};
 use tidegate::{Change, Engine};
-use tidegate_config::Plan;
+use tidegate_config::{Limits, Plan};
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 
-use super::ChangeError;
+use super::limits::ConfiguredLimits;
 use super::providers::{figures, follow_providers, upstreams};
+use super::{ChangeError, Current};
 use crate::call_observer::CallObserver;
 use crate::database::Database;
 use crate::events::Events;
@@ -18,6 +19,7 @@ use crate::tokens::Tokens;
 /// The parts of a server that follow the configuration. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
+    pub(crate) engine: Engine,
     pub(crate) admission: Admission,
     pub(crate) gateway: Gateway,
     pub(crate) tokens: Arc<Tokens>,
@@ -47,7 +49,8 @@ impl Parts {
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway));
         follow_providers(&metrics, plan);
-        Ok(Self { admission, gateway, tokens: Arc::new(tokens), events, metrics, database })
+        let (engine, tokens) = (engine.clone(), Arc::new(tokens));
+        Ok(Self { engine, admission, gateway, tokens, events, metrics, database })
     }
 
     /// Whether parts could follow a plan, without anything being changed; the upstreams that the
@@ -59,34 +62,39 @@ impl Parts {
         Ok(upstreams)
     }
 
-    /// Follows a plan and its upstreams in the place of another plan; if that fails, everything is
-    /// as it was.
+    /// Registers the limits of a plan with the engine, after admission follows it.
+    pub(super) fn register(&self, limits: &Limits) -> Result<ConfiguredLimits, ChangeError> {
+        ConfiguredLimits::register(&self.engine, limits, &self.admission, &self.metrics)
+    }
+
+    /// Follows a plan and its upstreams in the place of a configuration; the limits of the plan. If
+    /// that fails, admission and gateway are as they were.
     pub(super) fn follow(
         &self,
         next: Vec<Upstream>,
         plan: &Plan,
-        before: &Plan,
-    ) -> Result<(), ChangeError> {
+        before: &Current,
+    ) -> Result<ConfiguredLimits, ChangeError> {
         self.gateway.reconfigure(next)?;
-        if let Err(error) = configure(&self.admission, plan) {
-            self.gateway.reconfigure(upstreams(before)?)?;
-            return Err(error.into());
-        }
+        let followed = configure(&self.admission, plan).map_err(ChangeError::from);
+        let limits = match followed.and_then(|()| self.register(&plan.limits)) {
+            Ok(limits) => limits,
+            Err(error) => {
+                self.gateway.reconfigure(upstreams(&before.plan)?)?;
+                configure(&self.admission, &before.plan)?;
+                return Err(error);
+            }
+        };
+        limits.retire_others(&before.limits, &self.engine, &self.admission);
         self.tokens.follow(&plan.admin);
         follow_providers(&self.metrics, plan);
-        Ok(())
+        Ok(limits)
     }
 }
 
-/// Brings admission under a plan, with the failure rules of the limits that are its tiers.
+/// Brings admission under a plan.
 fn configure(admission: &Admission, plan: &Plan) -> Result<(), AdmissionError> {
     admission.reconfigure(plan.admission.rules(&plan.limits), Change::KeepTokens)?;
-    for tier in [Tier::Client, Tier::Organization] {
-        let limit = plan.limits.by_name.get(tier.as_str());
-        if let (Some(limiter), Some(limit)) = (admission.limiter(tier), limit) {
-            limiter.set_failure_rule(limit.limit.failure_rule());
-        }
-    }
     if plan.admission.enabled.value {
         admission.enable();
     } else {

@@ -12,12 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::{Engine, Limit, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError};
+use tidegate::{Engine, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;
 use super::store::Opened;
-use crate::configuration::ActiveConfig;
 use crate::listener::drain::Stop;
 use crate::metrics::SnapshotFigures;
 
@@ -73,9 +72,9 @@ impl SnapshotFile {
     }
 
     /// Saves a store, and tells when that begins or ceases to fail.
-    fn save(&self, store: &MemoryStore, limits: &[Limit]) {
+    fn save(&self, engine: &Engine) {
         let file = self.path.display();
-        match store.save(&self.path, limits) {
+        match engine.save(&self.path) {
             Ok(saved) => {
                 self.saved.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%file, keys = saved.keys, bytes = saved.bytes, "the store is saved");
@@ -118,19 +117,15 @@ fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
 /// Saves a store while a server runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper {
-    store: Arc<MemoryStore>,
-    file: Arc<SnapshotFile>,
-    /// Who has limits in it: the configuration, admission, and the gateway.
-    config: Arc<ActiveConfig>,
     engine: Engine,
+    file: Arc<SnapshotFile>,
 }
 
 impl Keeper {
     /// That of a store that is to be saved.
-    pub(super) fn of(opened: &Opened, config: Arc<ActiveConfig>, engine: &Engine) -> Option<Self> {
-        let Opened::Memory(store, Some(file)) = opened else { return None };
-        let (store, file, engine) = (store.clone(), file.clone(), engine.clone());
-        Some(Self { store, file, config, engine })
+    pub(super) fn of(opened: &Opened) -> Option<Self> {
+        let file = opened.snapshot.clone()?;
+        Some(Self { engine: opened.engine.clone(), file })
     }
 
     /// Saves at once, so that a path that is of no use is told of at the start, and then from time
@@ -157,18 +152,10 @@ impl Keeper {
 
     /// Saves now, on a thread that may wait for the disk.
     async fn save(&self) {
-        let (store, file, limits) = (self.store.clone(), self.file.clone(), self.limits());
-        let saving = tokio::task::spawn_blocking(move || file.save(&store, &limits));
-        if let Err(error) = saving.await {
+        let Self { engine, file } = self.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || file.save(&engine)).await {
             tracing::error!(%error, "the store was not saved");
         }
-    }
-
-    /// The limits that have a name, wherever they come from.
-    fn limits(&self) -> Vec<Limit> {
-        let mut limits: Vec<Limit> = self.config.current().limits.ever().cloned().collect();
-        limits.extend(self.engine.limits());
-        limits
     }
 }
 

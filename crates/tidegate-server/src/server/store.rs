@@ -13,45 +13,64 @@ use crate::metrics::StoreFigures;
 
 /// A store that is open.
 #[derive(Debug)]
-pub(super) enum Opened {
-    /// The in-process one, and the file that it is saved to.
-    Memory(Arc<MemoryStore>, Option<Arc<SnapshotFile>>),
-    /// Another one that always answers.
-    Sure(Arc<dyn Store>),
-    /// One that may fail, and so is behind a guard.
-    Guarded(Guarded),
+pub(super) struct Opened {
+    /// The one engine on it.
+    pub(super) engine: Engine,
+    /// Its guard, if it can fail.
+    pub(super) guard: Option<Guarded>,
+    /// The file that it is saved to.
+    pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
 
 impl Opened {
-    pub(super) fn max_keys(&self) -> Option<usize> {
-        match self {
-            Self::Memory(store, _) => Some(store.stats().max_keys),
-            _ => None,
-        }
+    /// A store that always answers.
+    pub(super) fn sure(store: Arc<dyn Store>) -> Self {
+        let engine = Engine::on(StoreHandle::shared(store));
+        Self { engine, guard: None, snapshot: None }
     }
 
-    /// An engine on it, and its guard if it has one.
-    pub(super) fn engine(&self) -> (Engine, Option<Guarded>) {
-        match self {
-            Self::Memory(store, _) => (Engine::on(store.clone()), None),
-            Self::Sure(store) => (Engine::on(StoreHandle::shared(store.clone())), None),
-            Self::Guarded(guarded) => (Engine::on(guarded.clone()), Some(guarded.clone())),
-        }
+    /// A store that may fail, behind a guard with the failure rules of a plan.
+    pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let guard = Guarded::builder(store)
+            .default_rule(plan.on_failure.value)
+            .expected_nodes(plan.expected_nodes.value)
+            .max_memory(plan.max_memory.value.bytes())
+            .overflow(plan.overflow.value)
+            .build()?;
+        Ok(Self { engine: Engine::on(guard.clone()), guard: Some(guard), snapshot: None })
+    }
+
+    /// The in-process store.
+    pub(super) fn memory(plan: &StorePlan) -> Result<Self, StartError> {
+        let builder = MemoryStore::builder()
+            .max_memory(plan.max_memory.value.bytes())
+            .overflow(plan.overflow.value);
+        let (store, snapshot) = match &plan.snapshot.value {
+            None => (builder.build()?, None),
+            Some(path) => {
+                let (store, file) = SnapshotFile::open(path, &builder)?;
+                (store, Some(Arc::new(file)))
+            }
+        };
+        Ok(Self { engine: Engine::on(store), guard: None, snapshot })
+    }
+
+    pub(super) fn max_keys(&self) -> Option<usize> {
+        self.engine.store().local().map(|store| store.stats().max_keys)
     }
 
     /// Asks how it stands, for metrics.
     pub(super) fn figures(&self) -> impl Fn() -> StoreFigures + Send + Sync + 'static {
-        let (memory, file, guarded) = match self {
-            Self::Memory(store, file) => (Some(store.clone()), file.clone(), None),
-            Self::Sure(_) => (None, None, None),
-            Self::Guarded(guarded) => (None, None, Some(guarded.clone())),
-        };
-        let store = if memory.is_some() { "memory" } else { "shared" };
-        move || StoreFigures {
-            store,
-            table: memory.as_ref().map(|store| store.stats()),
-            snapshots: file.as_ref().map(|file| file.figures()),
-            guard: guarded.as_ref().map(|store| (store.state(), store.stats())),
+        let Self { engine, guard, snapshot } = self;
+        let (engine, guard, snapshot) = (engine.clone(), guard.clone(), snapshot.clone());
+        move || {
+            let memory = engine.store().local();
+            StoreFigures {
+                store: if memory.is_some() { "memory" } else { "shared" },
+                table: memory.map(MemoryStore::stats),
+                snapshots: snapshot.as_ref().map(|file| file.figures()),
+                guard: guard.as_ref().map(|store| (store.state(), store.stats())),
+            }
         }
     }
 }
@@ -59,7 +78,7 @@ impl Opened {
 /// Opens the store that a plan names. One that can fail is put behind a guard.
 pub(super) async fn open(plan: &StorePlan) -> Result<Opened, StartError> {
     match &plan.url.value {
-        StoreUrl::Memory => open_memory(plan),
+        StoreUrl::Memory => Opened::memory(plan),
         StoreUrl::Redis(url) => {
             let store = RedisStore::builder(url.with_credentials()).open()?;
             // A server that is away is no reason not to start: the failure rules decide until it
@@ -67,29 +86,8 @@ pub(super) async fn open(plan: &StorePlan) -> Result<Opened, StartError> {
             if store.connected().await.is_ok() {
                 tracing::info!(%url, "the shared store answers");
             }
-            guarded(plan, Arc::new(store))
+            Opened::guarded(plan, Arc::new(store))
         }
         _ => Err(StartError::UnknownStore),
     }
-}
-
-pub(super) fn open_memory(plan: &StorePlan) -> Result<Opened, StartError> {
-    let builder = MemoryStore::builder()
-        .max_memory(plan.max_memory.value.bytes())
-        .overflow(plan.overflow.value);
-    let Some(path) = &plan.snapshot.value else {
-        return Ok(Opened::Memory(Arc::new(builder.build()?), None));
-    };
-    let (store, file) = SnapshotFile::open(path, &builder)?;
-    Ok(Opened::Memory(Arc::new(store), Some(Arc::new(file))))
-}
-
-/// A guard around a store, with the failure rules of a plan.
-pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Opened, StartError> {
-    let guard = Guarded::builder(store)
-        .default_rule(plan.on_failure.value)
-        .expected_nodes(plan.expected_nodes.value)
-        .max_memory(plan.max_memory.value.bytes())
-        .overflow(plan.overflow.value);
-    Ok(Opened::Guarded(guard.build()?))
 }

@@ -16,7 +16,7 @@ use super::answer::{Deny, Reply};
 use super::request::{self, key_text, read};
 use crate::api::body::json;
 use crate::api::problem::Problem;
-use crate::configuration::limit_registry::LimitRegistry;
+use crate::configuration::limits::ConfiguredLimits;
 use crate::metrics::Verdict as Decided;
 
 /// How long a number of pending requests is good for if the caller does not say.
@@ -72,7 +72,7 @@ struct Pending {
 /// `POST /v1/admit`.
 pub(super) async fn admit(
     admission: &Admission,
-    limits: &LimitRegistry,
+    limits: &ConfiguredLimits,
     body: &Value<'_>,
     deny: Deny,
 ) -> Result<Response, Problem> {

@@ -89,7 +89,7 @@ impl HttpApi {
         // What was understood goes to the store; the others have their answers already.
         let lines: Vec<Lines<'_>> = asked.iter().flatten().map(Operation::lines).collect();
         let batch: Batch<'_, _> = std::iter::zip(asked.iter().flatten(), &lines)
-            .map(|(asked, lines)| asked.request(lines, &self.engine))
+            .map(|(asked, lines)| asked.request(lines, &self.config.parts().engine))
             .collect();
         let answers = batch.await;
         let answered: Vec<_> = std::iter::zip(asked.iter().flatten(), answers)

@@ -15,7 +15,7 @@ use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
 
 use super::answer::Deny;
 use crate::api::problem::Problem;
-use crate::configuration::limit_registry::LimitRegistry;
+use crate::configuration::limits::{ConfiguredLimit, ConfiguredLimits};
 use crate::metrics::LimitMetrics;
 
 /// How many limits an error lists.
@@ -62,7 +62,7 @@ impl From<RequestRule> for Rule {
 /// What a request is read with: the configured limits and the time for calendars.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'s> {
-    pub(crate) limits: &'s LimitRegistry,
+    pub(crate) limits: &'s ConfiguredLimits,
     /// Where decisions on policies that stand in requests are counted.
     pub(crate) inline: &'s LimitMetrics,
     pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
@@ -271,10 +271,7 @@ impl<'v> Reader<'v> {
         None
     }
 
-    fn named(
-        self,
-        name: &str,
-    ) -> Result<&'v crate::configuration::limit_registry::ConfiguredLimit, Rule> {
+    fn named(self, name: &str) -> Result<&'v ConfiguredLimit, Rule> {
         self.limits.get(name).ok_or_else(|| {
             let known = self.limits.names().take(MAX_LISTED).map(ToOwned::to_owned).collect();
             let name = name.chars().take(64).collect();

@@ -3,16 +3,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Engine;
-use tidegate_config::Loader;
 use tidegate_http::host::HostCheck;
 use tokio::runtime::Runtime;
 
-use super::{HttpApi, StoreErrors};
-use crate::configuration::{ActiveConfig, Parts};
+use super::HttpApi;
+use crate::configuration;
 use crate::database::Stored;
 use crate::listener::accept;
 use crate::listener::bounds::{Bounds, MAX_HEAD};
@@ -37,25 +34,10 @@ impl Door {
     fn open(bounds: Bounds) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-        let layers = Loader::default().text_layers("test", "");
-        let plan = layers.plan().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
-        let engine = Engine::new();
-        let parts = Parts::new(&plan, &engine, None).unwrap();
-        let config = Arc::new(ActiveConfig::new(layers, plan, Stored::default(), parts));
-        let parts = config.parts().clone();
-        let door = HttpApi {
-            engine,
-            config,
-            admission: parts.admission,
-            gateway: parts.gateway,
-            metrics: parts.metrics.door("http"),
-            inline: parts.metrics.door("http").inline(),
-            host_check: HostCheck::new(address, Vec::new()),
-            bounds,
-            store_errors: StoreErrors::default(),
-        };
+        let config = configuration::of_text("", Stored::default(), None);
+        let door = HttpApi::new(config, HostCheck::new(address, Vec::new()), bounds);
         let mut drain = Drain::new();
         let stop = drain.signal();
         runtime.block_on(async { drain.watch(door.serve(listener, Workers::here(), stop)) });
