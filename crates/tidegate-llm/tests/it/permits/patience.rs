@@ -202,7 +202,7 @@ async fn a_limit_that_is_taken_away_holds_nobody_up() {
 async fn an_account_can_be_made_again() {
     let store =
         tidegate::MemoryStore::builder().clock(tidegate::clock::TokioClock::new()).build().unwrap();
-    let engine = Engine::on(StoreHandle::shared(Arc::new(store)));
+    let engine = Engine::on(store);
     let first = requests("mistral", 60, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
     call.heard(&told(Dimension::Tokens, 60_000, 60_000));
@@ -211,6 +211,25 @@ async fn an_account_can_be_made_again() {
     let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
     assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "what was spent counts on");
     assert_eq!(wait(&second, &ask(1, 1)).await, SECOND * 10);
+}
+
+/// Accounts of callers' keys come and go: an engine keeps no limit in use for those that are gone.
+#[tokio::test(start_paused = true)]
+async fn a_retired_account_leaves_the_engine_and_goes_on_if_it_is_made_again() {
+    let store =
+        tidegate::MemoryStore::builder().clock(tidegate::clock::TokioClock::new()).build().unwrap();
+    let engine = Engine::on(store);
+    let first = requests("mistral", 6, 1).engine(&engine).build().unwrap();
+    let mut call = reserve(&first, &ask(1, 1)).await;
+    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.complete(None);
+    let names: Vec<String> = engine.limits().iter().map(|limit| limit.name().to_owned()).collect();
+    assert!(names.len() > 2, "limits that were set and that were told: {names:?}");
+    first.retire();
+    assert!(names.iter().all(|name| engine.find(name).is_none()), "{names:?}");
+    assert_eq!(engine.limits().len(), names.len(), "their buckets are still there");
+    let again = requests("mistral", 6, 1).engine(&engine).build().unwrap();
+    assert_eq!(wait(&again, &ask(1, 1)).await, SECOND * 10, "what was spent counts on");
 }
 
 /// A process that starts and has heard nothing yet does not take away what others have learned.
