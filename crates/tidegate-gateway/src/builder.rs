@@ -16,6 +16,7 @@ use crate::call_observer::{CallObserver, NoObserver};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::request::body::RequestBody;
+use crate::state::accounts::Engines;
 use crate::state::routing_table::Shared;
 use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
@@ -82,7 +83,7 @@ impl GatewayBuilder {
             Some(http) => http,
             None => HttpService::new(Client::of_bodies()?),
         };
-        let shared = Shared { engine: self.engine, observer: self.observer, http };
+        let shared = Shared { engines: Engines::new(self.engine), observer: self.observer, http };
         Gateway::open(shared, self.call_observer, self.upstreams)
     }
 }

@@ -63,8 +63,8 @@ struct Inner {
 }
 
 impl Gateway {
-    /// A gateway in the making. The store of the engine keeps its limits, also those of callers'
-    /// keys.
+    /// A gateway in the making. The store of the engine keeps the limits of configured keys. Those of
+    /// callers' keys are kept in a store of the gateway's own, since their number is up to callers.
     pub fn builder(engine: &Engine) -> GatewayBuilder {
         GatewayBuilder::new(engine.clone())
     }

@@ -276,8 +276,8 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets the revisions of a limit that is no longer in use. Buckets of it that are left and
-    /// not full count as empty if a limit of its name comes back.
+    /// Forgets the revisions of a limit that is no longer in use. If a limit of its name comes back,
+    /// buckets that were written under a revised policy and are not full count as empty.
     pub fn forget_limit(&self, limit: &Limit) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         newest.remove(limit.identity());

@@ -3,9 +3,9 @@
 //! Nothing here knows what is asked over a connection; that is for [`api`](crate::api).
 
 pub(crate) mod accept;
+pub(crate) mod accept_loop;
 pub(crate) mod bounds;
 pub(crate) mod connection;
-pub(crate) mod connections;
 pub(crate) mod drain;
 mod stream;
 mod timeouts;

@@ -29,7 +29,7 @@ use crate::listener::workers::Workers;
 use crate::tokens::check_door;
 pub use error::StartError;
 use snapshot::Keeper;
-use store::Opened;
+use store::ServerStore;
 
 /// Whether a server that runs with some layers could go on with others. It is asked before a change
 /// is written to a database that servers follow.
@@ -68,7 +68,7 @@ pub struct Server {
     layers: Layers,
     plan: Plan,
     /// Open already, or else opened with the doors.
-    store: Option<Opened>,
+    store: Option<ServerStore>,
 }
 
 impl Server {
@@ -80,7 +80,7 @@ impl Server {
     pub fn new(layers: Layers) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
-            StoreUrl::Memory => Some(Opened::memory(&plan.store)?),
+            StoreUrl::Memory => Some(ServerStore::memory(&plan.store)?),
             _ => None,
         };
         Ok(Self { layers, plan, store })
@@ -92,7 +92,7 @@ impl Server {
     /// When the configuration cannot be used.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
-        Ok(Self { layers, plan, store: Some(Opened::sure(store)) })
+        Ok(Self { layers, plan, store: Some(ServerStore::sure(store)) })
     }
 
     /// A server on a store that is open already and may fail: behind a guard, with the failure
@@ -102,14 +102,14 @@ impl Server {
     /// When the configuration cannot be used, or the guard has no memory to decide in.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
-        let store = Some(Opened::guarded(&plan.store, store)?);
+        let store = Some(ServerStore::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
 
     /// How many keys the memory of the store is enough for, if that is known.
     #[must_use]
     pub fn max_keys(&self) -> Option<usize> {
-        self.store.as_ref().and_then(Opened::max_keys)
+        self.store.as_ref().and_then(ServerStore::max_keys)
     }
 
     /// Opens the doors.

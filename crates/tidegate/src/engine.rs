@@ -152,10 +152,10 @@ impl Engine {
 
     /// Takes a limit out of use. Its name is free, also for another policy; a limit that is made
     /// under it later goes on where this one was: buckets keep their tokens. Answers whether there
-    /// was such a limit. Limiters that were made before keep deciding.
+    /// was such a limit. Limiters that were made before keep deciding, by the same policy as later ones of the name.
     ///
-    /// The 16,384 limits that were retired last are remembered. If a limit beyond them comes back,
-    /// its buckets that are not full count as empty.
+    /// The 16,384 limits that were retired last are remembered. A limit beyond them that comes back
+    /// begins anew: what was spent under a policy that it had been revised to counts as empty.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};

@@ -1,7 +1,7 @@
 //! The store of an engine: the one of this process, or a shared one.
 //!
 //! A local store is called directly and answers before the call returns. A shared one is a
-//! [`Store`] behind a pointer, and is awaited. This is the only place that tells the two apart.
+//! [`Store`] behind a pointer, and is awaited.
 
 use std::future::Future;
 use std::pin::pin;

@@ -104,11 +104,17 @@ impl Terms {
 
     /// Whether these are the same terms: policy and calendar.
     pub(crate) fn agree_with(&self, other: &Self) -> bool {
+        self.has_schedule_of(other) && self.limit.load().policy() == other.limit.load().policy()
+    }
+
+    /// Whether both take their windows from the same calendar, or from none.
+    pub(crate) fn has_schedule_of(&self, other: &Self) -> bool {
         #[cfg(feature = "calendar")]
-        if self.schedule != other.schedule {
-            return false;
-        }
-        self.limit.load().policy() == other.limit.load().policy()
+        return self.schedule == other.schedule;
+        #[cfg(not(feature = "calendar"))]
+        let _ = other;
+        #[cfg(not(feature = "calendar"))]
+        true
     }
 
     /// The limit now.

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
-use tidegate::Engine;
+use tidegate::clock::TokioClock;
+use tidegate::{Engine, MemoryStore};
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{Account, AccountError, Concurrency};
 use tidegate_llm::retry::Budget;
@@ -63,7 +64,7 @@ impl AccountEntry {
     }
 
     /// Learns from the status of an answer whether the provider accepts the key. A key that was
-    /// accepted once is not forgotten when it is rejected: its limits would start anew each time.
+    /// accepted once is not forgotten when it is rejected: what was learned of it would be lost.
     pub(crate) fn credential_checked(&self, status: StatusCode) {
         if status == StatusCode::UNAUTHORIZED {
             let was_accepted = self.was_accepted.load(Ordering::Relaxed);
@@ -103,6 +104,11 @@ impl AccountConfig {
         }
     }
 
+    /// Whether an account is that of the configured key, or of no key.
+    fn is_own(&self, id: &str) -> bool {
+        self.credential.as_ref().map_or_else(|| Credential::none().id() == id, |own| own.id() == id)
+    }
+
     /// The same, however many calls are under way.
     pub(crate) fn without_places(mut self) -> Self {
         self.places = None;
@@ -113,8 +119,8 @@ impl AccountConfig {
         self
     }
 
-    /// Whether accounts can be kept under another configuration. A concurrency that adapts is another kind of
-    /// queue than one that does not.
+    /// Whether accounts can be kept under another configuration. A concurrency that adapts is
+    /// another kind of queue than one that does not.
     fn is_like(&self, other: &Self) -> bool {
         self.places.is_some() == other.places.is_some()
     }
@@ -124,8 +130,36 @@ impl AccountConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct AccountParams {
     pub(crate) upstream: Upstream,
-    pub(crate) engine: Engine,
+    pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
+}
+
+/// Whose store keeps the limits of accounts.
+#[derive(Clone, Debug)]
+pub(crate) struct Engines {
+    /// Of configured keys.
+    own: Engine,
+    /// Of callers' keys, in this process. How many keys there are is up to callers: they fill
+    /// neither a shared store, which keeps a record for every limit, nor a snapshot.
+    callers: Engine,
+}
+
+impl Engines {
+    pub(crate) fn new(own: Engine) -> Self {
+        Self { own, callers: local_engine() }
+    }
+
+    /// The engine of a credential under a configuration.
+    fn of(&self, credential: &Credential, config: &AccountConfig) -> &Engine {
+        let is_own = config.is_own(credential.id()) || credential.reveal().is_none();
+        if is_own { &self.own } else { &self.callers }
+    }
+}
+
+/// An engine in this process, on tokio's time as pacers are.
+fn local_engine() -> Engine {
+    let store = MemoryStore::builder().clock(TokioClock::new()).build();
+    store.map_or_else(|_| Engine::new(), Engine::on)
 }
 
 /// The accounts of a provider.
@@ -182,7 +216,7 @@ impl Accounts {
         }
         let mut state = lock(&self.state);
         let id = entry.account.scope().credential_id();
-        let is_own = state.config.credential.as_ref().is_some_and(|own| own.id() == id);
+        let is_own = state.config.is_own(id);
         let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
         // The table has one, and the call that leaves.
         if is_same && !is_own && Arc::strong_count(entry) == 2 {
@@ -257,10 +291,10 @@ impl Accounts {
         config: &AccountConfig,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engine, observer } = &self.params;
+        let AccountParams { upstream, engines, observer } = &self.params;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
-            .engine(engine)
+            .engine(engines.of(credential, config))
             .observer(observer.clone())
             .warn_each_minute();
         if let Some(limits) = &config.limits {
@@ -314,9 +348,8 @@ fn unlimited() -> Option<Constraint> {
 impl State {
     /// Removes the idle account that was used longest ago, if there is one.
     fn evict_one(&mut self) -> bool {
-        let own = self.config.credential.as_ref().map(Credential::id);
         let idle = self.known.iter().filter(|(id, entry)| {
-            Arc::strong_count(entry) == 1 && own != Some(&***id) && &***id != OVERFLOW
+            Arc::strong_count(entry) == 1 && !self.config.is_own(id) && &***id != OVERFLOW
         });
         let oldest = idle.min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
         let Some(id) = oldest.map(|(id, _)| id.clone()) else { return false };

@@ -14,7 +14,7 @@ use tidegate_providers::request::key_field;
 use tidegate_providers::{Dialect, Provider};
 
 use crate::error::GatewayError;
-use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Accounts};
+use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Accounts, Engines};
 use crate::state::provider_state::ProviderState;
 use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::http_service::HttpService;
@@ -24,7 +24,7 @@ use crate::upstream::stack::{Chain, Stack, fallback};
 /// What every routing table shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) engine: Engine,
+    pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) http: HttpService,
 }
@@ -135,8 +135,8 @@ impl RoutingTable {
         if let Some(route) = known.filter(|route| route.upstream.dialect == upstream.dialect) {
             return Ok(route.provider_state.clone());
         }
-        let (engine, observer) = (shared.engine.clone(), shared.observer.clone());
-        let params = AccountParams { upstream: upstream.clone(), engine, observer };
+        let (engines, observer) = (shared.engines.clone(), shared.observer.clone());
+        let params = AccountParams { upstream: upstream.clone(), engines, observer };
         let provider_state =
             ProviderState::new(params).map_err(|source| limits(upstream, source))?;
         Ok(Arc::new(provider_state))
@@ -216,7 +216,8 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         // Limits that an engine of their own can keep can be kept. How many calls may be under
         // way always can be, and is told to the log.
         let observer = Arc::new(Traced);
-        let params = AccountParams { upstream: upstream.clone(), engine: Engine::new(), observer };
+        let engines = Engines::new(Engine::new());
+        let params = AccountParams { upstream: upstream.clone(), engines, observer };
         let config = AccountConfig::of(upstream).without_places();
         Accounts::new(params, config).map_err(|source| limits(upstream, source))?;
     }

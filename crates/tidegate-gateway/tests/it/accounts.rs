@@ -1,8 +1,13 @@
 //! Keys of callers: each has limits of its own, and there are only so many of them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
+use tidegate::clock::TokioClock;
+use tidegate::{Engine, MemoryStore, StoreHandle};
+use tidegate_gateway::{Gateway, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::Dialect;
 
@@ -44,6 +49,30 @@ async fn accounts_are_bounded_and_what_a_forgotten_one_spent_still_counts() {
     tokio::time::advance(SECOND * 120).await;
     assert_eq!(ask(&gateway, quick("sk-0")).await.status, 200, "refilled");
     assert!(is_idle(&gateway));
+}
+
+/// A shared store keeps a record for every limit, and a snapshot every limit that has a name; how many
+/// keys there are is up to callers.
+#[tokio::test(start_paused = true)]
+async fn callers_put_nothing_into_the_store_of_the_engine() {
+    let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build().unwrap());
+    let engine = Engine::on(StoreHandle::shared(store.clone()));
+    let script = Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))));
+    let open = |upstream: Upstream| {
+        let builder = Gateway::builder(&engine).http(script.clone());
+        builder.upstream(upstream.limits(per_minute(1))).build().unwrap()
+    };
+    let callers = open(upstream("openai", Dialect::OpenAi));
+    let (before, limits) = (store.len(), engine.limits().len());
+    for number in 0..20 {
+        let key = format!("sk-{number}");
+        assert_eq!(ask(&callers, chat_as("openai", Want::Whole, &key)).await.status, 200);
+    }
+    assert_eq!((store.len(), engine.limits().len()), (before, limits));
+    let configured =
+        open(upstream("mistral", Dialect::Mistral).credential(secret("sk-own")).unwrap());
+    assert_eq!(ask(&configured, chat_as("mistral", Want::Whole, "sk-1")).await.status, 200);
+    assert!(store.len() > before, "a configured key is limited there");
 }
 
 #[tokio::test(start_paused = true)]

@@ -33,7 +33,7 @@ use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
-use crate::listener::{connection, connections};
+use crate::listener::{accept_loop, connection};
 
 /// How many may watch events at once.
 const MOST_WATCHERS: usize = 64;
@@ -78,6 +78,6 @@ impl AdminApi {
         };
         // It has little to do, and needs no threads of its own.
         let workers = Workers::here();
-        connections::serve(listener, bounds.connections, &workers, stop, connection).await;
+        accept_loop::serve(listener, bounds.connections, &workers, stop, connection).await;
     }
 }

@@ -40,7 +40,7 @@ use tower::Service as _;
 use super::change_error::{detail, field_errors};
 use crate::configuration::{ActiveConfig, ChangeError};
 use crate::database::{DatabaseError, Note};
-use crate::listener::connections;
+use crate::listener::accept_loop;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
 use crate::tokens::{Caller, Refused, Role};
@@ -74,7 +74,7 @@ pub(crate) async fn serve(config: Arc<ActiveConfig>, listener: TcpListener, stop
     };
     // It has little to do, and needs no threads of its own.
     let workers = Workers::here();
-    connections::serve(listener, CONNECTIONS, &workers, stop, connection).await;
+    accept_loop::serve(listener, CONNECTIONS, &workers, stop, connection).await;
 }
 
 /// Serves a connection to its end. One that asks nothing is cut.

@@ -34,7 +34,7 @@ use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
-use crate::listener::{connection, connections};
+use crate::listener::{accept_loop, connection};
 use crate::metrics::{DoorMetrics, LimitMetrics};
 use operation::Operation;
 use request::Reader;
@@ -72,7 +72,7 @@ impl HttpApi {
                 connection::serve(stream, answer, bounds, stop.clone())
             }
         };
-        connections::serve(listener, bounds.connections, &workers, stop, connection).await;
+        accept_loop::serve(listener, bounds.connections, &workers, stop, connection).await;
     }
 
     /// Answers a request: calls to providers go to the gateway, everything else by its path.

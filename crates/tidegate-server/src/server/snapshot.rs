@@ -16,7 +16,7 @@ use tidegate::{Engine, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError}
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;
-use super::store::Opened;
+use super::store::ServerStore;
 use crate::listener::drain::Stop;
 use crate::metrics::SnapshotFigures;
 
@@ -123,7 +123,7 @@ pub(super) struct Keeper {
 
 impl Keeper {
     /// That of a store that is to be saved.
-    pub(super) fn of(opened: &Opened) -> Option<Self> {
+    pub(super) fn of(opened: &ServerStore) -> Option<Self> {
         let file = opened.snapshot.clone()?;
         Some(Self { engine: opened.engine.clone(), file })
     }

@@ -13,7 +13,7 @@ use crate::metrics::StoreFigures;
 
 /// A store that is open.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct ServerStore {
     /// The one engine on it.
     pub(super) engine: Engine,
     /// Its guard, if it can fail.
@@ -22,7 +22,7 @@ pub(super) struct Opened {
     pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
 
-impl Opened {
+impl ServerStore {
     /// A store that always answers.
     pub(super) fn sure(store: Arc<dyn Store>) -> Self {
         let engine = Engine::on(StoreHandle::shared(store));
@@ -76,9 +76,9 @@ impl Opened {
 }
 
 /// Opens the store that a plan names. One that can fail is put behind a guard.
-pub(super) async fn open(plan: &StorePlan) -> Result<Opened, StartError> {
+pub(super) async fn open(plan: &StorePlan) -> Result<ServerStore, StartError> {
     match &plan.url.value {
-        StoreUrl::Memory => Opened::memory(plan),
+        StoreUrl::Memory => ServerStore::memory(plan),
         StoreUrl::Redis(url) => {
             let store = RedisStore::builder(url.with_credentials()).open()?;
             // A server that is away is no reason not to start: the failure rules decide until it
@@ -86,7 +86,7 @@ pub(super) async fn open(plan: &StorePlan) -> Result<Opened, StartError> {
             if store.connected().await.is_ok() {
                 tracing::info!(%url, "the shared store answers");
             }
-            Opened::guarded(plan, Arc::new(store))
+            ServerStore::guarded(plan, Arc::new(store))
         }
         _ => Err(StartError::UnknownStore),
     }

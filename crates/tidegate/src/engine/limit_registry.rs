@@ -5,14 +5,15 @@
 //! history is kept, and a limit that is made under the name again goes on from there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tidegate_core::{Change, Limit, LimitError};
 
 use crate::terms::Terms;
 
 /// How many retired limits are remembered. Limits beyond that are forgotten, the longest retired
-/// first: if one comes back, its buckets that are not full count as empty.
+/// first: if one comes back it begins anew, and what was spent under a policy that it had been
+/// revised to counts as empty.
 pub(crate) const MAX_RETIRED: usize = 16_384;
 
 /// The limits of an engine that have a name.
@@ -30,8 +31,19 @@ struct Limits {
 
 #[derive(Debug)]
 struct Retired {
+    /// The live limit, for as long as somebody still decides by it: two of one name would count
+    /// their revisions apart.
+    live: Weak<Terms>,
+    /// The limit as it was when it was retired.
     limit: Limit,
     number: u64,
+}
+
+impl Retired {
+    /// The limit as it is now.
+    fn limit(&self) -> Limit {
+        self.live.upgrade().map_or_else(|| self.limit.clone(), |live| live.limit())
+    }
 }
 
 impl LimitRegistry {
@@ -44,7 +56,7 @@ impl LimitRegistry {
     pub(crate) fn all(&self) -> Vec<Limit> {
         let limits = self.lock();
         let active = limits.active.values().map(|terms| terms.limit());
-        active.chain(limits.retired.values().map(|retired| retired.limit.clone())).collect()
+        active.chain(limits.retired.values().map(Retired::limit)).collect()
     }
 
     /// Registers terms under their name: what the name stands for then.
@@ -74,7 +86,9 @@ impl LimitRegistry {
         let number = limits.next_number;
         limits.next_number += 1;
         limits.order.insert(number, name.clone());
-        limits.retired.insert(name, Retired { limit: terms.limit(), number });
+        limits
+            .retired
+            .insert(name, Retired { live: Arc::downgrade(&terms), limit: terms.limit(), number });
         (true, limits.forget_oldest())
     }
 
@@ -93,7 +107,7 @@ impl Limits {
             }
             Some(_) => Ok(()),
             None => match self.retired.get(limit.identity()) {
-                Some(retired) => revived(&retired.limit, &limit).map(drop),
+                Some(retired) => revived(&retired.limit(), &limit).map(drop),
                 None => Ok(()),
             },
         }
@@ -106,14 +120,13 @@ impl Limits {
             return known.clone();
         }
         let retired = self.retired.remove(limit.identity());
-        let history = retired.and_then(|retired| {
-            self.order.remove(&retired.number);
-            revived(&retired.limit, &limit).ok()
-        });
-        let terms = Arc::new(match history {
-            Some(revived) => terms.with_limit(revived),
-            None => terms,
-        });
+        let terms = match retired {
+            Some(retired) => {
+                self.order.remove(&retired.number);
+                brought_back(&retired, terms)
+            }
+            None => Arc::new(terms),
+        };
         self.active.insert(limit.shared_identity(), terms.clone());
         terms
     }
@@ -123,9 +136,26 @@ impl Limits {
         let mut forgotten = Vec::new();
         while self.order.len() > MAX_RETIRED {
             let Some((_, name)) = self.order.pop_first() else { break };
-            forgotten.extend(self.retired.remove(&name).map(|retired| retired.limit));
+            forgotten.extend(self.retired.remove(&name).map(|retired| retired.limit()));
         }
         forgotten
+    }
+}
+
+/// The terms of a retired limit that comes back: those that somebody still holds, under the policy
+/// of the new ones, or the new ones with the history of the old.
+fn brought_back(retired: &Retired, terms: Terms) -> Arc<Terms> {
+    let limit = terms.limit();
+    if let Some(live) = retired.live.upgrade().filter(|live| live.has_schedule_of(&terms)) {
+        let same = live.limit().policy() == limit.policy();
+        if same || live.put(*limit.policy(), Change::KeepTokens).is_ok() {
+            live.set_failure_rule(limit.failure_rule());
+            return live;
+        }
+    }
+    match revived(&retired.limit(), &limit) {
+        Ok(revived) => Arc::new(terms.with_limit(revived)),
+        Err(_) => Arc::new(terms),
     }
 }
 

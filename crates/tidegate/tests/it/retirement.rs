@@ -61,6 +61,7 @@ fn what_is_remembered_of_retired_limits_is_bounded() {
     oldest.reconfigure(policy(8), Change::KeepTokens).unwrap();
     assert!(oldest.take("alice").cost(1).now().unwrap().is_allowed());
     engine.retire("oldest");
+    drop(oldest);
     for number in 0..MOST {
         let name = format!("other-{number}");
         engine.limiter(&name, policy(1)).unwrap();
@@ -73,6 +74,22 @@ fn what_is_remembered_of_retired_limits_is_bounded() {
     assert!(!again.take("alice").now().unwrap().is_allowed());
     clock.advance(Duration::from_secs(60));
     assert!(again.take("alice").now().unwrap().is_allowed());
+}
+
+/// Two live limits of one name would count their revisions apart, and read each other's buckets
+/// under the wrong policy.
+#[test]
+fn whoever_still_holds_a_retired_limit_holds_the_one_that_comes_back() {
+    let engine = Engine::new();
+    let old = engine.limiter("client", policy(10)).unwrap();
+    engine.retire("client");
+    let new = engine.limiter("client", policy(6)).unwrap();
+    assert_eq!(old.policy(), policy(6));
+    old.reconfigure(policy(3), Change::KeepTokens).unwrap();
+    assert_eq!((new.policy(), new.limit().generation()), (policy(3), 2));
+    engine.retire("client");
+    old.reconfigure(policy(4), Change::KeepTokens).unwrap();
+    assert_eq!(engine.limits()[0].generation(), 3, "as it is now");
 }
 
 #[test]

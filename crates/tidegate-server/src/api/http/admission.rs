@@ -11,6 +11,7 @@ use serde::Serialize;
 use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
 use tidegate::{FailureRule, Outcome, ceil_millis as millis};
 use tidegate_config::{Rule, Value};
+use tidegate_http::field::RetryAfter;
 
 use super::answer::{Deny, Reply};
 use super::request::{self, key_text, read};
@@ -104,7 +105,7 @@ pub(super) async fn admit(
         }
         Verdict::Rejected(rejection) => {
             count(rejection.tier, Decided::Denied);
-            let retry = rejection.retry.after();
+            let retry = RetryAfter::of(rejection.retry);
             Reply::denied(rejected(&rejection), retry, deny).into_response()
         }
         // Verdicts may grow; what is not known to be admitted is not.
@@ -136,7 +137,7 @@ fn reject(rejection: &Rejection<'_>) -> Reject {
     Reject {
         level: rejection.tier.as_str(),
         reason: rejection.reason.as_str(),
-        retry_after_ms: rejection.retry.after().map(millis),
+        retry_after_ms: RetryAfter::of(rejection.retry).map(RetryAfter::millis),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::api::body::json;
 pub(crate) struct Reply<B> {
     pub(crate) status: StatusCode,
     pub(crate) body: B,
-    retry: Option<Duration>,
+    retry: Option<RetryAfter>,
 }
 
 /// How a denial is told.
@@ -112,7 +112,7 @@ impl<B> Reply<B> {
     }
 
     /// Somebody was denied, with the wait if there is one.
-    pub(crate) fn denied(body: B, retry: Option<Duration>, deny: Deny) -> Self {
+    pub(crate) fn denied(body: B, retry: Option<RetryAfter>, deny: Deny) -> Self {
         match deny {
             Deny::TooManyRequests => Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry },
             Deny::Ok => Self::ok(body),
@@ -123,8 +123,8 @@ impl<B> Reply<B> {
 impl<B: Serialize> IntoResponse for Reply<B> {
     fn into_response(self) -> Response {
         let mut response = json(self.status, &self.body);
-        if let Some(wait) = self.retry {
-            RetryAfter::from(wait).write(response.headers_mut());
+        if let Some(retry) = self.retry {
+            retry.write(response.headers_mut());
         }
         response
     }
@@ -140,7 +140,7 @@ pub(crate) fn decided<'a>(
     match decision {
         Decision::Allowed(grant) => Reply::ok(Body::Allowed(allowed(grant, list, extra))),
         Decision::Denied(denial) => {
-            Reply::denied(Body::Denied(denied(denial, list)), denial.retry.after(), deny)
+            Reply::denied(Body::Denied(denied(denial, list)), RetryAfter::of(denial.retry), deny)
         }
         // The contract may grow; what is not known to be allowed is not.
         _ => {
@@ -172,7 +172,7 @@ fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>) -> Denied<'a> {
         by: list.items.get(denial.by).map_or("", |item| item.limit.name()),
         by_index: list.listed.then_some(denial.by),
         remaining: least(&denial.outcomes),
-        retry_after_ms: denial.retry.after().map(millis),
+        retry_after_ms: RetryAfter::of(denial.retry).map(RetryAfter::millis),
         degraded: denial.degraded.map(FailureRule::as_str),
         charges: states(list, &denial.outcomes),
     }
