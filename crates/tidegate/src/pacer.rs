@@ -19,7 +19,7 @@
 //!
 //! A plain [`take`](crate::Limiter::take) on a limiter is denied, with the projected wait, while
 //! somebody waits for tokens of the same key: nobody is overtaken. A list decided by an
-//! [`Engine`](crate::Engine) does not look; use [`Acquire::now`] there.
+//! [`Engine`] does not look; use [`Acquire::now`] there.
 
 mod acquire;
 mod adaptive;

@@ -12,7 +12,7 @@ const HEADING: &str = "## What is guaranteed";
 const RULE: &str = "xtask/src/tidy/guarantees.rs";
 
 /// A Julian year in seconds.
-const YEAR: u128 = 31_557_600;
+const YEAR: u128 = 31_557_600_000;
 const MEBIBYTE: u128 = 1 << 20;
 
 /// A number in the table that comes from a constant.
@@ -141,7 +141,7 @@ fn value_of(number: &Number, files: &[TextFile]) -> Result<u128, String> {
     })
 }
 
-/// A number, a product, a shift, or a duration in its own unit.
+/// A number, a product, a shift, or a duration in milliseconds.
 fn evaluate(expression: &str) -> Option<u128> {
     let expression = expression.trim();
     if let Some((left, right)) = expression.split_once("<<") {
@@ -150,10 +150,12 @@ fn evaluate(expression: &str) -> Option<u128> {
     if let Some((left, right)) = expression.split_once('*') {
         return evaluate(left)?.checked_mul(evaluate(right)?);
     }
-    let inner = ["Duration::from_secs(", "Duration::from_millis("]
-        .iter()
-        .find_map(|call| expression.strip_prefix(call)?.strip_suffix(')'));
-    inner.unwrap_or(expression).replace('_', "").parse().ok()
+    for (call, millis) in [("Duration::from_secs(", 1_000), ("Duration::from_millis(", 1)] {
+        if let Some(inner) = expression.strip_prefix(call).and_then(|rest| rest.strip_suffix(')')) {
+            return evaluate(inner)?.checked_mul(millis);
+        }
+    }
+    expression.replace('_', "").parse().ok()
 }
 
 #[cfg(test)]
@@ -202,7 +204,7 @@ mod tests {
             ("4_096", Some(4_096)),
             (" 64 << 20", Some(64 << 20)),
             ("64 * 1_024", Some(65_536)),
-            ("Duration::from_secs(3_600)", Some(3_600)),
+            ("Duration::from_secs(3_600)", Some(3_600_000)),
             ("Duration::from_millis(50)", Some(50)),
             ("usize::MAX", None),
         ] {
