@@ -11,7 +11,7 @@ const HEADING: &str = "## What is guaranteed";
 /// Where the lists of this rule are.
 const RULE: &str = "xtask/src/tidy/guarantees.rs";
 
-/// A Julian year in seconds.
+/// A Julian year in milliseconds.
 const YEAR: u128 = 31_557_600_000;
 const MEBIBYTE: u128 = 1 << 20;
 
