@@ -151,11 +151,15 @@ impl Terms {
 
     /// Sets what is decided while the store does not answer.
     pub(crate) fn set_failure_rule(&self, rule: Option<FailureRule>) {
-        let one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        self.put_failure_rule(rule);
+        self.tell_watchers();
+    }
+
+    /// Sets the failure rule and tells nobody.
+    pub(crate) fn put_failure_rule(&self, rule: Option<FailureRule>) {
+        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let ruled = self.limit.load().on_failure(rule);
         self.limit.store(Arc::new(ruled));
-        drop(one_at_a_time);
-        self.tell_watchers();
     }
 
     /// Lets all watchers know: the policy has changed, or tokens or slots were given back.

@@ -45,7 +45,8 @@ impl Admission {
             }
         }
         let shared: Arc<dyn Watch> = self.shared.clone();
-        let [client, organization] = self.engine.registry().register_all(new)?;
+        let registered = self.engine.registry().register_all(new)?;
+        let [client, organization] = registered.clone();
         for terms in [&client, &organization].into_iter().flatten() {
             terms.stay_bucket();
             terms.watch(Arc::downgrade(&shared));
@@ -62,7 +63,8 @@ impl Admission {
         self.shared.put(rules, &next);
         *tiers = next;
         drop(tiers);
-        revised.iter().flatten().for_each(|(terms, _)| terms.tell_watchers());
+        let revised = revised.iter().flatten().map(|(terms, _)| terms);
+        revised.chain(registered.iter().flatten()).for_each(|terms| terms.tell_watchers());
         Ok(())
     }
 }

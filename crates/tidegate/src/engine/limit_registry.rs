@@ -63,10 +63,18 @@ impl LimitRegistry {
     pub(crate) fn register(&self, terms: Terms) -> Result<Arc<Terms>, LimitError> {
         let mut limits = self.lock();
         limits.check(&terms)?;
-        Ok(limits.add(terms))
+        let is_known = limits.active.contains_key(terms.limit().identity());
+        let terms = limits.add(terms);
+        drop(limits);
+        if !is_known {
+            // Without the lock: a watcher may hold a lock of its own, and wait for this one.
+            terms.tell_watchers();
+        }
+        Ok(terms)
     }
 
-    /// Registers these under their names, all or none.
+    /// Registers these under their names, all or none. Watchers of a limit that comes back are for the
+    /// caller to tell, once it holds no lock.
     pub(crate) fn register_all<const N: usize>(
         &self,
         terms: [Option<Terms>; N],
@@ -149,7 +157,7 @@ fn brought_back(retired: &Retired, terms: Terms) -> Arc<Terms> {
     if let Some(live) = retired.live.upgrade().filter(|live| live.has_schedule_of(&terms)) {
         let same = live.limit().policy() == limit.policy();
         if same || live.put(*limit.policy(), Change::KeepTokens).is_ok() {
-            live.set_failure_rule(limit.failure_rule());
+            live.put_failure_rule(limit.failure_rule());
             return live;
         }
     }
