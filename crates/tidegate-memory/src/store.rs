@@ -202,10 +202,10 @@ impl MemoryStore {
         self.clock.name()
     }
 
-    /// The time by the store's clock.
+    /// The time by the store's clock, not before any reading that the caller has heard of.
     #[must_use]
     pub fn now(&self) -> Time {
-        self.clock.now()
+        self.clock.now_after()
     }
 
     /// Removes the keys whose bucket has been full for `max_idle`, and gives memory back.
