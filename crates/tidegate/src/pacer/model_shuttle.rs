@@ -152,7 +152,7 @@ fn renewing_loses_no_slot_and_keeps_none() {
                 worker.join().unwrap();
             }
             assert_eq!((pacer.gauges().lost, pacer.gauges().in_flight), (0, 0));
-            assert_eq!(rate.engine().store().stats().leases, 0);
+            assert_eq!(rate.engine().store().local().unwrap().stats().leases, 0);
             assert_eq!(pacer.poll(), None);
         },
         SCHEDULES,
