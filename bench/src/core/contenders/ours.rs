@@ -1,7 +1,7 @@
 //! Tidegate: its in-process store by each of its doors, and its direct limiter.
 
 use anyhow::Result;
-use tidegate::{Engine, Limiter};
+use tidegate::{Decision, Engine, Limiter};
 use tidegate_core::{Charge, Key, Limit};
 use tidegate_memory::clock::Clock;
 use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder};
@@ -72,7 +72,7 @@ impl Called {
 impl Gate for Called {
     #[inline]
     fn allow(&self, key: &String) -> bool {
-        self.0.take(key).now().is_ok_and(|decision| decision.is_allowed())
+        self.0.take(key).now().as_ref().is_ok_and(Decision::is_allowed)
     }
 }
 
