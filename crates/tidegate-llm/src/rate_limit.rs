@@ -28,7 +28,8 @@ mod service;
 mod waits;
 
 pub use account::{Account, AccountError, Charged, Concurrency, Standing};
-pub(crate) use bucket::{limit_name, own_engine};
+pub(crate) use bucket::limit_name;
+pub use bucket::own_engine;
 pub use builder::AccountBuilder;
 pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
 pub use pace::Ramp;

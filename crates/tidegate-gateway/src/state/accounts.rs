@@ -11,10 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
-use tidegate::clock::TokioClock;
-use tidegate::{Engine, MemoryStore};
+use tidegate::Engine;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountError, Concurrency};
+use tidegate_llm::rate_limit::{Account, AccountError, Concurrency, own_engine};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Credential, Endpoint};
@@ -146,7 +145,7 @@ pub(crate) struct Engines {
 
 impl Engines {
     pub(crate) fn new(own: Engine) -> Self {
-        Self { own, callers: local_engine() }
+        Self { own, callers: own_engine() }
     }
 
     /// The engine of a credential under a configuration.
@@ -154,12 +153,6 @@ impl Engines {
         let is_own = config.is_own(credential.id()) || credential.reveal().is_none();
         if is_own { &self.own } else { &self.callers }
     }
-}
-
-/// An engine in this process, on tokio's time as pacers are.
-fn local_engine() -> Engine {
-    let store = MemoryStore::builder().clock(TokioClock::new()).build();
-    store.map_or_else(|_| Engine::new(), Engine::on)
 }
 
 /// The accounts of a provider.

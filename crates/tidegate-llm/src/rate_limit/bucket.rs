@@ -9,8 +9,9 @@ use tidegate::{
 
 use tidegate_providers::name::short_hash;
 
-/// An engine of its own, in this process, on tokio's time.
-pub(crate) fn own_engine() -> Engine {
+/// An engine in this process, on tokio's time as pacers are.
+#[must_use]
+pub fn own_engine() -> Engine {
     let store = MemoryStore::builder().clock(TokioClock::new()).build();
     store.map_or_else(|_| Engine::new(), Engine::on)
 }
