@@ -69,14 +69,15 @@ pub enum FailedCalls {
     AreFree,
 }
 
-/// How a provider charges. [`Charging::of`] is what its dialect does; the setters change one part.
+/// How a provider charges. [`Charging::of`] is what its dialect does; the setters change one part,
+/// or the two parts that decide what output costs.
 ///
 /// ```
 /// use tidegate_sim::{Charging, Dialect, OutputReserve};
 ///
 /// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
 /// let charging = Charging::of(Dialect::Anthropic).output(OutputReserve::Nothing);
-/// # let _ = charging;
+/// assert_eq!(charging, Charging::of(Dialect::Anthropic).charged_at_end());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a charging rule does nothing until an account has it"]
@@ -146,6 +147,35 @@ impl Charging {
     pub fn failed_calls(mut self, failed: FailedCalls) -> Self {
         self.failed = failed;
         self
+    }
+
+    /// Reserves output by `max_tokens` at admission and never settles: a short answer costs as much
+    /// as a long one.
+    ///
+    /// What a request without `max_tokens` reserves stays as the rule has it; it is 0 where the rule
+    /// reserved nothing.
+    pub fn kept_at_admission(self) -> Self {
+        self.output(self.max_tokens()).settlement(SettlementRule::Never)
+    }
+
+    /// Reserves output by `max_tokens` at admission and gives back what the answer did not use.
+    ///
+    /// What a request without `max_tokens` reserves stays as the rule has it; it is 0 where the rule
+    /// reserved nothing.
+    pub fn given_back(self) -> Self {
+        self.output(self.max_tokens()).settlement(SettlementRule::ToUsage)
+    }
+
+    /// Reserves nothing for the output and charges it when the call ends, into debt if need be.
+    pub fn charged_at_end(self) -> Self {
+        self.output(OutputReserve::Nothing).settlement(SettlementRule::ToUsage)
+    }
+
+    fn max_tokens(&self) -> OutputReserve {
+        match self.output {
+            OutputReserve::MaxTokens { .. } => self.output,
+            OutputReserve::Nothing => OutputReserve::MaxTokens { unset: 0 },
+        }
     }
 
     /// The charge at admission.
@@ -226,5 +256,22 @@ mod tests {
         assert_eq!(settled(Dialect::AzureOpenAi), (100, 500));
         assert_eq!(settled(Dialect::Anthropic), (100, 50));
         assert_eq!(settled(Dialect::Mistral), (110, 50));
+    }
+
+    #[test]
+    fn named_rules_set_reserve_and_settlement_and_leave_the_rest() {
+        for (dialect, unset) in
+            [(Dialect::OpenAi, 16), (Dialect::Anthropic, 0), (Dialect::Mistral, 0)]
+        {
+            let rule = Charging::of(dialect);
+            let max_tokens = OutputReserve::MaxTokens { unset };
+            for (named, output, settlement) in [
+                (rule.kept_at_admission(), max_tokens, SettlementRule::Never),
+                (rule.given_back(), max_tokens, SettlementRule::ToUsage),
+                (rule.charged_at_end(), OutputReserve::Nothing, SettlementRule::ToUsage),
+            ] {
+                assert_eq!(named, rule.output(output).settlement(settlement), "{dialect}");
+            }
+        }
     }
 }

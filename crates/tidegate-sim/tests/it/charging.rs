@@ -177,3 +177,23 @@ async fn every_part_of_the_rule_can_be_changed() {
     Call::new(Dialect::OpenAi).send(&simulator).await;
     assert_eq!(charged(&simulator), (0, 0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn named_rules_decide_what_a_short_answer_costs() {
+    let rule = Charging::of(Dialect::OpenAi);
+    for (rule, while_open, at_end) in [
+        (rule.kept_at_admission(), 98, 98),
+        (rule.given_back(), 98, 8),
+        (rule.charged_at_end(), 0, 8),
+    ] {
+        let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000));
+        let simulator = with(account.charging(rule));
+        let call = Call::new(Dialect::OpenAi).field("max_tokens", 98).output(8);
+        // The head of a stream leaves before the call ends, that of a whole answer after it.
+        let streamed = call.clone().field("stream", true).send(&simulator).await;
+        assert_eq!(tokens_left(&streamed), 998 - while_open);
+        assert_eq!(charged(&simulator), (1, 2, at_end));
+        let whole = call.send(&simulator).await;
+        assert_eq!(tokens_left(&whole), 996 - 2 * at_end);
+    }
+}
