@@ -29,6 +29,9 @@ pub enum BuildError {
     /// Slices divide a limit of requests, and there is none.
     #[error("slices divide requests per minute, and there is no such limit")]
     SliceOfNothing,
+    /// Slices of tokens divide a limit of tokens, and there is none.
+    #[error("token slices divide tokens per minute, and there is no such limit")]
+    TokenSliceOfNothing,
     /// Two accounts have the same label, or two of them the same key.
     #[error("two accounts have the label or a key of {label:?}")]
     Ambiguous {

@@ -40,6 +40,7 @@ pub struct Limits {
     pub(crate) concurrency: Option<u64>,
     pub(crate) queue: Option<u64>,
     pub(crate) slice: Option<u64>,
+    pub(crate) token_slice: Option<u64>,
     pub(crate) phase: u64,
     pub(crate) ramp: Option<(u64, u64)>,
 }
@@ -135,9 +136,22 @@ impl Limits {
     }
 
     /// Enforces requests per minute in slices of this length as well: each holds its part of the
-    /// limit, rounded up. Tokens are not sliced. With Together it is one second by default.
+    /// limit, rounded up. [`slice_tokens`](Self::slice_tokens) does the same for tokens. With
+    /// Together it is one second by default.
     pub fn slice(mut self, length: Duration) -> Self {
         self.slice = Some(nanos(length));
+        self
+    }
+
+    /// Enforces tokens, input tokens and output tokens per minute in slices of this length as well:
+    /// each holds its part of the limit, rounded up. A call larger than that is admitted if its
+    /// slice is still unused.
+    ///
+    /// A refusal names the limit of the minute, reports what remains of the minute, and waits for
+    /// the next slice. A settlement changes nothing in a slice; a failed call that is free is given
+    /// back to a slice that still lasts. No dialect has it by default.
+    pub fn slice_tokens(mut self, length: Duration) -> Self {
+        self.token_slice = Some(nanos(length));
         self
     }
 
@@ -190,11 +204,18 @@ impl Limits {
                 return Err(BuildError::UnknownLimit { dialect, limit });
             }
         }
-        match self.slice {
-            Some(length) if length == 0 || length > MINUTE => Err(BuildError::SliceLength),
-            Some(_) if self.requests.is_none() => Err(BuildError::SliceOfNothing),
-            _ => Ok(()),
+        let mut lengths = self.slice.into_iter().chain(self.token_slice);
+        if lengths.any(|length| length == 0 || length > MINUTE) {
+            return Err(BuildError::SliceLength);
         }
+        if self.slice.is_some() && self.requests.is_none() {
+            return Err(BuildError::SliceOfNothing);
+        }
+        let tokens = self.tokens.or(self.input).or(self.output);
+        if self.token_slice.is_some() && tokens.is_none() {
+            return Err(BuildError::TokenSliceOfNothing);
+        }
+        Ok(())
     }
 }
 
@@ -212,7 +233,12 @@ mod tests {
         let sliced = Limits::new().requests_per_minute(60);
         assert!(check(sliced.clone().slice(Duration::ZERO)).is_err());
         assert!(check(sliced.clone().slice(Duration::from_secs(61))).is_err());
-        assert!(check(sliced.slice(Duration::from_secs(60))).is_ok());
+        assert!(check(sliced.clone().slice(Duration::from_secs(60))).is_ok());
+        assert!(check(sliced.slice_tokens(Duration::from_secs(1))).is_err());
+        let sliced = Limits::new().tokens_per_minute(60);
+        assert!(check(sliced.clone().slice_tokens(Duration::ZERO)).is_err());
+        assert!(check(sliced.clone().slice_tokens(Duration::from_secs(61))).is_err());
+        assert!(check(sliced.slice_tokens(Duration::from_secs(10))).is_ok());
     }
 
     #[test]

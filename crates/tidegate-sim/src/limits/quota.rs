@@ -1,11 +1,12 @@
 //! The limits of one pool, decided together: a call is charged to all of them or to none.
 //!
 //! The arithmetic is plain and whole: continuous buckets for what is counted by the minute and for
-//! days that refill, fixed windows for slices, days of a calendar and ramps. It shares nothing with the limiter that is tested against
-//! it. No clock is read here; the instant is an argument.
+//! days that refill, fixed windows for slices, days of a calendar and ramps. It shares nothing with
+//! the limiter that is tested against it. No clock is read here; the instant is an argument.
 
 mod bucket;
 mod day;
+mod token_limit;
 mod window;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::limits::Limits;
 use crate::limits::charging::{Charge, FailedCalls};
 use bucket::Bucket;
 use day::Day;
+use token_limit::TokenLimit;
 use window::{Ramp, Slices};
 
 /// What a limit counts.
@@ -92,15 +94,18 @@ pub(crate) struct Blocked {
     pub(crate) requested: u64,
 }
 
+/// What a charge takes of a limit on tokens.
+type TokenCost = fn(Charge) -> u64;
+
 /// The limits of one pool and what is spent of them.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     requests: Option<Bucket>,
     slices: Option<Slices>,
     day: Option<Day>,
-    tokens: Option<Bucket>,
-    input: Option<Bucket>,
-    output: Option<Bucket>,
+    tokens: Option<TokenLimit>,
+    input: Option<TokenLimit>,
+    output: Option<TokenLimit>,
     ramp: Option<Ramp>,
     /// The latest instant seen. Of two calls that come at once on two threads the one that read the
     /// clock first may get here last; it must not turn a window back.
@@ -110,13 +115,14 @@ pub(crate) struct Quotas {
 impl Quotas {
     pub(crate) fn new(limits: &Limits) -> Self {
         let per_minute = limits.requests.unwrap_or(u64::MAX);
+        let tokens = |limit| TokenLimit::new(limit, limits.token_slice, limits.phase);
         Self {
             requests: limits.requests.map(Bucket::new),
             slices: limits.slice.map(|length| Slices::new(per_minute, length, limits.phase)),
             day: limits.day.map(Day::new),
-            tokens: limits.tokens.map(Bucket::new),
-            input: limits.input.map(Bucket::new),
-            output: limits.output.map(Bucket::new),
+            tokens: limits.tokens.map(tokens),
+            input: limits.input.map(tokens),
+            output: limits.output.map(tokens),
             ramp: limits.ramp.map(|(floor, factor)| Ramp::new(floor, factor, limits.phase)),
             latest: None,
         }
@@ -148,29 +154,38 @@ impl Quotas {
             return Charge::default();
         }
         if let Some(slices) = &mut self.slices {
-            slices.take();
+            slices.take(1);
         }
         let whole = self.requests.as_mut().is_none_or(Bucket::drain_one);
         Charge { requests: u64::from(whole), input: 0, output: 0 }
     }
 
-    /// Brings what was charged at `taken` to what it should have been.
+    /// Brings what was charged at `taken` to what it should have been. A call that is no longer
+    /// counted as a request is given back to windows too.
     pub(crate) fn correct(&mut self, now: Now, taken: Now, from: Charge, to: Charge) {
         self.turn(now);
-        correct_bucket(&mut self.tokens, from.total(), to.total());
-        correct_bucket(&mut self.input, from.input, to.input);
-        correct_bucket(&mut self.output, from.output, to.output);
-        if to.requests < from.requests {
-            correct_bucket(&mut self.requests, from.requests, to.requests);
-            if let Some(slices) = &mut self.slices {
-                slices.give(taken);
+        let is_given_back = to.requests < from.requests;
+        for (limit, cost) in self.token_limits() {
+            if is_given_back {
+                limit.give(taken, cost(from));
+            } else {
+                limit.settle(cost(from), cost(to));
             }
-            if let Some(day) = &mut self.day {
-                day.give(taken);
-            }
-            if let Some(ramp) = &mut self.ramp {
-                ramp.give(taken);
-            }
+        }
+        if !is_given_back {
+            return;
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.settle(from.requests, to.requests);
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.give(taken, 1);
+        }
+        if let Some(day) = &mut self.day {
+            day.give(taken);
+        }
+        if let Some(ramp) = &mut self.ramp {
+            ramp.give(taken);
         }
     }
 
@@ -182,18 +197,20 @@ impl Quotas {
             slice: self.slices.as_ref().map(Slices::gauge),
             day: self.day.as_ref().map(Day::gauge),
             refilling_day: self.day.as_ref().and_then(Day::refilling),
-            tokens: self.tokens.as_ref().map(Bucket::gauge),
-            input: self.input.as_ref().map(Bucket::gauge),
-            output: self.output.as_ref().map(Bucket::gauge),
+            tokens: self.tokens.as_ref().map(TokenLimit::gauge),
+            input: self.input.as_ref().map(TokenLimit::gauge),
+            output: self.output.as_ref().map(TokenLimit::gauge),
         }
     }
 
     fn turn(&mut self, now: Now) {
         let now = self.latest.filter(|latest| latest.elapsed > now.elapsed).unwrap_or(now);
         self.latest = Some(now);
-        let buckets = [&mut self.requests, &mut self.tokens, &mut self.input, &mut self.output];
-        for bucket in buckets.into_iter().flatten() {
-            bucket.refill(now.elapsed);
+        if let Some(requests) = &mut self.requests {
+            requests.refill(now.elapsed);
+        }
+        for (limit, _) in self.token_limits() {
+            limit.turn(now);
         }
         if let Some(slices) = &mut self.slices {
             slices.turn(now);
@@ -207,19 +224,14 @@ impl Quotas {
     }
 
     fn take(&mut self, charge: Charge) {
-        let buckets = [
-            (&mut self.requests, charge.requests),
-            (&mut self.tokens, charge.total()),
-            (&mut self.input, charge.input),
-            (&mut self.output, charge.output),
-        ];
-        for (bucket, cost) in buckets {
-            if let Some(bucket) = bucket {
-                bucket.take(cost);
-            }
+        if let Some(requests) = &mut self.requests {
+            requests.take(charge.requests);
+        }
+        for (limit, cost) in self.token_limits() {
+            limit.take(cost(charge));
         }
         if let Some(slices) = &mut self.slices {
-            slices.take();
+            slices.take(1);
         }
         if let Some(day) = &mut self.day {
             day.take();
@@ -229,9 +241,18 @@ impl Quotas {
         }
     }
 
+    /// The limits on tokens that there are, and what a charge takes of each.
+    fn token_limits(&mut self) -> impl Iterator<Item = (&mut TokenLimit, TokenCost)> {
+        let limits: [(_, TokenCost); 3] = [
+            (&mut self.tokens, Charge::total),
+            (&mut self.input, |charge| charge.input),
+            (&mut self.output, |charge| charge.output),
+        ];
+        limits.into_iter().filter_map(|(limit, cost)| Some((limit.as_mut()?, cost)))
+    }
+
     fn blocked(&self, charge: Charge) -> Option<Blocked> {
-        let buckets = [
-            (Dimension::Requests, &self.requests, charge.requests),
+        let token_limits = [
             (Dimension::Tokens, &self.tokens, charge.total()),
             (Dimension::InputTokens, &self.input, charge.input),
             (Dimension::OutputTokens, &self.output, charge.output),
@@ -242,15 +263,19 @@ impl Quotas {
                 worst = Some(Blocked { dimension, wait, gauge, requested });
             }
         };
-        for (dimension, bucket, cost) in buckets {
-            if let Some(bucket) = bucket {
-                consider(dimension, bucket.wait(cost), bucket.gauge(), cost);
+        if let Some(requests) = &self.requests {
+            let cost = charge.requests;
+            consider(Dimension::Requests, requests.wait(cost), requests.gauge(), cost);
+        }
+        for (dimension, limit, cost) in token_limits {
+            if let Some(limit) = limit {
+                consider(dimension, limit.wait(cost), limit.gauge(), cost);
             }
         }
         if let Some(slices) = &self.slices {
             // The minute is what clients are told of, also when it is a slice that refuses.
             let gauge = self.requests.as_ref().map_or_else(|| slices.gauge(), Bucket::gauge);
-            consider(Dimension::Slice, slices.wait(), gauge, 1);
+            consider(Dimension::Slice, slices.wait(1), gauge, 1);
         }
         if let Some(day) = &self.day {
             consider(Dimension::Day, day.wait(), day.gauge(), 1);
@@ -259,15 +284,6 @@ impl Quotas {
             consider(Dimension::Acceleration, ramp.wait(), ramp.gauge(), 1);
         }
         worst
-    }
-}
-
-fn correct_bucket(bucket: &mut Option<Bucket>, from: u64, to: u64) {
-    let Some(bucket) = bucket else { return };
-    if to > from {
-        bucket.take(to - from);
-    } else {
-        bucket.give(from - to);
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Account, Delay, Dialect, Dimension, Limits, RefusalCause, Simulator, Zone};
+use tidegate_sim::{
+    Account, Delay, Dialect, Dimension, Fault, Limits, RefusalCause, Simulator, Zone,
+};
 use tokio::time::{advance, sleep};
 
 use crate::client::{Call, account, simulator, with};
@@ -67,6 +69,56 @@ async fn slices_leave_tokens_alone() {
     assert_eq!(status(&simulator, &small).await, 200);
     advance(SECOND).await;
     assert_eq!(status(&simulator, &small).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_slice_holds_its_part_of_the_minute() {
+    let limits = Limits::new().tokens_per_minute(600).slice_tokens(SECOND).phase(MILLI * 250);
+    let simulator = simulator(Dialect::OpenAi, limits);
+    let call = |output: u64| Call::new(Dialect::OpenAi).field("max_tokens", output);
+    assert_eq!(status(&simulator, &call(4)).await, 200);
+    let refused = call(3).send(&simulator).await;
+    assert_eq!((refused.status, refused.header("retry-after-ms")), (429, Some("750")));
+    // The minute has plenty left: this is a 429 below the quota.
+    assert_eq!(refused.header("x-ratelimit-remaining-tokens"), Some("594"));
+    assert_eq!(
+        refused.json()["error"]["message"],
+        "Rate limit reached for m in organization org-sim on tokens per min (TPM): Limit 600, Used \
+         6, Requested 5. Please try again in 750ms."
+    );
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Tokens)));
+    assert_eq!(status(&simulator, &call(2)).await, 200, "the slice is full now");
+    advance(MILLI * 749).await;
+    assert_eq!(status(&simulator, &call(1)).await, 429);
+    advance(MILLI).await;
+    assert_eq!(status(&simulator, &call(48)).await, 200, "an unused slice takes a larger call");
+    assert_eq!(status(&simulator, &call(1)).await, 429);
+    advance(SECOND).await;
+    assert_eq!(status(&simulator, &call(1)).await, 200, "and its excess is not carried over");
+    assert_eq!(status(&simulator, &call(599)).await, 429);
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::TooLarge(Dimension::Tokens)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_settlement_changes_nothing_in_a_slice() {
+    let limits = Limits::new()
+        .input_tokens_per_minute(600)
+        .output_tokens_per_minute(6_000)
+        .slice_tokens(SECOND);
+    let simulator = simulator(Dialect::Anthropic, limits);
+    let call = Call::new(Dialect::Anthropic).field("max_tokens", 90).output(1);
+    assert_eq!(status(&simulator, &call).await, 200);
+    let refused = call.send(&simulator).await;
+    // One token was used of the 90 that the slice of output admitted.
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("anthropic-ratelimit-output-tokens-remaining"), Some("5999"));
+    assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::OutputTokens)));
+    assert_eq!(status(&simulator, &call.clone().field("max_tokens", 10)).await, 200);
+    advance(SECOND).await;
+    // A call that fails and is free leaves its slice as it was.
+    simulator.inject("main", Fault::ServerError, 1).unwrap();
+    assert_eq!(status(&simulator, &call).await, 500);
+    assert_eq!(status(&simulator, &call).await, 200);
 }
 
 #[tokio::test(start_paused = true)]

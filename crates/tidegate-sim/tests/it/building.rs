@@ -39,6 +39,9 @@ fn limits_faults_and_models_must_make_sense() {
     let limits = Limits::new().tokens_per_minute(1);
     let error = build([account(Dialect::Gemini, limits)]).unwrap_err();
     assert_eq!(error.to_string(), "Gemini has no limit of tokens per minute");
+    let limits = Limits::new().requests_per_minute(1).slice_tokens(Duration::from_secs(1));
+    let error = build([account(Dialect::OpenAi, limits)]).unwrap_err();
+    assert_eq!(error, BuildError::TokenSliceOfNothing);
     let faults = Faults::new().on_call(1, Fault::DayQuota);
     assert!(build([account(Dialect::Ollama, Limits::new()).faults(faults)]).is_err());
     let twice = account(Dialect::OpenAi, Limits::new()).model("m", Limits::new());

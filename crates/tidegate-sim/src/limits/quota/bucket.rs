@@ -60,6 +60,12 @@ impl Bucket {
         self.level = (self.level + i128::from(cost) * self.token).min(self.capacity());
     }
 
+    /// Brings what was taken to what it should have been.
+    pub(crate) fn settle(&mut self, from: u64, to: u64) {
+        self.take(to.saturating_sub(from));
+        self.give(from.saturating_sub(to));
+    }
+
     /// Takes one, or what there is of it; a debt stays what it is. Says whether it was a whole one.
     pub(crate) fn drain_one(&mut self) -> bool {
         let whole = self.level >= self.token;

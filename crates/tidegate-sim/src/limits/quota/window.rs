@@ -6,7 +6,7 @@
 use super::{Gauge, Wait};
 use crate::calendar::{MINUTE, Now, Zone};
 
-/// Requests in each slice of a minute.
+/// Requests or tokens in each slice of a minute.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     share: u64,
@@ -37,18 +37,21 @@ impl Slices {
         }
     }
 
-    pub(crate) fn wait(&self) -> Wait {
-        if self.used < self.share { Wait::Now } else { Wait::For(self.left) }
+    /// How long until a slice has room. What is larger than a slice fits into an unused one, or it
+    /// would never be admitted at all.
+    pub(crate) fn wait(&self, cost: u64) -> Wait {
+        let fits = self.used.saturating_add(cost) <= self.share;
+        if fits || cost == 0 || self.used == 0 { Wait::Now } else { Wait::For(self.left) }
     }
 
-    pub(crate) fn take(&mut self) {
-        self.used += 1;
+    pub(crate) fn take(&mut self, cost: u64) {
+        self.used = self.used.saturating_add(cost);
     }
 
-    /// Forgets one, if it was in the slice that still lasts.
-    pub(crate) fn give(&mut self, taken: Now) {
+    /// Forgets so much, if it was taken in the slice that still lasts.
+    pub(crate) fn give(&mut self, taken: Now, cost: u64) {
         if taken.elapsed.saturating_add(self.phase) / self.length == self.index {
-            self.used = self.used.saturating_sub(1);
+            self.used = self.used.saturating_sub(cost);
         }
     }
 
@@ -168,13 +171,13 @@ mod tests {
         let mut slices = Slices::new(600, SECOND, SECOND / 4);
         slices.turn(at(0));
         for _ in 0..10 {
-            assert_eq!(slices.wait(), Wait::Now);
-            slices.take();
+            assert_eq!(slices.wait(1), Wait::Now);
+            slices.take(1);
         }
         // With a phase of a quarter of a second the first slice lasts three quarters.
-        assert_eq!(slices.wait(), Wait::For(3 * SECOND / 4));
+        assert_eq!(slices.wait(1), Wait::For(3 * SECOND / 4));
         slices.turn(at(3 * SECOND / 4 - 1));
-        assert_eq!(slices.wait(), Wait::For(1));
+        assert_eq!(slices.wait(1), Wait::For(1));
         slices.turn(at(3 * SECOND / 4));
         assert_eq!(slices.gauge(), Gauge { limit: 10, remaining: 10, reset: SECOND });
     }
@@ -190,12 +193,12 @@ mod tests {
     fn what_is_given_back_after_the_border_stays_spent() {
         let mut slices = Slices::new(60, SECOND, 0);
         slices.turn(at(0));
-        slices.take();
+        slices.take(1);
         slices.turn(at(SECOND));
-        slices.take();
-        slices.give(at(0));
+        slices.take(1);
+        slices.give(at(0), 1);
         assert_eq!(slices.gauge().remaining, 0);
-        slices.give(at(SECOND));
+        slices.give(at(SECOND), 1);
         assert_eq!(slices.gauge().remaining, 1);
     }
 

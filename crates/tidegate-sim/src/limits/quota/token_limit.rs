@@ -1,0 +1,120 @@
+//! Tokens of a minute: a bucket, and its slices where the minute is enforced in slices too.
+
+use super::bucket::Bucket;
+use super::window::Slices;
+use super::{Gauge, Wait};
+use crate::calendar::Now;
+
+/// One limit on tokens per minute.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenLimit {
+    bucket: Bucket,
+    slices: Option<Slices>,
+}
+
+impl TokenLimit {
+    /// A full bucket, and slices of this length in nanoseconds if there are any.
+    pub(crate) fn new(per_minute: u64, slice: Option<u64>, phase: u64) -> Self {
+        Self {
+            bucket: Bucket::new(per_minute),
+            slices: slice.map(|length| Slices::new(per_minute, length, phase)),
+        }
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        self.bucket.refill(now.elapsed);
+        if let Some(slices) = &mut self.slices {
+            slices.turn(now);
+        }
+    }
+
+    /// How long until so much can be taken from the bucket and from the slice.
+    pub(crate) fn wait(&self, cost: u64) -> Wait {
+        let slice = self.slices.as_ref().map_or(Wait::Now, |slices| slices.wait(cost));
+        self.bucket.wait(cost).max(slice)
+    }
+
+    pub(crate) fn take(&mut self, cost: u64) {
+        self.bucket.take(cost);
+        if let Some(slices) = &mut self.slices {
+            slices.take(cost);
+        }
+    }
+
+    /// Settles a charge, up or down. A slice keeps what it admitted.
+    pub(crate) fn settle(&mut self, from: u64, to: u64) {
+        self.bucket.settle(from, to);
+    }
+
+    /// Gives back all that a call took at an instant, as if it had never been admitted.
+    pub(crate) fn give(&mut self, taken: Now, cost: u64) {
+        self.bucket.give(cost);
+        if let Some(slices) = &mut self.slices {
+            slices.give(taken, cost);
+        }
+    }
+
+    /// The minute, which is what clients are told of.
+    pub(crate) fn gauge(&self) -> Gauge {
+        self.bucket.gauge()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calendar::SECOND;
+
+    fn at(elapsed: u64) -> Now {
+        Now { elapsed, wall: elapsed }
+    }
+
+    /// 600 tokens per minute, ten in each second.
+    fn sliced() -> TokenLimit {
+        let mut limit = TokenLimit::new(600, Some(SECOND), SECOND / 4);
+        limit.turn(at(0));
+        limit
+    }
+
+    #[test]
+    fn a_slice_holds_its_part_of_the_tokens() {
+        let mut limit = sliced();
+        limit.take(7);
+        assert_eq!(limit.wait(3), Wait::Now);
+        assert_eq!(limit.wait(4), Wait::For(3 * SECOND / 4));
+        assert_eq!(limit.wait(0), Wait::Now);
+        assert_eq!(limit.gauge().remaining, 593, "the minute is what is reported");
+        limit.turn(at(3 * SECOND / 4));
+        assert_eq!(limit.wait(4), Wait::Now);
+    }
+
+    #[test]
+    fn a_call_larger_than_a_slice_needs_an_unused_one() {
+        let mut limit = sliced();
+        assert_eq!(limit.wait(25), Wait::Now);
+        limit.take(25);
+        assert_eq!(limit.wait(1), Wait::For(3 * SECOND / 4));
+        limit.turn(at(3 * SECOND / 4));
+        limit.take(1);
+        assert_eq!(limit.wait(25), Wait::For(SECOND));
+        assert_eq!(limit.wait(601), Wait::Never, "the minute still refuses what it cannot hold");
+    }
+
+    #[test]
+    fn the_longer_of_both_waits_counts() {
+        let mut limit = sliced();
+        limit.take(600);
+        assert_eq!(limit.wait(1), Wait::For(3 * SECOND / 4));
+        assert_eq!(limit.wait(60), Wait::For(6 * SECOND));
+    }
+
+    #[test]
+    fn a_settlement_leaves_the_slice_and_a_failed_call_does_not() {
+        let mut limit = sliced();
+        limit.take(10);
+        limit.settle(10, 2);
+        assert_eq!((limit.gauge().remaining, limit.wait(1)), (598, Wait::For(3 * SECOND / 4)));
+        limit.give(at(0), 10);
+        assert_eq!((limit.gauge().remaining, limit.wait(10)), (600, Wait::Now));
+    }
+}
