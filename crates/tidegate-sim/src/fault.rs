@@ -60,6 +60,14 @@ pub enum Fault {
         /// Tokens that are sent.
         after: u64,
     },
+    /// The answer stops coming and the connection stays open until the client leaves: after so many
+    /// tokens of a stream, or after half of an answer that is not streamed.
+    Stall {
+        /// Tokens that are sent.
+        after: u64,
+    },
+    /// The request is read and never answered; the connection stays open until the client leaves.
+    Silent,
     /// The first token comes so much later.
     SlowStart(Duration),
     /// The connection is reset before a byte is answered.
@@ -80,6 +88,8 @@ impl Fault {
             Self::Overloaded => "an overload",
             Self::Cut { .. } => "a cut stream",
             Self::StreamError { .. } => "an error in a stream",
+            Self::Stall { .. } => "a stalled answer",
+            Self::Silent => "silence",
             Self::SlowStart(_) => "a slow start",
             Self::Reset => "a reset connection",
             Self::Malformed => "a malformed body",

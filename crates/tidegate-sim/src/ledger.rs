@@ -65,6 +65,8 @@ pub enum Ending {
     Broken,
     /// Its caller went away before the end.
     Abandoned,
+    /// A fault withheld its answer, or the rest of it, until its caller went away.
+    Stalled,
 }
 
 /// One call.
@@ -309,6 +311,7 @@ mod tests {
         assert!(!send(1, Ending::Complete), "its failure has been retried");
         assert!(!send(2, Ending::Failed));
         assert!(send(2, Ending::Cut));
+        assert!(send(2, Ending::Stalled));
         assert!(send(2, Ending::Complete));
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Call {
     /// Output tokens sent so far.
     pub(crate) sent: u64,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// How the call ends if its caller goes away.
+    pub(crate) if_left: Ending,
     pub(crate) ended: bool,
 }
 
@@ -34,6 +36,11 @@ impl Call {
     /// What the call would be charged if it ended now.
     pub(crate) fn charge(&self) -> Charge {
         self.charging.settled(self.admitted, self.tokens.input, self.tokens.cached, self.sent)
+    }
+
+    /// Notes that nothing more is sent, so that the call ends as a stalled one.
+    pub(crate) fn stall(&mut self) {
+        self.if_left = Ending::Stalled;
     }
 
     /// Ends the call; a second time does nothing.
@@ -57,6 +64,6 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.end(Ending::Abandoned);
+        self.end(self.if_left);
     }
 }

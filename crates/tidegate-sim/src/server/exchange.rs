@@ -152,6 +152,7 @@ impl Visit {
             tokens: asked.tokens,
             sent: 0,
             permit: None,
+            if_left: Ending::Abandoned,
             ended: false,
         };
         self.perform(call, asked, place, fault, random, link).await

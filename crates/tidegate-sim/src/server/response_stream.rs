@@ -72,6 +72,7 @@ pub(crate) enum Stage {
     Open,
     Speak,
     Cut,
+    Stall,
     Done,
 }
 
@@ -99,6 +100,10 @@ impl ResponseStream {
                 Stage::Cut => {
                     self.call.end(Ending::Cut);
                     self.link.cut();
+                    return pending().await;
+                }
+                Stage::Stall => {
+                    self.call.stall();
                     return pending().await;
                 }
                 Stage::Done => return None,
@@ -140,6 +145,10 @@ impl ResponseStream {
                 self.stage = Stage::Cut;
                 return String::new();
             }
+            Some(Fault::Stall { after }) if said >= after.min(self.reply.output) => {
+                self.stage = Stage::Stall;
+                return String::new();
+            }
             Some(Fault::StreamError { after }) if said >= after.min(self.reply.output) => {
                 self.stage = Stage::Done;
                 self.call.end(Ending::Broken);
@@ -175,6 +184,10 @@ impl ResponseStream {
                 self.stage = Stage::Cut;
                 first_half(&text).to_owned()
             }
+            Some(Fault::Stall { .. }) => {
+                self.stage = Stage::Stall;
+                first_half(&text).to_owned()
+            }
             fault => {
                 self.stage = Stage::Done;
                 self.call.end(Ending::Complete);
@@ -194,12 +207,24 @@ pub(crate) async fn rest_until(instant: Instant) {
 
 /// A body that says something and then ends its connection. The call ends with it.
 pub(crate) fn cut_after(text: String, mut call: Call, link: Arc<Link>) -> Body {
+    unfinished(text, move || {
+        call.end(Ending::Cut);
+        link.cut();
+    })
+}
+
+/// A body that says something and then nothing more. The call ends when its caller leaves.
+pub(crate) fn stall_after(text: String, mut call: Call) -> Body {
+    unfinished(text, move || call.stall())
+}
+
+/// A body that never ends: a text, and what happens once it is said.
+fn unfinished(text: String, mut said: impl FnMut() + Send + 'static) -> Body {
     let mut text = Some(text);
     let frames = stream::poll_fn(move |_| match text.take() {
         Some(text) => Poll::Ready(Some(Ok::<_, Infallible>(Frame::data(Bytes::from(text))))),
         None => {
-            call.end(Ending::Cut);
-            link.cut();
+            said();
             Poll::Pending
         }
     });

@@ -1,15 +1,18 @@
 //! A client for tests: one connection for each request, and everything that came back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use http::Request;
+use http::response::Parts;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_sim::{Account, Dialect, Limits, Simulator};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 /// What came back.
 #[derive(Debug)]
@@ -22,6 +25,14 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    fn new(head: &Parts, body: Vec<u8>, is_whole: bool) -> Self {
+        let text = |value: &http::HeaderValue| value.to_str().unwrap().to_owned();
+        let headers =
+            head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+        let body = String::from_utf8(body).unwrap();
+        Self { status: head.status.as_u16(), headers, body, is_whole }
+    }
+
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
@@ -139,6 +150,39 @@ impl Call {
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         body: String,
     ) -> Result<Answer, hyper::Error> {
+        let (head, mut frames) = self.begin(connection, body).await?;
+        let mut body = Vec::new();
+        while let Some(frame) = frames.frame().await {
+            match frame {
+                Ok(frame) => body.extend_from_slice(frame.data_ref().unwrap()),
+                Err(_) => return Ok(Answer::new(&head, body, false)),
+            }
+        }
+        Ok(Answer::new(&head, body, true))
+    }
+
+    /// Sends it, and leaves once nothing has come for so long. `None` if there was no head by then.
+    pub(crate) async fn send_and_leave(
+        &self,
+        connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        patience: Duration,
+    ) -> Option<Answer> {
+        let begun = timeout(patience, self.begin(connection, self.body.to_string())).await;
+        let (head, mut frames) = begun.ok()?.unwrap();
+        let mut body = Vec::new();
+        while let Ok(frame) = timeout(patience, frames.frame()).await {
+            let Some(frame) = frame else { return Some(Answer::new(&head, body, true)) };
+            body.extend_from_slice(frame.unwrap().data_ref().unwrap());
+        }
+        Some(Answer::new(&head, body, false))
+    }
+
+    /// Sends the request, up to the head of its answer. Dropping the body closes the connection.
+    async fn begin(
+        &self,
+        connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        body: String,
+    ) -> Result<(Parts, Incoming), hyper::Error> {
         let (mut sender, connection) = http1::handshake(TokioIo::new(connection)).await?;
         let driver = tokio::spawn(connection);
         let mut request = Request::post(&self.path).header("host", "sim");
@@ -147,29 +191,10 @@ impl Call {
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let response = sender.send_request(request).await;
-        let (head, mut frames) = match response {
-            Ok(response) => response.into_parts(),
-            Err(error) => {
-                driver.abort();
-                return Err(error);
-            }
-        };
-        let mut body = Vec::new();
-        let mut is_whole = true;
-        while let Some(frame) = frames.frame().await {
-            match frame {
-                Ok(frame) => body.extend_from_slice(frame.data_ref().unwrap()),
-                Err(_) => {
-                    is_whole = false;
-                    break;
-                }
-            }
+        if response.is_err() {
+            driver.abort();
         }
-        let text = |value: &http::HeaderValue| value.to_str().unwrap().to_owned();
-        let headers =
-            head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
-        let body = String::from_utf8(body).unwrap();
-        Ok(Answer { status: head.status.as_u16(), headers, body, is_whole })
+        Ok(response?.into_parts())
     }
 }
 

@@ -16,4 +16,5 @@ mod ledger;
 mod pacing;
 mod queues;
 mod sockets;
+mod stalls;
 mod streams;

@@ -20,7 +20,7 @@ use crate::random::Random;
 use crate::server::ask::{Ask, Endpoint};
 use crate::server::call::Call;
 use crate::server::response_stream::{
-    Body, Pace, ResponseStream, Stage, cut_after, first_half, rest_until,
+    Body, Pace, ResponseStream, Stage, cut_after, first_half, rest_until, stall_after,
 };
 use crate::server::wire::Link;
 
@@ -44,6 +44,9 @@ impl Visit {
             call.end(Ending::Failed);
             let standing = call.pool.standing(self.shared.now());
             return self.refuse(&failure, call.number, Ending::Failed, &asked.model, standing);
+        }
+        if fault == Some(Fault::Silent) {
+            return withhold(call, place).await;
         }
         let (pace, reply) = self.plan(call.number, &asked, fault, &mut random);
         let mut turn = None;
@@ -88,10 +91,13 @@ impl Visit {
     ) -> Response<Body> {
         let text = self.voice.whole(reply).to_string();
         self.shared.ledger.answered(call.number, 200);
-        if let Some(Fault::Cut { .. }) = fault {
+        if let Some(Fault::Cut { .. } | Fault::Stall { .. }) = fault {
             let fields = self.announce(&call, &reply.model);
             let half = first_half(&text).to_owned();
-            let body = cut_after(half, call, link);
+            let body = match fault {
+                Some(Fault::Cut { .. }) => cut_after(half, call, link),
+                _ => stall_after(half, call),
+            };
             return self.response(StatusCode::OK, fields, "application/json", body);
         }
         call.end(Ending::Complete);
@@ -156,6 +162,16 @@ impl Visit {
         self.voice.announce(&scene, &mut fields);
         fields
     }
+}
+
+/// Keeps a call unanswered. It takes its place, in its turn, and has it until its caller leaves.
+async fn withhold(mut call: Call, place: Place) -> Response<Body> {
+    call.stall();
+    call.permit = match place {
+        Place::Begin(permit) => permit,
+        Place::Queue(mut turn) => turn.come().await,
+    };
+    pending().await
 }
 
 /// The faults that fail a call that was let in.

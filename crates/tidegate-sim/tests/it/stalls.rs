@@ -1,0 +1,190 @@
+//! Answers that stop coming, and requests that are never answered.
+
+use std::time::Duration;
+
+use tidegate_sim::{
+    Charging, Delay, Dialect, Ending, Entry, Fault, Limits, RefusalCause, Simulator,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep};
+
+use crate::client::{Call, account, simulator, with};
+
+const SECOND: Duration = Duration::from_secs(1);
+const DIALECTS: [Dialect; 10] = [
+    Dialect::OpenAi,
+    Dialect::AzureOpenAi,
+    Dialect::Anthropic,
+    Dialect::Gemini,
+    Dialect::Groq,
+    Dialect::Mistral,
+    Dialect::Together,
+    Dialect::OpenRouter,
+    Dialect::DeepSeek,
+    Dialect::Ollama,
+];
+
+fn streamed(dialect: Dialect) -> Call {
+    match dialect {
+        Dialect::Gemini => {
+            Call::new(dialect).path("/v1beta/models/m:streamGenerateContent?alt=sse")
+        }
+        _ => Call::new(dialect).field("stream", true),
+    }
+}
+
+/// The entry of the first call, once it has ended.
+async fn ended(simulator: &Simulator) -> Entry {
+    loop {
+        let entry = simulator.ledger().entries().remove(0);
+        if entry.ending != Ending::Open {
+            return entry;
+        }
+        sleep(SECOND / 100).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_stream_sends_so_many_tokens_and_then_nothing() {
+    for dialect in DIALECTS {
+        let simulator = simulator(dialect, Limits::new());
+        simulator.inject("main", Fault::Stall { after: 3 }, 1).unwrap();
+        let began = Instant::now();
+        let connection = simulator.connect().unwrap();
+        let call = streamed(dialect).output(10);
+        let answer = call.send_and_leave(connection, SECOND * 3_600).await.unwrap();
+        assert_eq!((answer.status, answer.is_whole), (200, false), "{dialect}");
+        assert_eq!(began.elapsed(), SECOND * 3_600, "{dialect}: the connection stays open");
+        for (word, said) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
+            assert_eq!(answer.body.contains(word), said, "{dialect} {word}");
+        }
+        let entry = ended(&simulator).await;
+        assert_eq!((entry.status, entry.ending), (Some(200), Ending::Stalled), "{dialect}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_after_no_tokens_or_after_all_of_them_withholds_the_end() {
+    for (after, said) in [(0, ""), (99, "the sea ")] {
+        let simulator = simulator(Dialect::OpenAi, Limits::new());
+        simulator.inject("main", Fault::Stall { after }, 1).unwrap();
+        let call = streamed(Dialect::OpenAi).output(2);
+        let connection = simulator.connect().unwrap();
+        let answer = call.send_and_leave(connection, SECOND).await.unwrap();
+        let words: String = answer
+            .events()
+            .iter()
+            .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!((words.as_str(), answer.is_whole), (said, false));
+        assert!(!answer.body.contains("[DONE]"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_answer_in_one_piece_sends_half_of_it() {
+    for dialect in DIALECTS {
+        let simulator = simulator(dialect, Limits::new());
+        let call = Call::new(dialect).output(50);
+        simulator.inject("main", Fault::Stall { after: 0 }, 1).unwrap();
+        let began = Instant::now();
+        let connection = simulator.connect().unwrap();
+        let half = call.send_and_leave(connection, SECOND * 60).await.unwrap();
+        assert_eq!((half.status, half.is_whole), (200, false), "{dialect}");
+        assert_eq!(began.elapsed(), SECOND * 60, "{dialect}: the connection stays open");
+        assert_eq!(ended(&simulator).await.ending, Ending::Stalled, "{dialect}");
+        let whole = call.send(&simulator).await;
+        assert_eq!(half.body.len(), whole.body.len() / 2, "{dialect}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_answers_nothing_and_keeps_the_connection() {
+    for dialect in DIALECTS {
+        for call in [Call::new(dialect), streamed(dialect)] {
+            let simulator = simulator(dialect, Limits::new());
+            simulator.inject("main", Fault::Silent, 1).unwrap();
+            let began = Instant::now();
+            let connection = simulator.connect().unwrap();
+            let answer = call.send_and_leave(connection, SECOND * 3_600).await;
+            assert!(answer.is_none(), "{dialect}: {answer:?}");
+            assert_eq!(began.elapsed(), SECOND * 3_600, "{dialect}");
+            let entry = ended(&simulator).await;
+            assert_eq!((entry.status, entry.ending), (None, Ending::Stalled), "{dialect}");
+            assert_eq!(call.send(&simulator).await.status, 200);
+            assert!(simulator.ledger().entries()[1].is_retry, "{dialect}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_place_is_taken_until_the_caller_leaves() {
+    for fault in [Fault::Stall { after: 3 }, Fault::Silent] {
+        let rule = Charging::of(Dialect::OpenAi).given_back();
+        let limits = Limits::new().concurrency(1).tokens_per_minute(1_000);
+        let simulator = with(account(Dialect::OpenAi, limits).charging(rule));
+        simulator.inject("main", fault, 1).unwrap();
+        let call = streamed(Dialect::OpenAi).field("max_tokens", 98).output(10);
+        let (stalled, connection) = (call.clone(), simulator.connect().unwrap());
+        let caller =
+            tokio::spawn(async move { stalled.send_and_leave(connection, SECOND * 30).await });
+        sleep(SECOND * 29).await;
+        assert_eq!(call.send(&simulator).await.status, 429);
+        let refused = simulator.ledger().entries().pop().unwrap();
+        assert_eq!(refused.refusal, Some(RefusalCause::Concurrency));
+        caller.await.unwrap();
+        let entry = ended(&simulator).await;
+        assert!((SECOND * 30..SECOND * 31).contains(&entry.ended.unwrap()), "{entry:?}");
+        let sent = if fault == Fault::Silent { 0 } else { 3 };
+        assert_eq!((entry.charged.input, entry.charged.output), (2, sent), "what was sent");
+        assert_eq!(call.send(&simulator).await.status, 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waited_in_a_queue_stalls_too() {
+    for fault in [Fault::Stall { after: 0 }, Fault::Silent] {
+        let account = account(Dialect::DeepSeek, Limits::new().concurrency(1));
+        let simulator = with(account.first_token(Delay::fixed(SECOND * 25)));
+        let call = Call::new(Dialect::DeepSeek).output(50);
+        let (first, server) = (call.clone(), simulator.clone());
+        let running = tokio::spawn(async move { first.send(&server).await });
+        sleep(SECOND).await;
+        simulator.inject("main", fault, 1).unwrap();
+        let connection = simulator.connect().unwrap();
+        let answer = call.send_and_leave(connection, SECOND * 60).await;
+        // Silence has no keep-alives either.
+        let expected = (fault != Fault::Silent).then_some(false);
+        assert_eq!(answer.map(|answer| answer.is_whole), expected, "{fault:?}");
+        assert!(running.await.unwrap().is_whole);
+        assert_eq!(call.send(&simulator).await.status, 200, "the place is free again");
+        assert_eq!(simulator.ledger().entries()[1].ending, Ending::Stalled);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_before_the_stall_has_abandoned_its_call() {
+    let account = account(Dialect::OpenAi, Limits::new()).per_token(Delay::fixed(SECOND * 10));
+    let simulator = with(account);
+    simulator.inject("main", Fault::Stall { after: 3 }, 1).unwrap();
+    let connection = simulator.connect().unwrap();
+    let call = streamed(Dialect::OpenAi).output(10);
+    call.send_and_leave(connection, SECOND).await.unwrap();
+    assert_eq!(ended(&simulator).await.ending, Ending::Abandoned);
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_is_noticed_on_a_socket() {
+    for fault in [Fault::Stall { after: 1 }, Fault::Silent] {
+        let simulator = simulator(Dialect::Anthropic, Limits::new());
+        simulator.inject("main", fault, 1).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = simulator.clone();
+        let serving = tokio::spawn(async move { server.serve(listener).await });
+        let connection = TcpStream::connect(address).await.unwrap();
+        streamed(Dialect::Anthropic).send_and_leave(connection, SECOND / 5).await;
+        assert_eq!(ended(&simulator).await.ending, Ending::Stalled);
+        serving.abort();
+    }
+}
