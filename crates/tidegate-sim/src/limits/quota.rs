@@ -6,6 +6,7 @@
 
 mod bucket;
 mod day;
+mod gauge;
 mod token_limit;
 mod window;
 
@@ -18,6 +19,8 @@ use bucket::Bucket;
 use day::Day;
 use token_limit::TokenLimit;
 use window::{Ramp, Slices};
+
+pub(crate) use gauge::{Gauge, Standing};
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -61,28 +64,6 @@ pub(crate) enum Wait {
     For(u64),
     /// It is more than the limit.
     Never,
-}
-
-/// One limit, as a client is told of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gauge {
-    pub(crate) limit: u64,
-    pub(crate) remaining: u64,
-    /// Nanoseconds until all of the limit is there again.
-    pub(crate) reset: u64,
-}
-
-/// All limits of a pool, as a client is told of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) requests: Option<Gauge>,
-    pub(crate) slice: Option<Gauge>,
-    pub(crate) day: Option<Gauge>,
-    /// The same, if it refills all day.
-    pub(crate) refilling_day: Option<Gauge>,
-    pub(crate) tokens: Option<Gauge>,
-    pub(crate) input: Option<Gauge>,
-    pub(crate) output: Option<Gauge>,
 }
 
 /// The limit that refuses a call; of several the one that refuses it for longest.
