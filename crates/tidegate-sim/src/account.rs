@@ -13,6 +13,7 @@ use crate::fault::Faults;
 use crate::limits::Limits;
 use crate::limits::charging::Charging;
 use crate::random::Random;
+use crate::reporting::Reporting;
 
 /// How many tokens an answer has, unless its request says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +86,8 @@ impl Delay {
 /// assert!(!format!("{account:?}").contains("sk-ant-1"));
 /// ```
 ///
-/// Without more it answers 100 tokens at once, charges as its dialect does and has no faults.
+/// Without more it answers 100 tokens at once, charges as its dialect does, reports its limits truly
+/// and has no faults.
 #[derive(Clone)]
 #[must_use = "an account does nothing until a simulator has it"]
 pub struct Account {
@@ -99,6 +101,7 @@ pub struct Account {
     pub(crate) first_token: Delay,
     pub(crate) per_token: Delay,
     pub(crate) faults: Faults,
+    pub(crate) reporting: Reporting,
 }
 
 impl Account {
@@ -116,6 +119,7 @@ impl Account {
             first_token: Delay::NONE,
             per_token: Delay::NONE,
             faults: Faults::new(),
+            reporting: Reporting::default(),
         }
     }
 
@@ -174,6 +178,12 @@ impl Account {
     /// When the account fails.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
+        self
+    }
+
+    /// What the account reports of its limits; the truth by default.
+    pub fn reporting(mut self, reporting: Reporting) -> Self {
+        self.reporting = reporting;
         self
     }
 }

@@ -24,7 +24,8 @@ use serde_json::Value;
 
 use crate::calendar::Now;
 use crate::limits::charging::Charge;
-use crate::limits::quota::{Blocked, Standing};
+use crate::limits::quota::{Blocked, Standing, Wait};
+use crate::reporting::Reporting;
 use crate::server::ask::{Ask, Endpoint, Head};
 
 /// A provider, by the way its API looks.
@@ -169,21 +170,6 @@ pub(crate) enum Failure {
     BadRequest(&'static str),
 }
 
-impl Failure {
-    /// The wait that a client can be told of, in nanoseconds.
-    pub(crate) fn wait(&self) -> Option<u64> {
-        match self {
-            Self::Limited(blocked) => match blocked.wait {
-                crate::limits::quota::Wait::For(nanos) => Some(nanos),
-                crate::limits::quota::Wait::Now | crate::limits::quota::Wait::Never => None,
-            },
-            Self::Throttled { wait } => *wait,
-            Self::DayQuota { left, .. } => Some(*left),
-            _ => None,
-        }
-    }
-}
-
 /// What surrounds an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scene<'a> {
@@ -191,10 +177,35 @@ pub(crate) struct Scene<'a> {
     /// The number of the call, which ids are made of.
     pub(crate) number: u64,
     pub(crate) model: &'a str,
+    pub(crate) reporting: Reporting,
+    /// The limits, as they are reported.
     pub(crate) standing: Standing,
     /// What the call is charged.
     pub(crate) charge: Charge,
     pub(crate) endpoint: Option<Endpoint>,
+}
+
+impl Scene<'_> {
+    /// Whether nothing about limits is reported.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.reporting == Reporting::Never
+    }
+
+    /// The wait that a client is told of, in nanoseconds.
+    pub(crate) fn wait(&self, failure: &Failure) -> Option<u64> {
+        match failure {
+            _ if self.is_silent() => None,
+            Failure::Limited(Blocked { wait: Wait::For(nanos), .. }) => Some(*nanos),
+            Failure::Throttled { wait } => *wait,
+            Failure::DayQuota { left, .. } => Some(*left),
+            _ => None,
+        }
+    }
+
+    /// A part of a text that has numbers of limits or waits in it, which a silent account leaves out.
+    pub(crate) fn numbers(&self, part: fmt::Arguments<'_>) -> String {
+        if self.is_silent() { String::new() } else { part.to_string() }
+    }
 }
 
 /// An answer that is none.

@@ -39,6 +39,7 @@
 //! ```
 //!
 //! - What a provider charges and when is its [`Charging`]; every part of it can be changed.
+//! - What an account reports of its limits is its [`Reporting`], which need not be the truth.
 //! - Failures come by plan ([`Faults`]), by chance, or on demand ([`Simulator::inject`]).
 //! - All time is tokio's, so a paused runtime simulates minutes in no time, and twice the same.
 //! - Nothing here is shared with the limiter or the codecs that are tested against it, so that their
@@ -55,6 +56,7 @@ mod fault;
 mod ledger;
 mod limits;
 mod random;
+mod reporting;
 mod server;
 mod simulator;
 mod text;
@@ -70,6 +72,7 @@ pub use limits::charging::{
     CachedTokens, Charge, Charging, FailedCalls, OutputReserve, SettlementRule,
 };
 pub use limits::quota::Dimension;
+pub use reporting::Reporting;
 pub use server::ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use server::wire::Connection;
 pub use simulator::{Simulator, SimulatorBuilder};

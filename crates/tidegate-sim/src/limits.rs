@@ -155,8 +155,9 @@ impl Limits {
         self
     }
 
-    /// How much of the first slice, and of the first minute of [`acceleration`](Self::acceleration),
-    /// is over when the simulator starts. None by default.
+    /// How much of the first slice, of the first minute of [`acceleration`](Self::acceleration), and
+    /// of the first second of [`Reporting::OfASecond`](crate::Reporting::OfASecond) is over when the
+    /// simulator starts. None by default.
     pub fn phase(mut self, phase: Duration) -> Self {
         self.phase = nanos(phase);
         self

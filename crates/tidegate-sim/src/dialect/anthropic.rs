@@ -58,7 +58,7 @@ impl Voice for Anthropic {
         let body = json!({ "type": "error", "error": error, "request_id": request_id(scene) });
         let mut refused = Refused::new(status, body);
         announce(scene, &mut refused.fields);
-        if let (StatusCode::TOO_MANY_REQUESTS, Some(wait)) = (status, failure.wait()) {
+        if let (StatusCode::TOO_MANY_REQUESTS, Some(wait)) = (status, scene.wait(failure)) {
             refused.fields.set("retry-after", whole_seconds(wait));
         }
         refused
@@ -150,16 +150,16 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, Value) {
     let limited =
         |message: &str| (StatusCode::TOO_MANY_REQUESTS, error("rate_limit_error", message));
     match failure {
-        Failure::Limited(blocked) => limited(&sentence(blocked)),
+        Failure::Limited(blocked) => limited(&sentence(blocked, scene)),
         Failure::Busy { limit } => {
-            limited(&format!("This request would exceed your limit of {limit} calls at once."))
+            let limit = scene.numbers(format_args!("{limit} "));
+            limited(&format!("This request would exceed your limit of {limit}calls at once."))
         }
         Failure::Throttled { .. } => limited("This request would exceed your rate limit."),
         Failure::DayQuota { left, .. } => {
             let date = rfc3339(scene.now.second_after(*left));
-            let message = format!(
-                "You have reached your specified API usage limits. You will regain access on {date}."
-            );
+            let access = scene.numbers(format_args!(" You will regain access on {date}."));
+            let message = format!("You have reached your specified API usage limits.{access}");
             (StatusCode::BAD_REQUEST, error("invalid_request_error", &message))
         }
         Failure::OutOfCredit => {
@@ -189,16 +189,16 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, Value) {
     }
 }
 
-fn sentence(blocked: &Blocked) -> String {
+fn sentence(blocked: &Blocked, scene: &Scene<'_>) -> String {
     if blocked.dimension == Dimension::Acceleration {
         return "Your use has grown too fast; raise it gradually.".to_owned();
     }
-    let limit = blocked.gauge.limit;
+    let limit = scene.numbers(format_args!("{} ", blocked.gauge.limit));
     let of = blocked.dimension;
     match blocked.wait {
-        Wait::Never => format!("This request alone exceeds your limit of {limit} {of}."),
+        Wait::Never => format!("This request alone exceeds your limit of {limit}{of}."),
         Wait::Now | Wait::For(_) => {
-            format!("This request would exceed your limit of {limit} {of}.")
+            format!("This request would exceed your limit of {limit}{of}.")
         }
     }
 }

@@ -118,7 +118,7 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
             limited(&format!("{exceeded} The request alone is larger than the limit."))
         }
         Failure::Limited(_) | Failure::Throttled { .. } | Failure::DayQuota { .. } => {
-            match failure.wait() {
+            match scene.wait(failure) {
                 Some(wait) => {
                     let seconds = whole_seconds(wait);
                     limited(&format!("{exceeded} Please retry after {seconds} seconds."))
@@ -131,12 +131,12 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
         other => plain(other),
     };
     announce(scene, &mut refused.fields);
-    if refused.status == StatusCode::TOO_MANY_REQUESTS {
+    if refused.status == StatusCode::TOO_MANY_REQUESTS && !scene.is_silent() {
         refused.fields.set("policy-id", policy);
         if let Some(tokens) = scene.standing.tokens {
             refused.fields.set("x-rate-limit-reset-tokens", whole_seconds(tokens.reset));
         }
-        if let Some(wait) = failure.wait() {
+        if let Some(wait) = scene.wait(failure) {
             retry_after(&mut refused.fields, wait, true);
         }
     }

@@ -150,13 +150,15 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, &'static str, 
     };
     match failure {
         Failure::Limited(_) | Failure::Throttled { .. } | Failure::DayQuota { .. } => {
-            match told_wait(failure) {
+            match told_wait(failure, scene) {
                 Some(wait) => exhausted(&format!(" Please retry in {}.", decimal_seconds(wait))),
                 None => exhausted(""),
             }
         }
         Failure::Busy { .. } => exhausted(""),
-        Failure::OutOfCredit => exhausted(&format!(" limit: 0, model: {}", scene.model)),
+        Failure::OutOfCredit => {
+            exhausted(&scene.numbers(format_args!(" limit: 0, model: {}", scene.model)))
+        }
         Failure::ServerError => (
             StatusCode::INTERNAL_SERVER_ERROR,
             "INTERNAL",
@@ -183,11 +185,12 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, &'static str, 
 }
 
 /// The wait that is told, which for a day's quota is made up.
-fn told_wait(failure: &Failure) -> Option<u64> {
+fn told_wait(failure: &Failure, scene: &Scene<'_>) -> Option<u64> {
     match failure {
+        _ if scene.is_silent() => None,
         Failure::DayQuota { .. } => Some(DAY_RETRY),
         Failure::Limited(blocked) if blocked.dimension == Dimension::Day => Some(DAY_RETRY),
-        other => other.wait(),
+        other => scene.wait(other),
     }
 }
 
@@ -220,17 +223,19 @@ fn details(failure: &Failure, scene: &Scene<'_>) -> Option<Value> {
         }
         _ => return None,
     };
-    let violation = json!({
+    let mut violation = json!({
         "quotaMetric": metric,
         "quotaId": id,
         "quotaDimensions": { "location": "global", "model": scene.model },
-        "quotaValue": value.to_string(),
     });
+    if !scene.is_silent() {
+        violation["quotaValue"] = json!(value.to_string());
+    }
     let mut details = vec![json!({
         "@type": "type.googleapis.com/google.rpc.QuotaFailure",
         "violations": [violation],
     })];
-    if let Some(wait) = told_wait(failure) {
+    if let Some(wait) = told_wait(failure, scene) {
         details.push(json!({
             "@type": "type.googleapis.com/google.rpc.RetryInfo",
             "retryDelay": format!("{}s", wait.div_ceil(SECOND)),

@@ -21,7 +21,9 @@ pub(super) static MISTRAL: Compatible = Compatible {
 };
 
 fn announce(scene: &Scene<'_>, fields: &mut Fields) {
-    fields.set("x-ratelimit-tokens-query-cost", scene.charge.total());
+    if !scene.is_silent() {
+        fields.set("x-ratelimit-tokens-query-cost", scene.charge.total());
+    }
     limits(scene, fields);
 }
 
@@ -68,7 +70,7 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
     };
     let mut refused = Refused::new(status, error(status.as_u16(), message, kind, code));
     limits(scene, &mut refused.fields);
-    if let Some(wait) = failure.wait() {
+    if let Some(wait) = scene.wait(failure) {
         refused.fields.set("retry-after", whole_seconds(wait));
     }
     refused

@@ -67,35 +67,32 @@ pub(super) fn refuse_in(wording: &Wording, failure: &Failure, scene: &Scene<'_>)
     let limited = |kind: &str, message: &str| {
         let body = error(message, kind, Some("rate_limit_exceeded"));
         let mut refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, body);
-        if let Some(wait) = failure.wait() {
+        if let Some(wait) = scene.wait(failure) {
             retry_after(&mut refused.fields, wait, wording.sends_millis);
         }
         refused
     };
     match failure {
-        Failure::Limited(blocked) => limited(kind(blocked.dimension), &sentence(&whose, blocked)),
+        Failure::Limited(blocked) => {
+            limited(kind(blocked.dimension), &sentence(&whose, blocked, scene))
+        }
         Failure::Busy { limit } => {
-            limited("requests", &format!("Too many calls at once for {whose}: Limit {limit}."))
+            let numbers = scene.numbers(format_args!(": Limit {limit}"));
+            limited("requests", &format!("Too many calls at once for {whose}{numbers}."))
         }
-        Failure::Throttled { wait: None } => {
-            limited("requests", &format!("Rate limit reached for {whose}."))
-        }
-        Failure::Throttled { wait: Some(wait) } => {
-            let wait = go_duration(*wait);
-            limited(
-                "requests",
-                &format!("Rate limit reached for {whose}. Please try again in {wait}."),
-            )
+        Failure::Throttled { .. } => {
+            let wait = scene.wait(failure).map(go_duration);
+            let again = wait.map(|wait| format!(" Please try again in {wait}."));
+            let again = again.unwrap_or_default();
+            limited("requests", &format!("Rate limit reached for {whose}.{again}"))
         }
         Failure::DayQuota { limit, left } => {
             let wait = go_duration(*left);
-            limited(
-                "requests",
-                &format!(
-                    "Rate limit reached for {whose} on requests per day (RPD): Limit {limit}, \
-                     Used {limit}, Requested 1. Please try again in {wait}."
-                ),
-            )
+            let numbers = scene.numbers(format_args!(
+                ": Limit {limit}, Used {limit}, Requested 1. Please try again in {wait}"
+            ));
+            let of = "requests per day (RPD)";
+            limited("requests", &format!("Rate limit reached for {whose} on {of}{numbers}."))
         }
         other => plain(other),
     }
@@ -157,7 +154,7 @@ fn kind(dimension: Dimension) -> &'static str {
     }
 }
 
-fn sentence(whose: &str, blocked: &Blocked) -> String {
+fn sentence(whose: &str, blocked: &Blocked, scene: &Scene<'_>) -> String {
     let Blocked { gauge, requested, .. } = blocked;
     let of = match blocked.dimension {
         Dimension::Tokens | Dimension::InputTokens | Dimension::OutputTokens => {
@@ -170,20 +167,22 @@ fn sentence(whose: &str, blocked: &Blocked) -> String {
     };
     let limit = gauge.limit;
     match blocked.wait {
-        Wait::Never => format!(
-            "Request too large for {whose} on {of}: Limit {limit}, Requested {requested}. Send \
-             less, or allow less output."
-        ),
+        Wait::Never => {
+            let numbers = scene.numbers(format_args!(": Limit {limit}, Requested {requested}"));
+            format!(
+                "Request too large for {whose} on {of}{numbers}. Send less, or allow less output."
+            )
+        }
         Wait::Now | Wait::For(_) => {
             let used = limit.saturating_sub(gauge.remaining);
             let wait = go_duration(match blocked.wait {
                 Wait::For(nanos) => nanos,
                 Wait::Now | Wait::Never => 0,
             });
-            format!(
-                "Rate limit reached for {whose} on {of}: Limit {limit}, Used {used}, Requested \
-                 {requested}. Please try again in {wait}."
-            )
+            let numbers = scene.numbers(format_args!(
+                ": Limit {limit}, Used {used}, Requested {requested}. Please try again in {wait}"
+            ));
+            format!("Rate limit reached for {whose} on {of}{numbers}.")
         }
     }
 }

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::compatible::{Compatible, StreamUsage};
 use super::{Failure, Fields, Refused, Reply, Scene};
-use crate::calendar::whole_seconds;
+use crate::calendar::{SECOND, whole_seconds};
 use crate::limits::quota::{Dimension, Gauge};
+use crate::reporting::Reporting;
 
 pub(super) static OPENROUTER: Compatible = Compatible {
     prefixes: &["/api/v1"],
@@ -60,8 +61,8 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
         metadata["provider_code"] = json!(429);
     }
     let mut fields = Fields::default();
-    if let Some((gauge, wait)) = limits {
-        let reset = scene.now.millisecond_after(wait).to_string();
+    if let Some(gauge) = limits {
+        let reset = scene.now.millisecond_after(gauge.reset).to_string();
         fields.set("x-ratelimit-limit", gauge.limit);
         fields.set("x-ratelimit-remaining", gauge.remaining);
         fields.set("x-ratelimit-reset", &reset);
@@ -71,7 +72,7 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
             "X-RateLimit-Reset": reset,
         });
     }
-    if let Some(wait) = failure.wait() {
+    if let Some(wait) = scene.wait(failure) {
         fields.set("retry-after", whole_seconds(wait));
     }
     let body = json!({
@@ -80,13 +81,21 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
     Refused { status, fields, body }
 }
 
-/// The limit that an error tells of, and when it lets the next call through.
-fn limits(failure: &Failure, scene: &Scene<'_>) -> Option<(Gauge, u64)> {
-    let wait = failure.wait()?;
-    let gauge = match failure {
-        Failure::Limited(blocked) => blocked.gauge,
-        Failure::DayQuota { limit, .. } => Gauge { limit: *limit, remaining: 0, reset: wait },
-        _ => Gauge { remaining: 0, ..scene.standing.requests? },
+/// The limit that an error tells of; its reset is when the next call gets through.
+fn limits(failure: &Failure, scene: &Scene<'_>) -> Option<Gauge> {
+    let wait = scene.wait(failure)?;
+    let (gauge, is_of_a_day) = match failure {
+        Failure::Limited(blocked) => {
+            (scene.standing.of(blocked.dimension)?, blocked.dimension == Dimension::Day)
+        }
+        Failure::DayQuota { limit, .. } => {
+            (scene.reporting.gauge(Gauge { limit: *limit, remaining: 0, reset: wait }), true)
+        }
+        _ => (scene.reporting.gauge(Gauge { remaining: 0, ..scene.standing.requests? }), false),
     };
-    Some((gauge, wait))
+    let reset = match scene.reporting {
+        Reporting::OfASecond if !is_of_a_day => SECOND,
+        _ => wait,
+    };
+    Some(Gauge { reset, ..gauge })
 }

@@ -25,10 +25,9 @@ fn announce(scene: &Scene<'_>, fields: &mut Fields) {
         fields.set("x-ratelimit-remaining", gauge.remaining);
         fields.set("x-ratelimit-reset", whole_seconds(gauge.reset));
     }
-    if let Some(gauge) = scene.standing.tokens {
-        let per_second = gauge.limit.div_ceil(60);
-        fields.set("x-tokenlimit-limit", per_second);
-        fields.set("x-tokenlimit-remaining", gauge.remaining.min(per_second));
+    if let Some(gauge) = scene.standing.second_tokens {
+        fields.set("x-tokenlimit-limit", gauge.limit);
+        fields.set("x-tokenlimit-remaining", gauge.remaining);
     }
 }
 
@@ -41,7 +40,7 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
             let message = format!("You have reached the rate limit of the model {}.", scene.model);
             let body = error(&message, "credit_limit", None);
             let mut refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, body);
-            if let Some(wait) = failure.wait() {
+            if let Some(wait) = scene.wait(failure) {
                 refused.fields.set("retry-after", whole_seconds(wait));
             }
             refused

@@ -23,6 +23,14 @@ impl Charge {
     pub fn total(self) -> u64 {
         self.input.saturating_add(self.output)
     }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            requests: self.requests.saturating_add(other.requests),
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+        }
+    }
 }
 
 /// What is charged for the output when a call is admitted.

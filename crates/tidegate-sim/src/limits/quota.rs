@@ -18,7 +18,7 @@ use crate::limits::charging::{Charge, FailedCalls};
 use bucket::Bucket;
 use day::Day;
 use token_limit::TokenLimit;
-use window::{Ramp, Slices};
+use window::{Ramp, Second, Slices};
 
 pub(crate) use gauge::{Gauge, Standing};
 
@@ -88,6 +88,7 @@ pub(crate) struct Quotas {
     input: Option<TokenLimit>,
     output: Option<TokenLimit>,
     ramp: Option<Ramp>,
+    second: Second,
     /// The latest instant seen. Of two calls that come at once on two threads the one that read the
     /// clock first may get here last; it must not turn a window back.
     latest: Option<Now>,
@@ -105,6 +106,7 @@ impl Quotas {
             input: limits.input.map(tokens),
             output: limits.output.map(tokens),
             ramp: limits.ramp.map(|(floor, factor)| Ramp::new(floor, factor, limits.phase)),
+            second: Second::new(limits.phase),
             latest: None,
         }
     }
@@ -173,14 +175,17 @@ impl Quotas {
     /// What a client is told.
     pub(crate) fn standing(&mut self, now: Now) -> Standing {
         self.turn(now);
+        let tokens = self.tokens.as_ref().map(TokenLimit::gauge);
         Standing {
             requests: self.requests.as_ref().map(Bucket::gauge),
             slice: self.slices.as_ref().map(Slices::gauge),
             day: self.day.as_ref().map(Day::gauge),
             refilling_day: self.day.as_ref().and_then(Day::refilling),
-            tokens: self.tokens.as_ref().map(TokenLimit::gauge),
+            tokens,
+            second_tokens: tokens.map(gauge::of_a_second),
             input: self.input.as_ref().map(TokenLimit::gauge),
             output: self.output.as_ref().map(TokenLimit::gauge),
+            this_second: self.second.admitted(),
         }
     }
 
@@ -202,6 +207,7 @@ impl Quotas {
         if let Some(ramp) = &mut self.ramp {
             ramp.turn(now);
         }
+        self.second.turn(now);
     }
 
     fn take(&mut self, charge: Charge) {
@@ -220,6 +226,7 @@ impl Quotas {
         if let Some(ramp) = &mut self.ramp {
             ramp.take();
         }
+        self.second.take(charge);
     }
 
     /// The limits on tokens that there are, and what a charge takes of each.

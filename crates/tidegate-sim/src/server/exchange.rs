@@ -26,6 +26,7 @@ use crate::limits::charging::{Charge, FailedCalls};
 use crate::limits::pool::{Pool, Refused};
 use crate::limits::quota::{Standing, Wait};
 use crate::random::Random;
+use crate::reporting::Reporting;
 use crate::server::ask::{Ask, Endpoint, Head, Tokens};
 use crate::server::call::Call;
 use crate::server::response_stream::Body;
@@ -88,6 +89,11 @@ impl Visit {
 
     fn state(&self) -> Option<&AccountState> {
         self.shared.accounts.get(self.state?)
+    }
+
+    /// What the sender is told of limits; a stranger has none.
+    fn reporting(&self) -> Reporting {
+        self.state().map(|state| state.account.reporting).unwrap_or_default()
     }
 
     fn examine(&self, body: Option<&[u8]>) -> Result<Asked, (Failure, RefusalCause)> {
@@ -224,7 +230,9 @@ impl Visit {
         let now = self.shared.now();
         let endpoint = self.endpoint;
         let charge = Charge::default();
-        let scene = Scene { now, number, model, standing, charge, endpoint };
+        let reporting = self.reporting();
+        let standing = reporting.report(standing);
+        let scene = Scene { now, number, model, reporting, standing, charge, endpoint };
         let refused = self.voice.refuse(failure, &scene);
         self.shared.ledger.answered(number, refused.status.as_u16());
         self.shared.ledger.close(number, self.shared.elapsed(now), ending);

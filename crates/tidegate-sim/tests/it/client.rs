@@ -14,6 +14,20 @@ use tidegate_sim::{Account, Dialect, Limits, Simulator};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 
+/// All dialects.
+pub(crate) const DIALECTS: [Dialect; 10] = [
+    Dialect::OpenAi,
+    Dialect::AzureOpenAi,
+    Dialect::Anthropic,
+    Dialect::Gemini,
+    Dialect::Groq,
+    Dialect::Mistral,
+    Dialect::Together,
+    Dialect::OpenRouter,
+    Dialect::DeepSeek,
+    Dialect::Ollama,
+];
+
 /// What came back.
 #[derive(Debug)]
 pub(crate) struct Answer {

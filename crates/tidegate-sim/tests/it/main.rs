@@ -15,6 +15,7 @@ mod golden_headers;
 mod ledger;
 mod pacing;
 mod queues;
+mod reporting;
 mod sockets;
 mod stalls;
 mod streams;

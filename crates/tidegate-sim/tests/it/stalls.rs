@@ -8,21 +8,9 @@ use tidegate_sim::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Call, account, simulator, with};
+use crate::client::{Call, DIALECTS, account, simulator, with};
 
 const SECOND: Duration = Duration::from_secs(1);
-const DIALECTS: [Dialect; 10] = [
-    Dialect::OpenAi,
-    Dialect::AzureOpenAi,
-    Dialect::Anthropic,
-    Dialect::Gemini,
-    Dialect::Groq,
-    Dialect::Mistral,
-    Dialect::Together,
-    Dialect::OpenRouter,
-    Dialect::DeepSeek,
-    Dialect::Ollama,
-];
 
 fn streamed(dialect: Dialect) -> Call {
     match dialect {

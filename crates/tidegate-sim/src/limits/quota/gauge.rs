@@ -1,6 +1,9 @@
 //! What a client is told of limits, as numbers. Which of them are reported, and how, is for others
 //! to decide.
 
+use super::Dimension;
+use crate::limits::charging::Charge;
+
 /// One limit, as a client is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gauge {
@@ -19,6 +22,44 @@ pub(crate) struct Standing {
     /// The same, if it refills all day.
     pub(crate) refilling_day: Option<Gauge>,
     pub(crate) tokens: Option<Gauge>,
+    /// The part of them that a second has, or what is left of the minute if that is less.
+    pub(crate) second_tokens: Option<Gauge>,
     pub(crate) input: Option<Gauge>,
     pub(crate) output: Option<Gauge>,
+    /// What was admitted in the present second, which no limit counts.
+    pub(crate) this_second: Charge,
+}
+
+impl Standing {
+    /// Changes every limit that there is.
+    pub(crate) fn map(self, change: impl Fn(Gauge) -> Gauge) -> Self {
+        Self {
+            requests: self.requests.map(&change),
+            slice: self.slice.map(&change),
+            day: self.day.map(&change),
+            refilling_day: self.refilling_day.map(&change),
+            tokens: self.tokens.map(&change),
+            second_tokens: self.second_tokens.map(&change),
+            input: self.input.map(&change),
+            output: self.output.map(&change),
+            this_second: self.this_second,
+        }
+    }
+
+    /// The limit that a client is told of when a dimension refuses its call.
+    pub(crate) fn of(&self, dimension: Dimension) -> Option<Gauge> {
+        match dimension {
+            Dimension::Requests | Dimension::Slice | Dimension::Acceleration => self.requests,
+            Dimension::Day => self.day,
+            Dimension::Tokens => self.tokens,
+            Dimension::InputTokens => self.input,
+            Dimension::OutputTokens => self.output,
+        }
+    }
+}
+
+/// The part of a minute's limit that one of its seconds has, rounded up.
+pub(super) fn of_a_second(minute: Gauge) -> Gauge {
+    let limit = minute.limit.div_ceil(60);
+    Gauge { limit, remaining: minute.remaining.min(limit), ..minute }
 }

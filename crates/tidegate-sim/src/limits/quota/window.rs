@@ -4,7 +4,8 @@
 //! border, which is what makes pacing at exactly the limit fail now and then.
 
 use super::{Gauge, Wait};
-use crate::calendar::{MINUTE, Now, Zone};
+use crate::calendar::{MINUTE, Now, SECOND, Zone};
+use crate::limits::charging::Charge;
 
 /// Requests or tokens in each slice of a minute.
 #[derive(Clone, Debug)]
@@ -58,6 +59,36 @@ impl Slices {
     pub(crate) fn gauge(&self) -> Gauge {
         let remaining = self.share.saturating_sub(self.used);
         Gauge { limit: self.share, remaining, reset: self.left }
+    }
+}
+
+/// What was admitted in the present second. Nothing is enforced by it.
+#[derive(Clone, Debug)]
+pub(crate) struct Second {
+    phase: u64,
+    index: u64,
+    admitted: Charge,
+}
+
+impl Second {
+    pub(crate) fn new(phase: u64) -> Self {
+        Self { phase, index: 0, admitted: Charge::default() }
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        let index = now.elapsed.saturating_add(self.phase) / SECOND;
+        if index != self.index {
+            self.index = index;
+            self.admitted = Charge::default();
+        }
+    }
+
+    pub(crate) fn take(&mut self, charge: Charge) {
+        self.admitted = self.admitted.plus(charge);
+    }
+
+    pub(crate) fn admitted(&self) -> Charge {
+        self.admitted
     }
 }
 
@@ -160,7 +191,7 @@ impl Ramp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::calendar::{DAY, SECOND};
+    use crate::calendar::DAY;
 
     fn at(elapsed: u64) -> Now {
         Now { elapsed, wall: 1_767_225_600 * SECOND + elapsed }
@@ -200,6 +231,19 @@ mod tests {
         assert_eq!(slices.gauge().remaining, 0);
         slices.give(at(SECOND), 1);
         assert_eq!(slices.gauge().remaining, 1);
+    }
+
+    #[test]
+    fn a_second_counts_what_it_admitted_and_begins_anew() {
+        let mut second = Second::new(SECOND / 4);
+        let charge = Charge { requests: 1, input: 5, output: 2 };
+        second.turn(at(0));
+        second.take(charge);
+        second.turn(at(3 * SECOND / 4 - 1));
+        second.take(charge);
+        assert_eq!(second.admitted(), Charge { requests: 2, input: 10, output: 4 });
+        second.turn(at(3 * SECOND / 4));
+        assert_eq!(second.admitted(), Charge::default());
     }
 
     #[test]

@@ -150,11 +150,13 @@ impl Visit {
     /// The headers of an answer that succeeds, as things stand when it is sent.
     fn announce(&self, call: &Call, model: &str) -> Fields {
         let now = self.shared.now();
+        let reporting = self.reporting();
         let scene = Scene {
             now,
             number: call.number,
             model,
-            standing: call.pool.standing(now),
+            reporting,
+            standing: reporting.report(call.pool.standing(now)),
             charge: if call.ended { call.charge() } else { call.admitted },
             endpoint: self.endpoint,
         };

@@ -1,0 +1,160 @@
+//! What an account reports of its limits, which need not be the truth.
+//!
+//! Enforcement never looks here: an account admits and refuses the same calls whatever it reports.
+
+use crate::calendar::SECOND;
+use crate::limits::quota::{Gauge, Standing};
+
+/// What an account reports of its limits in header fields, where its dialect reports any.
+///
+/// ```
+/// use tidegate_sim::{Account, Dialect, Limits, Reporting};
+///
+/// // Anthropic rounds what remains to thousands.
+/// let account = Account::new(Dialect::Anthropic, "main", "sk-ant-1")
+///     .model("claude-haiku", Limits::new().tokens_per_minute(50_000))
+///     .reporting(Reporting::Coarsely { step: 1_000 });
+/// # let _ = account;
+/// ```
+///
+/// All but [`Never`](Self::Never) leave the text of refusals, `retry-after` and the bodies of Gemini
+/// as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reporting {
+    /// Limits, what remains of them, and resets as they are. This is the default.
+    #[default]
+    Truly,
+    /// What remains is rounded to the nearest multiple of a step, but never above the limit. Limits
+    /// and resets are as they are.
+    Coarsely {
+        /// The step, in requests or tokens; 0 rounds nothing.
+        step: u64,
+    },
+    /// The limit of the minute stands beside what remains of the present second: a sixtieth of the
+    /// limit, rounded up, less what was admitted in this second. The reset is always one second.
+    /// Nothing is enforced by the second, and limits of a day are reported as they are.
+    /// [`phase`](crate::Limits::phase) moves the borders of seconds too.
+    OfASecond,
+    /// Always the same number remains. Limits and resets are as they are.
+    Constant {
+        /// What remains, of every limit.
+        remaining: u64,
+    },
+    /// Nothing, on any answer: no header fields about limits, no `retry-after`, and no numbers of
+    /// limits or waits in the bodies of refusals. Their status, types and codes stay those of the
+    /// dialect.
+    Never,
+}
+
+impl Reporting {
+    /// The limits of a pool, as they are reported.
+    pub(crate) fn report(self, standing: Standing) -> Standing {
+        match self {
+            Self::Truly => standing,
+            Self::Coarsely { .. } | Self::Constant { .. } => {
+                standing.map(|gauge| self.gauge(gauge))
+            }
+            Self::OfASecond => of_a_second(standing),
+            Self::Never => Standing::default(),
+        }
+    }
+
+    /// One limit, as it is reported where its use in the present second is not known.
+    pub(crate) fn gauge(self, gauge: Gauge) -> Gauge {
+        let remaining = match self {
+            Self::Truly | Self::OfASecond | Self::Never => gauge.remaining,
+            Self::Coarsely { step } => nearest(gauge.remaining, step).min(gauge.limit),
+            Self::Constant { remaining } => remaining,
+        };
+        Gauge { remaining, ..gauge }
+    }
+}
+
+fn of_a_second(standing: Standing) -> Standing {
+    let admitted = standing.this_second;
+    let second = |gauge: Option<Gauge>, used: u64| {
+        let limit = gauge?.limit;
+        Some(Gauge { limit, remaining: limit.div_ceil(60).saturating_sub(used), reset: SECOND })
+    };
+    let requests = second(standing.requests, admitted.requests);
+    let tokens = second(standing.tokens, admitted.total());
+    Standing {
+        requests,
+        slice: standing.slice.and(requests),
+        tokens,
+        second_tokens: tokens,
+        input: second(standing.input, admitted.input),
+        output: second(standing.output, admitted.output),
+        ..standing
+    }
+}
+
+/// The multiple of a step that is nearest to a number; of two, the larger.
+fn nearest(number: u64, step: u64) -> u64 {
+    let step = step.max(1);
+    let (below, rest) = (number - number % step, number % step);
+    if rest >= step.div_ceil(2) && rest > 0 { below.saturating_add(step) } else { below }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::charging::Charge;
+
+    const GAUGE: Gauge = Gauge { limit: 1_700, remaining: 1_499, reset: 7 };
+
+    fn standing(gauge: Gauge) -> Standing {
+        let this_second = Charge { requests: 3, input: 20, output: 10 };
+        Standing {
+            requests: Some(gauge),
+            day: Some(gauge),
+            tokens: Some(gauge),
+            this_second,
+            ..Standing::default()
+        }
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_the_nearest_multiple() {
+        for (number, step, rounded) in [
+            (1_499, 1_000, 1_000),
+            (1_500, 1_000, 2_000),
+            (2, 5, 0),
+            (3, 5, 5),
+            (0, 1, 0),
+            (7, 1, 7),
+            (7, 0, 7),
+            (u64::MAX, 1_000, u64::MAX),
+        ] {
+            assert_eq!(nearest(number, step), rounded, "{number} by {step}");
+        }
+    }
+
+    #[test]
+    fn a_rounded_number_is_not_above_the_limit() {
+        let coarse = Reporting::Coarsely { step: 1_000 };
+        assert_eq!(coarse.gauge(GAUGE), Gauge { remaining: 1_000, ..GAUGE });
+        let fuller = Gauge { remaining: 1_500, ..GAUGE };
+        assert_eq!(coarse.gauge(fuller), Gauge { remaining: 1_700, ..GAUGE });
+        assert_eq!(coarse.report(standing(fuller)).day, Some(Gauge { remaining: 1_700, ..GAUGE }));
+    }
+
+    #[test]
+    fn a_second_has_its_part_of_the_minute_and_leaves_the_day_alone() {
+        let reported = Reporting::OfASecond.report(standing(GAUGE));
+        let second = |remaining| Some(Gauge { limit: 1_700, remaining, reset: SECOND });
+        // A sixtieth of 1,700 is 28.3.
+        assert_eq!((reported.requests, reported.tokens), (second(26), second(0)));
+        assert_eq!((reported.day, reported.input), (Some(GAUGE), None));
+    }
+
+    #[test]
+    fn the_rest_is_true_constant_or_missing() {
+        let standing = standing(GAUGE);
+        assert_eq!(Reporting::default().report(standing), standing);
+        let constant = Reporting::Constant { remaining: 9_999 }.report(standing);
+        assert_eq!(constant.tokens, Some(Gauge { remaining: 9_999, ..GAUGE }));
+        assert_eq!(Reporting::Never.report(standing), Standing::default());
+    }
+}
