@@ -13,7 +13,7 @@ use crate::fault::Faults;
 use crate::limits::Limits;
 use crate::limits::charging::Charging;
 use crate::random::Random;
-use crate::reporting::Reporting;
+use crate::reporting::{ReportTime, Reporting};
 
 /// How many tokens an answer has, unless its request says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +102,7 @@ pub struct Account {
     pub(crate) per_token: Delay,
     pub(crate) faults: Faults,
     pub(crate) reporting: Reporting,
+    pub(crate) report_time: ReportTime,
 }
 
 impl Account {
@@ -120,6 +121,7 @@ impl Account {
             per_token: Delay::NONE,
             faults: Faults::new(),
             reporting: Reporting::default(),
+            report_time: ReportTime::default(),
         }
     }
 
@@ -184,6 +186,12 @@ impl Account {
     /// What the account reports of its limits; the truth by default.
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.reporting = reporting;
+        self
+    }
+
+    /// As of when successful answers report limits; as of when they are sent, by default.
+    pub fn reports_at(mut self, time: ReportTime) -> Self {
+        self.report_time = time;
         self
     }
 }

@@ -72,7 +72,7 @@ pub use limits::charging::{
     CachedTokens, Charge, Charging, FailedCalls, OutputReserve, SettlementRule,
 };
 pub use limits::quota::Dimension;
-pub use reporting::Reporting;
+pub use reporting::{ReportTime, Reporting};
 pub use server::ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use server::wire::Connection;
 pub use simulator::{Simulator, SimulatorBuilder};

@@ -47,6 +47,19 @@ pub enum Reporting {
     Never,
 }
 
+/// When header fields of successful answers describe the limits. Those of refusals always describe
+/// them as they stand when the call is refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReportTime {
+    /// Right after the call was admitted and charged, as OpenAI does it. Neither other calls nor the
+    /// settlement of this one show in them.
+    Admission,
+    /// When the head of the answer is sent. This is the default.
+    #[default]
+    Answer,
+}
+
 impl Reporting {
     /// The limits of a pool, as they are reported.
     pub(crate) fn report(self, standing: Standing) -> Standing {

@@ -35,6 +35,14 @@ pub(crate) enum Place {
     Queue(Turn),
 }
 
+/// A call that was let in.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    pub(crate) place: Place,
+    /// The limits right after the call was charged, before any other call.
+    pub(crate) standing: Standing,
+}
+
 /// Why a call is not let in.
 #[derive(Debug)]
 pub(crate) enum Refused {
@@ -64,7 +72,7 @@ impl Pool {
         now: Now,
         charge: Charge,
         failed: FailedCalls,
-    ) -> Result<Place, Refused> {
+    ) -> Result<Admitted, Refused> {
         let mut quotas = self.lock();
         let Some(place) = self.place() else {
             let counted = quotas.count_refused(now, failed);
@@ -74,7 +82,7 @@ impl Pool {
             .admit(now, charge, failed)
             .map_err(|(blocked, counted)| Refused::Limited(blocked, counted))?;
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        Ok(place)
+        Ok(Admitted { place, standing: quotas.standing(now) })
     }
 
     /// Counts a call that was refused for other reasons, where such calls count.

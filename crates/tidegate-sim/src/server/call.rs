@@ -11,6 +11,7 @@ use crate::calendar::Now;
 use crate::ledger::Ending;
 use crate::limits::charging::{Charge, Charging, FailedCalls};
 use crate::limits::pool::Pool;
+use crate::limits::quota::Standing;
 use crate::server::ask::Tokens;
 use crate::simulator::Shared;
 
@@ -23,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) charging: Charging,
     pub(crate) taken: Now,
     pub(crate) admitted: Charge,
+    /// The limits right after the call was charged.
+    pub(crate) standing: Standing,
     pub(crate) tokens: Tokens,
     /// Output tokens sent so far.
     pub(crate) sent: u64,

@@ -23,7 +23,7 @@ use crate::fault::{Fault, Hint};
 use crate::ledger::{Ending, Entry, RefusalCause};
 use crate::limits::PerDay;
 use crate::limits::charging::{Charge, FailedCalls};
-use crate::limits::pool::{Pool, Refused};
+use crate::limits::pool::{Admitted, Pool, Refused};
 use crate::limits::quota::{Standing, Wait};
 use crate::random::Random;
 use crate::reporting::Reporting;
@@ -140,8 +140,8 @@ impl Visit {
             return self.refuse_unadmitted(&failure, RefusalCause::Fault, number, &asked);
         }
         let charge = charging.admission(&asked.ask.estimate(&asked.tokens));
-        let place = match pool.admit(self.now, charge, charging.failed) {
-            Ok(place) => place,
+        let Admitted { place, standing } = match pool.admit(self.now, charge, charging.failed) {
+            Ok(admitted) => admitted,
             Err(refused) => return self.refuse_limited(&refused, number, &asked),
         };
         self.shared.ledger.revise(number, |entry| {
@@ -155,6 +155,7 @@ impl Visit {
             charging,
             taken: self.now,
             admitted: charge,
+            standing,
             tokens: asked.tokens,
             sent: 0,
             permit: None,

@@ -15,6 +15,7 @@ mod golden_headers;
 mod ledger;
 mod pacing;
 mod queues;
+mod report_time;
 mod reporting;
 mod sockets;
 mod stalls;

@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::ledger::Ending;
 use crate::limits::pool::Place;
 use crate::random::Random;
+use crate::reporting::ReportTime;
 use crate::server::ask::{Ask, Endpoint};
 use crate::server::call::Call;
 use crate::server::response_stream::{
@@ -147,19 +148,21 @@ impl Visit {
         (pace, reply)
     }
 
-    /// The headers of an answer that succeeds, as things stand when it is sent.
+    /// The headers of an answer that succeeds, as of the time that the account reports.
     fn announce(&self, call: &Call, model: &str) -> Fields {
-        let now = self.shared.now();
-        let reporting = self.reporting();
-        let scene = Scene {
-            now,
-            number: call.number,
-            model,
-            reporting,
-            standing: reporting.report(call.pool.standing(now)),
-            charge: if call.ended { call.charge() } else { call.admitted },
-            endpoint: self.endpoint,
+        let time = self.state().map(|state| state.account.report_time).unwrap_or_default();
+        let (now, standing, charge) = match time {
+            ReportTime::Admission => (call.taken, call.standing, call.admitted),
+            ReportTime::Answer => {
+                let now = self.shared.now();
+                let charge = if call.ended { call.charge() } else { call.admitted };
+                (now, call.pool.standing(now), charge)
+            }
         };
+        let reporting = self.reporting();
+        let standing = reporting.report(standing);
+        let (number, endpoint) = (call.number, self.endpoint);
+        let scene = Scene { now, number, model, reporting, standing, charge, endpoint };
         let mut fields = Fields::default();
         self.voice.announce(&scene, &mut fields);
         fields
