@@ -4,8 +4,13 @@
 //! push-back: calls that left before a decrease are not counted against the smaller limit. It
 //! remembers where it was pushed back, climbs to just below that, and looks beyond only now and
 //! then; so it settles instead of swinging. Pure: time and calls come in as arguments.
+//!
+//! Until the first push-back it doubles: with every round of answers, and with every second that
+//! calls wait for a slot, since the answers to long calls come too late to learn from.
 
 use std::time::Duration;
+
+use tidegate_core::Time;
 
 /// How a call that held a permit ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +44,12 @@ pub struct AdaptiveBounds {
     pub cap: u64,
 }
 
+/// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
+/// refusal comes sooner than that.
+const DOUBLING: Duration = Duration::from_secs(1);
+/// The same below a ceiling, where something was pushed back.
+const CAUTIOUS_DOUBLING: Duration = Duration::from_secs(10);
+
 /// How many clean rounds at the ceiling before looking beyond it.
 const FIRST_PATIENCE: u64 = 8;
 const MOST_PATIENCE: u64 = 256;
@@ -62,6 +73,10 @@ pub(crate) struct Adaptive {
     limit: u64,
     /// The smallest limit at which calls were pushed back.
     ceiling: Option<u64>,
+    /// The limit before the last doubling, at which nothing was pushed back.
+    proven: Option<u64>,
+    /// Since when calls wait for a slot under the present limit.
+    waiting_since: Option<Time>,
     /// Calls that left under an earlier epoch say nothing about the present limit.
     epoch: u64,
     /// Whether the limit was reached since it last changed.
@@ -86,6 +101,8 @@ impl Adaptive {
             bounds,
             limit,
             ceiling: None,
+            proven: None,
+            waiting_since: None,
             epoch: 0,
             reached: false,
             round: Round::default(),
@@ -112,6 +129,28 @@ impl Adaptive {
     pub(crate) fn leaves(&mut self, in_flight: u64) -> u64 {
         self.reached |= in_flight >= self.limit;
         self.epoch
+    }
+
+    /// Calls wait for a slot at `now`. Doubles the limit if they have waited long enough, and says
+    /// when it doubles next if they wait until then; `None` if it does not.
+    pub(crate) fn slots_wanted(&mut self, now: Time) -> Option<Time> {
+        let most = self.ceiling.map_or(self.bounds.cap, |ceiling| ceiling - 1).min(self.bounds.cap);
+        if self.limit >= most {
+            return None;
+        }
+        let pause = if self.ceiling.is_some() { CAUTIOUS_DOUBLING } else { DOUBLING };
+        let since = *self.waiting_since.get_or_insert(now);
+        if now.since(since) < pause {
+            return Some(since.after(pause));
+        }
+        self.double(most);
+        self.waiting_since = Some(now);
+        (self.limit < most).then(|| now.after(pause))
+    }
+
+    /// No call waits for a slot.
+    pub(crate) fn slots_free(&mut self) {
+        self.waiting_since = None;
     }
 
     /// A call that left under `epoch` has ended.
@@ -187,18 +226,27 @@ impl Adaptive {
                 self.patience = FIRST_PATIENCE;
                 self.limit + 1
             }
-            // Nothing was ever pushed back: a fifth more too, or it takes all day.
-            None => self.limit.saturating_add((self.limit / 5).max(1)),
+            // Nothing was ever pushed back: what answers a round may answer two.
+            None => return self.double(self.bounds.cap),
         };
         self.set(limit);
     }
 
-    /// Once per epoch: by a fifth and at least one.
+    fn double(&mut self, most: u64) {
+        self.proven = Some(self.limit);
+        let waiting_since = self.waiting_since;
+        self.set(self.limit.saturating_mul(2).min(most));
+        self.waiting_since = waiting_since;
+    }
+
+    /// Once per epoch: back to what held before it was doubled, else by a fifth and at least one.
     fn shrink(&mut self) {
+        let fifth_less = self.limit - (self.limit / 5).max(1);
+        let limit = self.proven.take().filter(|proven| *proven < self.limit);
         self.ceiling = Some(self.limit);
         self.patience = FIRST_PATIENCE;
         (self.sample, self.before) = (Round::default(), Round::default());
-        self.set(self.limit - (self.limit / 5).max(1));
+        self.set(limit.unwrap_or(fifth_less));
     }
 
     /// A look beyond was one too far: back by one, and the next look is later.
@@ -213,6 +261,7 @@ impl Adaptive {
         self.epoch += 1;
         self.round = Round::default();
         (self.reached, self.calm) = (false, 0);
+        self.waiting_since = None;
     }
 }
 
@@ -337,6 +386,48 @@ mod tests {
             let mean = sum / rounds;
             assert!(mean >= least, "{per_mille} in 1,000: mean limit {mean}");
         }
+    }
+
+    /// Long calls: none has been answered yet, and others wait.
+    #[test]
+    fn it_doubles_every_second_while_calls_wait_and_nothing_is_pushed_back() {
+        let mut adaptive = adaptive(8);
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        assert_eq!(adaptive.slots_wanted(at(0)), Some(at(1_000)));
+        assert_eq!(adaptive.slots_wanted(at(500)), Some(at(1_000)));
+        assert_eq!(adaptive.limit(), 8);
+        let limits: Vec<u64> = (1..=6)
+            .map(|second| {
+                adaptive.slots_wanted(at(second * 1_000));
+                adaptive.limit()
+            })
+            .collect();
+        assert_eq!(limits, [16, 32, 64, 128, 200, 200], "to the cap");
+        assert_eq!(adaptive.slots_wanted(at(7_000)), None);
+    }
+
+    #[test]
+    fn a_wait_that_ended_does_not_count() {
+        let mut adaptive = adaptive(8);
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        adaptive.slots_wanted(at(0));
+        adaptive.slots_free();
+        assert_eq!(adaptive.slots_wanted(at(5_000)), Some(at(6_000)));
+        assert_eq!(adaptive.limit(), 8);
+    }
+
+    #[test]
+    fn a_doubling_that_is_pushed_back_is_undone_and_not_repeated() {
+        let mut adaptive = adaptive(8);
+        let at = |seconds: u64| Time::from_nanos(seconds * 1_000_000_000);
+        adaptive.slots_wanted(at(0));
+        adaptive.slots_wanted(at(1));
+        assert_eq!(round(&mut adaptive, 12), 8, "16 were too many");
+        adaptive.slots_wanted(at(2));
+        adaptive.slots_wanted(at(11));
+        assert_eq!(adaptive.limit(), 8);
+        assert_eq!(adaptive.slots_wanted(at(12)), None);
+        assert_eq!(adaptive.limit(), 15, "just below where it was pushed back");
     }
 
     #[test]

@@ -16,12 +16,14 @@ pub struct Claim {
     store: StoreHandle,
     pub(super) key: KeyBuf,
     pub(super) cost: u64,
+    /// What it is expected to cost in the end, if that is less.
+    expected: Option<u64>,
     pub(super) own: bool,
 }
 
 impl Claim {
     pub(crate) fn new(terms: Arc<Terms>, store: StoreHandle, key: Key<'_>, cost: u64) -> Self {
-        Self { terms, store, key: key.into(), cost, own: false }
+        Self { terms, store, key: key.into(), cost, expected: None, own: false }
     }
 
     /// Says that the limit is the tenant's own: while it is not ready, other tenants go on.
@@ -32,6 +34,20 @@ impl Claim {
     pub fn own(mut self) -> Self {
         self.own = true;
         self
+    }
+
+    /// Says that the permit will be settled to about so many tokens. The whole cost is charged when
+    /// it is granted, but a projected wait counts on what is given back: nobody is refused for the
+    /// sake of tokens that those ahead will not use. Default: the cost.
+    #[must_use]
+    pub const fn expected(mut self, tokens: u64) -> Self {
+        self.expected = Some(tokens);
+        self
+    }
+
+    /// What it is expected to cost in the end.
+    pub(super) fn expected_cost(&self) -> u64 {
+        self.expected.map_or(self.cost, |expected| expected.min(self.cost))
     }
 
     /// How many tokens.

@@ -26,7 +26,7 @@ pub(super) struct PendingAcquire {
 
 impl Demands for PendingAcquire {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-        self.buckets.iter().copied().zip(self.claims.iter().map(|claim| claim.cost))
+        self.buckets.iter().copied().zip(self.claims.iter().map(Claim::expected_cost))
     }
 
     fn joins(&self) {
@@ -188,20 +188,21 @@ impl PendingAcquire {
         }
     }
 
-    /// Tokens that the list wants of a claim's bucket before it goes. What goes into debt does
-    /// not keep it waiting.
+    /// Tokens that the list is expected to want of a claim's bucket before it goes. What goes into
+    /// debt does not keep it waiting.
     fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
         let capacity = moment.snapshots[index].limit().policy().capacity().into();
+        let expected = self.sum_on(index, Claim::expected_cost);
         match self.oversize {
-            Oversize::Refuse => self.sum_on(index),
-            Oversize::Debt => self.sum_on(index).min(capacity),
+            Oversize::Refuse => expected,
+            Oversize::Debt => expected.min(capacity),
         }
     }
 
     /// Tokens of all claims on the bucket of a claim.
-    fn sum_on(&self, index: usize) -> u128 {
+    fn sum_on(&self, index: usize, tokens: impl Fn(&Claim) -> u64) -> u128 {
         let same = self.claims.iter().filter(|claim| claim.is_beside(&self.claims[index]));
-        same.map(|claim| u128::from(claim.cost)).sum()
+        same.map(|claim| u128::from(tokens(claim))).sum()
     }
 
     fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
@@ -213,7 +214,7 @@ impl PendingAcquire {
         };
         let wanted = |index: usize| match self.claims.len() {
             1 => self.claims[0].cost.into(),
-            _ => self.sum_on(index),
+            _ => self.sum_on(index, Claim::cost),
         };
         (0..self.claims.len()).find(|&index| wanted(index) > room(index))
     }
@@ -276,13 +277,20 @@ impl PendingAcquire {
         store.ask(settle).await.and_then(Settlement::from_answer)
     }
 
-    /// The cost that decides turns: the largest part of a capacity that a claim on a shared limit
-    /// takes, in millionths. Limits of its own are no affair of others.
+    /// The cost that decides turns: the longest time, in microseconds, that a shared limit takes to
+    /// bring back what a claim takes; of a limit that is no bucket, the part of its capacity in
+    /// millionths. Limits of its own are no affair of others.
     pub(super) fn weight(&self) -> u64 {
         let part = |claim: &Claim| {
-            let capacity = u128::from(claim.terms.limit().policy().capacity());
-            let millionths = u128::from(claim.cost) * 1_000_000 / capacity.max(1);
-            u64::try_from(millionths).unwrap_or(u64::MAX)
+            let weight = match claim.terms.limit().policy() {
+                Policy::Bucket(bucket) => {
+                    let rate = bucket.rate();
+                    let nanos = u128::from(claim.cost) * u128::from(rate.period());
+                    nanos / u128::from(rate.tokens()).max(1) / 1_000
+                }
+                policy => u128::from(claim.cost) * 1_000_000 / u128::from(policy.capacity()).max(1),
+            };
+            u64::try_from(weight).unwrap_or(u64::MAX)
         };
         let shared = self.claims.iter().filter(|claim| !claim.own).map(part).max();
         shared.unwrap_or(1).max(1)

@@ -98,6 +98,11 @@ impl<T: Demands, G> Scheduler<T, G> {
             || (self.queue.len() == self.queue.parked_len() && !self.queue.has(line))
     }
 
+    /// Whether somebody could go if there were a slot, as far as can be told without trying.
+    pub(crate) fn waits_for_slot(&self) -> bool {
+        self.slots.is_full() && self.queue.len() > self.queue.parked_len()
+    }
+
     /// Tokens of a bucket that go to others first; see [`FairQueue::ahead`].
     pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
         self.queue.ahead(line, cost, bucket)

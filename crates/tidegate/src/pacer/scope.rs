@@ -116,7 +116,12 @@ impl Scope {
 
     /// Grants what can be granted now; says when there is more to do.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
-        let queue = if state.scheduler.waiting() == 0 { None } else { self.grant(state) };
+        let queue = if state.scheduler.waiting() == 0 {
+            state.slots_free();
+            None
+        } else {
+            self.grant(state)
+        };
         let until = sooner(queue, state.leases.tick());
         state.drivers.set_alarm(until);
         until
@@ -127,8 +132,9 @@ impl Scope {
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
+            let growth = state.adapt(now);
             let id = match state.scheduler.next(now) {
-                Step::Rest(until) => return until,
+                Step::Rest(until) => return sooner(until, growth),
                 #[cfg(feature = "tokio")]
                 Step::Try(_) if !self.is_local() => {
                     // While one driver asks, the others watch deadlines.
@@ -224,6 +230,25 @@ impl Scope {
 }
 
 impl State {
+    /// Lets a concurrency that adapts know whether calls wait for a slot. Says when it grows next if
+    /// they do.
+    fn adapt(&mut self, now: Time) -> Option<Time> {
+        let adaptive = self.adaptive.as_mut()?;
+        if !self.scheduler.waits_for_slot() {
+            adaptive.slots_free();
+            return None;
+        }
+        let growth = adaptive.slots_wanted(now);
+        self.scheduler.slots.resize(Some(adaptive.limit()));
+        growth
+    }
+
+    fn slots_free(&mut self) {
+        if let Some(adaptive) = &mut self.adaptive {
+            adaptive.slots_free();
+        }
+    }
+
     /// Lets drivers know of leases that were taken on.
     pub(super) fn mind_leases(&mut self) {
         self.drivers.not_later(self.leases.tick());
