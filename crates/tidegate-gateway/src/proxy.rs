@@ -168,7 +168,6 @@ impl Proxy<'_> {
         terms.tenant = Some(options.tenant(request.asked.user.as_deref(), self.peer));
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
-        terms.max_delay = options.max_wait;
         let stack = self.route.stack(&entry);
         self.context.start_waiting(entry);
         let request = Arc::new(request);

@@ -43,11 +43,9 @@ pub struct Terms {
     pub tenant: Option<Arc<str>>,
     /// Its class.
     pub priority: Priority,
-    /// The longest wait for a permit; as long as it takes if unset.
+    /// How long it may wait until its last attempt begins, for permits and between attempts
+    /// together; as long as it takes if unset.
     pub max_wait: Option<Duration>,
-    /// The longest delay before another attempt that a provider may ask for; the retry module's
-    /// limit if unset or longer.
-    pub max_delay: Option<Duration>,
     /// How long the call may take with all its attempts; the retry module's limit if unset.
     pub deadline: Option<Duration>,
     /// What it uses of the provider's API.
@@ -62,7 +60,6 @@ impl Terms {
             tenant: None,
             priority: Priority::default(),
             max_wait: None,
-            max_delay: None,
             deadline: None,
             endpoint,
         }
@@ -114,8 +111,8 @@ impl Call {
         self
     }
 
-    /// Waits at most that long for a permit; a longer wait is refused at once, and a fallback gets
-    /// its chance. Default: as long as it takes.
+    /// Waits at most that long, for permits and between attempts together. A longer wait for a permit
+    /// is refused at once, and a fallback gets its chance. Default: as long as it takes.
     #[must_use]
     pub const fn max_wait(mut self, span: Duration) -> Self {
         self.terms.max_wait = Some(span);

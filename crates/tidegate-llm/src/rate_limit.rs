@@ -8,14 +8,17 @@
 //!
 //! - A call is charged once, all-or-nothing, when it leaves. No two waits in a row, nothing spent
 //!   ahead, nothing lost when a caller goes away.
-//! - Tokens are reserved by the provider's own rule ([`Charging`]) and settled by it.
-//! - What a provider says is left corrects the buckets, up and down, allowing for calls in flight.
+//! - Tokens are reserved by the provider's own rule ([`Charging`]) and settled by it. Which rule that
+//!   is, is learned.
+//! - A bucket of tokens holds what the provider's does, a minute's worth. What a provider says is left
+//!   corrects it, upwards at once, downwards once the report has proved true.
 //! - A throttle closes the model for all callers, and it reopens paced, not all at once.
 //! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
 mod account;
 mod bucket;
 mod builder;
+mod charge_inference;
 mod charging;
 mod estimate;
 mod lane;
@@ -31,7 +34,7 @@ pub use account::{Account, AccountError, Charged, Concurrency, Standing};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::AccountBuilder;
-pub use charging::{CachedTokens, Charging, OutputReserve, Settlement, Tokens};
+pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
 pub use pace::Ramp;
 pub use reservation::Reservation;
 pub use service::{RateLimit, RateLimitLayer};

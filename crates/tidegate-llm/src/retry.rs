@@ -12,6 +12,9 @@
 //! - A wait for a provider that is left alone ([`CallError::Open`]) is no retry: nothing was sent. It
 //!   takes nothing from the budget, and no attempt for as long as the schedule lasts.
 //! - While a retry sleeps it holds no permit: that went with the attempt that failed.
+//! - Waits for permits and delays between attempts share one time ([`TimeBudget::max_wait`]). A delay
+//!   of our own that is longer than what is left is shortened to a last attempt.
+//! - A provider that cannot be reached is tried again twice, quickly.
 //!
 //! Only failures that time can heal are retried, and [`CallError::NoPermit`] never is: it is the
 //! caller's own limit. An answer that was handed out is not looked after any more; what fails in
@@ -32,7 +35,7 @@ mod tries;
 pub use budget::{Budget, Budgets};
 pub use policy::Policy;
 pub use random::Random;
-pub use run::{Attempt, GaveUp, Reason, Retryable, run, run_within};
+pub use run::{Attempt, GaveUp, Reason, Retryable, TimeBudget, run, run_within};
 pub use schedule::{Schedule, Window};
 pub use service::{Retry, RetryLayer};
 pub use stats::Stats;

@@ -247,7 +247,7 @@ fn upstream_client(
 fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
     Policy::new(upstream.name.clone())
         .schedule(upstream.schedule)
-        .max_server_delay(upstream.max_wait)
+        .paced()
         .observer(shared.observer.clone())
 }
 

@@ -1,7 +1,6 @@
 //! Accounts in the making.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tidegate::Engine;
 use tidegate::clock::TokioClock;
@@ -10,7 +9,7 @@ use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 use super::account::{Account, AccountError, Concurrency, Endpoints, Settings};
 use super::bucket::own_engine;
 use super::charging::Charging;
-use super::pace::{Burst, MARGIN, Ramp};
+use super::pace::{MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::waits::Waits;
 use crate::call::Scope;
@@ -84,7 +83,7 @@ impl AccountBuilder {
         self
     }
 
-    /// How the provider charges. Default: [`Charging::of`] the dialect.
+    /// How the provider charges, before anything was learned. Default: [`Charging::of`] the dialect.
     pub fn charging(mut self, charging: Charging) -> Self {
         self.charging = Some(charging);
         self
@@ -124,12 +123,10 @@ impl AccountBuilder {
     /// When its limits cannot be kept, or its engine has other limits of the same scope.
     pub fn build(self) -> Result<Account, AccountError> {
         let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
-        // What is reserved and given back must fit into the bucket, as it does into the provider's.
-        let seconds = if charging.is_generous() { 54 } else { 1 };
         let quota = QuotaTerms {
             engine: self.engine.unwrap_or_else(own_engine),
             tokens: tokens_of(self.dialect),
-            token_burst: Burst::Worth(Duration::from_secs(seconds)),
+            first_rule: charging.first_rule(),
             clock: TokioClock::new(),
         };
         let settings = Settings {

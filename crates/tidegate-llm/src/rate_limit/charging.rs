@@ -6,24 +6,18 @@
 
 use tidegate_providers::{Dialect, Dimension, Usage};
 
-/// What is reserved for the output when a call goes out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the output of a call is charged. Each rule leaves at least as much in the provider's bucket as
+/// the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum OutputReserve {
-    /// What calls of this model used to use, at most what the call allows itself.
-    Learned,
-    /// What the call allows itself by `max_tokens`; what calls used to use if it does not say.
-    MaxTokens,
-}
-
-/// What becomes of the charge when it is known what was used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Settlement {
-    /// It becomes what was used.
-    ToUsage,
-    /// It stays as it was, as the provider's does.
-    Never,
+pub enum OutputCharge {
+    /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is lost.
+    Kept,
+    /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is given
+    /// back at its end.
+    GivenBack,
+    /// What was used, when it has ended.
+    AtEnd,
 }
 
 /// Whether input tokens that were in the provider's cache are charged.
@@ -48,17 +42,19 @@ pub enum Tokens {
 
 /// How a provider charges. [`Charging::of`] is the rule of a dialect; setters change one part.
 ///
+/// How output is charged is where an account begins; it learns from what the provider reports, admits
+/// and refuses, for each model.
+///
 /// ```
 /// use tidegate_providers::Dialect;
-/// use tidegate_llm::rate_limit::{Charging, OutputReserve};
+/// use tidegate_llm::rate_limit::{Charging, OutputCharge};
 /// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
-/// let charging = Charging::of(Dialect::Anthropic).output(OutputReserve::Learned);
+/// let charging = Charging::of(Dialect::Anthropic).output(OutputCharge::AtEnd);
 /// # let _ = charging;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charging {
-    output: OutputReserve,
-    settlement: Settlement,
+    output: OutputCharge,
     cached: CachedTokens,
     tokens: Tokens,
 }
@@ -79,43 +75,33 @@ impl Amounts {
 impl Charging {
     /// The rule of a dialect:
     ///
-    /// | dialect | output when it goes out | settled | cached tokens | a limit on tokens is of |
-    /// | --- | --- | --- | --- | --- |
-    /// | OpenAI, Azure | `max_tokens` | never | count | both |
-    /// | Anthropic, Groq | `max_tokens` | to usage | are free | both |
-    /// | Gemini | learned | to usage | count | input |
-    /// | others | learned | to usage | count | both |
+    /// | dialect | output | cached tokens | a limit on tokens is of |
+    /// | --- | --- | --- | --- |
+    /// | OpenAI, Azure | `max_tokens`, kept | count | both |
+    /// | Anthropic, Groq | `max_tokens`, given back | are free | both |
+    /// | Gemini | at the end | count | input |
+    /// | others | at the end | count | both |
     #[must_use]
     pub const fn of(dialect: Dialect) -> Self {
         let usual = Self {
-            output: OutputReserve::Learned,
-            settlement: Settlement::ToUsage,
+            output: OutputCharge::AtEnd,
             cached: CachedTokens::Count,
             tokens: Tokens::Both,
         };
         match dialect {
-            Dialect::OpenAi | Dialect::Azure => {
-                usual.output(OutputReserve::MaxTokens).settlement(Settlement::Never)
-            }
+            Dialect::OpenAi | Dialect::Azure => usual.output(OutputCharge::Kept),
             Dialect::Anthropic | Dialect::Groq => {
-                usual.output(OutputReserve::MaxTokens).cached_tokens(CachedTokens::AreFree)
+                usual.output(OutputCharge::GivenBack).cached_tokens(CachedTokens::AreFree)
             }
             Dialect::Gemini => usual.tokens(Tokens::Input),
             _ => usual,
         }
     }
 
-    /// What is reserved for the output.
+    /// How output is charged, to begin with.
     #[must_use]
-    pub const fn output(mut self, output: OutputReserve) -> Self {
+    pub const fn output(mut self, output: OutputCharge) -> Self {
         self.output = output;
-        self
-    }
-
-    /// What becomes of the charge afterwards.
-    #[must_use]
-    pub const fn settlement(mut self, settlement: Settlement) -> Self {
-        self.settlement = settlement;
         self
     }
 
@@ -133,39 +119,57 @@ impl Charging {
         self
     }
 
-    /// Whether more is reserved than is used in the end, and given back then. A bucket for that must
-    /// hold what the provider's does, or what is given back does not fit into it.
-    pub(crate) const fn is_generous(self) -> bool {
-        matches!((self.output, self.settlement), (OutputReserve::MaxTokens, Settlement::ToUsage))
+    /// How output is charged before anything was learned.
+    pub(crate) const fn first_rule(self) -> OutputCharge {
+        self.output
     }
 
-    /// What a call is charged for certain, whatever it uses.
-    pub(crate) fn certain(self, input: u64, max_output: Option<u64>) -> Amounts {
-        let output = match self.output {
-            OutputReserve::MaxTokens => max_output.unwrap_or(0),
-            OutputReserve::Learned => 0,
+    /// What a call is charged for certain under a rule, whatever it uses.
+    pub(crate) fn certain(rule: OutputCharge, input: u64, max_output: Option<u64>) -> Amounts {
+        let output = match rule {
+            OutputCharge::Kept | OutputCharge::GivenBack => max_output.unwrap_or(0),
+            OutputCharge::AtEnd => 0,
         };
         Amounts { input, output }
     }
 
-    /// What a call is expected to be charged: counted input, learned output, its own bound.
-    pub(crate) fn expected(self, input: u64, learned: u64, max_output: Option<u64>) -> Amounts {
-        let output = match (self.output, max_output) {
-            (OutputReserve::MaxTokens, Some(most)) => most,
-            (OutputReserve::Learned, Some(most)) => learned.min(most),
-            (_, None) => learned,
-        };
-        Amounts { input, output }
+    /// What a call is charged while it is under way: counted input, and output as it allows itself or
+    /// as was learned.
+    pub(crate) fn reserved(
+        rule: OutputCharge,
+        input: u64,
+        learned: u64,
+        max_output: Option<u64>,
+    ) -> Amounts {
+        match (rule, max_output) {
+            (OutputCharge::Kept | OutputCharge::GivenBack, Some(output)) => {
+                Amounts { input, output }
+            }
+            _ => Self::likely(input, learned, max_output),
+        }
     }
 
-    /// What a call is charged in the end. `None`: what it was charged at first.
-    pub(crate) fn settled(self, usage: &Usage) -> Option<Amounts> {
+    /// What a call will use, as far as was learned.
+    pub(crate) fn likely(input: u64, learned: u64, max_output: Option<u64>) -> Amounts {
+        Amounts { input, output: learned.min(max_output.unwrap_or(u64::MAX)) }
+    }
+
+    /// What a call has used, in tokens that are charged.
+    pub(crate) fn used(self, usage: &Usage) -> Amounts {
         let input = match self.cached {
             CachedTokens::Count => usage.input,
             CachedTokens::AreFree => usage.input.saturating_sub(usage.cache_read),
         };
-        let amounts = Amounts { input, output: usage.output };
-        (self.settlement == Settlement::ToUsage).then_some(amounts)
+        Amounts { input, output: usage.output }
+    }
+
+    /// Whether a limit counts output.
+    pub(crate) const fn counts_output(self, dimension: Dimension) -> bool {
+        match dimension {
+            Dimension::OutputTokens => true,
+            Dimension::Tokens => matches!(self.tokens, Tokens::Both),
+            _ => false,
+        }
     }
 
     /// The charge in one dimension.
@@ -191,25 +195,26 @@ mod tests {
             (Dialect::Gemini, 200, 200),
             (Dialect::Mistral, 200, 200),
         ] {
-            let charging = Charging::of(dialect);
-            assert_eq!(charging.expected(7, 200, None).output, unset, "{dialect:?}");
-            assert_eq!(charging.expected(7, 200, Some(1_000)).output, bounded, "{dialect:?}");
+            let rule = Charging::of(dialect).first_rule();
+            assert_eq!(Charging::reserved(rule, 7, 200, None).output, unset, "{dialect:?}");
+            let reserved = Charging::reserved(rule, 7, 200, Some(1_000));
+            assert_eq!(reserved.output, bounded, "{dialect:?}");
+            assert_eq!(Charging::reserved(rule, 7, 200, Some(50)).output, 50, "{dialect:?}");
         }
-        assert_eq!(Charging::of(Dialect::Mistral).expected(7, 200, Some(50)).output, 50);
     }
 
     #[test]
-    fn a_charge_is_settled_as_the_provider_settles_it() {
+    fn tokens_are_counted_as_the_provider_counts_them() {
         let usage = Usage { input: 100, output: 40, cache_read: 30, ..Usage::default() };
-        assert_eq!(Charging::of(Dialect::OpenAi).settled(&usage), None);
-        let anthropic = Charging::of(Dialect::Anthropic).settled(&usage).unwrap();
+        let anthropic = Charging::of(Dialect::Anthropic).used(&usage);
         assert_eq!(anthropic, Amounts { input: 70, output: 40 });
         let mistral = Charging::of(Dialect::Mistral);
-        let amounts = mistral.settled(&usage).unwrap();
+        let amounts = mistral.used(&usage);
         assert_eq!(mistral.cost(Dimension::Tokens, amounts), 140);
         assert_eq!(mistral.cost(Dimension::InputTokens, amounts), 100);
         assert_eq!(mistral.cost(Dimension::Requests, amounts), 1);
         let gemini = Charging::of(Dialect::Gemini);
-        assert_eq!(gemini.cost(Dimension::Tokens, gemini.settled(&usage).unwrap()), 100);
+        assert_eq!(gemini.cost(Dimension::Tokens, gemini.used(&usage)), 100);
+        assert!(!gemini.counts_output(Dimension::Tokens));
     }
 }

@@ -7,6 +7,8 @@
 mod set;
 
 use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,10 +21,12 @@ use tidegate::pacer::{AcquireError, Gauges, Oversize, Pacer, Permit, WaitPart};
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
 use super::account::{AccountError, Settings, Standing};
-use super::charging::Amounts;
-use super::meter::Meter;
-use super::quota::{Quota, Throttled};
-use super::reservation::{Estimate, Leave, Line, Reservation};
+use super::charge_inference::{Probing, TokenCharge};
+use super::charging::{Amounts, Charging, OutputCharge};
+use super::meter::{Counts, Meter};
+use super::pace::Allowed;
+use super::quota::{Expectation, Quota, Throttled};
+use super::reservation::{Estimate, Followed, Leave, Line, Reservation};
 use crate::call::{CallError, Outgoing, Scope, Terms};
 use crate::plan::{Constraint, Source};
 use crate::telemetry::{Acquired, Stage, Stay};
@@ -31,6 +35,10 @@ use set::Set;
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
 const OTHER: &str = "other";
+/// How long calls wait for tokens before it is asked whether they have to.
+const PROBING: Duration = Duration::from_secs(1);
+/// The last call weighs one part of so many in the mean time of calls.
+const MEAN_OF: u64 = 8;
 /// Limits of a call without an allocation: two that were set, two that were told, and the gate.
 pub(super) const INLINE: usize = 5;
 
@@ -44,6 +52,10 @@ pub(super) struct Lane {
     pacer: Pacer,
     set: ArcSwap<Set>,
     quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
+    /// How long calls take of late, in milliseconds; zero if none has ended.
+    mean_time: AtomicU64,
+    /// Whether a task looks after calls that wait for tokens.
+    is_attended: AtomicBool,
     clock: TokioClock,
 }
 
@@ -56,7 +68,9 @@ impl Lane {
         clock: TokioClock,
     ) -> Result<Self, AccountError> {
         let (key, quotas, set) = (scope.to_string(), Mutex::default(), ArcSwap::default());
-        let lane = Self { scope, key, settings, pacer, set, quotas, clock };
+        let (mean_time, is_attended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let lane =
+            Self { scope, key, settings, pacer, set, quotas, mean_time, is_attended, clock };
         if let Some((constraint, source)) = constraint {
             lane.configure(constraint, *source)?;
         }
@@ -115,18 +129,13 @@ impl Lane {
             return Err(failure);
         }
         let counted = call.input_tokens();
-        let (input, output) = quota.expect(counted);
-        let charging = self.settings.charging;
-        let estimate = Estimate {
-            counted,
-            expected: charging.expected(input, output, call.max_output()),
-            certain: charging.certain(input, call.max_output()),
-        };
+        let expectation = quota.expect(counted);
         let meters = self.meters(&quota);
-        let permit = self.acquire(&meters, estimate.expected, call.terms(), model).await;
-        let permit = match permit {
+        let asked = Asked { expectation, max_output: call.max_output() };
+        let acquired = self.acquire(&quota, &meters, &asked, call.terms(), model).await;
+        let mut permit = match acquired {
             Ok(permit) => permit,
-            Err(source) => return Err(self.no_permit(source, &meters, estimate.expected).await),
+            Err(source) => return Err(self.no_permit(source, &meters, &asked).await),
         };
         // While it waited, a long quota may have been used up.
         let over = match self.closed(&quota) {
@@ -140,19 +149,126 @@ impl Lane {
                 return Err(failure);
             }
         };
+        let rule = quota.rule();
+        let reserved = asked.reserved(rule);
+        let charging = self.settings.charging;
+        if rule != expectation.rule {
+            // What was learned while it waited holds for it too.
+            let costs: SmallVec<[u64; INLINE]> =
+                meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
+            if let Err(error) = permit.settle(&costs).await {
+                tracing::warn!(%error, "a call keeps what it was charged at first");
+            }
+        }
         let now = self.now();
-        let epoch = quota.leaves(self.settings.ramp, now);
+        let (limit, followed) = self.followed(&meters);
+        let charge = followed.map_or_else(TokenCharge::default, |Followed(dimension)| {
+            let strict = asked.reserved(OutputCharge::Kept);
+            let input = charging.cost(dimension, Amounts { output: 0, ..strict });
+            TokenCharge { input, reserve: strict.output }
+        });
+        let (epoch, departure) = quota.leaves(limit, charge, self.settings.ramp, now);
         let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
             .map(|meter| {
-                let cost = meter.reserve(charging, estimate.expected);
-                Line { mark: meter.charge(cost), meter, cost }
+                let cost = meter.reserve(charging, reserved);
+                let input = meter.reserve(charging, Amounts { output: 0, ..reserved });
+                Line { mark: meter.charge(cost, now), meter, cost, input }
             })
             .collect();
-        let leave = Leave { permit, lines, day, left: now, epoch };
+        let leave = Leave { permit, lines, day, left: now, epoch, departure, followed };
+        let estimate = Estimate {
+            counted,
+            expected: reserved,
+            certain: Charging::certain(rule, expectation.input, asked.max_output),
+        };
         let reservation = Reservation::new(self.clone(), quota, leave, estimate);
         self.tell(&reservation);
         Ok(reservation)
+    }
+
+    /// The tightest limit on tokens that counts output, and what it is on.
+    fn followed(&self, meters: &[Arc<Meter>]) -> (Option<Allowed>, Option<Followed>) {
+        let counts_output = |meter: &&Arc<Meter>| match meter.counts() {
+            Counts::Dimension(dimension) => self.settings.charging.counts_output(dimension),
+            _ => false,
+        };
+        let per_minute = |allowed: &Allowed| allowed.in_span(Duration::from_secs(60));
+        let known = meters.iter().filter(counts_output);
+        let known = known.filter_map(|meter| Some((meter.allowed()?, meter.counts())));
+        match known.min_by_key(|(allowed, _)| per_minute(allowed)) {
+            Some((allowed, Counts::Dimension(dimension))) => {
+                (Some(allowed), Some(Followed(dimension)))
+            }
+            _ => (None, None),
+        }
+    }
+
+    /// The provider charges output in another way than was thought: our buckets hold what its own
+    /// does.
+    pub(super) fn rule_changed(&self, quota: &Quota, followed: Option<Followed>) {
+        let Some(Followed(dimension)) = followed else { return };
+        let now = self.now();
+        tracing::debug!(scope = %self.scope, rule = ?quota.rule(), "output charge inferred");
+        let level = quota.infer(|inference| inference.level(now));
+        let meters = self.meters(quota);
+        let same = |meter: &&Arc<Meter>| meter.counts() == Counts::Dimension(dimension);
+        for meter in meters.iter().filter(same) {
+            let Some(allowed) = meter.allowed() else { continue };
+            let spare = i128::from(allowed.amount / 16);
+            let pacer = self.pacer.clone();
+            meter.raise_to(whole(level) - spare, move || pacer.nudge());
+        }
+    }
+
+    /// Looks after calls that wait for tokens: every second, whether they have to.
+    fn attend(self: &Arc<Self>, quota: &Arc<Quota>) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if quota.rule() == OutputCharge::AtEnd || self.is_attended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (lane, quota) = (Arc::downgrade(self), Arc::downgrade(quota));
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(PROBING).await;
+                let (Some(lane), Some(quota)) = (lane.upgrade(), quota.upgrade()) else { return };
+                let is_over = lane.pacer.gauges().waiting == 0;
+                if is_over || quota.rule() == OutputCharge::AtEnd {
+                    return lane.is_attended.store(false, Ordering::Release);
+                }
+                lane.probe(&quota);
+            }
+        });
+    }
+
+    /// Lets one call more go than the provider is thought to take, if calls wait for tokens that
+    /// those under way will hardly use.
+    fn probe(&self, quota: &Quota) {
+        let meters = self.meters(quota);
+        let (_, followed) = self.followed(&meters);
+        let Some(Followed(dimension)) = followed else { return };
+        let same = |meter: &&Arc<Meter>| meter.counts() == Counts::Dimension(dimension);
+        let same = || meters.iter().filter(same);
+        let largest = same().map(|meter| meter.largest()).max().unwrap_or(0);
+        let now = self.now();
+        match quota.infer(|inference| inference.waited(largest, now)) {
+            Probing::Wait => {}
+            Probing::Changed => self.rule_changed(quota, followed),
+            Probing::Probe => {
+                for meter in same() {
+                    let pacer = self.pacer.clone();
+                    meter.lend(largest, move || pacer.nudge());
+                }
+            }
+        }
+    }
+
+    /// A call has ended that left at this time.
+    pub(super) fn call_ended(&self, left: Time) {
+        let took = u64::try_from(self.now().since(left).as_millis()).unwrap_or(u64::MAX).max(1);
+        let mean = self.mean_time.load(Ordering::Relaxed);
+        let mean = if mean == 0 { took } else { mean - mean / MEAN_OF + took / MEAN_OF };
+        self.mean_time.store(mean, Ordering::Relaxed);
     }
 
     /// Takes one of the requests of the day, if those are limited.
@@ -219,7 +335,7 @@ impl Lane {
             };
             // A limit that this call was not charged to begins with it.
             let line = lines.iter().find(|line| Arc::ptr_eq(&line.meter, &meter));
-            let mark = line.map_or_else(|| meter.charge(0), |line| line.mark);
+            let mark = line.map_or_else(|| meter.charge(0, now), |line| line.mark);
             let pacer = self.pacer.clone();
             meter.hear(reading, (mark, now.since(left)), now, move || pacer.nudge());
         }
@@ -267,9 +383,10 @@ impl Lane {
     }
 
     async fn acquire(
-        &self,
+        self: &Arc<Self>,
+        quota: &Arc<Quota>,
         meters: &[Arc<Meter>],
-        expected: Amounts,
+        asked: &Asked,
         terms: &Terms,
         model: &str,
     ) -> Result<Permit, AcquireError> {
@@ -282,8 +399,11 @@ impl Lane {
             let mut set = set.meters.iter();
             set.any(|set| Arc::ptr_eq(set, meter) || is_alone && set.counts() == meter.counts())
         };
+        let charging = self.settings.charging;
+        let (reserved, likely) = (asked.reserved(asked.expectation.rule), asked.likely());
         let claims = meters.iter().map(|meter| {
-            let claim = meter.claim(meter.reserve(self.settings.charging, expected), now);
+            let expected = meter.reserve(charging, likely);
+            let claim = meter.claim(meter.reserve(charging, reserved), expected, now);
             if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
         });
         let mut acquire =
@@ -298,8 +418,18 @@ impl Lane {
         if let Some(max_wait) = terms.max_wait.into_iter().chain(terms.deadline).min() {
             acquire = acquire.max_wait(max_wait);
         }
+        drop(set);
         let _waiting = self.stay(Stage::Waiting);
-        acquire.await
+        let mut waiting = pin!(acquire.into_future());
+        let mut is_first = true;
+        std::future::poll_fn(|context| {
+            let polled = waiting.as_mut().poll(context);
+            if polled.is_pending() && std::mem::take(&mut is_first) {
+                self.attend(quota);
+            }
+            polled
+        })
+        .await
     }
 
     fn closed(&self, quota: &Quota) -> Option<CallError> {
@@ -309,14 +439,15 @@ impl Lane {
     }
 
     /// Says what a call would wait for, and how long: the pacer knows the time of its queue if it
-    /// refused at once, the limits know their own.
+    /// refused at once, the limits know their own, and for a place it takes as long as calls take.
     async fn no_permit(
         &self,
         source: AcquireError,
         meters: &[Arc<Meter>],
-        expected: Amounts,
+        asked: &Asked,
     ) -> CallError {
         let provider = self.scope.provider().clone();
+        let expected = asked.reserved(asked.expectation.rule);
         let mut longest: Option<(&'static str, Duration)> = None;
         for meter in meters {
             let cost = meter.reserve(self.settings.charging, expected);
@@ -325,12 +456,21 @@ impl Lane {
                 longest = Some((meter.counts().blamed(), delay));
             }
         }
-        let Gauges { in_flight, concurrency, .. } = self.pacer.gauges();
-        let is_full = concurrency.is_some_and(|most| in_flight >= most);
+        let gauges = self.pacer.gauges();
+        let is_full = gauges.concurrency.is_some_and(|most| gauges.in_flight >= most);
+        let place = is_full.then(|| (WaitPart::CONCURRENCY, self.time_of_queue(&gauges)));
+        let longest = longest.into_iter().chain(place).max_by_key(|(_, delay)| *delay);
         let limited_by = longest.map(|(name, _)| name);
-        let limited_by = limited_by.or_else(|| is_full.then_some(WaitPart::CONCURRENCY));
-        let after = source.retry_after().or(longest.map(|(_, delay)| delay));
+        let after = longest.map(|(_, delay)| delay).filter(|delay| !delay.is_zero());
+        let after = source.retry_after().max(after);
         CallError::NoPermit { provider, source, limited_by, after }
+    }
+
+    /// How long those who wait take to get a place, by the time that calls took of late.
+    fn time_of_queue(&self, gauges: &Gauges) -> Duration {
+        let waiting = u64::try_from(gauges.waiting).unwrap_or(u64::MAX).saturating_add(1);
+        let rounds = waiting.div_ceil(gauges.concurrency.unwrap_or(1).max(1));
+        Duration::from_millis(self.mean_time.load(Ordering::Relaxed).saturating_mul(rounds))
     }
 
     /// Gives back all that a permit was charged: nothing was sent with it.
@@ -348,4 +488,33 @@ impl Lane {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
+}
+
+/// What a call asks for, and what is expected of it.
+struct Asked {
+    expectation: Expectation,
+    max_output: Option<u64>,
+}
+
+impl Asked {
+    /// What it is charged while it is under way.
+    fn reserved(&self, rule: OutputCharge) -> Amounts {
+        let Expectation { input, output, .. } = self.expectation;
+        Charging::reserved(rule, input, output, self.max_output)
+    }
+
+    /// What it will cost in the end.
+    fn likely(&self) -> Amounts {
+        let Expectation { input, output, rule, expects_refund } = self.expectation;
+        if expects_refund {
+            Charging::likely(input, output, self.max_output)
+        } else {
+            self.reserved(rule)
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
+fn whole(tokens: f64) -> i128 {
+    tokens as i128
 }

@@ -2,9 +2,10 @@
 
 mod limit_feedback;
 mod pace_cell;
+mod report_trust;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
@@ -18,6 +19,7 @@ use super::charging::{Amounts, Charging};
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
 use pace_cell::PaceCell;
+use report_trust::ReportTrust;
 
 /// What a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,8 @@ impl Wanted {
 
 /// How often a pace that moves is looked at.
 const ATTENTION: Duration = Duration::from_secs(1);
+/// Calls that leave together may arrive in another order.
+const REORDERING: Duration = Duration::from_millis(250);
 
 /// One limit of a scope.
 #[derive(Debug)]
@@ -81,6 +85,8 @@ pub(super) struct Meter {
     charged: AtomicI64,
     /// The largest charge of late.
     largest: AtomicU64,
+    recent: Mutex<RecentCharges>,
+    reports: Mutex<ReportTrust>,
     /// When the bucket was last compared with what the provider says, in nanoseconds.
     compared: AtomicU64,
     shared: bool,
@@ -91,7 +97,33 @@ pub(super) struct Meter {
 
 /// How much was charged when a call left.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark(i64);
+pub(super) struct Mark {
+    /// With the call itself.
+    charged: i64,
+    /// Without it and those that left just before it, which may arrive after it.
+    before: i64,
+}
+
+/// What was charged in the present span of reordering, and in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecentCharges {
+    since: Time,
+    present: i64,
+    before: i64,
+}
+
+impl RecentCharges {
+    /// Adds a charge, and says how much was charged of late with it.
+    fn add(&mut self, cost: i64, now: Time) -> i64 {
+        let elapsed = now.since(self.since);
+        if elapsed >= REORDERING {
+            let before = if elapsed < REORDERING * 2 { self.present } else { 0 };
+            *self = Self { since: now, present: 0, before };
+        }
+        self.present = self.present.saturating_add(cost);
+        self.present.saturating_add(self.before)
+    }
+}
 
 impl Meter {
     pub(super) fn new(
@@ -133,6 +165,8 @@ impl Meter {
             pace: pace.map(PaceCell::new),
             charged: AtomicI64::new(0),
             largest: AtomicU64::new(0),
+            recent: Mutex::default(),
+            reports: Mutex::default(),
             compared: AtomicU64::new(0),
             shared: bucket.store().local().is_none(),
             attended: AtomicBool::new(false),
@@ -210,22 +244,29 @@ impl Meter {
         decision.retry()?.after()
     }
 
-    /// A claim, under the pace of this moment.
-    pub(super) fn claim(&self, cost: u64, now: Time) -> Claim {
+    /// A claim, under the pace of this moment, of a call that is expected to cost so much in the end.
+    pub(super) fn claim(&self, cost: u64, expected: u64, now: Time) -> Claim {
         if self.is_moving() {
             self.keep_pace(now);
         }
-        self.bucket.claim(cost)
+        self.bucket.claim(cost).expected(expected)
+    }
+
+    /// The largest charge of late.
+    pub(super) fn largest(&self) -> u64 {
+        self.largest.load(Ordering::Relaxed)
     }
 
     /// A claim of so much was granted.
-    pub(super) fn charge(&self, cost: u64) -> Mark {
+    pub(super) fn charge(&self, cost: u64, now: Time) -> Mark {
         let cost = i64::try_from(cost).unwrap_or(i64::MAX);
         // The largest fades, so that one giant does not keep a reserve for ever.
         let largest = self.largest.load(Ordering::Relaxed);
         let faded = (largest - largest / 32).max(cost.unsigned_abs());
         self.largest.store(faded, Ordering::Relaxed);
-        Mark(self.charged.fetch_add(cost, Ordering::Relaxed).saturating_add(cost))
+        let charged = self.charged.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        Mark { charged, before: charged.saturating_sub(recent.add(cost, now)) }
     }
 
     /// A charge was corrected.
@@ -317,6 +358,11 @@ impl Meter {
                 tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not held");
             }
         });
+    }
+
+    /// Whether it counts output.
+    pub(super) const fn counts_output(&self, charging: Charging) -> bool {
+        matches!(self.counts, Counts::Dimension(dimension) if charging.counts_output(dimension))
     }
 
     /// Whether it counts requests of a day.

@@ -18,6 +18,8 @@ const WIDE: (u64, Duration) = (500_000_000, Duration::from_secs(1));
 /// What a call is charged at most where nothing is known: far below the above, so that nobody is
 /// held up by what another allows itself.
 pub(super) const MOST_UNKNOWN: u64 = 1_000_000;
+/// How much of a window a bucket holds, in a thousand.
+const WINDOW_PART: u64 = 980;
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
 const TIMERS: Duration = Duration::from_millis(2);
 /// No call costs more than this. A call that is larger than its limit goes when the bucket is full,
@@ -78,6 +80,9 @@ pub(crate) enum Burst {
     Amount(u64),
     /// What this span brings, at least one.
     Worth(Duration),
+    /// All of the window but a fiftieth, as the buckets of providers hold. At their edge a call is
+    /// refused that arrives a little early, or has a few tokens more than we counted.
+    Window,
 }
 
 /// Growing slowly to the limit (R349): from a floor, in a time.
@@ -142,6 +147,13 @@ impl Pace {
         self.burst = Burst::Amount(1);
     }
 
+    /// Sends a second's worth at once: the provider refuses calls while it reports that there is
+    /// enough for them, so it counts finer than it reports.
+    pub(crate) fn narrow(&mut self) {
+        self.margin = self.margin.max(MARGIN);
+        self.burst = Burst::Worth(Duration::from_secs(1));
+    }
+
     /// Grows from a floor from now on.
     pub(crate) fn ramp_up(&mut self, ramp: Ramp, now: Time) {
         self.ramp = Some((ramp, now));
@@ -174,6 +186,7 @@ impl Pace {
         let burst = match self.burst {
             Burst::Amount(amount) => amount,
             Burst::Worth(span) => effective.in_span(span),
+            Burst::Window => base.part(u64::from(factor) * WINDOW_PART).in_span(base.window),
         };
         let capacity = burst.max(effective.in_span(TIMERS)).max(1);
         let debt = base.amount.saturating_mul(60).max(LARGEST).min(effective.in_span(LONGEST));
@@ -294,6 +307,18 @@ mod tests {
         unknown.ramp_up(Ramp { floor: 60, over: Duration::from_secs(100) }, START);
         assert_eq!(per_minute(&mut unknown, START), 60_000);
         assert_eq!(per_minute(&mut unknown, at(50)), 60_000 * 32);
+    }
+
+    #[test]
+    fn a_bucket_of_a_window_holds_all_of_it_until_it_is_narrowed() {
+        let mut pace = Pace::new(Some(Allowed::per_minute(90_000)), Burst::Window, MARGIN);
+        let capacity = |pace: &mut Pace| pace.policy(START).unwrap().capacity();
+        assert_eq!(capacity(&mut pace), 88_200);
+        pace.slow_down(Allowed::per_minute(1), START);
+        assert_eq!(capacity(&mut pace), 70_560);
+        pace.allow(Allowed::per_minute(180_000));
+        pace.narrow();
+        assert_eq!(capacity(&mut pace), 2_955, "a second's worth, less the margin");
     }
 
     #[test]

@@ -10,10 +10,12 @@ use tidegate::{Engine, Time};
 use tidegate_providers::{Dimension, Failure};
 
 use super::account::{AccountError, Charged};
+use super::charge_inference::{ChargeInference, Departure, TokenCharge};
+use super::charging::OutputCharge;
 use super::estimate::Estimator;
 use super::lane::INLINE;
 use super::meter::{Counts, Meter, Wanted};
-use super::pace::{Burst, MARGIN, Pace, Ramp};
+use super::pace::{Allowed, Burst, MARGIN, Pace, Ramp};
 use super::seen::Seen;
 
 /// After so many answers old throttles are forgotten.
@@ -22,7 +24,8 @@ const SAMPLE: u32 = 100;
 const TOO_MANY: u32 = 3;
 /// How long a throttle without a time closes a model; it doubles with each that follows.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Nobody is told when it is over, so it is asked for often enough to find out within a minute.
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 /// A quota of unknown length is asked about again after this.
 const CLOSED: Duration = Duration::from_secs(60);
 
@@ -35,10 +38,11 @@ pub(super) struct Quota {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     meters: Vec<Arc<Meter>>,
     estimator: Estimator,
+    inference: ChargeInference,
     seen: Seen,
     /// Calls that left before the last decrease say nothing about what came after.
     epoch: u64,
@@ -57,8 +61,19 @@ pub(super) struct QuotaTerms {
     pub(super) engine: Engine,
     /// The limits on tokens that the provider is known to have.
     pub(super) tokens: &'static [Dimension],
-    pub(super) token_burst: Burst,
+    /// How output is charged before anything was learned.
+    pub(super) first_rule: OutputCharge,
     pub(super) clock: TokioClock,
+}
+
+/// What a call is expected to use, and how the provider charges it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expectation {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) rule: OutputCharge,
+    /// Whether it may take less in the end than it reserves.
+    pub(super) expects_refund: bool,
 }
 
 /// Whether a limit on requests is known, told or set.
@@ -88,7 +103,19 @@ impl Quota {
     pub(super) fn new(terms: QuotaTerms, scope: String) -> Result<Self, AccountError> {
         let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
         let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
-        let quota = Self { terms, scope, gate, state: Mutex::default() };
+        let state = State {
+            meters: Vec::new(),
+            estimator: Estimator::default(),
+            inference: ChargeInference::new(terms.first_rule),
+            seen: Seen::default(),
+            epoch: 0,
+            strikes: 0,
+            struck: None,
+            answers: 0,
+            throttles: 0,
+            closed: None,
+        };
+        let quota = Self { terms, scope, gate, state: Mutex::new(state) };
         if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;
@@ -117,12 +144,12 @@ impl Quota {
         self.meters().iter().filter_map(|meter| meter.charged()).collect()
     }
 
-    /// Whether a limit on requests is known.
-    pub(super) fn is_known(&self) -> bool {
-        let requests = Counts::Dimension(Dimension::Requests);
+    /// Whether a limit on a dimension is known.
+    pub(super) fn is_known(&self, dimension: Dimension) -> bool {
+        let counts = Counts::Dimension(dimension);
         let state = self.lock();
-        let mut requests = state.meters.iter().filter(|meter| meter.counts() == requests);
-        requests.any(|meter| meter.allowed().is_some())
+        let mut same = state.meters.iter().filter(|meter| meter.counts() == counts);
+        same.any(|meter| meter.allowed().is_some())
     }
 
     /// The meter of a dimension, made when it is first told of.
@@ -132,8 +159,7 @@ impl Quota {
         if let Some(known) = state.meters.iter().find(|meter| meter.counts() == counts) {
             return Ok(known.clone());
         }
-        let burst =
-            if dimension.is_of_tokens() { self.terms.token_burst } else { Burst::Amount(1) };
+        let burst = if dimension.is_of_tokens() { Burst::Window } else { Burst::Amount(1) };
         let wanted = Wanted::Paced(counts, Pace::new(None, burst, MARGIN));
         let scope = format!("{} told", self.scope);
         let meter = Arc::new(Meter::new(&self.terms.engine, &scope, wanted, self.terms.clock)?);
@@ -141,34 +167,56 @@ impl Quota {
         Ok(meter)
     }
 
-    /// Changes the pace of requests.
-    fn with_pace(&self, now: Time, change: impl FnOnce(&mut Pace)) {
-        match self.meter(Dimension::Requests) {
+    /// Changes the pace of a dimension.
+    fn with_pace(&self, dimension: Dimension, now: Time, change: impl FnOnce(&mut Pace)) {
+        match self.meter(dimension) {
             Ok(meter) => meter.with_pace(now, change),
             Err(error) => tracing::warn!(scope = self.scope, %error, "the pace stays"),
         }
     }
 
-    /// Input and output tokens that a call is expected to use.
-    pub(super) fn expect(&self, counted: u64) -> (u64, u64) {
-        let state = self.lock();
-        (state.estimator.input(counted), state.estimator.output())
+    /// What a call is expected to use, of whose input we counted so much.
+    pub(super) fn expect(&self, counted: u64) -> Expectation {
+        let State { estimator, inference, .. } = &*self.lock();
+        Expectation {
+            input: estimator.input(counted),
+            output: estimator.output(),
+            rule: inference.rule(),
+            expects_refund: inference.expects_refunds(),
+        }
+    }
+
+    /// How the provider charges output.
+    pub(super) fn rule(&self) -> OutputCharge {
+        self.lock().inference.rule()
     }
 
     pub(super) fn learn(&self, counted: u64, input: u64, output: u64) {
         self.lock().estimator.learn(counted, input, output);
     }
 
+    /// Asks or tells what is known of how output is charged.
+    pub(super) fn infer<T>(&self, infer: impl FnOnce(&mut ChargeInference) -> T) -> T {
+        infer(&mut self.lock().inference)
+    }
+
     /// A call leaves. After a long pause it is as if it were the first.
-    pub(super) fn leaves(&self, ramp: Option<Ramp>, now: Time) -> Epoch {
+    pub(super) fn leaves(
+        &self,
+        limit: Option<Allowed>,
+        charge: TokenCharge,
+        ramp: Option<Ramp>,
+        now: Time,
+    ) -> (Epoch, Departure) {
         let mut state = self.lock();
         let first = state.seen.leaves(now);
         let epoch = Epoch(state.epoch);
+        let departure = state.inference.leaves(limit, charge, now);
         drop(state);
         if let Some(ramp) = ramp.filter(|_| first) {
-            self.with_pace(now, |pace| pace.ramp_up(ramp, now));
+            self.with_pace(Dimension::Requests, now, |pace| pace.ramp_up(ramp, now));
         }
-        epoch
+        (epoch, departure)
     }
 
     /// A call was answered: it is not closed to everybody.
@@ -186,11 +234,12 @@ impl Quota {
     pub(super) fn throttled(
         &self,
         epoch: Epoch,
-        after: Option<Duration>,
+        (after, dimension): (Option<Duration>, Option<Dimension>),
         known: Known,
         now: Time,
     ) -> Throttled {
         let known = known == Known::Yes;
+        let dimension = dimension.unwrap_or(Dimension::Requests);
         let mut state = self.lock();
         state.count(1);
         let first = epoch == Epoch(state.epoch) && state.is_over(now);
@@ -208,14 +257,16 @@ impl Quota {
         drop(state);
         let slower = first && (known || in_a_row > 0 || after.is_some());
         if slower && known {
-            self.with_pace(now, |pace| {
-                pace.smooth();
+            self.with_pace(dimension, now, |pace| {
+                if dimension == Dimension::Requests {
+                    pace.smooth();
+                }
                 if too_many {
                     pace.slow_down(seen, now);
                 }
             });
         } else if slower {
-            self.with_pace(now, |pace| pace.slow_down(seen, now));
+            self.with_pace(Dimension::Requests, now, |pace| pace.slow_down(seen, now));
         }
         Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
     }
@@ -229,7 +280,7 @@ impl Quota {
         state.epoch += 1;
         let seen = state.seen.rate(now);
         drop(state);
-        self.with_pace(now, |pace| pace.slow_down(seen, now));
+        self.with_pace(Dimension::Requests, now, |pace| pace.slow_down(seen, now));
         true
     }
 

@@ -9,7 +9,8 @@ use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_providers::{Class, Dimension, Event, Failure, ReportedLimits, Usage};
 
-use super::charging::{Amounts, Charging};
+use super::charge_inference::Departure;
+use super::charging::{Amounts, Charging, OutputCharge};
 use super::lane::{INLINE, Lane};
 use super::meter::{Counts, Mark, Meter};
 use super::pace::Pace;
@@ -27,15 +28,29 @@ const CHARS_PER_TOKEN: u64 = 4;
 pub(super) struct Line {
     pub(super) meter: Arc<Meter>,
     pub(super) cost: u64,
+    /// The part of the cost that is for its input.
+    pub(super) input: u64,
     pub(super) mark: Mark,
 }
 
 impl Line {
-    /// What the charge becomes.
-    fn in_the_end(&self, fate: Fate, charging: Charging) -> u64 {
+    /// What the charge becomes, of a call that left under one rule and ends under another.
+    fn in_the_end(&self, fate: Fate, charging: Charging, rules: (OutputCharge, OutputCharge)) -> u64 {
         let is_kept = match fate {
-            Fate::Settle(amounts) => return self.meter.cost(charging, amounts),
-            Fate::Keep => true,
+            Fate::Settle(amounts) => {
+                let used = self.meter.cost(charging, amounts);
+                let counts_output = self.meter.counts_output(charging);
+                return match rules {
+                    (_, OutputCharge::Kept) if self.meter.is_of_tokens() => self.cost,
+                    // What it had reserved was given back when the rule changed.
+                    (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd)
+                        if counts_output =>
+                    {
+                        self.cost.saturating_add(used).saturating_sub(self.input)
+                    }
+                    _ => used,
+                };
+            }
             Fate::Unknown => return self.meter.admitted(self.cost),
             Fate::CallOnly => !self.meter.is_of_tokens(),
             Fate::Nothing => false,
@@ -43,6 +58,10 @@ impl Line {
         if is_kept { self.cost } else { 0 }
     }
 }
+
+/// The limit on tokens whose charges are followed to learn how the provider charges output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Followed(pub(super) Dimension);
 
 /// What a call will use.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +81,8 @@ pub(super) struct Leave {
     pub(super) day: Option<Arc<Meter>>,
     pub(super) left: Time,
     pub(super) epoch: Epoch,
+    pub(super) departure: Departure,
+    pub(super) followed: Option<Followed>,
 }
 
 /// What a call was granted: its charges, and a place among the calls under way. It is settled with
@@ -80,17 +101,17 @@ struct Held {
     seen: Option<u64>,
     /// What is used so far, if the provider said.
     used: Option<Usage>,
+    /// Whether it was refused for its tokens.
+    is_refused: bool,
     _in_flight: Stay,
 }
 
 /// What a charge becomes.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// It stays.
-    Keep,
     /// It stays, as far as the provider can have charged it.
     Unknown,
-    /// It becomes this.
+    /// So much was used.
     Settle(Amounts),
     /// The call is charged as a call, but no tokens.
     CallOnly,
@@ -113,6 +134,7 @@ impl Reservation {
             estimate,
             seen: None,
             used: None,
+            is_refused: false,
         };
         Self { held: Some(held) }
     }
@@ -163,7 +185,18 @@ impl Reservation {
         let Some(held) = &mut self.held else { return };
         held.seen.get_or_insert(0);
         held.quota.answered();
-        held.lane.hear(&held.quota, told, &held.leave.lines, held.leave.left);
+        let Leave { lines, left, departure, followed, .. } = &held.leave;
+        held.lane.hear(&held.quota, told, lines, *left);
+        let now = held.lane.now();
+        let remaining = followed.and_then(|Followed(dimension)| told.get(dimension)?.remaining);
+        let is_changed = held.quota.infer(|inference| {
+            let is_admitted = inference.admitted(departure, now);
+            let reported = |left| inference.reported(left, departure, now);
+            remaining.is_some_and(reported) || is_admitted
+        });
+        if is_changed {
+            held.lane.rule_changed(&held.quota, *followed);
+        }
     }
 
     /// A piece of the answer has come.
@@ -208,17 +241,17 @@ impl Reservation {
 
     /// The answer broke off, after having used so much, if the provider said.
     pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
-        let Some(held) = self.held.take() else { return };
+        let Some(mut held) = self.held.take() else { return };
         held.note(error);
         let fate = held.used(usage);
-        let outcome = held.outcome(error.class());
+        let outcome = held.outcome(error);
         held.end(fate, outcome);
     }
 
     /// There is no answer, for this reason. What comes back may say more about it: a call that is
     /// larger than the limit that refused it is too big, however long anybody waits.
     pub fn failed(mut self, mut error: CallError) -> CallError {
-        let Some(held) = self.held.take() else { return error };
+        let Some(mut held) = self.held.take() else { return error };
         held.note(&error);
         if let CallError::Provider(failure) = &mut error {
             let is_limited = matches!(failure.class, Class::RateLimited { .. });
@@ -232,7 +265,7 @@ impl Reservation {
             Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Unknown,
             _ => Fate::CallOnly,
         };
-        let outcome = held.outcome(error.class());
+        let outcome = held.outcome(&error);
         held.end(fate, outcome);
         error
     }
@@ -250,7 +283,9 @@ impl Held {
     }
 
     /// What the lane and the model learn from a failure.
-    fn note(&self, error: &CallError) {
+    fn note(&mut self, error: &CallError) {
+        let refused_by = self.refused_by(error);
+        self.is_refused = refused_by.is_some_and(Dimension::is_of_tokens);
         let Leave { lines, left, epoch, .. } = &self.leave;
         let now = self.lane.now();
         if let Some(failure) = error.failure() {
@@ -263,11 +298,14 @@ impl Held {
         }
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
-                let throttled = self.quota.throttled(*epoch, after, self.known(), now);
+                let known = self.known(refused_by);
+                let throttled = self.quota.throttled(*epoch, (after, refused_by), known, now);
                 if !throttled.pause.is_zero() {
                     self.quota.gate().hold(throttled.pause);
                 }
-                if throttled.slower {
+                let reported = error.failure().map(|failure| &failure.reported_limits);
+                self.refused(refused_by, reported, now);
+                if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
                     // A provider that refuses what was set counts finer than by the minute.
                     let requests = lines.iter().filter(|line| line.meter.is_of_requests());
                     requests.for_each(|line| line.meter.with_pace(now, Pace::smooth));
@@ -279,11 +317,53 @@ impl Held {
         }
     }
 
-    /// Whether a limit on requests is known, told or set.
-    fn known(&self) -> Known {
-        let mut requests = self.leave.lines.iter().filter(|line| line.meter.is_of_requests());
-        let is_set = requests.any(|line| line.meter.allowed().is_some());
-        if is_set || self.quota.is_known() { Known::Yes } else { Known::No }
+    /// The limit that refused the call: the one that the provider names, else the one of which it
+    /// reports less than the call needs.
+    fn refused_by(&self, error: &CallError) -> Option<Dimension> {
+        let Class::RateLimited { dimension, .. } = error.class() else { return None };
+        let failure = error.failure().filter(|_| error.was_sent())?;
+        let is_short = |line: &&Line| {
+            let Counts::Dimension(dimension) = line.meter.counts() else { return false };
+            let reading = failure.reported_limits.get(dimension);
+            reading.and_then(|one| one.remaining).is_some_and(|left| left < line.cost)
+        };
+        let short = self.leave.lines.iter().find(is_short).map(|line| line.meter.counts());
+        match (dimension, short) {
+            (Some(dimension), _) | (None, Some(Counts::Dimension(dimension))) => Some(dimension),
+            _ => None,
+        }
+    }
+
+    /// The call was refused for a limit. Its buckets held too much, or count differently.
+    fn refused(
+        &self,
+        dimension: Option<Dimension>,
+        reported: Option<&ReportedLimits>,
+        now: Time,
+    ) {
+        let Leave { lines, departure, .. } = &self.leave;
+        let Some(refused) = dimension else { return };
+        if refused.is_of_tokens() {
+            self.quota.infer(|inference| inference.refused(departure, now));
+        }
+        for line in lines {
+            let Counts::Dimension(counted) = line.meter.counts() else { continue };
+            let is_same = counted == refused || refused.is_of_tokens() && counted.is_of_tokens();
+            let remaining = reported.and_then(|told| told.get(counted)?.remaining);
+            // Of input and output, the one that is short is the one that refused.
+            if is_same && (counted == refused || remaining.is_some()) {
+                line.meter.refused(remaining, line.cost, now);
+            }
+        }
+    }
+
+    /// Whether the limit that refused is known, told or set. Without a word it is that on requests.
+    fn known(&self, dimension: Option<Dimension>) -> Known {
+        let dimension = dimension.unwrap_or(Dimension::Requests);
+        let counts = Counts::Dimension(dimension);
+        let mut same = self.leave.lines.iter().filter(|line| line.meter.counts() == counts);
+        let is_set = same.any(|line| line.meter.allowed().is_some());
+        if is_set || self.quota.is_known(dimension) { Known::Yes } else { Known::No }
     }
 
     /// Whether a limit that was told is smaller than what the call costs for certain: then it does
@@ -299,9 +379,10 @@ impl Held {
     }
 
     /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
-    fn outcome(&self, class: Class) -> CallOutcome {
-        match class {
-            Class::RateLimited { after, .. } if self.known() == Known::No => {
+    fn outcome(&self, error: &CallError) -> CallOutcome {
+        let refused_by = self.refused_by(error);
+        match error.class() {
+            Class::RateLimited { after, .. } if self.known(refused_by) == Known::No => {
                 CallOutcome::Throttled { retry_after: after }
             }
             Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
@@ -311,7 +392,7 @@ impl Held {
     }
 
     fn keeps_charges(&self) -> bool {
-        self.lane.settings().charging.settled(&Usage::default()).is_none()
+        self.quota.rule() == OutputCharge::Kept
     }
 
     /// What the part of an answer that came has used: what was told may be from its beginning.
@@ -324,23 +405,25 @@ impl Held {
     fn settled(&self, told: Usage) -> Fate {
         let input = if told.input > 0 { told.input } else { self.estimate.expected.input };
         let usage = Usage { input, ..told };
-        self.lane.settings().charging.settled(&usage).map_or(Fate::Keep, Fate::Settle)
+        Fate::Settle(self.lane.settings().charging.used(&usage))
     }
 
     /// Settles, and gives the place back.
     fn end(self, fate: Fate, outcome: CallOutcome) {
         let charging = self.lane.settings().charging;
         let store = self.lane.settings().quota.engine.store().clone();
+        let rules = self.end_departure(fate);
+        self.lane.call_ended(self.leave.left);
         let Self { leave: Leave { mut permit, lines, day, .. }, .. } = self;
         if let (Fate::Nothing, Some(day)) = (fate, day) {
             day.give_back();
         }
         let actual: SmallVec<[u64; INLINE]> =
-            lines.iter().map(|line| line.in_the_end(fate, charging)).collect();
+            lines.iter().map(|line| line.in_the_end(fate, charging, rules)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
             line.meter.corrected(line.cost, *actual);
         }
-        if matches!(fate, Fate::Keep) {
+        if lines.iter().zip(&actual).all(|(line, actual)| line.cost == *actual) {
             permit.finish(outcome);
             return;
         }
@@ -350,6 +433,28 @@ impl Held {
             }
             permit.finish(outcome);
         });
+    }
+
+    /// Tells what the call used to those who learn how output is charged. The rules under which it
+    /// left and under which it ends.
+    fn end_departure(&self, fate: Fate) -> (OutputCharge, OutputCharge) {
+        let Leave { departure, followed, .. } = &self.leave;
+        let now = self.lane.now();
+        let charging = self.lane.settings().charging;
+        let used = match (fate, followed) {
+            // Without output nobody knows what it used.
+            (Fate::Settle(amounts), Some(Followed(dimension))) if amounts.output > 0 => {
+                Some(charging.cost(*dimension, amounts))
+            }
+            (Fate::CallOnly | Fate::Nothing, _) => Some(0),
+            _ => None,
+        };
+        self.quota.infer(|inference| {
+            if !self.is_refused {
+                inference.ended(departure, used, now);
+            }
+            (departure.rule, inference.rule())
+        })
     }
 }
 

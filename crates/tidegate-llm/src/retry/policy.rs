@@ -33,6 +33,7 @@ pub struct Policy {
     pub(super) max_server_delay: Duration,
     pub(super) deadline: Option<Duration>,
     pub(super) budget: Budget,
+    pub(super) is_paced: bool,
     pub(super) random: Random,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) counters: Arc<Counters>,
@@ -49,6 +50,7 @@ impl Policy {
             max_server_delay: MAX_SERVER_DELAY,
             deadline: None,
             budget: Budget::default(),
+            is_paced: false,
             random: Random::default(),
             observer: Arc::new(Traced),
             counters: Arc::default(),
@@ -77,12 +79,12 @@ impl Policy {
         self
     }
 
-    /// The same for a call that accepts no longer delay than this.
-    pub(super) fn within(self: &Arc<Self>, most: Option<Duration>) -> Arc<Self> {
-        match most.filter(|most| *most < self.max_server_delay) {
-            Some(most) => Arc::new(Self::clone(self).max_server_delay(most)),
-            None => self.clone(),
-        }
+    /// Says that attempts wait for permits of an account, which keeps rate limits closed for all of
+    /// its calls: retries of rate limits then take nothing from the budget. Default: they do.
+    #[must_use]
+    pub const fn paced(mut self) -> Self {
+        self.is_paced = true;
+        self
     }
 
     /// How long a call may take with all its attempts and waits, if it does not say so itself. What

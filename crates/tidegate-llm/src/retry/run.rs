@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::policy::Policy;
 use super::tries::Tries;
-use crate::call::CallError;
+use crate::call::{Broken, CallError};
 
 /// An error that says whether trying again may help.
 pub trait Retryable: fmt::Display {
@@ -32,9 +32,16 @@ pub trait Retryable: fmt::Display {
         false
     }
 
-    /// Whether nothing was tried, since there was no leave to. An error of an attempt before it says
-    /// more, and is the one that is told. Default: no.
+    /// Whether nothing was tried, since there was no permit for it. It is final. An error of an
+    /// attempt before it, other than a rate limit, says more and is the one that is told. Default:
+    /// no.
     fn is_denial(&self) -> bool {
+        false
+    }
+
+    /// Whether there was no connection to the provider. That is tried again a few times and quickly.
+    /// Default: no.
+    fn is_unreachable(&self) -> bool {
         false
     }
 
@@ -64,7 +71,11 @@ impl Retryable for CallError {
     }
 
     fn is_denial(&self) -> bool {
-        matches!(self, Self::NoPermit { .. })
+        matches!(self, Self::NoPermit { .. } | Self::Closed(_))
+    }
+
+    fn is_unreachable(&self) -> bool {
+        matches!(self.decisive(), Self::Connection { broken: Broken::NotConnected, .. })
     }
 
     fn is_rate_limit(&self) -> bool {
@@ -81,6 +92,17 @@ pub struct Attempt {
     pub number: u32,
     /// What is left of the deadline, if there is one.
     pub left: Option<Duration>,
+    /// How long it may wait for a permit, if that is limited.
+    pub max_wait: Option<Duration>,
+}
+
+/// How much time a call has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeBudget {
+    /// For all of it: attempts, waits, and what is between them.
+    pub deadline: Option<Duration>,
+    /// Until its last attempt begins: waits for permits and delays between attempts share it.
+    pub max_wait: Option<Duration>,
 }
 
 /// Why nothing more was tried.
@@ -93,6 +115,10 @@ pub enum Reason {
     NoAttemptsLeft,
     /// The next attempt would be too late.
     Deadline,
+    /// There was no permit for the next attempt: the wait would be too long, or a quota is used up.
+    NotAdmitted,
+    /// The provider cannot be reached.
+    Unreachable,
     /// The provider asks for a longer wait than is accepted.
     PutOff,
     /// All callers of the provider together have retried too much.
@@ -105,6 +131,8 @@ impl fmt::Display for Reason {
             Self::NotRetryable => "trying again does not help",
             Self::NoAttemptsLeft => "no attempts are left",
             Self::Deadline => "the next attempt would be too late",
+            Self::NotAdmitted => "the next one was not admitted",
+            Self::Unreachable => "the provider cannot be reached",
             Self::PutOff => "the provider asks for too long a wait",
             Self::Budget => "the budget of retries is spent",
         })
@@ -166,17 +194,18 @@ where
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
 {
-    run_within(policy, policy.deadline, call).await
+    let time = TimeBudget { deadline: policy.deadline, max_wait: None };
+    run_within(policy, time, call).await
 }
 
-/// The same with a deadline of this call in place of the policy's, or with none. An attempt under
-/// way is not broken off by it, but was told what is left.
+/// Calls until there is a value, within the time of this call in place of the policy's deadline. An
+/// attempt under way is not broken off at its end, but was told what is left.
 ///
 /// # Errors
 /// The last error, with the number of attempts and why there were no more.
 pub async fn run_within<T, E, F, A>(
     policy: &Policy,
-    deadline: Option<Duration>,
+    time: TimeBudget,
     mut call: F,
 ) -> Result<T, GaveUp<E>>
 where
@@ -184,7 +213,7 @@ where
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
 {
-    let mut tries = Tries::begin(policy, deadline);
+    let mut tries = Tries::begin(policy, time);
     let mut before = None;
     loop {
         let error = match call(tries.attempt()).await {
@@ -203,7 +232,12 @@ where
             Err(reason) => {
                 let attempts = tries.made();
                 return Err(match before {
-                    Some(before) if error.is_denial() => {
+                    // A rate limit is over when it is told of; the denial knows what is waited for.
+                    Some(before)
+                        if error.is_denial()
+                            && error.class().is_retryable()
+                            && !before.is_rate_limit() =>
+                    {
                         GaveUp { attempts: attempts.saturating_sub(1), reason, error: before }
                     }
                     _ => GaveUp { attempts, reason, error },

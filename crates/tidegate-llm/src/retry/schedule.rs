@@ -84,6 +84,11 @@ impl Schedule {
         self
     }
 
+    /// The delay before the first retry.
+    pub(super) const fn first_delay(&self) -> Duration {
+        self.base
+    }
+
     /// All attempts, the first one included.
     #[must_use]
     pub const fn attempts(&self) -> u32 {

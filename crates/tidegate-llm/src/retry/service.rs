@@ -13,7 +13,7 @@ use tracing::Instrument as _;
 
 use super::budget::Budget;
 use super::policy::Policy;
-use super::run::{Attempt, run_within};
+use super::run::{Attempt, TimeBudget, run_within};
 use super::stats::Stats;
 use crate::call::ready::{self, Answering};
 use crate::call::{Broken, CallError, Outgoing};
@@ -75,18 +75,21 @@ impl RetryLayer {
         R: Outgoing + Clone,
         A: Future<Output = Result<T, CallError>>,
     {
-        let policy = self.policy.within(request.terms().max_delay);
+        let policy = &self.policy;
         let deadline = request.terms().deadline.or(policy.deadline);
+        let time = TimeBudget { deadline, max_wait: request.terms().max_wait };
         let provider = &policy.provider;
-        let attempt = move |Attempt { left, .. }: Attempt| {
+        let attempt = move |Attempt { left, max_wait, .. }: Attempt| {
             let mut request = request.clone();
+            let terms = request.terms_mut();
+            terms.max_wait = max_wait;
             if let Some(left) = left {
-                request.terms_mut().shorten(left);
+                terms.shorten(left);
             }
             within(left, provider, attempt(request))
         };
         let span = tracing::debug_span!("llm.call", function = &*policy.function);
-        Ok(run_within(&policy, deadline, attempt).instrument(span).await?)
+        Ok(run_within(policy, time, attempt).instrument(span).await?)
     }
 }
 
@@ -100,8 +103,10 @@ impl<S> Layer<S> for RetryLayer {
 
 /// A service that tries again. Made by a [`RetryLayer`].
 ///
-/// Before each attempt what is left of a deadline becomes the longest wait for a permit. An attempt
-/// that is still under way at the deadline is broken off, as one that was not answered in time.
+/// Waits for permits and delays between attempts share the time that a call may wait
+/// ([`Terms::max_wait`](crate::Terms)): what is left of it, and of a deadline, is the longest wait for
+/// the next permit. An attempt that is still under way at the deadline is broken off, as one that was
+/// not answered in time.
 #[derive(Clone, Debug)]
 pub struct Retry<S> {
     inner: S,

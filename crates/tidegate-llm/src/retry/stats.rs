@@ -26,8 +26,10 @@ pub struct Stats {
     pub not_retryable: u64,
     /// Calls that had no attempts left.
     pub exhausted: u64,
-    /// Calls whose deadline left no time for another attempt.
+    /// Calls that had no time left for another attempt, or got no permit for it in time.
     pub out_of_time: u64,
+    /// Calls whose provider could not be reached.
+    pub unreachable: u64,
     /// Calls that the provider put off for longer than is accepted.
     pub put_off: u64,
     /// Calls that could not be retried because the budget was spent.
@@ -46,6 +48,7 @@ pub(super) struct Counters {
     not_retryable: Counter,
     exhausted: Counter,
     out_of_time: Counter,
+    unreachable: Counter,
     put_off: Counter,
     budget_denials: Counter,
     slept_ms: Counter,
@@ -70,7 +73,8 @@ impl Counters {
         let counter = match reason {
             Reason::NotRetryable => &self.not_retryable,
             Reason::NoAttemptsLeft => &self.exhausted,
-            Reason::Deadline => &self.out_of_time,
+            Reason::Deadline | Reason::NotAdmitted => &self.out_of_time,
+            Reason::Unreachable => &self.unreachable,
             Reason::PutOff => &self.put_off,
             Reason::Budget => &self.budget_denials,
         };
@@ -87,6 +91,7 @@ impl Counters {
             not_retryable: self.not_retryable.read(),
             exhausted: self.exhausted.read(),
             out_of_time: self.out_of_time.read(),
+            unreachable: self.unreachable.read(),
             put_off: self.put_off.read(),
             budget_denials: self.budget_denials.read(),
             slept: Duration::from_millis(self.slept_ms.read()),

@@ -5,13 +5,21 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::policy::Policy;
-use super::run::{Attempt, Reason, Retryable};
+use super::run::{Attempt, Reason, Retryable, TimeBudget};
 use crate::telemetry::Retried;
+
+/// Retries of a call whose provider cannot be reached, after delays of a quarter of the schedule's:
+/// a connection that was refused by chance is worth them, a provider that is away is not.
+const UNREACHABLE_RETRIES: u32 = 2;
 
 pub(super) struct Tries<'a> {
     policy: &'a Policy,
     begin: Instant,
     end: Option<Instant>,
+    /// No attempt begins after this.
+    waits_until: Option<Instant>,
+    /// Attempts in a row that did not reach the provider.
+    unreachable: u32,
     /// Attempts that were made, with the one under way. One that came to a wait does not count.
     made: u32,
     /// Whether one of them hit a rate limit.
@@ -19,13 +27,14 @@ pub(super) struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    pub(super) fn begin(policy: &'a Policy, deadline: Option<Duration>) -> Self {
+    pub(super) fn begin(policy: &'a Policy, time: TimeBudget) -> Self {
         let now = Instant::now();
         policy.budget.earn(now);
         policy.counters.calls.up();
         // What ends after the end of time has no end.
-        let end = deadline.and_then(|span| now.checked_add(span));
-        Self { policy, begin: now, end, made: 0, rate_limited: false }
+        let after = |span: Option<Duration>| span.and_then(|span| now.checked_add(span));
+        let (end, waits_until) = (after(time.deadline), after(time.max_wait));
+        Self { policy, begin: now, end, waits_until, unreachable: 0, made: 0, rate_limited: false }
     }
 
     pub(super) const fn made(&self) -> u32 {
@@ -36,7 +45,9 @@ impl<'a> Tries<'a> {
     pub(super) fn attempt(&mut self) -> Attempt {
         self.made = self.made.saturating_add(1);
         self.policy.counters.attempts.up();
-        Attempt { number: self.made, left: self.left(Instant::now()) }
+        let now = Instant::now();
+        let max_wait = left_until(self.waits_until, now);
+        Attempt { number: self.made, left: left_until(self.end, now), max_wait }
     }
 
     /// The attempt was answered.
@@ -62,6 +73,7 @@ impl<'a> Tries<'a> {
             counters.rate_limit_hits.up();
             self.rate_limited = true;
         }
+        self.unreachable = if error.is_unreachable() { self.unreachable + 1 } else { 0 };
         let next = self.next(error);
         let (provider, delay) = (&self.policy.provider, next.ok());
         self.policy.observer.failed(&Retried::new(provider, error.class(), made, delay));
@@ -79,8 +91,8 @@ impl<'a> Tries<'a> {
             }
             Err(reason) => {
                 counters.gave_up(reason);
-                // A call that is simply wrong is its caller's to tell.
-                if made > 1 || reason != Reason::NotRetryable {
+                // A call that is simply wrong, or that was never sent, is its caller's to tell.
+                if made > 1 || !matches!(reason, Reason::NotRetryable | Reason::NotAdmitted) {
                     tracing::error!(
                         "Gave up (attempt {made}/{total}), {reason} (function: {function}): {error}"
                     );
@@ -97,12 +109,18 @@ impl<'a> Tries<'a> {
     }
 
     fn next(&self, error: &impl Retryable) -> Result<Duration, Reason> {
-        let Policy { schedule, random, budget, max_server_delay, .. } = self.policy;
+        let Policy { schedule, random, budget, max_server_delay, is_paced, .. } = self.policy;
+        if error.is_denial() {
+            return Err(Reason::NotAdmitted);
+        }
         if !error.is_retryable() {
             return Err(Reason::NotRetryable);
         }
         if self.made >= schedule.attempts() && !self.is_free(error) {
             return Err(Reason::NoAttemptsLeft);
+        }
+        if self.unreachable > UNREACHABLE_RETRIES {
+            return Err(Reason::Unreachable);
         }
         let told = error.retry_after();
         if told.is_some_and(|told| told > *max_server_delay) {
@@ -110,15 +128,41 @@ impl<'a> Tries<'a> {
         }
         let (now, retry) = (Instant::now(), self.made.saturating_sub(1));
         let delay = schedule.delay(retry, told, random);
+        let delay = if self.unreachable > 0 { delay / 4 } else { delay };
+        let delay = self.within_wait(delay, told, now)?;
         // An attempt at the very end of the time could not be answered any more.
-        if self.left(now).is_some_and(|left| delay >= left) {
+        if left_until(self.end, now).is_some_and(|left| delay >= left) {
             return Err(Reason::Deadline);
         }
-        // Last, so that nothing is taken from the budget for a retry that is not made.
-        if error.is_wait() || budget.spend(now) { Ok(delay) } else { Err(Reason::Budget) }
+        // The account keeps a rate limit closed for all of its calls, so that retries of it are no
+        // storm. Last, so that nothing is taken from the budget for a retry that is not made.
+        let is_free = error.is_wait() || *is_paced && error.is_rate_limit();
+        if is_free || budget.spend(now) { Ok(delay) } else { Err(Reason::Budget) }
     }
 
-    fn left(&self, now: Instant) -> Option<Duration> {
-        self.end.map(|end| end.saturating_duration_since(now))
+    /// The delay, if it is over before the call stops to wait. A delay of our own that is longer is
+    /// shortened, so that one attempt more is made in the time that is left.
+    fn within_wait(
+        &self,
+        delay: Duration,
+        told: Option<Duration>,
+        now: Instant,
+    ) -> Result<Duration, Reason> {
+        let Some(left) = left_until(self.waits_until, now) else { return Ok(delay) };
+        if delay < left {
+            return Ok(delay);
+        }
+        let shorter = left / 4 * 3;
+        let is_worth_it = left >= self.policy.schedule.first_delay();
+        if is_worth_it && told.is_none_or(|told| told < shorter) {
+            return Ok(shorter);
+        }
+        // A delay that was asked for fits, but for what is added to it by chance.
+        told.filter(|told| *told < left && is_worth_it).ok_or(Reason::Deadline)
     }
+}
+
+/// What is left until an instant, if there is one.
+fn left_until(end: Option<Instant>, now: Instant) -> Option<Duration> {
+    end.map(|end| end.saturating_duration_since(now))
 }

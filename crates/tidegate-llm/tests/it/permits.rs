@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{
-    Account, AccountBuilder, Charging, OutputReserve, RateLimit, RateLimitLayer, Reservation,
+    Account, AccountBuilder, Charging, OutputCharge, RateLimit, RateLimitLayer, Reservation,
 };
 use tidegate_llm::{Answer, Call, CallError, Outgoing, Terms};
 use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
@@ -74,18 +74,17 @@ fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuil
     account(provider).limits(constraint(&raw), Source::Override).exact()
 }
 
-/// A hundred tokens a second, and as many are there. What a call allows itself is reserved, and
-/// settled as the provider does.
+/// A hundred tokens a second, of which as many are there. What a call allows itself is reserved, and
+/// kept or given back as the provider does.
 async fn tokens(provider: &str) -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
-    let charging = Charging::of(Dialect::of(&provider.into())).output(OutputReserve::MaxTokens);
+    let charging = Charging::of(Dialect::of(&provider.into()));
+    let output = if provider == "openai" { OutputCharge::Kept } else { OutputCharge::GivenBack };
     let builder = account(provider).limits(constraint(&raw), Source::Override);
-    let account = builder.charging(charging).exact().build().unwrap();
-    if provider != "openai" {
-        // Where a reserve is given back, the bucket holds 54 seconds' worth to have room for it.
-        let (most, used) = (ask(0, 5_300), Usage { output: 5_300, ..Usage::default() });
-        reserve(&account, &most).await.complete(Some(used));
-    }
+    let account = builder.charging(charging.output(output)).exact().build().unwrap();
+    // The bucket holds a minute's worth.
+    let (most, used) = (ask(0, 5_900), Usage { output: 5_900, ..Usage::default() });
+    reserve(&account, &most).await.complete(Some(used));
     account
 }
 

@@ -72,7 +72,7 @@ impl Lane {
 
 /// What meters a constraint asks for.
 fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
-    let (margin, tokens) = (settings.margin, settings.quota.token_burst);
+    let (margin, tokens) = (settings.margin, Burst::Window);
     let rates = [
         (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
         (Dimension::Tokens, constraint.tokens_per_minute(), tokens),

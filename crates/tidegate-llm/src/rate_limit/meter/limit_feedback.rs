@@ -1,30 +1,33 @@
-//! Limit feedback: what a provider reports of a limit corrects our bucket of it.
+//! Limit feedback: what a provider reports of a limit, and what it refuses, corrects our bucket of it.
 //!
-//! The provider's bucket holds a minute's worth, ours a second's: ours is for spacing, theirs is
-//! the truth. As long as theirs holds more than a call can cost, nothing is refused, so ours is
-//! lowered only where theirs is nearly empty, as when others use the same key. Where theirs holds
-//! more than an eighth although callers wait, there is something to spare, stored from before or
-//! because our estimates are too high, and ours is topped up.
+//! Our bucket of tokens holds what the provider's does, so both are compared. Ours is raised where
+//! theirs holds more, because our estimates are too high or it gave something back, and lowered where
+//! theirs is nearly empty, as when others use the same key. Nobody knows whether a report is of the
+//! moment when its call was admitted or when it was answered; each direction assumes the worse of the
+//! two, so that a correction is never wrong for that.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate::{Policy, Time};
 use tidegate_providers::Reading;
 
-use super::super::pace::Allowed;
+use super::super::pace::{Allowed, Pace};
+use super::report_trust::Trust;
 use super::{Mark, Meter};
 
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
 /// What is left of a shorter window is out of date when it is heard of.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
-/// A provider's bucket is drawn on until this part of it is left, or some of the largest calls.
-const SPARE: u64 = 8;
+/// This part of a limit stays between our bucket and a report that raises it.
+const SPARE: u64 = 16;
+/// This part of a limit stays between our bucket and the provider's after a refusal.
+const EDGE: u64 = 50;
 
 impl Meter {
-    /// What the provider allows and has left, as told to a call that left at `mark`, `ago`.
+    /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`.
     /// `then` is called if the bucket was given something.
     pub(in crate::rate_limit) fn hear(
         self: &Arc<Self>,
@@ -42,25 +45,95 @@ impl Meter {
         }
         let Some(remaining) = reading.remaining else { return };
         let Some(allowed) = self.allowed() else { return };
-        let largest = self.largest.load(Ordering::Relaxed);
+        let trust = self.trust(reading, now);
+        let largest = self.largest();
         let tight = remaining <= largest.saturating_mul(2);
-        if allowed.window < SHORTEST_WINDOW || !(tight || self.is_due(now)) {
+        let is_news = trust.may_lower || trust.may_raise;
+        if allowed.window < SHORTEST_WINDOW || !is_news || !(tight || self.is_due(now)) {
             return;
         }
-        let charged = self.charged.load(Ordering::Relaxed).saturating_sub(mark.0);
-        let heard = Heard {
-            allowed,
+        let charged = self.charged.load(Ordering::Relaxed);
+        let since = |mark: i64| u64::try_from(charged.saturating_sub(mark)).unwrap_or(0);
+        let heard = Report {
+            limit: allowed.amount,
             remaining,
-            charged_since: u64::try_from(charged).unwrap_or(0),
+            charged_since: since(mark.charged),
+            charged_since_before: since(mark.before),
             refilled_since: allowed.in_span(ago),
             largest,
+            trust,
         };
         let meter = self.clone();
         self.bucket.store().detach(async move {
-            if meter.compare(heard).await < 0 {
+            if meter.compare(&heard).await < 0 {
                 then();
             }
         });
+    }
+
+    /// A call that needed so much of this limit was refused for it, and this was reported. If enough
+    /// was said to be left, the provider counts finer than it reports; else our bucket held too much.
+    pub(in crate::rate_limit) fn refused(
+        self: &Arc<Self>,
+        remaining: Option<u64>,
+        needed: u64,
+        now: Time,
+    ) {
+        if let Some(remaining) = remaining {
+            let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+            reports.refused(remaining, needed, now);
+        }
+        let Some(allowed) = self.allowed().filter(|_| self.is_of_tokens()) else { return };
+        if remaining.is_some_and(|remaining| remaining >= needed) {
+            return self.with_pace(now, Pace::narrow);
+        }
+        let most = i128::from(remaining.unwrap_or(0)) - i128::from(allowed.amount / EDGE);
+        let meter = self.clone();
+        self.bucket.store().detach(async move {
+            let Some((level, _)) = meter.level().await else { return };
+            meter.correct(level.saturating_sub(most).max(0)).await;
+        });
+    }
+
+    /// Raises the bucket to a level, as far as it goes. What it is given was charged and is not any
+    /// more. `then` is called if it was given something.
+    pub(in crate::rate_limit) fn raise_to(
+        self: &Arc<Self>,
+        wanted: i128,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let meter = self.clone();
+        self.bucket.store().detach(async move {
+            let Some((level, capacity)) = meter.level().await else { return };
+            let delta = meter.correct((level - wanted.min(capacity.into())).min(0)).await;
+            meter.charged.fetch_add(delta, Ordering::Relaxed);
+            if delta < 0 {
+                then();
+            }
+        });
+    }
+
+    /// Lends the bucket what one call takes, if it does not hold that much.
+    pub(in crate::rate_limit) fn lend(
+        self: &Arc<Self>,
+        tokens: u64,
+        then: impl FnOnce() + Send + 'static,
+    ) {
+        let meter = self.clone();
+        self.bucket.store().detach(async move {
+            let Some((level, capacity)) = meter.level().await else { return };
+            let wanted = i128::from(tokens.min(capacity));
+            if level < wanted && meter.correct(level - wanted).await < 0 {
+                then();
+            }
+        });
+    }
+
+    fn trust(&self, reading: &Reading, now: Time) -> Trust {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let trust = reports.look(reading, now);
+        // Estimates of tokens can be too high, counts of calls cannot.
+        Trust { may_raise: trust.may_raise && self.is_of_tokens(), ..trust }
     }
 
     /// Whether a shared store may be asked again.
@@ -74,153 +147,136 @@ impl Meter {
         due && self.compared.compare_exchange(last, now, order, order).is_ok()
     }
 
-    /// Brings the bucket in line with what was heard, and tells by how much.
-    async fn compare(&self, heard: Heard) -> i64 {
+    /// Brings the bucket in line with a report, and tells by how much.
+    async fn compare(&self, report: &Report) -> i64 {
+        let Some((level, capacity)) = self.level().await else { return 0 };
+        self.correct(correction(report, level, capacity)).await
+    }
+
+    /// What the bucket holds, below zero if it is in debt; and what it can hold.
+    async fn level(&self) -> Option<(i128, u64)> {
         let limiter = self.bucket.limiter();
-        let Policy::Bucket(policy) = limiter.policy() else { return 0 };
-        let Ok(decision) = limiter.peek(self.bucket.key()).cost(0).await else { return 0 };
-        let Some(reset) = decision.outcomes().first().and_then(|outcome| outcome.reset) else {
-            return 0;
-        };
+        let Policy::Bucket(policy) = limiter.policy() else { return None };
+        let decision = limiter.peek(self.bucket.key()).cost(0).await.ok()?;
+        let reset = decision.outcomes().first()?.reset?;
         let rate = policy.rate();
         let missing = reset.as_nanos() * u128::from(rate.tokens()) / u128::from(rate.period());
         let level = i128::from(policy.capacity()) - i128::try_from(missing).unwrap_or(i128::MAX);
-        let delta = correction(&Standing {
-            level,
-            capacity: policy.capacity(),
-            limit: heard.allowed.amount,
-            remaining: heard.remaining,
-            charged_since: heard.charged_since,
-            refilled_since: heard.refilled_since,
-            largest: heard.largest,
-            upward: self.upward(),
-        });
-        if delta != 0 {
-            let settled = limiter.settle(self.bucket.key(), delta, None).await;
-            if let Err(error) = settled {
-                tracing::debug!(limit = limiter.limit().name(), %error, "not corrected");
-                return 0;
-            }
+        Some((level, policy.capacity()))
+    }
+
+    /// Charges the bucket, or gives it something if that is below zero. Tells by how much.
+    async fn correct(&self, delta: i128) -> i64 {
+        let delta = i64::try_from(delta).unwrap_or(0);
+        if delta == 0 {
+            return 0;
+        }
+        let limiter = self.bucket.limiter();
+        if let Err(error) = limiter.settle(self.bucket.key(), delta, None).await {
+            tracing::debug!(limit = limiter.limit().name(), %error, "limit feedback not applied");
+            return 0;
         }
         delta
     }
-
-    /// Estimates of tokens can be too high, counts of calls cannot.
-    const fn upward(&self) -> Upward {
-        if self.is_of_tokens() { Upward::Yes } else { Upward::No }
-    }
 }
 
-/// What was heard of a limit.
+/// What was reported of a limit, and what has happened since the call left that was answered.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
-    allowed: Allowed,
-    remaining: u64,
-    charged_since: u64,
-    refilled_since: u64,
-    largest: u64,
-}
-
-/// How a limit stands, here and there.
-#[derive(Clone, Copy, Debug)]
-struct Standing {
-    /// What our bucket holds; below zero it is in debt.
-    level: i128,
-    /// What it can hold.
-    capacity: u64,
+struct Report {
     /// What the provider allows in a window.
     limit: u64,
-    /// What the provider had left when it answered.
+    /// What the provider had left.
     remaining: u64,
-    /// What was charged here since the call left that was answered, and what the provider's bucket
-    /// was given in that time.
+    /// What was charged here since then.
     charged_since: u64,
+    /// The same, with what may have arrived after the call though it left before.
+    charged_since_before: u64,
+    /// What the provider's bucket was given in that time.
     refilled_since: u64,
     /// The largest charge of late.
     largest: u64,
-    /// Whether ours may be topped up: estimates can be wrong, counts of calls cannot.
-    upward: Upward,
-}
-
-/// Whether a bucket may be topped up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upward {
-    Yes,
-    No,
+    trust: Trust,
 }
 
 /// By how much our bucket is to be corrected: above zero it is charged, below zero it is given.
 /// Zero if it is not worth the trouble.
-fn correction(standing: &Standing) -> i64 {
-    // Nobody knows whether the answer was written before or after the calls that left since.
-    let unseen = standing.charged_since.saturating_sub(standing.refilled_since);
-    let left = i128::from(standing.remaining) - i128::from(unseen);
-    let reserve = i128::from(standing.largest.min(standing.limit / 2));
-    let most = left - reserve;
-    let spare = i128::from((standing.limit / SPARE).max(standing.largest.saturating_mul(4)));
-    let least = (left - spare).min(i128::from(standing.capacity));
-    let delta = if standing.level > most {
-        standing.level - most
-    } else if standing.upward == Upward::Yes && standing.level < least {
-        standing.level - least
+fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
+    let Report { limit, remaining, largest, trust, .. } = *report;
+    // To lower: the most that the provider can have left, if the report is of the admission.
+    let since = i128::from(report.refilled_since) - i128::from(report.charged_since);
+    let most = i128::from(remaining) + since.max(0) - i128::from(largest.min(limit / 2));
+    // To raise: the least that it can have left, whichever the report is of.
+    let unseen = report.charged_since_before.saturating_sub(report.refilled_since);
+    let least = i128::from(remaining) - i128::from(unseen) - i128::from(limit / SPARE);
+    let least = least.min(capacity.into());
+    let delta = if trust.may_lower && level > most {
+        level - most
+    } else if trust.may_raise && level < least {
+        level - least
     } else {
         0
     };
-    let worth = i128::from((standing.capacity / 50).max(1));
-    if delta.abs() < worth { 0 } else { i64::try_from(delta).unwrap_or(0) }
+    let worth = i128::from((capacity / 50).max(1));
+    if delta.abs() < worth { 0 } else { delta }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BOTH: Trust = Trust { may_lower: true, may_raise: true };
+
     /// 90,000 tokens a minute, 1,500 a second.
-    fn tokens(level: i128, remaining: u64) -> Standing {
-        Standing {
-            level,
-            capacity: 1_500,
+    fn tokens(remaining: u64) -> Report {
+        Report {
             limit: 90_000,
             remaining,
             charged_since: 0,
+            charged_since_before: 0,
             refilled_since: 0,
             largest: 1_000,
-            upward: Upward::Yes,
+            trust: BOTH,
         }
     }
 
+    fn corrected(report: &Report, level: i128) -> i128 {
+        correction(report, level, 90_000)
+    }
+
     #[test]
-    fn a_provider_that_has_enough_is_not_argued_with() {
-        for remaining in [2_500, 6_000, 10_000] {
-            assert_eq!(correction(&tokens(1_500, remaining)), 0, "{remaining}");
-            assert_eq!(correction(&tokens(-500, remaining)), 0, "{remaining}");
+    fn a_report_that_agrees_changes_nothing() {
+        for level in [64_000, 66_000, 68_000] {
+            assert_eq!(corrected(&tokens(70_000), level), 0, "{level}");
         }
     }
 
     #[test]
     fn what_others_have_used_is_waited_for() {
-        assert_eq!(correction(&tokens(1_500, 2_000)), 500, "down to 1,000: one call may go");
-        assert_eq!(correction(&tokens(0, 0)), 1_000, "into debt, until there is enough for a call");
-        assert_eq!(correction(&tokens(-1_000, 0)), 0, "once, not with every answer");
+        assert_eq!(corrected(&tokens(2_000), 80_000), 79_000, "down to 1,000: one call may go");
+        assert_eq!(corrected(&tokens(0), 5_000), 6_000, "into debt, until there is enough");
+        assert_eq!(corrected(&tokens(0), -1_000), 0, "once, not with every answer");
+        let doubtful = Report { trust: Trust { may_lower: false, ..BOTH }, ..tokens(0) };
+        assert_eq!(corrected(&doubtful, 80_000), 0);
     }
 
     #[test]
-    fn estimates_that_were_too_high_are_given_back() {
-        assert_eq!(correction(&tokens(-3_000, 80_000)), -4_500);
-        assert_eq!(correction(&tokens(0, 12_250)), -1_000);
-        let counted = Standing { upward: Upward::No, ..tokens(-3_000, 80_000) };
-        assert_eq!(correction(&counted), 0);
+    fn what_is_left_may_be_used() {
+        assert_eq!(corrected(&tokens(80_000), -3_000), -77_375);
+        assert_eq!(corrected(&tokens(90_000), 2_000), -82_375, "all but a sixteenth");
+        let counted = Report { trust: Trust { may_raise: false, ..BOTH }, ..tokens(80_000) };
+        assert_eq!(corrected(&counted, -3_000), 0);
     }
 
     #[test]
-    fn calls_in_flight_are_allowed_for() {
-        let in_flight = Standing { charged_since: 5_000, ..tokens(1_500, 7_000) };
-        assert_eq!(correction(&in_flight), 500);
-        let refilled = Standing { refilled_since: 4_900, ..in_flight };
-        assert_eq!(correction(&refilled), 0);
+    fn calls_that_the_report_may_not_know_of_are_allowed_for() {
+        let burst = Report { charged_since_before: 70_000, ..tokens(80_000) };
+        assert_eq!(corrected(&burst, 2_000), -2_375, "though they left before it");
+        let refilled = Report { refilled_since: 45_000, charged_since: 10_000, ..tokens(2_000) };
+        assert_eq!(corrected(&refilled, 30_000), 0, "a report of half a minute ago");
     }
 
     #[test]
     fn trifles_are_left_alone() {
-        assert_eq!(correction(&tokens(1_500, 2_490)), 0);
+        assert_eq!(corrected(&tokens(2_000), 2_500), 0);
     }
 }

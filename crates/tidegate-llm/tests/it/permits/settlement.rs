@@ -1,12 +1,12 @@
 //! What was reserved becomes what was used, by the provider's own rule.
 //!
-//! All accounts here allow 100 tokens a second and hold as many, so that what is missing can be
+//! Most accounts here allow 100 tokens a second and have as many left, so that what is missing can be
 //! read from how long the next call waits.
 
 use std::time::Duration;
 
 use tidegate_llm::plan::{RawConstraint, Source};
-use tidegate_llm::rate_limit::Reservation;
+use tidegate_llm::rate_limit::{Account, Reservation};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Failure, Usage};
 
@@ -117,16 +117,22 @@ async fn a_call_that_allows_itself_too_much_is_charged_a_minute_at_most() {
         ("it is answered", |call| call.complete(None)),
     ];
     for (what, end) in ends {
-        let account = tokens("openai").await;
+        let account = minute();
         end(reserve(&account, &ask(20, 1_000_000)).await);
-        assert_eq!(wait(&account, &of(100)).await, SECOND * 60, "{what}");
+        assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "{what}");
     }
-    let account = tokens("openai").await;
+    let account = minute();
     drop(reserve(&account, &ask(50_000, 10)).await);
-    assert_eq!(wait(&account, &of(100)).await, SECOND * 60, "not for its input either");
-    let account = tokens("openai").await;
+    assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "not for its input either");
+    let account = minute();
     reserve(&account, &ask(12_000, 10)).await.complete(Some(used(12_000, 10)));
-    assert!(wait(&account, &of(100)).await >= SECOND * 120, "what was used is charged");
+    assert!(wait(&account, &of(6_000)).await >= SECOND * 120, "what was used is charged");
+}
+
+/// An account of OpenAI that has a minute's worth, 6,000 tokens.
+fn minute() -> Account {
+    let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
+    account("openai").limits(constraint(&raw), Source::Override).exact().build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::retry::{Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, run};
-use tidegate_llm::{Broken, CallError};
+use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::Class;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
@@ -95,8 +95,7 @@ async fn what_no_time_can_heal_is_tried_once() {
 
 #[tokio::test(start_paused = true)]
 async fn what_may_pass_is_tried_again() {
-    let passing: [fn() -> CallError; 7] = [
-        || broken(Broken::NotConnected),
+    let passing: [fn() -> CallError; 6] = [
         || broken(Broken::TimedOut),
         || broken(Broken::Cut),
         || failed(Class::Transient),
@@ -154,21 +153,46 @@ async fn nothing_is_tried_that_would_be_too_late() {
     assert_eq!(error.retry_after(), Some(SECOND * 120));
 }
 
+/// A provider that is away for seconds is away for longer.
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
+    let unreachable = || broken(Broken::NotConnected);
+    let (result, times) = attempts(&Script::failing(2, unreachable), exact()).await;
+    assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.25, 0.75]));
+    let layer = RetryLayer::new(exact());
+    let script = Script::failing(9, unreachable);
+    let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
+    assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
+    assert_eq!(layer.stats().unreachable, 1);
+    // One that answers now and then is not away.
+    let script = Script::new(|call, _| {
+        Err(if call % 2 == 0 { broken(Broken::NotConnected) } else { failed(Class::Transient) })
+    });
+    ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
+    assert_eq!(script.calls(), 9);
+}
+
 /// The waits of the layers inside are a part of the whole, and those layers are told what is left.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_may_wait_for_what_is_left_of_the_deadline() {
+async fn waits_for_permits_and_delays_share_one_time() {
     let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
     let service = RetryLayer::new(exact()).layer(script.clone());
-    ask(&service, hello().deadline(SECOND * 10).max_wait(SECOND * 6)).await.unwrap_err();
-    let seen = script.seen.lock().unwrap().clone();
-    let seen: Vec<_> = seen.iter().map(|(at, terms)| (*at, terms.max_wait.unwrap())).collect();
-    assert_eq!(
-        seen,
-        [(Duration::ZERO, SECOND * 6), (SECOND * 3, SECOND * 6), (SECOND * 7, SECOND * 3)]
-    );
-    ask(&service, hello().max_wait(SECOND)).await.unwrap_err();
-    let unbounded = script.seen.lock().unwrap().last().unwrap().1.clone();
-    assert_eq!((unbounded.max_wait, unbounded.deadline), (Some(SECOND), None));
+    let limits = async |call: Call| {
+        script.seen.lock().unwrap().clear();
+        let start = Instant::now();
+        ask(&service, call).await.unwrap_err();
+        let seen = script.seen.lock().unwrap().clone();
+        let seen: Vec<_> = seen.iter().map(|(_, terms)| terms.max_wait.unwrap()).collect();
+        (seen, start.elapsed())
+    };
+    let (seen, took) = limits(hello().max_wait(SECOND * 12)).await;
+    // Attempts of two seconds, after delays of one, two, and what is left of four.
+    assert_eq!(seen, [SECOND * 12, SECOND * 9, SECOND * 5, SECOND * 3 / 4], "{took:?}");
+    assert!(took <= SECOND * 14, "the last attempt begins in time: {took:?}");
+    let (seen, _) = limits(hello().deadline(SECOND * 10).max_wait(SECOND * 60)).await;
+    assert_eq!(seen, [SECOND * 10, SECOND * 7, SECOND * 3]);
+    let (seen, _) = limits(hello().max_wait(SECOND)).await;
+    assert_eq!(seen, [SECOND]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,345 @@
+//! How a provider charges output, inferred from what it admits, refuses and reports as remaining.
+//!
+//! Few providers document whether they charge `max_tokens` when a call is admitted, and whether they
+//! give back what was not used. The difference is large: a call that allows itself a hundred times
+//! what it uses takes a hundred times its share until it ends, or until the minute is over.
+//!
+//! So the provider's bucket is followed under all three rules at once. The rules are ordered: each
+//! holds at least as much in the bucket as the one before it. A provider that has more left than a
+//! rule allows, or admits a call that a rule would refuse, does not charge by that rule. One that
+//! refuses a call which only the present rule allows is back at the rule before. Levels err upwards,
+//! since others may use the same key, so that doubt speaks for the stricter rule. Pure: time comes in
+//! as an argument.
+
+use std::time::Duration;
+
+use tidegate::Time;
+
+use super::charging::OutputCharge;
+use super::pace::Allowed;
+
+/// Calls that leave together may arrive in another order.
+const REORDERING: Duration = Duration::from_millis(250);
+/// A call that was not refused for so long was admitted.
+const ADMITTED_AFTER: Duration = Duration::from_secs(1);
+/// A refusal within this time speaks against a probe.
+const PROBE_TIME: Duration = Duration::from_secs(3);
+/// How long a rule is not tried again that the provider did not keep to.
+const BARRED: Duration = Duration::from_secs(600);
+/// Reports that agree with the present rule, and not with the next, before it is certain.
+const CERTAIN: u32 = 3;
+/// How far our counts of tokens may be off: this part of the limit in a window.
+const DRIFT: f64 = 0.2;
+
+/// What one call was charged, in tokens of the limit that is followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TokenCharge {
+    pub(super) input: u64,
+    /// What it allows itself for its output.
+    pub(super) reserve: u64,
+}
+
+impl TokenCharge {
+    fn total(self) -> f64 {
+        to_f64(self.input.saturating_add(self.reserve))
+    }
+}
+
+/// A call that left, and what was known then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    pub(super) rule: OutputCharge,
+    charged: TokenCharge,
+    /// The highest levels shortly before it left.
+    peaks: Levels,
+    /// The rule that the provider has at least if it admits the call.
+    proves: Option<OutputCharge>,
+}
+
+/// What the bucket holds under each rule.
+type Levels = [f64; 3];
+
+/// What is to be done about a wait for tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probing {
+    /// Nothing.
+    Wait,
+    /// Let one call more go, to see whether it is admitted.
+    Probe,
+    /// The rule has changed.
+    Changed,
+}
+
+/// The rule of one model, as far as it is known.
+#[derive(Clone, Debug)]
+pub(super) struct ChargeInference {
+    rule: OutputCharge,
+    limit: Option<Allowed>,
+    levels: Levels,
+    updated: Time,
+    /// The highest levels in the present span of reordering, and in the one before.
+    peaks: (Time, Levels, Levels),
+    /// When levels were last brought closer to a report.
+    anchored: Time,
+    /// A call left that rules below this one would refuse.
+    unproven: Option<(Time, OutputCharge)>,
+    /// When one call more was last let go than the present rule allows.
+    probed: Option<Time>,
+    barred_until: Option<Time>,
+    confirmed: u32,
+}
+
+impl ChargeInference {
+    pub(super) const fn new(rule: OutputCharge) -> Self {
+        Self {
+            rule,
+            limit: None,
+            levels: [0.0; 3],
+            updated: Time::from_nanos(0),
+            peaks: (Time::from_nanos(0), [0.0; 3], [0.0; 3]),
+            anchored: Time::from_nanos(0),
+            unproven: None,
+            probed: None,
+            barred_until: None,
+            confirmed: 0,
+        }
+    }
+
+    pub(super) const fn rule(&self) -> OutputCharge {
+        self.rule
+    }
+
+    /// Whether calls may turn out to take less than they reserve.
+    pub(super) const fn expects_refunds(&self) -> bool {
+        !matches!(self.rule, OutputCharge::Kept) || self.confirmed < CERTAIN
+    }
+
+    /// What the provider's bucket holds under the present rule.
+    pub(super) fn level(&mut self, now: Time) -> f64 {
+        self.refill(now);
+        self.levels[index(self.rule)]
+    }
+
+    /// A call leaves, under the tightest known limit on tokens that counts output.
+    pub(super) fn leaves(
+        &mut self,
+        limit: Option<Allowed>,
+        charged: TokenCharge,
+        now: Time,
+    ) -> Departure {
+        self.follow(limit, now);
+        let peaks = self.peaks();
+        let proves = self.would_prove(charged);
+        // No provider admits more than its limit.
+        let most = limit.map_or(u64::MAX, |limit| limit.amount);
+        let input = charged.input.min(most);
+        let charged = TokenCharge { input, reserve: charged.reserve.min(most - input) };
+        for rule in [OutputCharge::Kept, OutputCharge::GivenBack] {
+            self.levels[index(rule)] -= charged.total();
+        }
+        self.levels[index(OutputCharge::AtEnd)] -= to_f64(charged.input);
+        if let Some(proven) = proves.filter(|proven| *proven > self.rule) {
+            self.unproven.get_or_insert((now, proven));
+        }
+        Departure { rule: self.rule, charged, peaks, proves }
+    }
+
+    /// The call was admitted. Whether the rule has changed.
+    pub(super) fn admitted(&mut self, departure: &Departure, now: Time) -> bool {
+        self.refill(now);
+        departure.proves.is_some_and(|proven| self.adopt(proven, now))
+    }
+
+    /// The provider reports what remains, in the answer to a call. Whether the rule has changed.
+    ///
+    /// Nobody knows whether the report is of when the call was admitted, or of now; it counts if it
+    /// is above the level of both.
+    pub(super) fn reported(&mut self, remaining: u64, departure: &Departure, now: Time) -> bool {
+        self.refill(now);
+        let Some(limit) = self.limit else { return false };
+        let (amount, remaining) = (to_f64(limit.amount), to_f64(remaining));
+        let before = self.rule;
+        while let Some(next) = next(self.rule) {
+            let rule = index(self.rule);
+            let here =
+                self.levels[rule].max(self.peaks()[rule]).max(departure.peaks[rule]).max(0.0);
+            let gap = self.levels[index(next)] - here;
+            if remaining <= here + (amount / 10.0).max(gap / 2.0) {
+                let agrees = gap > amount / 8.0 && remaining <= here + amount / 20.0;
+                self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
+                break;
+            }
+            if !self.adopt(next, now) {
+                break;
+            }
+        }
+        self.anchor(remaining, amount / limit.window.as_secs_f64().max(f64::MIN_POSITIVE), now);
+        before != self.rule
+    }
+
+    /// Brings levels closer to a report that is above them. Counts are never quite the provider's, and
+    /// what they are off by adds up; refunds are faster than that.
+    fn anchor(&mut self, remaining: f64, rate: f64, now: Time) {
+        let most = rate * DRIFT * now.since(self.anchored).as_secs_f64();
+        self.anchored = now;
+        for level in &mut self.levels {
+            *level += (remaining - *level).clamp(0.0, most);
+        }
+    }
+
+    /// The provider refused the call for its tokens. It was not charged, and if a rule below would
+    /// have refused it, that is the rule.
+    pub(super) fn refused(&mut self, departure: &Departure, now: Time) {
+        self.ended(departure, Some(0), now);
+        self.levels[index(OutputCharge::Kept)] += departure.charged.total();
+        self.unproven = None;
+        let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
+        match departure.proves {
+            Some(proven) => self.rule = self.rule.min(previous(proven)),
+            None if was_probed => {}
+            None => return,
+        }
+        self.barred_until = Some(now.after(BARRED));
+        self.confirmed = 0;
+    }
+
+    /// The call has ended, and used so many tokens of the limit. `None`: as many as it reserved.
+    pub(super) fn ended(&mut self, departure: &Departure, used: Option<u64>, now: Time) {
+        self.refill(now);
+        let TokenCharge { input, .. } = departure.charged;
+        let used = used.map_or(departure.charged.total(), to_f64);
+        self.levels[index(OutputCharge::GivenBack)] += departure.charged.total() - used;
+        self.levels[index(OutputCharge::AtEnd)] += to_f64(input) - used;
+        self.cut();
+    }
+
+    /// Calls of this cost have waited for tokens for a while. If the bucket is well filled by what is
+    /// really used, one more is tried; if it is not refused, the provider does not charge as was
+    /// thought.
+    pub(super) fn waited(&mut self, cost: u64, now: Time) -> Probing {
+        self.refill(now);
+        if let Some((since, proven)) = self.unproven {
+            if now.since(since) < ADMITTED_AFTER {
+                return Probing::Wait;
+            }
+            self.unproven = None;
+            return if self.adopt(proven, now) { Probing::Changed } else { Probing::Wait };
+        }
+        let Some(limit) = self.limit else { return Probing::Wait };
+        let is_well_filled = self.levels[index(OutputCharge::AtEnd)] > to_f64(limit.amount) / 2.0;
+        // It tells something only if the present rule would clearly refuse it.
+        let is_telling = self.lacks(self.rule, to_f64(cost), to_f64(limit.amount));
+        let is_open = next(self.rule).is_some() && self.confirmed < CERTAIN && !self.is_barred(now);
+        if !(is_well_filled && is_telling && is_open) {
+            return Probing::Wait;
+        }
+        self.probed = Some(now);
+        Probing::Probe
+    }
+
+    fn would_prove(&self, charged: TokenCharge) -> Option<OutputCharge> {
+        let limit = to_f64(self.limit?.amount);
+        let cost = charged.total();
+        let lacks = |rule| self.lacks(rule, cost, limit);
+        if charged.reserve == 0 {
+            None
+        } else if lacks(OutputCharge::GivenBack) {
+            Some(OutputCharge::AtEnd)
+        } else {
+            lacks(OutputCharge::Kept).then_some(OutputCharge::GivenBack)
+        }
+    }
+
+    /// Whether a bucket under a rule would refuse a call, by more than counts may be off.
+    fn lacks(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
+        cost - self.levels[index(rule)] > (limit / 50.0).max(cost / 4.0)
+    }
+
+    fn adopt(&mut self, rule: OutputCharge, now: Time) -> bool {
+        if rule <= self.rule || self.is_barred(now) {
+            return false;
+        }
+        (self.rule, self.confirmed) = (rule, 0);
+        true
+    }
+
+    fn is_barred(&self, now: Time) -> bool {
+        self.barred_until.is_some_and(|until| now < until)
+    }
+
+    /// Follows another limit. Nobody knows what was used of one that is new, so the bucket is full.
+    fn follow(&mut self, limit: Option<Allowed>, now: Time) {
+        self.refill(now);
+        if limit == self.limit {
+            return;
+        }
+        let amount = |limit: Option<Allowed>| limit.map_or(0.0, |limit| to_f64(limit.amount));
+        let more = amount(limit) - amount(self.limit);
+        self.levels.iter_mut().for_each(|level| *level += more.max(0.0));
+        self.limit = limit;
+        self.cut();
+        self.peaks = (now, self.levels, self.levels);
+    }
+
+    fn refill(&mut self, now: Time) {
+        let span = now.since(self.updated);
+        if let Some(limit) = self.limit {
+            let rate = to_f64(limit.amount) / limit.window.as_secs_f64().max(f64::MIN_POSITIVE);
+            let refilled = rate * span.as_secs_f64();
+            self.levels.iter_mut().for_each(|level| *level += refilled);
+            self.cut();
+        }
+        self.updated = self.updated.max(now);
+        let (since, present, _) = self.peaks;
+        match now.since(since) {
+            span if span >= REORDERING * 2 => self.peaks = (now, self.levels, self.levels),
+            span if span >= REORDERING => self.peaks = (now, self.levels, present),
+            _ => self.peaks.1 = highest(present, self.levels),
+        }
+    }
+
+    /// No bucket holds more than its limit.
+    fn cut(&mut self) {
+        let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
+        self.levels.iter_mut().for_each(|level| *level = level.min(most));
+    }
+
+    fn peaks(&self) -> Levels {
+        highest(self.peaks.1, self.peaks.2)
+    }
+}
+
+const fn index(rule: OutputCharge) -> usize {
+    match rule {
+        OutputCharge::Kept => 0,
+        OutputCharge::GivenBack => 1,
+        OutputCharge::AtEnd => 2,
+    }
+}
+
+const fn next(rule: OutputCharge) -> Option<OutputCharge> {
+    match rule {
+        OutputCharge::Kept => Some(OutputCharge::GivenBack),
+        OutputCharge::GivenBack => Some(OutputCharge::AtEnd),
+        OutputCharge::AtEnd => None,
+    }
+}
+
+const fn previous(rule: OutputCharge) -> OutputCharge {
+    match rule {
+        OutputCharge::Kept | OutputCharge::GivenBack => OutputCharge::Kept,
+        OutputCharge::AtEnd => OutputCharge::GivenBack,
+    }
+}
+
+fn highest(one: Levels, other: Levels) -> Levels {
+    std::array::from_fn(|rule| one[rule].max(other[rule]))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+fn to_f64(tokens: u64) -> f64 {
+    tokens as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! How far the reports of a provider about one limit are believed.
+//!
+//! Some providers report what is left of another window than the limit is of, or always the same, or
+//! round it. A report that says too much is found out by a refusal. One that says too little never is,
+//! and would slow calls down for nothing; so it counts only once it has proved true: because calls were
+//! refused when it said that nothing was left, or because what is left and the time until all of it is
+//! there again fit together.
+
+use std::time::Duration;
+
+use tidegate::Time;
+use tidegate_providers::Reading;
+
+/// How long a refusal speaks for reports.
+const MEMORY: Duration = Duration::from_secs(300);
+
+/// What is known of the reports about one limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReportTrust {
+    /// What the first report said.
+    first: Option<u64>,
+    /// Whether another one said something else.
+    varied: bool,
+    /// When a call was last refused for want of what was reported to be wanting.
+    proved: Option<Time>,
+    /// When a call was last refused though enough was reported to be left.
+    disproved: Option<Time>,
+}
+
+/// What a report may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Trust {
+    pub(super) may_lower: bool,
+    pub(super) may_raise: bool,
+}
+
+impl ReportTrust {
+    /// Looks at a report of an answer.
+    pub(super) fn look(&mut self, reading: &Reading, now: Time) -> Trust {
+        if let Some(remaining) = reading.remaining {
+            self.varied |= *self.first.get_or_insert(remaining) != remaining;
+        }
+        let recent = |when: Option<Time>| when.is_some_and(|when| now.since(when) < MEMORY);
+        let is_disproved = recent(self.disproved);
+        let may_lower = recent(self.proved) || self.varied && is_coherent(reading);
+        Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved }
+    }
+
+    /// A call was refused that needed so much, and this was reported.
+    pub(super) fn refused(&mut self, remaining: u64, needed: u64, now: Time) {
+        if remaining >= needed {
+            self.disproved = Some(now);
+        } else {
+            self.proved = Some(now);
+        }
+    }
+}
+
+/// Whether what is left and the time until all is there again are of the same window.
+fn is_coherent(reading: &Reading) -> bool {
+    let (Some(limit), Some(remaining), Some(reset)) =
+        (reading.limit, reading.remaining, reading.reset)
+    else {
+        return false;
+    };
+    let missing = u128::from(limit.saturating_sub(remaining));
+    let refill = reading.window.as_nanos().saturating_mul(missing) / u128::from(limit.max(1));
+    // Some write whole seconds.
+    let slack = Duration::from_secs(1).as_nanos();
+    reset.as_nanos() + slack >= refill && reset.as_nanos() <= refill * 2 + slack
+        && reset.as_nanos() * 2 >= refill
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::from_nanos(1);
+
+    fn reading(remaining: u64, reset: u64) -> Reading {
+        let reset = Some(Duration::from_secs(reset));
+        let window = Duration::from_secs(60);
+        Reading { limit: Some(600), remaining: Some(remaining), reset, window }
+    }
+
+    #[test]
+    fn a_report_that_fits_together_is_believed() {
+        let mut trust = ReportTrust::default();
+        trust.look(&reading(590, 1), START);
+        assert!(trust.look(&reading(0, 60), START).may_lower);
+        assert!(trust.look(&reading(300, 30), START).may_lower);
+    }
+
+    #[test]
+    fn what_is_left_of_a_second_is_no_reason_to_wait() {
+        let mut trust = ReportTrust::default();
+        for remaining in [9, 8, 3, 0] {
+            assert!(!trust.look(&reading(remaining, 1), START).may_lower, "{remaining}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_never_changes_is_no_reason_to_wait() {
+        let mut trust = ReportTrust::default();
+        for _ in 0..10 {
+            assert!(!trust.look(&reading(0, 60), START).may_lower);
+        }
+    }
+
+    #[test]
+    fn a_refusal_proves_or_disproves_a_report_for_a_while() {
+        let mut trust = ReportTrust::default();
+        trust.refused(0, 1, START);
+        assert_eq!(
+            trust.look(&reading(0, 1), START),
+            Trust { may_lower: true, may_raise: true }
+        );
+        trust.refused(5, 1, START);
+        assert_eq!(
+            trust.look(&reading(0, 1), START),
+            Trust { may_lower: false, may_raise: false }
+        );
+        assert!(trust.look(&reading(0, 1), START.after(MEMORY)).may_raise);
+    }
+}
