@@ -17,6 +17,7 @@ mod reading;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -36,7 +37,8 @@ use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::call::{Answer, BoxError, Broken, Call, CallError};
+use crate::call::connection::{Because, chain};
+use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectError, TimeoutError};
 use body::Bounds;
 use head::Head;
 use reading::Reading;
@@ -48,9 +50,9 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 const TOO_LARGE: &str = "request_too_large";
 
 /// An error of an HTTP service that could not connect. An adapter looks for it in what a service
-/// fails with, and knows then that nothing was sent.
+/// fails with, and knows then that nothing was sent. A [`ConnectError`] as its source says why.
 #[derive(Debug, thiserror::Error)]
-#[error("no connection")]
+#[error("no connection{}", Because(&**.0))]
 pub struct NotConnected(#[source] pub BoxError);
 
 /// One model of one provider, as a service that answers calls. Cheap to clone.
@@ -186,7 +188,10 @@ where
             let response = match timeout(settings.timeout, response).await {
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => return Err(settings.not_answered(error.into())),
-                Err(_) => return Err(settings.broken(Broken::TimedOut, None)),
+                Err(_) => {
+                    let error = TimeoutError::FirstByte(settings.timeout);
+                    return Err(settings.broken(Broken::TimedOut, Some(error.into())));
+                }
             };
             Span::current().record("http.response.status_code", response.status().as_u16());
             settings.answer(response, mode).await
@@ -275,10 +280,25 @@ impl Settings {
     }
 }
 
-/// How a connection failed, by the error of an HTTP service that gave no answer.
+/// How a connection failed, by the error of an HTTP service that gave no answer: as a
+/// [`ConnectError`] among its sources says, else [`Broken::Refused`] if it is that,
+/// [`Broken::NotConnected`] if there is a [`NotConnected`], and [`Broken::Cut`] if there is none.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    if was_sent(error) { Broken::Cut } else { Broken::NotConnected }
+    let mut found = Broken::Cut;
+    for error in chain(error) {
+        if let Some(error) = error.downcast_ref::<ConnectError>() {
+            return error.broken();
+        }
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
+            return Broken::Refused;
+        }
+        if error.is::<NotConnected>() {
+            found = Broken::NotConnected;
+        }
+    }
+    found
 }
 
 /// The body of an answer that is an error, as far as it comes: at most 1 MiB, within five seconds.
@@ -288,18 +308,4 @@ where
     B::Error: Into<BoxError>,
 {
     body::collect(body, Bounds::of_error()).await.unwrap_or_default()
-}
-
-/// Whether a request may have been sent before this error.
-fn was_sent(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let io = error.downcast_ref::<std::io::Error>();
-        let is_refused = io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
-        if is_refused || error.is::<NotConnected>() {
-            return false;
-        }
-        next = error.source();
-    }
-    true
 }

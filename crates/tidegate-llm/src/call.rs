@@ -1,6 +1,7 @@
 //! Calls: a chat, and how it is to be made.
 
 mod answer;
+pub(crate) mod connection;
 mod error;
 pub(crate) mod ready;
 mod scope;
@@ -13,7 +14,8 @@ use tidegate::pacer::Priority;
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
 pub use answer::{Answer, Answered, Events};
-pub use error::{BoxError, Broken, CallError};
+pub use connection::{Broken, ConnectError, TimeoutError};
+pub use error::{BoxError, CallError};
 pub use scope::Scope;
 
 /// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.

@@ -1,36 +1,15 @@
 //! Why a call has no answer, or not the end of one.
 
 use std::error::Error;
-use std::fmt;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
 use tidegate_providers::{Class, Failure, Provider};
 
+use super::connection::{self, Broken, Described};
+
 /// Any error below.
 pub type BoxError = Box<dyn Error + Send + Sync>;
-
-/// How a connection failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Broken {
-    /// There was none to begin with.
-    NotConnected,
-    /// Nothing came for too long.
-    TimedOut,
-    /// It ended in the middle.
-    Cut,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotConnected => "cannot be reached",
-            Self::TimedOut => "did not answer in time",
-            Self::Cut => "broke the connection",
-        })
-    }
-}
 
 /// Why a call has no answer, or not the end of one.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +19,7 @@ pub enum CallError {
     #[error("{0}")]
     Provider(#[from] Box<Failure>),
     /// The connection failed.
-    #[error("{provider} {broken}")]
+    #[error("{provider} {}", Described(*.broken, .source.as_ref()))]
     Connection {
         /// Who was called.
         provider: Provider,
@@ -153,12 +132,26 @@ impl CallError {
         }
     }
 
+    /// Why the connection failed, as far as typed errors and the kinds of I/O errors tell. Of several
+    /// providers it is that of the first. It contains no path and no key.
+    #[must_use]
+    pub fn connection_reason(&self) -> Option<String> {
+        match self {
+            Self::Connection { broken, source, .. } => {
+                connection::reason_of(*broken, source.as_ref())
+            }
+            Self::Unrescued { first, .. } => first.connection_reason(),
+            Self::Exhausted { last, .. } => last.connection_reason(),
+            _ => None,
+        }
+    }
+
     /// Whether a request was sent at all.
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
             Self::Provider(_) | Self::Unreadable { .. } => true,
-            Self::Connection { broken, .. } => *broken != Broken::NotConnected,
+            Self::Connection { broken, .. } => broken.was_connected(),
             Self::NoPermit { .. } | Self::Closed(_) | Self::Open { .. } | Self::Request { .. } => {
                 false
             }
@@ -175,6 +168,7 @@ impl CallError {
             Self::Unrescued { first, other } => {
                 first.is_worth_a_retry() || other.is_worth_a_retry()
             }
+            Self::Connection { broken, .. } => broken.may_heal_soon(),
             _ => self.class().is_retryable(),
         }
     }

@@ -221,7 +221,7 @@ async fn a_port_that_is_closed_and_a_connection_that_is_reset_are_told_apart() {
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Cut), true));
     simulator.refuse_connections(SECOND);
     let error = ask(&adapter, call()).await.unwrap_err();
-    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::NotConnected), false));
+    assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
 }
 
 #[tokio::test(start_paused = true)]

@@ -43,13 +43,3 @@ async fn the_client_calls_whole_and_streamed_and_hears_of_failures() {
     assert_eq!(error.failure().unwrap().status.as_u16(), 503);
     assert_eq!(simulator.ledger().count(|entry| entry.ending == Ending::Complete), 3);
 }
-
-#[tokio::test]
-async fn a_port_that_nobody_listens_at_is_no_connection() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    let error = adapter(address).oneshot(call()).await.unwrap_err();
-    assert!(matches!(error, CallError::Connection { broken: Broken::NotConnected, .. }));
-    assert!(!error.was_sent());
-}
