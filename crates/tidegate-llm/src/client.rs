@@ -1,10 +1,16 @@
 //! The HTTP client underneath: HTTP/1.1 with TLS, connections that are kept and used again.
 //!
 //! It sends and receives, and nothing else: no redirects, no retries, no time-out but that of a
-//! connection in the making. An adapter bounds the rest.
+//! connection in the making ([`ConnectTimeout`]). An adapter bounds the rest. A connection that
+//! cannot be made fails with a [`ConnectError`] that says why.
 //!
 //! Certificates are checked against the roots of the system. On a machine that has none, `http://`
 //! works all the same, and `https://` fails with an error that says why.
+
+mod connector;
+mod pools;
+mod resolver;
+mod verifier;
 
 use std::fmt;
 use std::io;
@@ -13,31 +19,37 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::uri::Scheme;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::runtime::{Handle, Id};
 use tower_service::Service;
 
 use crate::adapter::NotConnected;
-use crate::call::BoxError;
+use crate::call::{BoxError, ConnectError};
+use pools::Pools;
+use verifier::Verifier;
 
-/// How long a connection may take to be made, to each address of a host.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept that nobody uses. Providers close theirs after a minute or more,
-/// and one that is closed from their side may take a call with it.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a silent connection is asked whether it is still there.
-const KEEPALIVE: Duration = Duration::from_secs(60);
+/// How long making a connection may take unless a request says otherwise: ten seconds.
+pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long making a connection may take: name resolution, TCP and TLS together. A request carries
+/// it among its [extensions](http::Extensions); without it, [`DEFAULT_CONNECT_TIMEOUT`] holds.
+///
+/// Connections are shared only by requests with the same connect time-out.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_llm::client::ConnectTimeout;
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(ConnectTimeout(Duration::from_secs(2)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectTimeout(pub Duration);
 
 /// An HTTP client. Cheap to clone; clones share their connections. `B` is the body of requests.
 ///
@@ -57,18 +69,10 @@ pub struct Client<B = Full<Bytes>> {
 }
 
 struct Inner<B> {
-    connector: HttpsConnector<HttpConnector>,
-    /// Connections, by the runtime that they live in. They end with it, and one that lives elsewhere
-    /// has to be woken by another thread for every byte.
-    pools: ArcSwap<Vec<(Id, Pool<B>)>>,
+    pools: Pools<B>,
     /// Why there are no roots, if there are none.
     rootless: Option<io::Error>,
 }
-
-type Pool<B> = legacy::Client<HttpsConnector<HttpConnector>, B>;
-
-/// Runtimes whose connections are kept apart. Beyond that the oldest are let go.
-const MAX_RUNTIMES: usize = 64;
 
 impl<B> Clone for Client<B> {
     fn clone(&self) -> Self {
@@ -90,17 +94,12 @@ pub enum ClientError {
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
     /// There was no connection to send a request on.
-    #[error("the request was not sent")]
+    #[error("the request was not sent: {0}")]
     NotConnected(#[from] NotConnected),
     /// The connection broke after a request was sent, or in the middle of it.
     #[error("the request was not answered")]
     Broken(#[source] legacy::Error),
 }
-
-/// There is nothing to check a certificate against.
-#[derive(Debug, thiserror::Error)]
-#[error("the root certificates of the system cannot be loaded")]
-struct NoRoots(#[source] io::Error);
 
 impl Client {
     /// A client with the root certificates of the system, for bodies that are all there. See
@@ -127,57 +126,34 @@ where
     /// If TLS cannot be set up. That there are no roots is told when they are needed.
     pub fn of_bodies() -> Result<Self, ClientError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let (builder, rootless) = match builder.clone().with_native_roots() {
-            Ok(builder) => (builder, None),
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()?;
+        let verifier = native_roots()
+            .and_then(|roots| Verifier::new(roots, provider).map_err(io::Error::other));
+        let (builder, rootless) = match verifier {
+            Ok(verifier) => {
+                // The verifier is that of rustls; ours only adds to what a rejection says.
+                let builder = builder.dangerous();
+                (builder.with_custom_certificate_verifier(Arc::new(verifier)), None)
+            }
             Err(error) => (builder.with_root_certificates(RootCertStore::empty()), Some(error)),
         };
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_keepalive(Some(KEEPALIVE));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(builder.with_no_client_auth())
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let inner = Inner { connector, pools: ArcSwap::default(), rootless };
-        Ok(Self { inner: Arc::new(inner) })
+        let pools = Pools::new(Arc::new(builder.with_no_client_auth()));
+        Ok(Self { inner: Arc::new(Inner { pools, rootless }) })
     }
 }
 
-impl<B> Inner<B>
-where
-    B: Body + Send + 'static,
-    B::Data: Send,
-{
-    /// The connections of the runtime that this is called in.
-    fn pool(&self) -> Pool<B> {
-        let here = Handle::current().id();
-        let of_here = |pools: &Vec<(Id, Pool<B>)>| {
-            pools.iter().find(|(id, _)| *id == here).map(|(_, pool)| pool.clone())
-        };
-        if let Some(pool) = of_here(&self.pools.load()) {
-            return pool;
-        }
-        let pool: Pool<B> = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .build(self.connector.clone());
-        self.pools.rcu(|pools| {
-            let mut pools = Vec::clone(pools);
-            if of_here(&pools).is_none() {
-                if pools.len() >= MAX_RUNTIMES {
-                    pools.remove(0);
-                }
-                pools.push((here, pool.clone()));
-            }
-            pools
-        });
-        pool
+/// The root certificates of the system. Systems carry some that rustls does not understand; those
+/// are left out.
+fn native_roots() -> Result<RootCertStore, io::Error> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(loaded.certs);
+    if added > 0 {
+        return Ok(roots);
     }
+    let why = loaded.errors.first().map_or_else(|| "none found".to_owned(), ToString::to_string);
+    Err(io::Error::new(io::ErrorKind::NotFound, why))
 }
 
 impl<B> Service<Request<B>> for Client<B>
@@ -199,9 +175,12 @@ where
             && request.uri().scheme() == Some(&Scheme::HTTPS)
         {
             let error = io::Error::new(error.kind(), error.to_string());
-            return ClientFuture(Err(Some(NotConnected(NoRoots(error).into()).into())));
+            let error = ConnectError::NoRoots(error);
+            return ClientFuture(Err(Some(NotConnected(error.into()).into())));
         }
-        ClientFuture(Ok(self.inner.pool().request(request)))
+        let connect_timeout = request.extensions().get::<ConnectTimeout>();
+        let connect_timeout = connect_timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0);
+        ClientFuture(Ok(self.inner.pools.get(connect_timeout).request(request)))
     }
 }
 
@@ -231,20 +210,27 @@ impl Future for ClientFuture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::broken;
+    use crate::call::Broken;
 
     #[tokio::test]
     async fn without_roots_tls_is_refused_with_the_reason() {
-        let mut client = Client::new().unwrap();
+        let tls =
+            ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
+        let tls = tls.with_safe_default_protocol_versions().unwrap();
+        let tls = tls.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
         let rootless = Some(io::Error::other("no such file"));
-        let connector = client.inner.connector.clone();
-        let inner = Inner { connector, pools: ArcSwap::default(), rootless };
-        client.inner = Arc::new(inner);
+        let inner = Inner { pools: Pools::new(Arc::new(tls)), rootless };
+        let mut client = Client { inner: Arc::new(inner) };
         let request = |url| Request::post(url).body(Full::new(Bytes::new())).unwrap();
         let error = client.call(request("https://127.0.0.1:1/")).await.unwrap_err();
-        let ClientError::NotConnected(NotConnected(source)) = error else { panic!("{error}") };
-        assert!(source.is::<NoRoots>());
+        assert_eq!(broken(&error), Broken::Tls);
+        assert_eq!(
+            error.to_string(),
+            "the request was not sent: no connection: the root certificates of the system cannot \
+             be loaded: no such file"
+        );
         let error = client.call(request("http://127.0.0.1:1/")).await.unwrap_err();
-        let ClientError::NotConnected(NotConnected(source)) = error else { panic!("{error}") };
-        assert!(source.is::<legacy::Error>(), "plain connections are tried");
+        assert_eq!(broken(&error), Broken::Refused, "plain connections are tried");
     }
 }

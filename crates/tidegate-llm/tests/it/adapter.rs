@@ -7,6 +7,8 @@ mod simulated;
 mod slow;
 #[cfg(feature = "client")]
 mod sockets;
+#[cfg(feature = "client")]
+mod unreachable;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_llm::adapter::Adapter;
