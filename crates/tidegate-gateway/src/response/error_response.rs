@@ -9,7 +9,7 @@ use http::Response;
 use tidegate::pacer::AcquireError;
 use tidegate_http::field::RetryAfter;
 use tidegate_llm::{Broken, CallError};
-use tidegate_providers::{Class, Dialect};
+use tidegate_providers::{Class, Dialect, Provider};
 
 use crate::call_observer::Outcome;
 use crate::headers;
@@ -49,7 +49,7 @@ impl Proxy<'_> {
         let is_ours =
             error.failure().is_none() && matches!(error.class(), Class::RateLimited { .. });
         let is_tried = matches!(error, CallError::Exhausted { .. });
-        let may_heal = error.class().is_retryable() && !is_long(error.class());
+        let may_heal = error.class().is_retryable() && !is_long(error.class()) && heals(error);
         if !is_ours && (is_tried || !may_heal) {
             proxy_error::no_retry(response.headers_mut());
         }
@@ -112,12 +112,11 @@ impl Proxy<'_> {
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
                 (ProxyError::new(ErrorKind::Quota, message), Outcome::Refused)
             }
-            CallError::Connection { broken: Broken::TimedOut, .. } => {
-                let message = format!("Tidegate: {name} did not answer in time.");
-                (ProxyError::new(ErrorKind::Silent, message), Outcome::Unreachable)
+            CallError::Connection { provider, broken, .. } => {
+                (unconnected(provider, *broken, error.connection_reason()), Outcome::Unreachable)
             }
-            CallError::Connection { .. } | CallError::Unreadable { .. } => {
-                let message = format!("Tidegate: {name} could not be reached.");
+            CallError::Unreadable { provider, .. } => {
+                let message = format!("Tidegate: {provider} sent an answer that cannot be read.");
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             _ => (internal(), Outcome::Rejected),
@@ -165,6 +164,27 @@ pub(crate) fn internal() -> ProxyError {
     ProxyError::new(ErrorKind::Internal, "Tidegate cannot decide about this call.")
 }
 
+/// Whether the same call may succeed soon, as far as its connection is concerned.
+fn heals(error: &CallError) -> bool {
+    match error {
+        CallError::Connection { broken, .. } => broken.may_heal_soon(),
+        CallError::Unrescued { first, .. } => heals(first),
+        _ => true,
+    }
+}
+
+/// The error of a connection that failed, with the reason.
+fn unconnected(provider: &Provider, broken: Broken, reason: Option<String>) -> ProxyError {
+    let (kind, what) = match broken {
+        Broken::TimedOut => (ErrorKind::Silent, "did not answer in time"),
+        Broken::ConnectTimedOut => (ErrorKind::Silent, "could not be reached"),
+        Broken::Cut => (ErrorKind::Unreachable, "broke the connection"),
+        _ => (ErrorKind::Unreachable, "could not be reached"),
+    };
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    ProxyError::new(kind, format!("Tidegate: {provider} {what}{reason}"))
+}
+
 fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {
     let seconds = after.as_secs_f64();
     let by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
@@ -172,5 +192,5 @@ fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError 
         "Tidegate refused: the wait for {provider} would be longer than accepted{by}. \
          Come back in {seconds:.3}s."
     );
-    ProxyError::new(ErrorKind::RateLimit, message).after(Some(after))
+    ProxyError::new(ErrorKind::of_limit(limit), message).after(Some(after))
 }

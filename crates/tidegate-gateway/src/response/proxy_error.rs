@@ -20,8 +20,10 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
-    /// The wait would be too long.
+    /// The wait for requests, or for a slot, would be too long.
     RateLimit,
+    /// The wait for tokens would be too long.
+    TokenLimit,
     /// A quota of a long time is used up.
     Quota,
     /// The gateway is about to end.
@@ -53,9 +55,17 @@ pub(crate) struct ProxyError {
 }
 
 impl ErrorKind {
+    /// The kind of a refusal by a limit, by the name of the limit.
+    pub(crate) fn of_limit(limit: Option<&str>) -> Self {
+        match limit {
+            Some("tokens" | "input_tokens" | "output_tokens") => Self::TokenLimit,
+            _ => Self::RateLimit,
+        }
+    }
+
     const fn status(self) -> StatusCode {
         match self {
-            Self::RateLimit | Self::Quota => StatusCode::TOO_MANY_REQUESTS,
+            Self::RateLimit | Self::TokenLimit | Self::Quota => StatusCode::TOO_MANY_REQUESTS,
             Self::Draining | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -71,6 +81,7 @@ impl ErrorKind {
     const fn openai(self) -> (&'static str, &'static str) {
         match self {
             Self::RateLimit => ("requests", "rate_limit_exceeded"),
+            Self::TokenLimit => ("tokens", "rate_limit_exceeded"),
             Self::Quota => ("insufficient_quota", "insufficient_quota"),
             Self::TooLarge => ("invalid_request_error", "request_too_large"),
             Self::TooSlow => ("invalid_request_error", "request_timeout"),
@@ -86,7 +97,7 @@ impl ErrorKind {
 
     const fn anthropic(self) -> &'static str {
         match self {
-            Self::RateLimit | Self::Quota => "rate_limit_error",
+            Self::RateLimit | Self::TokenLimit | Self::Quota => "rate_limit_error",
             Self::TooLarge => "request_too_large",
             Self::TooSlow | Self::Invalid | Self::Upgrade => "invalid_request_error",
             Self::Busy => "overloaded_error",
@@ -97,7 +108,7 @@ impl ErrorKind {
 
     const fn google(self) -> &'static str {
         match self {
-            Self::RateLimit | Self::Quota => "RESOURCE_EXHAUSTED",
+            Self::RateLimit | Self::TokenLimit | Self::Quota => "RESOURCE_EXHAUSTED",
             Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
             Self::Draining | Self::Unreachable | Self::Busy => "UNAVAILABLE",
             Self::Upgrade => "UNIMPLEMENTED",
@@ -195,6 +206,23 @@ pub(crate) fn unknown_provider() -> Response<ResponseBody> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_by_tokens_has_the_type_tokens() {
+        let types = [
+            (Some("tokens"), "tokens"),
+            (Some("input_tokens"), "tokens"),
+            (Some("output_tokens"), "tokens"),
+            (Some("requests"), "requests"),
+            (Some("concurrency"), "requests"),
+            (None, "requests"),
+        ];
+        for (limit, expected) in types {
+            let error = ProxyError::new(ErrorKind::of_limit(limit), "");
+            assert_eq!(error.body(Dialect::OpenAi)["error"]["type"], expected, "{limit:?}");
+            assert_eq!(error.body(Dialect::OpenAi)["error"]["code"], "rate_limit_exceeded");
+        }
+    }
 
     #[test]
     fn retry_after_is_rounded_up_and_never_shortened() {

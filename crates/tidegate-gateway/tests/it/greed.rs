@@ -129,6 +129,7 @@ async fn a_refusal_names_the_limit_that_binds_and_its_time() {
     let millis = refused.number("retry-after-ms");
     assert!((40_000..=65_000).contains(&millis), "{millis}");
     assert!(refused.json()["error"]["message"].as_str().unwrap().contains("limited by tokens"));
+    assert_eq!(refused.json()["error"]["type"], "tokens");
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,6 +143,7 @@ async fn a_full_house_is_named_as_one() {
     let refused = ask(&gateway, patient(chat("openai", Want::Whole), 100)).await;
     assert_eq!(refused.status, 429);
     assert_eq!(refused.field("x-tidegate-limited-by"), "concurrency");
+    assert_eq!(refused.json()["error"]["type"], "requests");
     assert_eq!(first.await.unwrap().status, 200);
 }
 
