@@ -8,12 +8,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_llm::{BoxError, Broken, CallError};
+use tidegate_llm::{BoxError, Broken, CallError, TimeoutError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::call_observer::Outcome;
@@ -21,10 +20,6 @@ use crate::request::body::{IncomingBody, size_with};
 use crate::response::usage_reader::UsageReader;
 use crate::state::call_context::CallContext;
 use crate::upstream::attempt::UpstreamClient;
-
-/// How long a provider may send nothing, before the head of its answer and between two parts of its
-/// body: as long as its SDKs wait, since reasoning models are slow.
-pub(crate) const SILENCE: Duration = Duration::from_secs(600);
 
 /// The body of a response to a caller: the answer of a provider, or an error.
 pub struct ResponseBody(Kind);
@@ -41,9 +36,9 @@ pub enum ResponseBodyError {
     /// The provider broke the connection.
     #[error("the provider broke off its answer")]
     Cut(#[source] BoxError),
-    /// The provider was silent for ten minutes.
-    #[error("the provider was silent for too long")]
-    Silent,
+    /// The provider sent nothing for as long as the idle time-out.
+    #[error("the provider stopped sending: {0}")]
+    TimedOut(#[source] TimeoutError),
 }
 
 /// The answer of a provider while it passes.
@@ -131,7 +126,7 @@ impl StreamedAnswer {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.break_off(Broken::Cut);
+                self.break_off(Broken::Cut, None);
                 Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
             }
             Poll::Ready(None) => {
@@ -143,12 +138,21 @@ impl StreamedAnswer {
 
     /// The timer is polled only while nothing arrives, and reset only when it fires.
     fn poll_timeout(&mut self, context: &mut Context<'_>) -> PolledFrame {
-        let end = self.last_received + SILENCE;
+        let Some(call) = &self.call else { return Poll::Ready(None) };
+        let idle = call.client.base.timeouts.idle;
+        let end = self.last_received + idle;
         let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
         while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
-                self.break_off(Broken::TimedOut);
-                return Poll::Ready(Some(Err(ResponseBodyError::Silent)));
+                let error = TimeoutError::Idle(idle);
+                tracing::warn!(
+                    provider = %call.client.provider,
+                    timeout = error.name(),
+                    after = ?idle,
+                    "provider stopped sending; answer broken off"
+                );
+                self.break_off(Broken::TimedOut, Some(error.into()));
+                return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error))));
             }
             timeout.as_mut().reset(end);
         }
@@ -161,9 +165,11 @@ impl StreamedAnswer {
         }
     }
 
-    fn break_off(&mut self, broken: Broken) {
+    /// Settles the call, and closes the connection to the provider.
+    fn break_off(&mut self, broken: Broken, source: Option<BoxError>) {
+        self.rest = IncomingBody::default();
         if let Some(call) = self.call.take() {
-            call.break_off(broken);
+            call.break_off(broken, source);
         }
     }
 }
@@ -208,11 +214,11 @@ impl PendingCall {
         self.complete();
     }
 
-    fn break_off(self, broken: Broken) {
+    fn break_off(self, broken: Broken, source: Option<BoxError>) {
         self.context.set_outcome(Outcome::Broken);
         if let Some(reservation) = self.reservation {
             let provider = self.client.provider.clone();
-            let error = CallError::Connection { provider, broken, source: None };
+            let error = CallError::Connection { provider, broken, source };
             reservation.broke_off(&error, self.usage_reader.usage());
         }
     }

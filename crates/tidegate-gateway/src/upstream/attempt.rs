@@ -13,9 +13,9 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
-use tidegate_llm::{BoxError, Broken, CallError, adapter};
+use tidegate_llm::client::{ConnectTimeout, DEFAULT_CONNECT_TIMEOUT};
+use tidegate_llm::{BoxError, Broken, CallError, TimeoutError, adapter};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::request::Base;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 
@@ -23,16 +23,21 @@ use crate::call_observer::Outcome;
 use crate::headers;
 use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
+use crate::request::body_reader::READ_TIMEOUT;
 use crate::request::call::Call;
-use crate::response::body::{PendingCall, SILENCE};
+use crate::response::body::PendingCall;
 use crate::response::first_event::FirstEvent;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
 use crate::state::call_context::{CallContext, OriginalError};
 use crate::upstream::http_service::HttpService;
+use crate::upstream::settings::{Destination, Timeouts};
 
 /// How long the beginning of a stream is held back, from its first byte.
 const HOLD: Duration = Duration::from_secs(1);
+/// How long the beginning of an answer is waited for at least if the body comes from the caller part
+/// by part: a caller that is silent for that long has failed before.
+const UPLOAD_WAIT: Duration = READ_TIMEOUT.saturating_add(Duration::from_secs(1));
 
 /// Sends requests to one upstream: its address, its key, the HTTP service.
 #[derive(Debug)]
@@ -41,7 +46,7 @@ pub(crate) struct UpstreamClient {
     /// The name of the provider as a header value.
     pub(crate) label: HeaderValue,
     pub(crate) dialect: Dialect,
-    pub(crate) base: Base,
+    pub(crate) base: Destination,
     pub(crate) host: HeaderValue,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
@@ -81,14 +86,20 @@ impl UpstreamClient {
                 Some(_) => headers::query_without_key(&sent.target),
                 None => Cow::Borrowed(&*sent.target),
             };
-            (sent.headers.clone(), address::join(self.dialect, &self.base, &target)?)
+            (sent.headers.clone(), address::join(self.dialect, &self.base.address, &target)?)
         } else {
             let mut headers = headers::for_others(&sent.headers);
             self.put_headers(&mut headers);
             let target = headers::query_for_others(&sent.target);
-            (headers, address::carry(self.dialect, &self.base, &target)?)
+            (headers, address::carry(self.dialect, &self.base.address, &target)?)
         };
         (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
+        // The first-byte time-out includes making a connection, which is to be told as what it is.
+        let Timeouts { connect, first_byte, .. } = self.base.timeouts;
+        let connect = connect.min(first_byte);
+        if connect != DEFAULT_CONNECT_TIMEOUT {
+            request.extensions_mut().insert(ConnectTimeout(connect));
+        }
         Ok(request)
     }
 
@@ -98,7 +109,7 @@ impl UpstreamClient {
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
         call.context.attempt_started();
-        let response = self.send(&call).await?;
+        let (response, _) = self.send(&call).await?;
         let (head, rest) = response.into_parts();
         let is_error = head.status.as_u16() >= 400;
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
@@ -120,28 +131,36 @@ impl UpstreamClient {
         response
     }
 
-    async fn send(&self, call: &Call) -> Result<Response<IncomingBody>, CallError> {
+    /// Sends the request and waits for the head of the answer. Also returns until when a stream has
+    /// to begin.
+    async fn send(&self, call: &Call) -> Result<(Response<IncomingBody>, Instant), CallError> {
         let request = self
             .request(call)
             .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
         let mut sending = self.http.send(request);
-        let mut end = Instant::now() + SILENCE;
+        let (first_byte, start) = (self.base.timeouts.first_byte, Instant::now());
+        let content = &call.request.content;
+        let wait = if content.is_repeatable() { first_byte } else { first_byte.max(UPLOAD_WAIT) };
+        let mut end = start + wait;
         loop {
             match timeout_at(end, &mut sending).await {
-                Ok(Ok(response)) => return Ok(response),
+                Ok(Ok(response)) => {
+                    let sent = content.last_sent().unwrap_or(start);
+                    return Ok((response, sent + first_byte));
+                }
                 Ok(Err(error)) => return Err(self.broken(adapter::broken(&*error), Some(error))),
                 Err(_) => {}
             }
-            // The timeout starts when the last part of the body was sent.
-            match call.request.content.last_sent().map(|last| last + SILENCE) {
+            // The time-out starts when the last part of the body was sent.
+            match content.last_sent().map(|last| last + wait) {
                 Some(later) if later > end => end = later,
-                _ => return Err(self.broken(Broken::TimedOut, None)),
+                _ => return Err(self.no_first_byte()),
             }
         }
     }
 
     async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
-        let response = self.send(call).await?;
+        let (response, end) = self.send(call).await?;
         let (head, mut body) = response.into_parts();
         call.context.provider_answered(head.status);
         if self.is_requested(&call.context) {
@@ -155,7 +174,8 @@ impl UpstreamClient {
         let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut first_event = FirstEvent::default();
         if form == Form::Stream
-            && let Err(error) = self.begin(&mut body, &mut first_event, &mut usage_reader).await
+            && let Err(error) =
+                self.begin(&mut body, end, &mut first_event, &mut usage_reader).await
         {
             if matches!(error, CallError::Provider(_)) {
                 let held = first_event.into_bytes().unwrap_or_default();
@@ -178,20 +198,20 @@ impl UpstreamClient {
         PendingCall { usage_reader, reservation: None, client: self.clone(), context, outcome }
     }
 
-    /// Waits for the first event of a stream. Fails if the provider reports an error in it, or the
-    /// connection breaks before.
+    /// Waits for the first event of a stream. Fails if the provider reports an error in it, the
+    /// connection breaks before, or nothing has come at `end`.
     async fn begin(
         &self,
         body: &mut IncomingBody,
+        mut end: Instant,
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
-        let mut end = Instant::now() + SILENCE;
         while !first_event.is_whole() {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.broken(Broken::Cut, Some(error))),
-                Err(_) if first_event.is_empty() => return Err(self.broken(Broken::TimedOut, None)),
+                Err(_) if first_event.is_empty() => return Err(self.no_first_byte()),
                 // The stream is complete, or was held back long enough.
                 Ok(None) | Err(_) => break,
             };
@@ -230,6 +250,11 @@ impl UpstreamClient {
             let original = OriginalError { status: head.status, headers: head.headers, body };
             call.context.keep_original_error(original, error.class(), call.request.model_name());
         }
+    }
+
+    fn no_first_byte(&self) -> CallError {
+        let error = TimeoutError::FirstByte(self.base.timeouts.first_byte);
+        self.broken(Broken::TimedOut, Some(error.into()))
     }
 
     fn broken(&self, broken: Broken, source: Option<BoxError>) -> CallError {

@@ -6,6 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::Authority;
+use tidegate_llm::client::DEFAULT_CONNECT_TIMEOUT;
 use tidegate_llm::plan::Constraint;
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, TargetError, key_field};
@@ -15,6 +17,39 @@ use crate::error::GatewayError;
 
 /// How long a call is held unless set otherwise.
 const MAX_WAIT: Duration = Duration::from_secs(50);
+/// The longest time-out. A longer one could not be added to an instant.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
+
+/// How long each step of a request may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Duration,
+    pub(crate) first_byte: Duration,
+    pub(crate) idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: DEFAULT_CONNECT_TIMEOUT,
+            first_byte: Duration::from_secs(120),
+            idle: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Where requests go, and how long each step of one may take.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Destination {
+    pub(crate) address: Base,
+    pub(crate) timeouts: Timeouts,
+}
+
+impl Destination {
+    pub(crate) fn authority(&self) -> &Authority {
+        self.address.authority()
+    }
+}
 
 /// One provider: its address, its limits, and what is done when it fails.
 ///
@@ -33,7 +68,7 @@ const MAX_WAIT: Duration = Duration::from_secs(50);
 pub struct Upstream {
     pub(crate) name: Provider,
     pub(crate) dialect: Dialect,
-    pub(crate) base: Base,
+    pub(crate) base: Destination,
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: Option<Constraint>,
     pub(crate) endpoints: HashMap<Endpoint, Constraint>,
@@ -59,7 +94,8 @@ impl Upstream {
         if dialect == Dialect::Mock {
             return Err(wrong(&provider, TargetError::Mock));
         }
-        let base = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        let base = Destination { address, timeouts: Timeouts::default() };
         Ok(Self {
             name: provider,
             dialect,
@@ -121,6 +157,27 @@ impl Upstream {
     /// refused at once. Default: 50 s.
     pub fn max_wait(mut self, span: Duration) -> Self {
         self.max_wait = span;
+        self
+    }
+
+    /// How long making a connection may take: name resolution, TCP and TLS together. Default: 10 s.
+    pub fn connect_timeout(mut self, span: Duration) -> Self {
+        self.base.timeouts.connect = span.min(MAX_TIMEOUT);
+        self
+    }
+
+    /// How long the provider may take to begin its answer, from the last part of the request: until
+    /// the head of the answer is there, and of a stream its first event. Making a connection counts
+    /// in. If the body comes from the caller part by part, the time-out is at least 61 s, so that the
+    /// provider is not blamed for a caller that pauses. Default: 120 s.
+    pub fn first_byte_timeout(mut self, span: Duration) -> Self {
+        self.base.timeouts.first_byte = span.min(MAX_TIMEOUT);
+        self
+    }
+
+    /// How long the provider may send nothing in the middle of an answer. Default: 60 s.
+    pub fn idle_timeout(mut self, span: Duration) -> Self {
+        self.base.timeouts.idle = span.min(MAX_TIMEOUT);
         self
     }
 

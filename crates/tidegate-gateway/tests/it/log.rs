@@ -22,7 +22,7 @@ impl Log {
         tracing::subscriber::with_default(self.clone(), something);
     }
 
-    /// How many lines have these words.
+    /// How many lines have these words. A line is the message, and then the fields.
     pub(crate) fn count(&self, words: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
     }
@@ -56,8 +56,10 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
+        match field.name() {
+            // Comes first, whatever the order.
+            "message" => self.0.insert_str(0, &format!("{value:?}")),
+            name => self.0.push_str(&format!(" {name}={value:?}")),
         }
     }
 }

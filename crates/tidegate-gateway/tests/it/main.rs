@@ -15,5 +15,6 @@ mod sizes;
 mod sockets;
 mod stage;
 mod streams;
+mod timeouts;
 mod trying;
 mod wire;

@@ -1,11 +1,15 @@
 //! The gateway's own client, over real sockets, in real time.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use tidegate_gateway::{Gateway, Upstream};
+use tidegate_providers::Dialect;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
-use crate::stage::{FAMILIES, Want, account, ask, chat, is_idle, simulator};
+use crate::stage::{Answer, FAMILIES, PEER, Want, account, ask, chat, is_idle, simulator};
 
 #[tokio::test]
 async fn every_family_is_answered_over_a_socket() {
@@ -27,13 +31,112 @@ async fn every_family_is_answered_over_a_socket() {
     }
 }
 
+/// A gateway to one OpenAI at a base URL.
+fn gateway(base: &str, change: impl FnOnce(Upstream) -> Upstream) -> Gateway {
+    let upstream = change(Upstream::new("openai", Dialect::OpenAi, base).unwrap());
+    Gateway::builder(&crate::stage::engine()).upstream(upstream).build().unwrap()
+}
+
+fn message(answer: &Answer) -> String {
+    answer.json()["error"]["message"].as_str().unwrap().to_owned()
+}
+
 #[tokio::test]
-async fn a_port_that_nobody_listens_at_is_a_502() {
+async fn a_closed_port_is_a_502_with_its_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let gateway = gateway(&format!("http://{address}"), |upstream| upstream.max_retries(0));
+    let answer = ask(&gateway, chat("openai", Want::Whole)).await;
+    assert_eq!(answer.status, 502);
+    let expected =
+        format!("Tidegate: openai could not be reached: connection refused by {address}");
+    assert_eq!(message(&answer), expected);
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_a_502_with_its_name() {
+    let gateway = gateway("http://nope.invalid", |upstream| upstream.max_retries(0));
+    let answer = ask(&gateway, chat("openai", Want::Whole)).await;
+    assert_eq!(answer.status, 502);
+    let expected =
+        "Tidegate: openai could not be reached: host name \"nope.invalid\" cannot be resolved";
+    assert_eq!(message(&answer), expected);
+}
+
+#[tokio::test]
+async fn a_failed_handshake_is_told_at_once_and_not_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        }
+    });
+    let gateway = gateway(&base, |upstream| upstream);
+    let answer = ask(&gateway, chat("openai", Want::Whole)).await;
+    assert_eq!((answer.status.as_u16(), answer.number("x-tidegate-attempts")), (502, 1));
+    assert_eq!(answer.field("x-should-retry"), "false");
+    let expected =
+        "Tidegate: openai could not be reached: TLS handshake with \"127.0.0.1\" failed: ";
+    assert!(message(&answer).starts_with(expected), "{}", message(&answer));
+    assert!(is_idle(&gateway));
+}
+
+#[tokio::test]
+async fn a_handshake_that_stalls_is_a_504_with_the_connect_timeout() {
+    // The system connects for it; it never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("https://{}", listener.local_addr().unwrap());
+    let gateway = gateway(&base, |upstream| {
+        upstream.connect_timeout(Duration::from_millis(50)).max_retries(0)
+    });
+    let answer = ask(&gateway, chat("openai", Want::Whole)).await;
+    assert_eq!(answer.status, 504);
+    let expected = "Tidegate: openai could not be reached: no connection within 50ms";
+    assert_eq!(message(&answer), expected);
+    assert!(is_idle(&gateway));
+}
+
+const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\n";
+
+/// A server that sends the head of a stream and then this, once for each connection, and leaves the
+/// connections open.
+async fn stalling(bodies: &'static [&'static str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let (name, dialect, _) = FAMILIES[0];
-    let upstream = Upstream::new(name, dialect, &base).unwrap().max_retries(0);
-    let gateway = Gateway::builder(&crate::stage::engine()).upstream(upstream).build().unwrap();
-    assert_eq!(ask(&gateway, chat(name, Want::Whole)).await.status, 502);
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        for body in bodies {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4_096];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            open.push(socket);
+        }
+        // The last one is read from until the gateway closes it.
+        if let Some(last) = open.last_mut() {
+            let _ = last.read(&mut [0; 4_096]).await;
+        }
+    });
+    base
+}
+
+#[tokio::test]
+async fn a_stream_that_stalls_is_tried_again_before_its_first_event_and_broken_off_after() {
+    let base = stalling(&["", EVENT]).await;
+    let gateway = gateway(&base, |upstream| {
+        let upstream = upstream.first_byte_timeout(Duration::from_millis(300));
+        upstream.idle_timeout(Duration::from_millis(50)).retry_base(Duration::from_millis(1))
+    });
+    let mut response = gateway.handle(chat("openai", Want::Stream), PEER).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["x-tidegate-attempts"], "2");
+    let first = response.body_mut().frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), EVENT);
+    let error = response.body_mut().frame().await.unwrap().unwrap_err();
+    let text = "the provider stopped sending: idle time-out: nothing received for 50ms";
+    assert_eq!(error.to_string(), text);
+    assert!(is_idle(&gateway));
 }

@@ -73,18 +73,6 @@ async fn a_stream_that_fails_in_the_middle_is_passed_on_as_it_is_and_settled() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_provider_that_falls_silent_is_given_up_after_ten_minutes() {
-    let (name, dialect, sim) = FAMILIES[0];
-    let slow = account(sim).per_token(Delay::fixed(SECOND * 1_000)).output(Output::fixed(3));
-    let gateway = gateway(&simulator(slow), upstream(name, dialect));
-    let start = Instant::now();
-    let response = gateway.handle(chat(name, Want::Stream), PEER).await;
-    assert!(matches!(read(response).await, Err(ResponseBodyError::Silent)));
-    assert!((SECOND * 600..SECOND * 602).contains(&start.elapsed()), "{:?}", start.elapsed());
-    assert!(is_idle(&gateway));
-}
-
 /// Numbers that are the same in every run.
 struct Dice(u64);
 
@@ -139,7 +127,7 @@ async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
 #[tokio::test(start_paused = true)]
 async fn a_first_piece_that_is_late_is_no_failure() {
     let (name, dialect, sim) = FAMILIES[1];
-    let simulator = simulator(account(sim).first_token(Delay::fixed(Duration::from_secs(590))));
+    let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 119)));
     let gateway = gateway(&simulator, upstream(name, dialect));
     let answer = ask(&gateway, chat(name, Want::Stream)).await;
     assert_eq!((answer.status.as_u16(), answer.number("x-tidegate-attempts")), (200, 1));
@@ -189,7 +177,7 @@ async fn a_comment_is_held_for_a_second_and_not_longer() {
     const WAITING: &[(Duration, &str)] = &[
         (MILLI, ": keep-alive\n\n"),
         (Duration::from_millis(600), ": keep-alive\n\n"),
-        (Duration::from_secs(60), FINE),
+        (Duration::from_secs(59), FINE),
     ];
     let gateway = dripping(WAITING, &[]);
     let start = Instant::now();
