@@ -59,6 +59,12 @@ pub struct ProviderPlan {
     pub retry_base: Setting<Duration>,
     /// How long a call may wait before it is refused. Default 50 s.
     pub max_wait: Setting<Duration>,
+    /// How long making a connection may take. Default 10 s.
+    pub connect_timeout: Setting<Duration>,
+    /// How long the provider may take to begin its answer. Default 120 s.
+    pub first_byte_timeout: Setting<Duration>,
+    /// How long the provider may send nothing in the middle of an answer. Default 60 s.
+    pub idle_timeout: Setting<Duration>,
     /// Whom to turn to, in this order. Default nobody.
     pub fallback: Setting<Vec<String>>,
     /// Models that metrics may name. Default none.
@@ -84,6 +90,9 @@ impl ProviderPlan {
             max_retries: Setting::default(retry.max_retries),
             retry_base: Setting::default(retry.base),
             max_wait: Setting::default(Duration::from_secs(50)),
+            connect_timeout: Setting::default(Duration::from_secs(10)),
+            first_byte_timeout: Setting::default(Duration::from_secs(120)),
+            idle_timeout: Setting::default(Duration::from_secs(60)),
             fallback: Setting::default(Vec::new()),
             models: Setting::default(Vec::new()),
             endpoints: BTreeMap::new(),
@@ -148,6 +157,9 @@ impl ProviderPlan {
         plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
         plan.retry_base.replace(fields.setting("retry_base", positive));
         plan.max_wait.replace(fields.setting("max_wait", duration));
+        plan.connect_timeout.replace(fields.setting("connect_timeout", positive));
+        plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
+        plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
         plan.models.replace(fields.setting("models", Value::to_strings));
         plan.endpoints = limits::endpoints(name, &speaker, fields, with);

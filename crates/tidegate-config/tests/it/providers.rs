@@ -38,6 +38,35 @@ fn four_providers_have_a_door_without_any_file() {
 }
 
 #[test]
+fn time_outs_have_defaults_and_come_from_every_layer() {
+    let seconds = |plan: &Plan| {
+        let openai = &plan.providers["openai"];
+        let all = [
+            &openai.max_wait,
+            &openai.connect_timeout,
+            &openai.first_byte_timeout,
+            &openai.idle_timeout,
+        ];
+        all.map(|setting| setting.value.as_secs())
+    };
+    assert_eq!(seconds(&plan("").unwrap()), [50, 10, 120, 60]);
+    let text = "[providers.openai]\nconnect_timeout = \"1s\"\nfirst_byte_timeout = \"2s\"\n";
+    let environment = || variables(&[("TIDEGATE_PROVIDERS_OPENAI_FIRST_BYTE_TIMEOUT", "3s")]);
+    let load = || Loader::default().environment(environment());
+    let found = load().text("tidegate.toml", text).unwrap();
+    assert_eq!(seconds(&found), [50, 1, 3, 60]);
+    assert_eq!(found.providers["openai"].idle_timeout.source, Source::Default);
+    let stored = Patch::default().set("providers.openai.idle_timeout", "4s");
+    let layers = load().text_layers("tidegate.toml", text);
+    let layers = layers.with_overrides(stored.apply(&Overrides::new()));
+    assert_eq!(seconds(&layers.plan().unwrap()), [50, 1, 3, 4]);
+    let shown =
+        |key: &str| layers.effective().iter().find(|it| it.key == key).unwrap().value.clone();
+    assert_eq!(shown("providers.openai.idle_timeout"), "\"4s\"");
+    assert_eq!(shown("providers.openai.first_byte_timeout"), "\"3s\"");
+}
+
+#[test]
 fn all_keys_of_a_provider_are_read() {
     let text = r#"
 [providers.house]
@@ -52,7 +81,10 @@ min_interval_ms = 5
 max_concurrent_requests = 120
 max_retries = 0
 retry_base = "250ms"
-max_wait = "2m"
+max_wait = "3m"
+connect_timeout = "2s"
+first_byte_timeout = "4m"
+idle_timeout = "45s"
 fallback = ["openai"]
 models = ["small", "large"]
 [providers.house.endpoints.embeddings]
@@ -69,7 +101,10 @@ requests_per_minute = 6000
     assert_eq!(house.max_concurrent_requests.value.get(), 120, "above the cap, as written");
     assert_eq!(house.max_retries.value, 0);
     assert_eq!(house.retry_base.value, Duration::from_millis(250));
-    assert_eq!(house.max_wait.value, Duration::from_secs(120));
+    assert_eq!(house.max_wait.value, Duration::from_secs(180));
+    assert_eq!(house.connect_timeout.value, Duration::from_secs(2));
+    assert_eq!(house.first_byte_timeout.value, Duration::from_secs(240));
+    assert_eq!(house.idle_timeout.value, Duration::from_secs(45));
     assert_eq!(house.fallback.value, ["openai"]);
     let constraint = house.constraint().unwrap();
     assert_eq!(constraint.burst(), 10, "one second's worth");
@@ -96,6 +131,7 @@ max_concurrent_requests = 0
 max_retries = 21
 retry_base = "1"
 max_wait = 50
+idle_timeout = "0s"
 burst_factor = 0.5
 tokens_per_minute = 5
 input_tokens_per_minute = 5
@@ -119,14 +155,15 @@ requests = 5
         "tidegate.toml:12:15: providers.openai.max_retries = 21: must be a whole number between 0 and 20",
         "tidegate.toml:13:14: providers.openai.retry_base = \"1\": must be a whole number and a unit",
         "tidegate.toml:14:12: providers.openai.max_wait = 50: must be a whole number and a unit",
-        "tidegate.toml:15:16: providers.openai.burst_factor = 0.5: must be a number from 1.0",
-        "tidegate.toml:16:21: providers.openai.tokens_per_minute = 5: is the total",
-        "tidegate.toml:18:12: providers.openai.fallback = [...]: \"antropic\" is not a configured \
+        "tidegate.toml:15:16: providers.openai.idle_timeout = \"0s\": must be at least 1ms",
+        "tidegate.toml:16:16: providers.openai.burst_factor = 0.5: must be a number from 1.0",
+        "tidegate.toml:17:21: providers.openai.tokens_per_minute = 5: is the total",
+        "tidegate.toml:19:12: providers.openai.fallback = [...]: \"antropic\" is not a configured \
          provider; did you mean `anthropic`?",
-        "tidegate.toml:20:12: providers.anthropic.fallback = [...]: must name other providers",
-        "tidegate.toml:21:23: providers.anthropic.requests_per_minute = 0: must be > 0",
-        "tidegate.toml:22:1: providers.anthropic.endpoints.Chat: is not a name",
-        "tidegate.toml:23:1: providers.anthropic.endpoints.Chat.requests: is not a known key",
+        "tidegate.toml:21:12: providers.anthropic.fallback = [...]: must name other providers",
+        "tidegate.toml:22:23: providers.anthropic.requests_per_minute = 0: must be > 0",
+        "tidegate.toml:23:1: providers.anthropic.endpoints.Chat: is not a name",
+        "tidegate.toml:24:1: providers.anthropic.endpoints.Chat.requests: is not a known key",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for (line, expected) in lines.iter().zip(expected) {

@@ -21,6 +21,9 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
         .max_retries(plan.max_retries.value)
         .retry_base(plan.retry_base.value)
         .max_wait(plan.max_wait.value)
+        .connect_timeout(plan.connect_timeout.value)
+        .first_byte_timeout(plan.first_byte_timeout.value)
+        .idle_timeout(plan.idle_timeout.value)
         .fallback(plan.fallback.value.iter().map(String::as_str))
         .models(plan.models.value.iter().map(String::as_str));
     if let Some(credential) = plan.credential() {

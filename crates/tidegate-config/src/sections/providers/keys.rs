@@ -106,6 +106,21 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "How long a call may wait here before it is refused.",
     )
     .or("\"50s\""),
+    timeout(
+        "providers.*.connect_timeout",
+        "\"10s\"",
+        "How long making a connection may take: name resolution, TCP and TLS together.",
+    ),
+    timeout(
+        "providers.*.first_byte_timeout",
+        "\"120s\"",
+        "How long the provider may take to begin its answer, and of a stream the first event.",
+    ),
+    timeout(
+        "providers.*.idle_timeout",
+        "\"60s\"",
+        "How long the provider may send nothing in the middle of an answer.",
+    ),
     KnownKey::new(
         "providers.*.fallback",
         ValueKind::Texts,
@@ -127,6 +142,10 @@ pub(crate) const KEYS: &[KnownKey] = &[
 
 const fn per_minute(path: &'static str, about: &'static str) -> KnownKey {
     KnownKey::new(path, COUNT, |value| rate(value).map(drop), about)
+}
+
+const fn timeout(path: &'static str, unset: &'static str, about: &'static str) -> KnownKey {
+    KnownKey::new(path, DURATION, |value| positive(value).map(drop), about).or(unset)
 }
 
 const fn at_once(path: &'static str) -> KnownKey {

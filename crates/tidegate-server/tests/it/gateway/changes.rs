@@ -67,6 +67,23 @@ fn no_call_fails_while_everything_is_changed() {
     stage.wait_for_gauge("in_flight", 0);
 }
 
+/// A provider that never answers is given up as configured, also after a change at run time.
+#[test]
+fn a_time_out_of_the_configuration_reaches_the_calls() {
+    let settings = "max_retries = 0\nfirst_byte_timeout = \"50ms\"";
+    let stage = Stage::new(account(86_400_000, Limits::new()), settings, "");
+    let given_up_after = |text: &str| {
+        let reply = stage.call();
+        assert_eq!(reply.status, 504, "{reply:?}");
+        let end = format!("the answer did not begin within {text}");
+        assert!(reply.body.contains(&end), "{reply:?}");
+    };
+    given_up_after("50ms");
+    change(&stage, &json!({"first_byte_timeout": "80ms"}));
+    given_up_after("80ms");
+    stage.wait_for_gauge("in_flight", 0);
+}
+
 /// Those who wait are sent away at once with a time to come back; a stream is not cut.
 #[test]
 fn the_end_sends_those_away_who_wait_and_lets_a_stream_run() {
