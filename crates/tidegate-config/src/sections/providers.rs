@@ -57,7 +57,7 @@ pub struct ProviderPlan {
     pub max_retries: Setting<u32>,
     /// The first delay between attempts. Default 1 s; half of it at Ollama.
     pub retry_base: Setting<Duration>,
-    /// How long a call may wait before it is refused. Default 50 s.
+    /// How long a call may wait before it is refused. Default 120 s.
     pub max_wait: Setting<Duration>,
     /// How long making a connection may take. Default 10 s.
     pub connect_timeout: Setting<Duration>,
@@ -89,7 +89,7 @@ impl ProviderPlan {
             max_concurrent_requests: Setting::default(concurrency),
             max_retries: Setting::default(retry.max_retries),
             retry_base: Setting::default(retry.base),
-            max_wait: Setting::default(Duration::from_secs(50)),
+            max_wait: Setting::default(Duration::from_secs(120)),
             connect_timeout: Setting::default(Duration::from_secs(10)),
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
             idle_timeout: Setting::default(Duration::from_secs(60)),

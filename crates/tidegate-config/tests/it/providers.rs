@@ -49,17 +49,17 @@ fn time_outs_have_defaults_and_come_from_every_layer() {
         ];
         all.map(|setting| setting.value.as_secs())
     };
-    assert_eq!(seconds(&plan("").unwrap()), [50, 10, 120, 60]);
+    assert_eq!(seconds(&plan("").unwrap()), [120, 10, 120, 60]);
     let text = "[providers.openai]\nconnect_timeout = \"1s\"\nfirst_byte_timeout = \"2s\"\n";
     let environment = || variables(&[("TIDEGATE_PROVIDERS_OPENAI_FIRST_BYTE_TIMEOUT", "3s")]);
     let load = || Loader::default().environment(environment());
     let found = load().text("tidegate.toml", text).unwrap();
-    assert_eq!(seconds(&found), [50, 1, 3, 60]);
+    assert_eq!(seconds(&found), [120, 1, 3, 60]);
     assert_eq!(found.providers["openai"].idle_timeout.source, Source::Default);
     let stored = Patch::default().set("providers.openai.idle_timeout", "4s");
     let layers = load().text_layers("tidegate.toml", text);
     let layers = layers.with_overrides(stored.apply(&Overrides::new()));
-    assert_eq!(seconds(&layers.plan().unwrap()), [50, 1, 3, 4]);
+    assert_eq!(seconds(&layers.plan().unwrap()), [120, 1, 3, 4]);
     let shown =
         |key: &str| layers.effective().iter().find(|it| it.key == key).unwrap().value.clone();
     assert_eq!(shown("providers.openai.idle_timeout"), "\"4s\"");

@@ -16,7 +16,7 @@ use tidegate_providers::{Credential, Dialect, Endpoint, Family, Provider};
 use crate::error::GatewayError;
 
 /// How long a call is held unless set otherwise.
-const MAX_WAIT: Duration = Duration::from_secs(50);
+const MAX_WAIT: Duration = Duration::from_secs(120);
 /// The longest time-out. A longer one could not be added to an instant.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
@@ -154,7 +154,7 @@ impl Upstream {
     }
 
     /// How long a call is held before each attempt, unless it says so itself. A longer wait is
-    /// refused at once. Default: 50 s.
+    /// refused at once. Default: 120 s.
     pub fn max_wait(mut self, span: Duration) -> Self {
         self.max_wait = span;
         self

@@ -105,7 +105,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         |value| duration(value).map(drop),
         "How long a call may wait here before it is refused.",
     )
-    .or("\"50s\""),
+    .or("\"120s\""),
     timeout(
         "providers.*.connect_timeout",
         "\"10s\"",
