@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
 use serde_json::Value;
 use tidegate_testkit::launch::wait_until;
@@ -70,7 +72,8 @@ pub(crate) fn end(command: &mut Command) -> Ended {
 pub(crate) struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    stderr: BufReader<ChildStderr>,
+    /// Lines of standard error. They are read at once: a full pipe would block the program.
+    stderr: mpsc::Receiver<String>,
     /// What has been read of standard error.
     told: String,
     /// Where the HTTP door is.
@@ -87,15 +90,14 @@ impl Serving {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let stderr = lines_of(child.stderr.take().unwrap());
         let mut doors = ["", "admin ", "grpc://"].map(|prefix| {
             let mut line = String::new();
             stdout.read_line(&mut line).unwrap();
             let Some(address) = line.trim_end().strip_prefix(prefix).filter(|it| !it.is_empty())
             else {
                 let _ = child.kill();
-                let mut told = String::new();
-                stderr.read_to_string(&mut told).unwrap();
+                let told: String = stderr.iter().collect();
                 panic!("{line:?} is not where a door is: {told}");
             };
             address.to_owned()
@@ -110,8 +112,10 @@ impl Serving {
     pub(crate) fn wait_for(&mut self, text: &str) {
         let start = self.told.len();
         while !self.told[start..].contains(text) {
-            let read = self.stderr.read_line(&mut self.told).unwrap();
-            assert_ne!(read, 0, "it ended before it said {text:?}: {}", self.told);
+            let Ok(line) = self.stderr.recv() else {
+                panic!("it ended before it said {text:?}: {}", self.told)
+            };
+            self.told.push_str(&line);
         }
     }
 
@@ -169,9 +173,22 @@ impl Serving {
         self.signal(signal);
         let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.told));
         self.stdout.read_to_string(&mut stdout).unwrap();
-        self.stderr.read_to_string(&mut stderr).unwrap();
+        stderr.extend(self.stderr.iter());
         Ended { code: self.child.wait().unwrap().code(), stdout, stderr }
     }
+}
+
+/// The lines of a pipe, read on a thread of its own until it is closed.
+fn lines_of(pipe: ChildStderr) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut pipe = BufReader::new(pipe);
+        let mut line = String::new();
+        while pipe.read_line(&mut line).is_ok_and(|read| read > 0) {
+            let _ = sender.send(std::mem::take(&mut line));
+        }
+    });
+    lines
 }
 
 fn answer(reply: Result<http::Response<ureq::Body>, ureq::Error>) -> (u16, String) {
