@@ -5,6 +5,7 @@ mod check;
 mod config;
 mod doors;
 mod nodes;
+mod outbound;
 mod program;
 mod reload;
 mod sdk;

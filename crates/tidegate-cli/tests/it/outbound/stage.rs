@@ -1,0 +1,128 @@
+//! A provider on a socket, and the program in front of it.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tidegate_sim::{Account, Dialect, Simulator};
+use tidegate_testkit::launch::Python;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+use crate::program::{Ended, Serving, tidegate};
+
+/// The key of every caller.
+pub(crate) const KEY: &str = "key-of-the-caller";
+
+/// An official Python client, and how it is told where its provider is.
+#[derive(Clone, Copy)]
+pub(crate) struct Sdk {
+    /// Its name in the scripts, and its provider's in the gateway.
+    pub(crate) name: &'static str,
+    pub(crate) dialect: Dialect,
+    /// The variable for the base URL, and what follows the URL of the gateway in it.
+    pub(crate) address: (&'static str, &'static str),
+    /// The variable for the key. Ollama has none.
+    pub(crate) key: Option<&'static str>,
+}
+
+impl Sdk {
+    pub(crate) const OPENAI: Self = Self {
+        name: "openai",
+        dialect: Dialect::OpenAi,
+        address: ("OPENAI_BASE_URL", "/openai/v1"),
+        key: Some("OPENAI_API_KEY"),
+    };
+
+    pub(crate) const ANTHROPIC: Self = Self {
+        name: "anthropic",
+        dialect: Dialect::Anthropic,
+        address: ("ANTHROPIC_BASE_URL", "/anthropic"),
+        key: Some("ANTHROPIC_API_KEY"),
+    };
+
+    pub(crate) const GEMINI: Self = Self {
+        name: "gemini",
+        dialect: Dialect::Gemini,
+        address: ("GOOGLE_GEMINI_BASE_URL", "/gemini"),
+        key: Some("GEMINI_API_KEY"),
+    };
+
+    pub(crate) const OLLAMA: Self = Self {
+        name: "ollama",
+        dialect: Dialect::Ollama,
+        address: ("OLLAMA_HOST", "/ollama"),
+        key: None,
+    };
+
+    /// The account of this client's callers at its provider.
+    pub(crate) fn account(self) -> Account {
+        Account::new(self.dialect, self.name, KEY)
+    }
+}
+
+/// A provider on a socket. It ends with its runtime.
+pub(crate) struct Provider {
+    pub(crate) simulator: Simulator,
+    pub(crate) url: String,
+    _runtime: Runtime,
+}
+
+impl Provider {
+    pub(crate) fn start(account: Account) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let (simulator, url) = runtime.block_on(async {
+            let simulator = Simulator::builder().account(account).build().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let server = simulator.clone();
+            tokio::spawn(async move { server.serve(listener).await });
+            (simulator, url)
+        });
+        Self { simulator, url, _runtime: runtime }
+    }
+}
+
+/// The program in front of one provider.
+pub(crate) struct Gateway {
+    sdk: Sdk,
+    serving: Serving,
+    _folder: TempDir,
+}
+
+impl Gateway {
+    /// Starts the program with a provider of this client's dialect at `base_url`. The settings are
+    /// further lines of `[providers.NAME]`.
+    pub(crate) fn start(sdk: Sdk, base_url: &str, settings: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("[providers.{}]\nbase_url = \"{base_url}\"\n{settings}\n", sdk.name);
+        fs::write(folder.path().join("tidegate.toml"), text).unwrap();
+        let free = "127.0.0.1:0";
+        let mut args = vec!["serve", "--config", "tidegate.toml", "--database", "none"];
+        args.extend(["--http", "--admin", "--grpc", "--resp"].iter().flat_map(|door| [door, free]));
+        let serving = Serving::start(&mut tidegate(folder.path(), &args));
+        Self { sdk, serving, _folder: folder }
+    }
+
+    /// The base URL by which the client reaches its provider.
+    pub(crate) fn base_url(&self) -> String {
+        format!("{}{}", self.serving.url, self.sdk.address.1)
+    }
+
+    /// Runs a script of this folder with the client, which finds its base URL and its key in its
+    /// environment, and returns the JSON that the script prints.
+    pub(crate) fn run(&self, script: &str, args: &[&str]) -> Value {
+        let address = self.base_url();
+        let mut env = vec![(self.sdk.address.0, address.as_str())];
+        env.extend(self.sdk.key.map(|variable| (variable, KEY)));
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(script);
+        let ran = Python::installed().run(script, &[&[self.sdk.name], args].concat(), &env);
+        serde_json::from_str(ran.line()).unwrap()
+    }
+
+    /// Stops the program; its log is in the standard error.
+    pub(crate) fn stop(self) -> Ended {
+        self.serving.stop("TERM")
+    }
+}
