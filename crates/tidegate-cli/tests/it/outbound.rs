@@ -5,3 +5,5 @@
 //! the provider; callers are the official Python clients, without their retries, or plain HTTP.
 
 pub(crate) mod stage;
+mod tokens;
+mod traffic;

@@ -1,0 +1,171 @@
+//! Callers: many at the same time, by an official client or by plain HTTP.
+
+use std::fmt;
+use std::io::Read as _;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::stage::{Gateway, KEY};
+
+/// How long an official client waits at most. The scripts are killed after two minutes.
+const SDK_TIMEOUT: Duration = Duration::from_secs(110);
+
+/// How long a plain caller waits at most, which is more than any of them should have to.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Does something on so many threads at the same time.
+pub(super) fn at_once<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        running.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What came of one call of an official client.
+#[derive(Debug, Deserialize)]
+pub(super) struct SdkCall {
+    /// The status of the answer, if there was one.
+    pub(super) status: Option<u16>,
+    /// What the client raised.
+    pub(super) error: Option<String>,
+    /// From the start of the crowd to the end of the call.
+    pub(super) seconds: f64,
+}
+
+/// What came of the calls of a crowd.
+#[derive(Debug)]
+pub(super) struct Crowd {
+    calls: Vec<SdkCall>,
+}
+
+impl Crowd {
+    /// So many calls of an official client at the same time, without retries of its own.
+    pub(super) fn run(gateway: &Gateway, callers: usize, max_tokens: u64) -> Self {
+        let timeout = SDK_TIMEOUT.as_secs();
+        let args = [callers as u64, max_tokens, timeout].map(|number| number.to_string());
+        let calls = gateway.run("outbound/crowd.py", &args.each_ref().map(String::as_str));
+        Self { calls: serde_json::from_value(calls).unwrap() }
+    }
+
+    pub(super) fn answered(&self) -> usize {
+        self.calls.iter().filter(|call| call.status == Some(200)).count()
+    }
+
+    /// How long the slowest call took.
+    pub(super) fn took(&self) -> Duration {
+        let seconds = self.calls.iter().map(|call| call.seconds).fold(0.0, f64::max);
+        Duration::from_secs_f64(seconds)
+    }
+}
+
+impl fmt::Display for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (all, took) = (self.calls.len(), self.took());
+        write!(f, "{} of {all} answered within {took:.1?}", self.answered())?;
+        for call in self.calls.iter().filter(|call| call.status != Some(200)) {
+            let (status, error) = (call.status, call.error.as_deref().unwrap_or_default());
+            write!(f, "\nafter {:.1} s: {status:?} {error}", call.seconds)?;
+        }
+        Ok(())
+    }
+}
+
+/// A caller by plain HTTP, of OpenAI's API.
+pub(super) struct Caller {
+    agent: ureq::Agent,
+    url: String,
+}
+
+/// What a plain caller got.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// The status, if any answer came.
+    pub(super) status: Option<u16>,
+    /// The body, as far as it came.
+    pub(super) body: String,
+    /// Why the answer is not complete, if it is not.
+    pub(super) broken: Option<String>,
+    /// How long the head took.
+    pub(super) head_after: Duration,
+    /// How long all of it took.
+    pub(super) took: Duration,
+    headers: ureq::http::HeaderMap,
+}
+
+/// How a plain call is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CallOptions {
+    pub(super) is_streamed: bool,
+    pub(super) max_tokens: Option<u64>,
+    /// `x-tidegate-max-wait-ms`.
+    pub(super) max_wait_ms: Option<u64>,
+}
+
+impl Caller {
+    pub(super) fn new(gateway: &Gateway) -> Self {
+        let config = ureq::Agent::config_builder().http_status_as_error(false);
+        let agent = config.timeout_global(Some(TIMEOUT)).build().into();
+        Self { agent, url: format!("{}/chat/completions", gateway.base_url()) }
+    }
+
+    pub(super) fn call(&self, options: CallOptions) -> Reply {
+        let mut body = json!({
+            "model": "tidal-1",
+            "messages": [{ "role": "user", "content": "How is the tide?" }],
+            "stream": options.is_streamed,
+        });
+        if let Some(max_tokens) = options.max_tokens {
+            body["max_tokens"] = json!(max_tokens);
+        }
+        let request = self.agent.post(&self.url).header("authorization", format!("Bearer {KEY}"));
+        let request = request.header("content-type", "application/json");
+        let request = match options.max_wait_ms {
+            Some(millis) => request.header("x-tidegate-max-wait-ms", millis.to_string()),
+            None => request,
+        };
+        let start = Instant::now();
+        let sent = request.send(body.to_string());
+        let head_after = start.elapsed();
+        let mut reply = Reply { head_after, took: head_after, ..Reply::default() };
+        let (head, body) = match sent {
+            Ok(response) => response.into_parts(),
+            Err(error) => return Reply { broken: Some(error.to_string()), ..reply },
+        };
+        let mut bytes = Vec::new();
+        let broken = body.into_reader().read_to_end(&mut bytes).err();
+        reply.took = start.elapsed();
+        reply.status = Some(head.status.as_u16());
+        reply.headers = head.headers;
+        reply.body = String::from_utf8_lossy(&bytes).into_owned();
+        reply.broken = broken.map(|error| error.to_string());
+        reply
+    }
+}
+
+impl Reply {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// A number in a header.
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
+        self.header(name)?.parse().ok()
+    }
+
+    /// The error of OpenAI's API in the body.
+    pub(super) fn error(&self) -> Value {
+        let mut body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        body["error"].take()
+    }
+
+    /// The message of that error, or why the answer is not complete.
+    pub(super) fn message(&self) -> String {
+        let error = self.error();
+        let message = error["message"].as_str().or(self.broken.as_deref());
+        message.unwrap_or_default().to_owned()
+    }
+}
