@@ -1,0 +1,69 @@
+//! Many callers at once, where tokens do not bind: without any limit, and with one on requests.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate_sim::{Delay, Limits, Reporting};
+use tokio::time::Instant;
+
+use super::stage::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, Caller, at_once};
+
+/// Forty calls at once, with nothing configured and nothing limited.
+fn answered_in_time(call_time: Duration) {
+    let delay = Delay::fixed(call_time);
+    let account = Sdk::OPENAI.account().any_model(Limits::new()).first_token(delay);
+    let provider = Provider::start(account);
+    let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
+    let caller = Caller::new(&gateway);
+    let replies = at_once(40, || caller.call(CallOptions::default()));
+    let answered = replies.iter().filter(|reply| reply.status == Some(200)).count();
+    let slowest = replies.iter().map(|reply| reply.took).max().unwrap();
+    let log = gateway.stop().stderr;
+    assert_eq!(answered, 40, "{replies:?}\n{log}");
+    let bound = call_time + Duration::from_secs(4);
+    assert!(slowest < bound, "the slowest of 40 calls of {call_time:?} took {slowest:?}\n{log}");
+}
+
+#[test]
+fn forty_calls_of_six_seconds_without_a_limit_take_hardly_longer() {
+    answered_in_time(Duration::from_secs(6));
+}
+
+#[test]
+fn forty_calls_of_two_seconds_without_a_limit_take_hardly_longer() {
+    answered_in_time(Duration::from_secs(2));
+}
+
+/// The provider reports the limit of the minute beside what is left of the second. Read as what is
+/// left of the minute, it would slow everybody down.
+#[test]
+fn what_is_left_of_a_second_does_not_slow_down_a_limit_per_minute() {
+    const CALLS: usize = 100;
+    const A_SECOND: f64 = 10.0;
+    let call_time = Duration::from_millis(100);
+    let account = Sdk::OPENAI
+        .account()
+        .any_model(Limits::new().requests_per_minute(600))
+        .reporting(Reporting::OfASecond)
+        .first_token(Delay::fixed(call_time));
+    let provider = Provider::start(account);
+    let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "requests_per_minute = 600");
+    let (caller, next, start) = (Caller::new(&gateway), AtomicUsize::new(0), Instant::now());
+    let statuses = at_once(20, || {
+        let mut statuses = Vec::new();
+        while next.fetch_add(1, Ordering::Relaxed) < CALLS {
+            statuses.push(caller.call(CallOptions::default()).status);
+        }
+        statuses
+    });
+    let took = start.elapsed();
+    let statuses = statuses.concat();
+    assert_eq!(statuses, [Some(200); CALLS], "{}", gateway.stop().stderr);
+    // A second's worth leaves at once; of the rate, 95 % is to be used.
+    let paced = (CALLS as f64 - A_SECOND) / A_SECOND * 1.06;
+    let bound = Duration::from_secs_f64(paced) + call_time;
+    let throttled = provider.simulator.ledger().throttled();
+    let log = gateway.stop().stderr;
+    assert!(took <= bound, "{took:?} of {bound:?}, {throttled} throttled\n{log}");
+}
