@@ -5,6 +5,7 @@
 //! the provider; callers are the official Python clients, without their retries, or plain HTTP.
 
 mod crowds;
+mod lock_outs;
 pub(crate) mod stage;
 mod tokens;
 mod traffic;
