@@ -7,5 +7,8 @@
 mod crowds;
 mod lock_outs;
 pub(crate) mod stage;
+mod stalls;
 mod tokens;
 mod traffic;
+mod troubles;
+mod unreachable;

@@ -1,0 +1,87 @@
+//! Providers that stop in the middle of a call. The caller is told by the time-outs, and the slots
+//! of the calls are free again.
+
+use std::time::Duration;
+
+use tidegate_sim::{Fault, Limits, Output};
+
+use super::stage::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, Caller, Reply};
+
+/// Two slots, and less patience for the next one than a stalled call takes.
+const SETTINGS: &str = "max_concurrent_requests = 2\nmax_wait = \"1s\"\n\
+                        first_byte_timeout = \"2s\"\nidle_timeout = \"2s\"";
+
+/// Both time-outs.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How soon a caller is told.
+pub(super) const BOUND: Duration = Duration::from_secs(4);
+
+const STREAMED: CallOptions =
+    CallOptions { is_streamed: true, max_tokens: None, max_wait_ms: None };
+
+/// Calls in a row with a fault, and one without.
+struct Stalls {
+    stalled: Vec<Reply>,
+    normal: Reply,
+    log: String,
+}
+
+impl Stalls {
+    fn run(calls: usize, fault: Fault, options: CallOptions) -> Self {
+        let account = Sdk::OPENAI.account().any_model(Limits::new()).output(Output::fixed(20));
+        let provider = Provider::start(account);
+        let gateway = Gateway::start(Sdk::OPENAI, &provider.url, SETTINGS);
+        let caller = Caller::new(&gateway);
+        provider.simulator.inject(Sdk::OPENAI.name, fault, u64::MAX).unwrap();
+        let stalled = (0..calls).map(|_| caller.call(options)).collect();
+        provider.simulator.clear_faults(Sdk::OPENAI.name).unwrap();
+        let normal = caller.call(options);
+        Self { stalled, normal, log: gateway.stop().stderr }
+    }
+
+    /// Each call takes as long as the time-outs say, and the one without a fault no time.
+    fn assert_freed(&self) {
+        let Self { stalled, normal, log } = self;
+        for reply in stalled {
+            assert!((TIMEOUT..BOUND).contains(&reply.took), "{stalled:?}\n{log}");
+        }
+        assert_eq!((normal.status, &normal.broken), (Some(200), &None), "{normal:?}\n{log}");
+        assert!(normal.took < Duration::from_secs(1), "{normal:?}\n{log}");
+    }
+}
+
+/// A call that is read and never answered.
+pub(super) fn no_head() -> (Reply, String) {
+    let stalls = Stalls::run(1, Fault::Silent, CallOptions::default());
+    (stalls.stalled.into_iter().next().unwrap(), stalls.log)
+}
+
+/// A stream that stops after a few events.
+pub(super) fn stalled_stream() -> (Reply, String) {
+    let stalls = Stalls::run(1, Fault::Stall { after: 5 }, STREAMED);
+    (stalls.stalled.into_iter().next().unwrap(), stalls.log)
+}
+
+#[test]
+fn calls_that_are_never_answered_end_with_the_first_byte_timeout() {
+    let stalls = Stalls::run(4, Fault::Silent, CallOptions::default());
+    for reply in &stalls.stalled {
+        assert_eq!(reply.status, Some(504), "{reply:?}\n{}", stalls.log);
+        assert!(reply.message().contains("first-byte time-out"), "{reply:?}");
+    }
+    stalls.assert_freed();
+}
+
+#[test]
+fn streams_that_stall_are_broken_off_by_the_idle_timeout() {
+    let stalls = Stalls::run(4, Fault::Stall { after: 5 }, STREAMED);
+    for reply in &stalls.stalled {
+        assert_eq!(reply.status, Some(200), "{reply:?}\n{}", stalls.log);
+        assert!(reply.broken.is_some(), "{reply:?}\n{}", stalls.log);
+        assert!(reply.body.contains("data:") && !reply.body.contains("[DONE]"), "{reply:?}");
+        assert!(reply.head_after < Duration::from_secs(2), "{reply:?}\n{}", stalls.log);
+    }
+    stalls.assert_freed();
+}
