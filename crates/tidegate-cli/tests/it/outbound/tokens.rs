@@ -58,7 +58,7 @@ fn allow_more_than_a_minute_has(settings: &str) {
     let crowd = Crowd::run(&gateway, 10, 8_192);
     let (throttled, log) = (provider.simulator.ledger().throttled(), gateway.stop().stderr);
     assert_eq!(crowd.answered(), 10, "{throttled} throttled; {crowd}\n{log}");
-    assert!(crowd.took() < Duration::from_secs(20), "{throttled} throttled; {crowd}\n{log}");
+    assert!(crowd.took() < Duration::from_secs(30), "{throttled} throttled; {crowd}\n{log}");
 }
 
 #[test]
@@ -105,9 +105,11 @@ fn a_refusal_by_tokens_says_so_and_when_to_come_back() {
     let options = CallOptions { max_tokens: Some(4_000), ..CallOptions::default() };
     let replies: Vec<_> = (0..4).map(|_| caller.call(options)).collect();
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
-    assert_eq!(statuses, [200, 429, 429, 429].map(Some), "{replies:?}\n{}", gateway.stop().stderr);
+    let log = gateway.stop().stderr;
+    assert_eq!(statuses, [200, 429, 429, 429].map(Some), "{replies:#?}\n{log}");
     for refused in &replies[1..] {
-        assert_eq!(refused.error()["type"], "tokens", "{refused:?}");
-        assert!(refused.number("retry-after").is_some_and(|seconds| seconds > 0), "{refused:?}");
+        assert_eq!(refused.error()["type"], "tokens", "{replies:#?}\n{log}");
+        let after = refused.number("retry-after");
+        assert!(after.is_some_and(|seconds| seconds > 0), "{replies:#?}\n{log}");
     }
 }
