@@ -5,7 +5,7 @@
 //! remembers where it was pushed back, climbs to just below that, and looks beyond only now and
 //! then; so it settles instead of swinging. Pure: time and calls come in as arguments.
 //!
-//! Until the first push-back it doubles: with every round of answers, and with every second that
+//! Until the first push-back it doubles: with every round of answers, and four times in a second that
 //! calls wait for a slot, since the answers to long calls come too late to learn from.
 
 use std::time::Duration;
@@ -46,9 +46,10 @@ pub struct AdaptiveBounds {
 
 /// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
 /// refusal comes sooner than that.
-const DOUBLING: Duration = Duration::from_secs(1);
-/// The same below a ceiling, where something was pushed back.
-const CAUTIOUS_DOUBLING: Duration = Duration::from_secs(10);
+const DOUBLING: Duration = Duration::from_millis(250);
+/// How long they wait below a ceiling, where something was pushed back, before the limit goes half of
+/// the way to it.
+const HALVING: Duration = Duration::from_secs(10);
 
 /// How many clean rounds at the ceiling before looking beyond it.
 const FIRST_PATIENCE: u64 = 8;
@@ -73,7 +74,7 @@ pub(crate) struct Adaptive {
     limit: u64,
     /// The smallest limit at which calls were pushed back.
     ceiling: Option<u64>,
-    /// The limit before the last doubling, at which nothing was pushed back.
+    /// The limit before the last large step, at which nothing was pushed back.
     proven: Option<u64>,
     /// Since when calls wait for a slot under the present limit.
     waiting_since: Option<Time>,
@@ -131,21 +132,24 @@ impl Adaptive {
         self.epoch
     }
 
-    /// Calls wait for a slot at `now`. Doubles the limit if they have waited long enough, and says
-    /// when it doubles next if they wait until then; `None` if it does not.
+    /// Calls wait for a slot at `now`. Raises the limit if they have waited long enough, and says
+    /// when it rises next if they wait until then; `None` if it does not.
     pub(crate) fn slots_wanted(&mut self, now: Time) -> Option<Time> {
-        let most = self.ceiling.map_or(self.bounds.cap, |ceiling| ceiling - 1).min(self.bounds.cap);
-        if self.limit >= most {
+        let (next, pause) = match self.ceiling {
+            Some(ceiling) => (self.limit + ceiling.saturating_sub(self.limit) / 2, HALVING),
+            None => (self.limit.saturating_mul(2), DOUBLING),
+        };
+        let next = next.min(self.bounds.cap);
+        if self.limit >= next {
             return None;
         }
-        let pause = if self.ceiling.is_some() { CAUTIOUS_DOUBLING } else { DOUBLING };
         let since = *self.waiting_since.get_or_insert(now);
         if now.since(since) < pause {
             return Some(since.after(pause));
         }
-        self.double(most);
+        self.rise(next);
         self.waiting_since = Some(now);
-        (self.limit < most).then(|| now.after(pause))
+        self.slots_wanted(now)
     }
 
     /// No call waits for a slot.
@@ -227,16 +231,16 @@ impl Adaptive {
                 self.limit + 1
             }
             // Nothing was ever pushed back: what answers a round may answer two.
-            None => return self.double(self.bounds.cap),
+            None => return self.rise(self.limit.saturating_mul(2)),
         };
         self.set(limit);
     }
 
-    fn double(&mut self, most: u64) {
-        self.proven = Some(self.limit);
-        let waiting_since = self.waiting_since;
-        self.set(self.limit.saturating_mul(2).min(most));
-        self.waiting_since = waiting_since;
+    /// Rises by a large step, which is undone if it is pushed back.
+    fn rise(&mut self, limit: u64) {
+        let (before, waiting_since) = (self.limit, self.waiting_since);
+        self.set(limit);
+        (self.proven, self.waiting_since) = (Some(before), waiting_since);
     }
 
     /// Once per epoch: back to what held before it was doubled, else by a fifth and at least one.
@@ -258,6 +262,7 @@ impl Adaptive {
 
     fn set(&mut self, limit: u64) {
         self.limit = limit.clamp(self.bounds.floor, self.bounds.cap);
+        self.proven = None;
         self.epoch += 1;
         self.round = Round::default();
         (self.reached, self.calm) = (false, 0);
@@ -390,15 +395,15 @@ mod tests {
 
     /// Long calls: none has been answered yet, and others wait.
     #[test]
-    fn it_doubles_every_second_while_calls_wait_and_nothing_is_pushed_back() {
+    fn it_doubles_four_times_a_second_while_calls_wait_and_nothing_is_pushed_back() {
         let mut adaptive = adaptive(8);
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
-        assert_eq!(adaptive.slots_wanted(at(0)), Some(at(1_000)));
-        assert_eq!(adaptive.slots_wanted(at(500)), Some(at(1_000)));
+        assert_eq!(adaptive.slots_wanted(at(0)), Some(at(250)));
+        assert_eq!(adaptive.slots_wanted(at(200)), Some(at(250)));
         assert_eq!(adaptive.limit(), 8);
         let limits: Vec<u64> = (1..=6)
-            .map(|second| {
-                adaptive.slots_wanted(at(second * 1_000));
+            .map(|quarter| {
+                adaptive.slots_wanted(at(quarter * 250));
                 adaptive.limit()
             })
             .collect();
@@ -412,7 +417,7 @@ mod tests {
         let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
         adaptive.slots_wanted(at(0));
         adaptive.slots_free();
-        assert_eq!(adaptive.slots_wanted(at(5_000)), Some(at(6_000)));
+        assert_eq!(adaptive.slots_wanted(at(5_000)), Some(at(5_250)));
         assert_eq!(adaptive.limit(), 8);
     }
 
@@ -426,8 +431,13 @@ mod tests {
         adaptive.slots_wanted(at(2));
         adaptive.slots_wanted(at(11));
         assert_eq!(adaptive.limit(), 8);
-        assert_eq!(adaptive.slots_wanted(at(12)), None);
-        assert_eq!(adaptive.limit(), 15, "just below where it was pushed back");
+        let limits: Vec<u64> = (1..=5)
+            .map(|step| {
+                adaptive.slots_wanted(at(2 + 10 * step));
+                adaptive.limit()
+            })
+            .collect();
+        assert_eq!(limits, [12, 14, 15, 15, 15], "to just below where it was pushed back");
     }
 
     #[test]
