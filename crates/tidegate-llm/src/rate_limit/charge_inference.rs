@@ -20,6 +20,8 @@ use super::pace::Allowed;
 
 /// Calls that leave together may arrive in another order.
 const REORDERING: Duration = Duration::from_millis(250);
+/// What the provider has given back by the time of a report is known here after this.
+const SETTLING: Duration = Duration::from_millis(500);
 /// A call that was not refused for so long was admitted.
 const ADMITTED_AFTER: Duration = Duration::from_secs(1);
 /// A refusal within this time speaks against a probe.
@@ -32,7 +34,7 @@ const CERTAIN: u32 = 3;
 const DRIFT: f64 = 0.2;
 
 /// What one call was charged, in tokens of the limit that is followed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenCharge {
     pub(super) input: u64,
     /// What it allows itself for its output.
@@ -70,6 +72,15 @@ pub(super) enum Probing {
     Changed,
 }
 
+/// A report of more than is left under a rule by which something is given back.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    at: Time,
+    remaining: f64,
+    /// The most that may be left under the rule, with what was given back since.
+    most: f64,
+}
+
 /// The rule of one model, as far as it is known.
 #[derive(Clone, Debug)]
 pub(super) struct ChargeInference {
@@ -85,7 +96,15 @@ pub(super) struct ChargeInference {
     unproven: Option<(Time, OutputCharge)>,
     /// When one call more was last let go than the present rule allows.
     probed: Option<Time>,
-    barred_until: Option<Time>,
+    /// Until when this rule, and those after it, are not tried again.
+    barred: Option<(Time, OutputCharge)>,
+    /// Whether the provider reports what remains. Without that nothing is probed: a call that is refused
+    /// in vain would be followed by others.
+    is_reporting: bool,
+    /// A report that speaks against giving back, unless calls turn out to have ended before it.
+    claim: Option<Claim>,
+    /// What the bucket holds more under rules that were adopted since it was last asked for.
+    gained: f64,
     confirmed: u32,
 }
 
@@ -100,7 +119,10 @@ impl ChargeInference {
             anchored: Time::from_nanos(0),
             unproven: None,
             probed: None,
-            barred_until: None,
+            barred: None,
+            gained: 0.0,
+            is_reporting: false,
+            claim: None,
             confirmed: 0,
         }
     }
@@ -114,8 +136,13 @@ impl ChargeInference {
         !matches!(self.rule, OutputCharge::Kept) || self.confirmed < CERTAIN
     }
 
+    /// What the provider's bucket holds more than was thought, since the rule has changed.
+    pub(super) fn take_gain(&mut self) -> u64 {
+        to_u64(std::mem::take(&mut self.gained))
+    }
+
     /// What the provider's bucket holds under the present rule.
-    pub(super) fn level(&mut self, now: Time) -> f64 {
+    fn level(&mut self, now: Time) -> f64 {
         self.refill(now);
         self.levels[index(self.rule)]
     }
@@ -156,6 +183,7 @@ impl ChargeInference {
     /// is above the level of both.
     pub(super) fn reported(&mut self, remaining: u64, departure: &Departure, now: Time) -> bool {
         self.refill(now);
+        self.is_reporting = true;
         let Some(limit) = self.limit else { return false };
         let (amount, remaining) = (to_f64(limit.amount), to_f64(remaining));
         let before = self.rule;
@@ -169,12 +197,29 @@ impl ChargeInference {
                 self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
                 break;
             }
+            if self.rule == OutputCharge::GivenBack {
+                let most = here + (amount / 10.0).max(gap / 2.0);
+                self.claim.get_or_insert(Claim { at: now, remaining, most });
+                break;
+            }
             if !self.adopt(next, now) {
                 break;
             }
         }
+        self.judge_claim(now);
         self.anchor(remaining, amount / limit.window.as_secs_f64().max(f64::MIN_POSITIVE), now);
         before != self.rule
+    }
+
+    /// Believes a claim that nothing explains which was given back meanwhile.
+    fn judge_claim(&mut self, now: Time) {
+        let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLING) else {
+            return;
+        };
+        self.claim = None;
+        if claim.remaining > claim.most {
+            self.adopt(OutputCharge::AtEnd, now);
+        }
     }
 
     /// Brings levels closer to a report that is above them. Counts are never quite the provider's, and
@@ -190,16 +235,25 @@ impl ChargeInference {
     /// The provider refused the call for its tokens. It was not charged, and if a rule below would
     /// have refused it, that is the rule.
     pub(super) fn refused(&mut self, departure: &Departure, now: Time) {
+        let is_covered = self.is_well_above_zero(departure.charged, now);
         self.ended(departure, Some(0), now);
         self.levels[index(OutputCharge::Kept)] += departure.charged.total();
         self.unproven = None;
         let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
-        match departure.proves {
-            Some(proven) => self.rule = self.rule.min(previous(proven)),
-            None if was_probed => {}
-            None => return,
+        if departure.rule != self.rule {
+            // It left under a rule that was given up since.
+            return;
         }
-        self.barred_until = Some(now.after(BARRED));
+        let disproved = match departure.proves {
+            Some(proven) if proven > self.rule || is_covered => proven,
+            None if was_probed => next(self.rule).unwrap_or(self.rule),
+            // At the edge of a bucket calls are refused under any rule.
+            _ => return,
+        };
+        self.rule = self.rule.min(previous(disproved));
+        let before = self.barred.filter(|(until, _)| now < *until).map(|(_, barred)| barred);
+        let barred = before.map_or(disproved, |before| before.min(disproved));
+        self.barred = Some((now.after(BARRED), barred));
         self.confirmed = 0;
     }
 
@@ -209,6 +263,9 @@ impl ChargeInference {
         let TokenCharge { input, .. } = departure.charged;
         let used = used.map_or(departure.charged.total(), to_f64);
         self.levels[index(OutputCharge::GivenBack)] += departure.charged.total() - used;
+        if let Some(claim) = &mut self.claim {
+            claim.most += departure.charged.total() - used;
+        }
         self.levels[index(OutputCharge::AtEnd)] += to_f64(input) - used;
         self.cut();
     }
@@ -218,6 +275,9 @@ impl ChargeInference {
     /// thought.
     pub(super) fn waited(&mut self, cost: u64, now: Time) -> Probing {
         self.refill(now);
+        if !self.is_reporting {
+            return Probing::Wait;
+        }
         if let Some((since, proven)) = self.unproven {
             if now.since(since) < ADMITTED_AFTER {
                 return Probing::Wait;
@@ -228,9 +288,10 @@ impl ChargeInference {
         let Some(limit) = self.limit else { return Probing::Wait };
         let is_well_filled = self.levels[index(OutputCharge::AtEnd)] > to_f64(limit.amount) / 2.0;
         // It tells something only if the present rule would clearly refuse it.
-        let is_telling = self.lacks(self.rule, to_f64(cost), to_f64(limit.amount));
-        let is_open = next(self.rule).is_some() && self.confirmed < CERTAIN && !self.is_barred(now);
-        if !(is_well_filled && is_telling && is_open) {
+        let proven = self.would_prove(TokenCharge { input: 0, reserve: cost });
+        let is_telling =
+            proven.is_some_and(|proven| proven > self.rule && !self.is_barred(proven, now));
+        if !(is_well_filled && is_telling && self.confirmed < CERTAIN) {
             return Probing::Wait;
         }
         self.probed = Some(now);
@@ -243,7 +304,7 @@ impl ChargeInference {
         let lacks = |rule| self.lacks(rule, cost, limit);
         if charged.reserve == 0 {
             None
-        } else if lacks(OutputCharge::GivenBack) {
+        } else if cost > limit || lacks(OutputCharge::GivenBack) {
             Some(OutputCharge::AtEnd)
         } else {
             lacks(OutputCharge::Kept).then_some(OutputCharge::GivenBack)
@@ -255,16 +316,24 @@ impl ChargeInference {
         cost - self.levels[index(rule)] > (limit / 50.0).max(cost / 4.0)
     }
 
+    /// Whether the bucket has something left under the present rule after a call and those that left
+    /// with it, by more than counts may be off and ends of calls may be late.
+    fn is_well_above_zero(&mut self, charged: TokenCharge, now: Time) -> bool {
+        let limit = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
+        self.level(now) > (limit / 10.0).max(charged.total() / 4.0)
+    }
+
     fn adopt(&mut self, rule: OutputCharge, now: Time) -> bool {
-        if rule <= self.rule || self.is_barred(now) {
+        if rule <= self.rule || self.is_barred(rule, now) {
             return false;
         }
+        self.gained += (self.levels[index(rule)] - self.levels[index(self.rule)].max(0.0)).max(0.0);
         (self.rule, self.confirmed) = (rule, 0);
         true
     }
 
-    fn is_barred(&self, now: Time) -> bool {
-        self.barred_until.is_some_and(|until| now < until)
+    fn is_barred(&self, rule: OutputCharge, now: Time) -> bool {
+        self.barred.is_some_and(|(until, barred)| rule >= barred && now < until)
     }
 
     /// Follows another limit. Nobody knows what was used of one that is new, so the bucket is full.
@@ -274,8 +343,11 @@ impl ChargeInference {
             return;
         }
         let amount = |limit: Option<Allowed>| limit.map_or(0.0, |limit| to_f64(limit.amount));
-        let more = amount(limit) - amount(self.limit);
-        self.levels.iter_mut().for_each(|level| *level += more.max(0.0));
+        let more = (amount(limit) - amount(self.limit)).max(0.0);
+        let is_new = self.limit.is_none();
+        for level in &mut self.levels {
+            *level = if is_new { amount(limit) } else { *level + more };
+        }
         self.limit = limit;
         self.cut();
         self.peaks = (now, self.levels, self.levels);
@@ -298,10 +370,11 @@ impl ChargeInference {
         }
     }
 
-    /// No bucket holds more than its limit.
+    /// No bucket holds more than its limit. One that is far in debt is that of a rule which the
+    /// provider does not have.
     fn cut(&mut self) {
         let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
-        self.levels.iter_mut().for_each(|level| *level = level.min(most));
+        self.levels.iter_mut().for_each(|level| *level = level.clamp(-most, most));
     }
 
     fn peaks(&self) -> Levels {
@@ -339,6 +412,11 @@ fn highest(one: Levels, other: Levels) -> Levels {
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
 fn to_f64(tokens: u64) -> f64 {
     tokens as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
+fn to_u64(tokens: f64) -> u64 {
+    tokens as u64
 }
 
 #[cfg(test)]

@@ -83,11 +83,8 @@ impl Charging {
     /// | others | at the end | count | both |
     #[must_use]
     pub const fn of(dialect: Dialect) -> Self {
-        let usual = Self {
-            output: OutputCharge::AtEnd,
-            cached: CachedTokens::Count,
-            tokens: Tokens::Both,
-        };
+        let usual =
+            Self { output: OutputCharge::AtEnd, cached: CachedTokens::Count, tokens: Tokens::Both };
         match dialect {
             Dialect::OpenAi | Dialect::Azure => usual.output(OutputCharge::Kept),
             Dialect::Anthropic | Dialect::Groq => {

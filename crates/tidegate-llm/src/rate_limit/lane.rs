@@ -4,10 +4,11 @@
 //! it, one model where everything is learned, since providers count by model. In a lane that spans
 //! models, a limit that one of them tells is that model's own, and holds nobody else up.
 
+mod acquire;
+mod output_rule;
 mod set;
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,26 +18,25 @@ use http::StatusCode;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
-use tidegate::pacer::{AcquireError, Gauges, Oversize, Pacer, Permit, WaitPart};
+use tidegate::pacer::{Pacer, Permit};
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
+use tokio::sync::Notify;
 
 use super::account::{AccountError, Settings, Standing};
-use super::charge_inference::{Probing, TokenCharge};
+use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
-use super::meter::{Counts, Meter};
-use super::pace::Allowed;
-use super::quota::{Expectation, Quota, Throttled};
+use super::meter::Meter;
+use super::quota::{Quota, Throttled};
 use super::reservation::{Estimate, Followed, Leave, Line, Reservation};
-use crate::call::{CallError, Outgoing, Scope, Terms};
+use crate::call::{CallError, Outgoing, Scope};
 use crate::plan::{Constraint, Source};
 use crate::telemetry::{Acquired, Stage, Stay};
+use acquire::Admitted;
 use set::Set;
 
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
 const OTHER: &str = "other";
-/// How long calls wait for tokens before it is asked whether they have to.
-const PROBING: Duration = Duration::from_secs(1);
 /// The last call weighs one part of so many in the mean time of calls.
 const MEAN_OF: u64 = 8;
 /// Limits of a call without an allocation: two that were set, two that were told, and the gate.
@@ -56,6 +56,8 @@ pub(super) struct Lane {
     mean_time: AtomicU64,
     /// Whether a task looks after calls that wait for tokens.
     is_attended: AtomicBool,
+    /// Tells calls that wait that they are charged differently from now on.
+    rule_changes: Notify,
     clock: TokioClock,
 }
 
@@ -69,8 +71,19 @@ impl Lane {
     ) -> Result<Self, AccountError> {
         let (key, quotas, set) = (scope.to_string(), Mutex::default(), ArcSwap::default());
         let (mean_time, is_attended) = (AtomicU64::new(0), AtomicBool::new(false));
-        let lane =
-            Self { scope, key, settings, pacer, set, quotas, mean_time, is_attended, clock };
+        let rule_changes = Notify::new();
+        let lane = Self {
+            scope,
+            key,
+            settings,
+            pacer,
+            set,
+            quotas,
+            mean_time,
+            is_attended,
+            rule_changes,
+            clock,
+        };
         if let Some((constraint, source)) = constraint {
             lane.configure(constraint, *source)?;
         }
@@ -129,14 +142,7 @@ impl Lane {
             return Err(failure);
         }
         let counted = call.input_tokens();
-        let expectation = quota.expect(counted);
-        let meters = self.meters(&quota);
-        let asked = Asked { expectation, max_output: call.max_output() };
-        let acquired = self.acquire(&quota, &meters, &asked, call.terms(), model).await;
-        let mut permit = match acquired {
-            Ok(permit) => permit,
-            Err(source) => return Err(self.no_permit(source, &meters, &asked).await),
-        };
+        let Admitted { mut permit, meters, asked } = self.acquire(&quota, model, call).await?;
         // While it waited, a long quota may have been used up.
         let over = match self.closed(&quota) {
             Some(failure) => Err(failure),
@@ -152,7 +158,7 @@ impl Lane {
         let rule = quota.rule();
         let reserved = asked.reserved(rule);
         let charging = self.settings.charging;
-        if rule != expectation.rule {
+        if rule != asked.expectation.rule {
             // What was learned while it waited holds for it too.
             let costs: SmallVec<[u64; INLINE]> =
                 meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
@@ -162,11 +168,12 @@ impl Lane {
         }
         let now = self.now();
         let (limit, followed) = self.followed(&meters);
-        let charge = followed.map_or_else(TokenCharge::default, |Followed(dimension)| {
-            let strict = asked.reserved(OutputCharge::Kept);
-            let input = charging.cost(dimension, Amounts { output: 0, ..strict });
-            TokenCharge { input, reserve: strict.output }
+        let strict = asked.reserved(OutputCharge::Kept);
+        // Where no limit is known yet, one that is told later may count all of it.
+        let input = followed.map_or(strict.input, |Followed(dimension)| {
+            charging.cost(dimension, Amounts { output: 0, ..strict })
         });
+        let charge = TokenCharge { input, reserve: strict.output };
         let (epoch, departure) = quota.leaves(limit, charge, self.settings.ramp, now);
         let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
@@ -180,87 +187,11 @@ impl Lane {
         let estimate = Estimate {
             counted,
             expected: reserved,
-            certain: Charging::certain(rule, expectation.input, asked.max_output),
+            certain: Charging::certain(rule, asked.expectation.input, asked.max_output),
         };
         let reservation = Reservation::new(self.clone(), quota, leave, estimate);
         self.tell(&reservation);
         Ok(reservation)
-    }
-
-    /// The tightest limit on tokens that counts output, and what it is on.
-    fn followed(&self, meters: &[Arc<Meter>]) -> (Option<Allowed>, Option<Followed>) {
-        let counts_output = |meter: &&Arc<Meter>| match meter.counts() {
-            Counts::Dimension(dimension) => self.settings.charging.counts_output(dimension),
-            _ => false,
-        };
-        let per_minute = |allowed: &Allowed| allowed.in_span(Duration::from_secs(60));
-        let known = meters.iter().filter(counts_output);
-        let known = known.filter_map(|meter| Some((meter.allowed()?, meter.counts())));
-        match known.min_by_key(|(allowed, _)| per_minute(allowed)) {
-            Some((allowed, Counts::Dimension(dimension))) => {
-                (Some(allowed), Some(Followed(dimension)))
-            }
-            _ => (None, None),
-        }
-    }
-
-    /// The provider charges output in another way than was thought: our buckets hold what its own
-    /// does.
-    pub(super) fn rule_changed(&self, quota: &Quota, followed: Option<Followed>) {
-        let Some(Followed(dimension)) = followed else { return };
-        let now = self.now();
-        tracing::debug!(scope = %self.scope, rule = ?quota.rule(), "output charge inferred");
-        let level = quota.infer(|inference| inference.level(now));
-        let meters = self.meters(quota);
-        let same = |meter: &&Arc<Meter>| meter.counts() == Counts::Dimension(dimension);
-        for meter in meters.iter().filter(same) {
-            let Some(allowed) = meter.allowed() else { continue };
-            let spare = i128::from(allowed.amount / 16);
-            let pacer = self.pacer.clone();
-            meter.raise_to(whole(level) - spare, move || pacer.nudge());
-        }
-    }
-
-    /// Looks after calls that wait for tokens: every second, whether they have to.
-    fn attend(self: &Arc<Self>, quota: &Arc<Quota>) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if quota.rule() == OutputCharge::AtEnd || self.is_attended.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let (lane, quota) = (Arc::downgrade(self), Arc::downgrade(quota));
-        runtime.spawn(async move {
-            loop {
-                tokio::time::sleep(PROBING).await;
-                let (Some(lane), Some(quota)) = (lane.upgrade(), quota.upgrade()) else { return };
-                let is_over = lane.pacer.gauges().waiting == 0;
-                if is_over || quota.rule() == OutputCharge::AtEnd {
-                    return lane.is_attended.store(false, Ordering::Release);
-                }
-                lane.probe(&quota);
-            }
-        });
-    }
-
-    /// Lets one call more go than the provider is thought to take, if calls wait for tokens that
-    /// those under way will hardly use.
-    fn probe(&self, quota: &Quota) {
-        let meters = self.meters(quota);
-        let (_, followed) = self.followed(&meters);
-        let Some(Followed(dimension)) = followed else { return };
-        let same = |meter: &&Arc<Meter>| meter.counts() == Counts::Dimension(dimension);
-        let same = || meters.iter().filter(same);
-        let largest = same().map(|meter| meter.largest()).max().unwrap_or(0);
-        let now = self.now();
-        match quota.infer(|inference| inference.waited(largest, now)) {
-            Probing::Wait => {}
-            Probing::Changed => self.rule_changed(quota, followed),
-            Probing::Probe => {
-                for meter in same() {
-                    let pacer = self.pacer.clone();
-                    meter.lend(largest, move || pacer.nudge());
-                }
-            }
-        }
     }
 
     /// A call has ended that left at this time.
@@ -336,9 +267,11 @@ impl Lane {
             // A limit that this call was not charged to begins with it.
             let line = lines.iter().find(|line| Arc::ptr_eq(&line.meter, &meter));
             let mark = line.map_or_else(|| meter.charge(0, now), |line| line.mark);
+            let own = line.map_or(0, |line| line.cost);
             let pacer = self.pacer.clone();
-            meter.hear(reading, (mark, now.since(left)), now, move || pacer.nudge());
+            meter.hear(reading, (mark, now.since(left), own), now, move || pacer.nudge());
         }
+        self.release_replaced(quota);
     }
 
     /// What is known of a model.
@@ -382,95 +315,10 @@ impl Lane {
         self.quotas.lock().unwrap_or_else(PoisonError::into_inner).len() == 1
     }
 
-    async fn acquire(
-        self: &Arc<Self>,
-        quota: &Arc<Quota>,
-        meters: &[Arc<Meter>],
-        asked: &Asked,
-        terms: &Terms,
-        model: &str,
-    ) -> Result<Permit, AcquireError> {
-        let now = self.now();
-        let spans_models = self.scope.model_name().is_none();
-        let set = self.set.load();
-        // What stands in for a limit that was set is everybody's, and waited for in turn.
-        let is_alone = self.has_one_model();
-        let is_everybodys = |meter: &Arc<Meter>| {
-            let mut set = set.meters.iter();
-            set.any(|set| Arc::ptr_eq(set, meter) || is_alone && set.counts() == meter.counts())
-        };
-        let charging = self.settings.charging;
-        let (reserved, likely) = (asked.reserved(asked.expectation.rule), asked.likely());
-        let claims = meters.iter().map(|meter| {
-            let expected = meter.reserve(charging, likely);
-            let claim = meter.claim(meter.reserve(charging, reserved), expected, now);
-            if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
-        });
-        let mut acquire =
-            self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
-        let tenant = terms.tenant.as_deref().unwrap_or_default();
-        if spans_models {
-            acquire = acquire.tenant(&[tenant, "\n", model].concat());
-        } else if !tenant.is_empty() {
-            acquire = acquire.tenant(tenant);
-        }
-        // A deadline bounds the wait also where nobody retries.
-        if let Some(max_wait) = terms.max_wait.into_iter().chain(terms.deadline).min() {
-            acquire = acquire.max_wait(max_wait);
-        }
-        drop(set);
-        let _waiting = self.stay(Stage::Waiting);
-        let mut waiting = pin!(acquire.into_future());
-        let mut is_first = true;
-        std::future::poll_fn(|context| {
-            let polled = waiting.as_mut().poll(context);
-            if polled.is_pending() && std::mem::take(&mut is_first) {
-                self.attend(quota);
-            }
-            polled
-        })
-        .await
-    }
-
     fn closed(&self, quota: &Quota) -> Option<CallError> {
         let (after, mut failure) = quota.closed(self.now())?;
         failure.class = Class::ExhaustedQuota { after: Some(after) };
         Some(CallError::Closed(failure))
-    }
-
-    /// Says what a call would wait for, and how long: the pacer knows the time of its queue if it
-    /// refused at once, the limits know their own, and for a place it takes as long as calls take.
-    async fn no_permit(
-        &self,
-        source: AcquireError,
-        meters: &[Arc<Meter>],
-        asked: &Asked,
-    ) -> CallError {
-        let provider = self.scope.provider().clone();
-        let expected = asked.reserved(asked.expectation.rule);
-        let mut longest: Option<(&'static str, Duration)> = None;
-        for meter in meters {
-            let cost = meter.reserve(self.settings.charging, expected);
-            let delay = meter.delay(cost).await.unwrap_or_default();
-            if delay > longest.map_or(Duration::ZERO, |(_, longest)| longest) {
-                longest = Some((meter.counts().blamed(), delay));
-            }
-        }
-        let gauges = self.pacer.gauges();
-        let is_full = gauges.concurrency.is_some_and(|most| gauges.in_flight >= most);
-        let place = is_full.then(|| (WaitPart::CONCURRENCY, self.time_of_queue(&gauges)));
-        let longest = longest.into_iter().chain(place).max_by_key(|(_, delay)| *delay);
-        let limited_by = longest.map(|(name, _)| name);
-        let after = longest.map(|(_, delay)| delay).filter(|delay| !delay.is_zero());
-        let after = source.retry_after().max(after);
-        CallError::NoPermit { provider, source, limited_by, after }
-    }
-
-    /// How long those who wait take to get a place, by the time that calls took of late.
-    fn time_of_queue(&self, gauges: &Gauges) -> Duration {
-        let waiting = u64::try_from(gauges.waiting).unwrap_or(u64::MAX).saturating_add(1);
-        let rounds = waiting.div_ceil(gauges.concurrency.unwrap_or(1).max(1));
-        Duration::from_millis(self.mean_time.load(Ordering::Relaxed).saturating_mul(rounds))
     }
 
     /// Gives back all that a permit was charged: nothing was sent with it.
@@ -488,33 +336,4 @@ impl Lane {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
-}
-
-/// What a call asks for, and what is expected of it.
-struct Asked {
-    expectation: Expectation,
-    max_output: Option<u64>,
-}
-
-impl Asked {
-    /// What it is charged while it is under way.
-    fn reserved(&self, rule: OutputCharge) -> Amounts {
-        let Expectation { input, output, .. } = self.expectation;
-        Charging::reserved(rule, input, output, self.max_output)
-    }
-
-    /// What it will cost in the end.
-    fn likely(&self) -> Amounts {
-        let Expectation { input, output, rule, expects_refund } = self.expectation;
-        if expects_refund {
-            Charging::likely(input, output, self.max_output)
-        } else {
-            self.reserved(rule)
-        }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "`as` saturates")]
-fn whole(tokens: f64) -> i128 {
-    tokens as i128
 }

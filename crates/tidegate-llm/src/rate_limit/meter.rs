@@ -269,6 +269,12 @@ impl Meter {
         Mark { charged, before: charged.saturating_sub(recent.add(cost, now)) }
     }
 
+    /// What was charged so recently that a report of this moment may not know of it.
+    fn in_transit(&self, now: Time) -> u64 {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        u64::try_from(recent.add(0, now)).unwrap_or(0)
+    }
+
     /// A charge was corrected.
     pub(super) fn corrected(&self, from: u64, to: u64) {
         let delta = i128::from(to) - i128::from(from);

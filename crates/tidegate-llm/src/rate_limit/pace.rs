@@ -22,6 +22,8 @@ pub(super) const MOST_UNKNOWN: u64 = 1_000_000;
 const WINDOW_PART: u64 = 980;
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
 const TIMERS: Duration = Duration::from_millis(2);
+/// What comes more often than this by one loses a good part to timers, if there is no room for two.
+const FREQUENT: Duration = Duration::from_millis(40);
 /// No call costs more than this. A call that is larger than its limit goes when the bucket is full,
 /// and its answer may tell that the limit is another; refused, it would never be heard.
 const LARGEST: u64 = 10_000_000;
@@ -188,7 +190,8 @@ impl Pace {
             Burst::Worth(span) => effective.in_span(span),
             Burst::Window => base.part(u64::from(factor) * WINDOW_PART).in_span(base.window),
         };
-        let capacity = burst.max(effective.in_span(TIMERS)).max(1);
+        let capacity =
+            burst.max(effective.in_span(TIMERS)).max(effective.in_span(FREQUENT).min(2)).max(1);
         let debt = base.amount.saturating_mul(60).max(LARGEST).min(effective.in_span(LONGEST));
         let debt = debt.max(capacity);
         let Allowed { amount, window } = effective;

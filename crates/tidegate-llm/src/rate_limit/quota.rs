@@ -76,11 +76,13 @@ pub(super) struct Expectation {
     pub(super) expects_refund: bool,
 }
 
-/// Whether a limit on requests is known, told or set.
+/// Whether the limit that refused a call is known, told or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Yes,
     No,
+    /// It is not, and the provider serves other calls meanwhile.
+    Served,
 }
 
 /// What is done about a throttle.
@@ -230,7 +232,8 @@ impl Quota {
     /// an epoch makes us slower, the others left before that and do not.
     ///
     /// Where no limit is known and no time was told, one throttle is a matter of the concurrency
-    /// that adapts. Several without an answer in between are a closed door.
+    /// that adapts, and so are all of them while other calls are under way. Several without an answer
+    /// in between are a lock-out.
     pub(super) fn throttled(
         &self,
         epoch: Epoch,
@@ -238,7 +241,6 @@ impl Quota {
         known: Known,
         now: Time,
     ) -> Throttled {
-        let known = known == Known::Yes;
         let dimension = dimension.unwrap_or(Dimension::Requests);
         let mut state = self.lock();
         state.count(1);
@@ -248,7 +250,12 @@ impl Quota {
             state.strikes += 1;
             state.struck = Some(now);
         }
-        let in_a_row = if known { state.strikes } else { state.strikes.saturating_sub(1) };
+        let in_a_row = match known {
+            Known::Yes => state.strikes,
+            Known::No => state.strikes.saturating_sub(1),
+            Known::Served => 0,
+        };
+        let known = known == Known::Yes;
         let too_many = state.throttles >= TOO_MANY;
         let seen = state.seen.rate(now);
         if too_many {

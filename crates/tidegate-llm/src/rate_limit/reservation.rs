@@ -1,5 +1,7 @@
 //! A reservation: what a call was granted, and what becomes of it.
 
+mod refusal;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +9,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
-use tidegate_providers::{Class, Dimension, Event, Failure, ReportedLimits, Usage};
+use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
 use super::charge_inference::Departure;
 use super::charging::{Amounts, Charging, OutputCharge};
 use super::lane::{INLINE, Lane};
 use super::meter::{Counts, Mark, Meter};
-use super::pace::Pace;
-use super::quota::{Epoch, Known, Quota};
+use super::quota::{Epoch, Quota};
 use crate::call::CallError;
 use crate::telemetry::{Stage, Stay};
 
@@ -35,7 +36,12 @@ pub(super) struct Line {
 
 impl Line {
     /// What the charge becomes, of a call that left under one rule and ends under another.
-    fn in_the_end(&self, fate: Fate, charging: Charging, rules: (OutputCharge, OutputCharge)) -> u64 {
+    fn in_the_end(
+        &self,
+        fate: Fate,
+        charging: Charging,
+        rules: (OutputCharge, OutputCharge),
+    ) -> u64 {
         let is_kept = match fate {
             Fate::Settle(amounts) => {
                 let used = self.meter.cost(charging, amounts);
@@ -186,7 +192,6 @@ impl Reservation {
         held.seen.get_or_insert(0);
         held.quota.answered();
         let Leave { lines, left, departure, followed, .. } = &held.leave;
-        held.lane.hear(&held.quota, told, lines, *left);
         let now = held.lane.now();
         let remaining = followed.and_then(|Followed(dimension)| told.get(dimension)?.remaining);
         let is_changed = held.quota.infer(|inference| {
@@ -194,8 +199,11 @@ impl Reservation {
             let reported = |left| inference.reported(left, departure, now);
             remaining.is_some_and(reported) || is_admitted
         });
+        // What the new rule gives back is in the report already.
         if is_changed {
             held.lane.rule_changed(&held.quota, *followed);
+        } else {
+            held.lane.hear(&held.quota, told, lines, *left);
         }
     }
 
@@ -253,10 +261,14 @@ impl Reservation {
     pub fn failed(mut self, mut error: CallError) -> CallError {
         let Some(mut held) = self.held.take() else { return error };
         held.note(&error);
+        let refused_by = held.refused_by(&error);
         if let CallError::Provider(failure) = &mut error {
             let is_limited = matches!(failure.class, Class::RateLimited { .. });
             if is_limited && held.never_fits(failure) {
                 failure.class = Class::TooLarge;
+            }
+            if let Class::RateLimited { after: after @ None, .. } = &mut failure.class {
+                *after = held.refill_time(refused_by, Some(&failure.reported_limits));
             }
         }
         let fate = match error.class() {
@@ -280,115 +292,6 @@ impl Held {
     fn name_of(&self, limit: &str) -> &'static str {
         let line = self.line_of(limit);
         line.map_or(WaitPart::CONCURRENCY, |line| line.meter.counts().blamed())
-    }
-
-    /// What the lane and the model learn from a failure.
-    fn note(&mut self, error: &CallError) {
-        let refused_by = self.refused_by(error);
-        self.is_refused = refused_by.is_some_and(Dimension::is_of_tokens);
-        let Leave { lines, left, epoch, .. } = &self.leave;
-        let now = self.lane.now();
-        if let Some(failure) = error.failure() {
-            self.lane.hear(&self.quota, &failure.reported_limits, lines, *left);
-            if failure.class.after().is_some_and(|after| after > LONG)
-                || matches!(failure.class, Class::ExhaustedQuota { .. })
-            {
-                return self.quota.close(failure, now);
-            }
-        }
-        match error.class() {
-            Class::RateLimited { after, .. } if error.was_sent() => {
-                let known = self.known(refused_by);
-                let throttled = self.quota.throttled(*epoch, (after, refused_by), known, now);
-                if !throttled.pause.is_zero() {
-                    self.quota.gate().hold(throttled.pause);
-                }
-                let reported = error.failure().map(|failure| &failure.reported_limits);
-                self.refused(refused_by, reported, now);
-                if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
-                    // A provider that refuses what was set counts finer than by the minute.
-                    let requests = lines.iter().filter(|line| line.meter.is_of_requests());
-                    requests.for_each(|line| line.meter.with_pace(now, Pace::smooth));
-                }
-                self.lane.throttled(throttled);
-            }
-            Class::SlowDown if self.quota.slow_down(*epoch, now) => self.lane.slowed_down(),
-            _ => {}
-        }
-    }
-
-    /// The limit that refused the call: the one that the provider names, else the one of which it
-    /// reports less than the call needs.
-    fn refused_by(&self, error: &CallError) -> Option<Dimension> {
-        let Class::RateLimited { dimension, .. } = error.class() else { return None };
-        let failure = error.failure().filter(|_| error.was_sent())?;
-        let is_short = |line: &&Line| {
-            let Counts::Dimension(dimension) = line.meter.counts() else { return false };
-            let reading = failure.reported_limits.get(dimension);
-            reading.and_then(|one| one.remaining).is_some_and(|left| left < line.cost)
-        };
-        let short = self.leave.lines.iter().find(is_short).map(|line| line.meter.counts());
-        match (dimension, short) {
-            (Some(dimension), _) | (None, Some(Counts::Dimension(dimension))) => Some(dimension),
-            _ => None,
-        }
-    }
-
-    /// The call was refused for a limit. Its buckets held too much, or count differently.
-    fn refused(
-        &self,
-        dimension: Option<Dimension>,
-        reported: Option<&ReportedLimits>,
-        now: Time,
-    ) {
-        let Leave { lines, departure, .. } = &self.leave;
-        let Some(refused) = dimension else { return };
-        if refused.is_of_tokens() {
-            self.quota.infer(|inference| inference.refused(departure, now));
-        }
-        for line in lines {
-            let Counts::Dimension(counted) = line.meter.counts() else { continue };
-            let is_same = counted == refused || refused.is_of_tokens() && counted.is_of_tokens();
-            let remaining = reported.and_then(|told| told.get(counted)?.remaining);
-            // Of input and output, the one that is short is the one that refused.
-            if is_same && (counted == refused || remaining.is_some()) {
-                line.meter.refused(remaining, line.cost, now);
-            }
-        }
-    }
-
-    /// Whether the limit that refused is known, told or set. Without a word it is that on requests.
-    fn known(&self, dimension: Option<Dimension>) -> Known {
-        let dimension = dimension.unwrap_or(Dimension::Requests);
-        let counts = Counts::Dimension(dimension);
-        let mut same = self.leave.lines.iter().filter(|line| line.meter.counts() == counts);
-        let is_set = same.any(|line| line.meter.allowed().is_some());
-        if is_set || self.quota.is_known(dimension) { Known::Yes } else { Known::No }
-    }
-
-    /// Whether a limit that was told is smaller than what the call costs for certain: then it does
-    /// not fit, however long anybody waits.
-    fn never_fits(&self, failure: &Failure) -> bool {
-        let charging = self.lane.settings().charging;
-        let mut tokens =
-            failure.reported_limits.iter().filter(|(dimension, _)| dimension.is_of_tokens());
-        tokens.any(|(dimension, reading)| {
-            let cost = charging.cost(dimension, self.estimate.certain);
-            reading.limit.is_some_and(|limit| cost > limit)
-        })
-    }
-
-    /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
-    fn outcome(&self, error: &CallError) -> CallOutcome {
-        let refused_by = self.refused_by(error);
-        match error.class() {
-            Class::RateLimited { after, .. } if self.known(refused_by) == Known::No => {
-                CallOutcome::Throttled { retry_after: after }
-            }
-            Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
-            Class::Transient => CallOutcome::Failed,
-            _ => CallOutcome::Ignored,
-        }
     }
 
     fn keeps_charges(&self) -> bool {
@@ -443,9 +346,11 @@ impl Held {
         let charging = self.lane.settings().charging;
         let used = match (fate, followed) {
             // Without output nobody knows what it used.
-            (Fate::Settle(amounts), Some(Followed(dimension))) if amounts.output > 0 => {
+            (Fate::Settle(amounts), _) if amounts.output == 0 => None,
+            (Fate::Settle(amounts), Some(Followed(dimension))) => {
                 Some(charging.cost(*dimension, amounts))
             }
+            (Fate::Settle(amounts), None) => Some(amounts.output),
             (Fate::CallOnly | Fate::Nothing, _) => Some(0),
             _ => None,
         };

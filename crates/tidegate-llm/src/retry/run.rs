@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::policy::Policy;
 use super::tries::Tries;
-use crate::call::{Broken, CallError};
+use crate::call::CallError;
 
 /// An error that says whether trying again may help.
 pub trait Retryable: fmt::Display {
@@ -75,7 +75,7 @@ impl Retryable for CallError {
     }
 
     fn is_unreachable(&self) -> bool {
-        matches!(self.decisive(), Self::Connection { broken: Broken::NotConnected, .. })
+        matches!(self.decisive(), Self::Connection { broken, .. } if !broken.was_connected())
     }
 
     fn is_rate_limit(&self) -> bool {

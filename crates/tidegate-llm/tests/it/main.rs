@@ -4,6 +4,7 @@
 mod adapter;
 mod handler;
 mod log;
+mod matrix;
 mod models;
 mod permits;
 mod planning;

@@ -48,9 +48,18 @@ impl Dice {
         Self(Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)))
     }
 
+    /// Always zero: a network without delay.
+    pub(crate) fn still() -> Self {
+        Self(Arc::new(AtomicU64::new(0)))
+    }
+
     /// A number below a bound.
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        let step = |state: u64| state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        // What is odd stays odd, and what is zero stays zero.
+        let step = |state: u64| match state {
+            0 => 0,
+            state => state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1) | 1,
+        };
         let state = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |s| Some(step(s)));
         (state.unwrap_or(0) >> 33) % bound
     }

@@ -14,7 +14,7 @@ use tidegate::{Policy, Time};
 use tidegate_providers::Reading;
 
 use super::super::pace::{Allowed, Pace};
-use super::report_trust::Trust;
+use super::report_trust::{Proof, Trust};
 use super::{Mark, Meter};
 
 /// A shared store is not asked about its buckets more often than this.
@@ -23,19 +23,20 @@ const SHARED_PAUSE: Duration = Duration::from_millis(250);
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
 /// This part of a limit stays between our bucket and a report that raises it.
 const SPARE: u64 = 16;
-/// This part of a limit stays between our bucket and the provider's after a refusal.
+/// This part of a limit stays between our bucket and the provider's when it is lowered.
 const EDGE: u64 = 50;
 
 impl Meter {
-    /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`.
-    /// `then` is called if the bucket was given something.
+    /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`, and
+    /// was charged `own`. `then` is called if the bucket was given something.
     pub(in crate::rate_limit) fn hear(
         self: &Arc<Self>,
         reading: &Reading,
-        (mark, ago): (Mark, Duration),
+        (mark, ago, own): (Mark, Duration, u64),
         now: Time,
         then: impl FnOnce() + Send + 'static,
     ) {
+        let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
             let news = self.pace.as_ref().is_some_and(|pace| pace.allow(allowed));
@@ -45,9 +46,10 @@ impl Meter {
         }
         let Some(remaining) = reading.remaining else { return };
         let Some(allowed) = self.allowed() else { return };
-        let trust = self.trust(reading, now);
-        let largest = self.largest();
-        let tight = remaining <= largest.saturating_mul(2);
+        // A bucket that was unlimited so far has not counted what was spent of it.
+        let mut trust = self.trust(reading, now);
+        trust.may_lower |= is_first;
+        let tight = remaining <= self.largest().saturating_mul(2);
         let is_news = trust.may_lower || trust.may_raise;
         if allowed.window < SHORTEST_WINDOW || !is_news || !(tight || self.is_due(now)) {
             return;
@@ -60,8 +62,10 @@ impl Meter {
             charged_since: since(mark.charged),
             charged_since_before: since(mark.before),
             refilled_since: allowed.in_span(ago),
-            largest,
+            in_transit: self.in_transit(now),
+            own,
             trust,
+            is_first,
         };
         let meter = self.clone();
         self.bucket.store().detach(async move {
@@ -79,15 +83,19 @@ impl Meter {
         needed: u64,
         now: Time,
     ) {
-        if let Some(remaining) = remaining {
+        let edge = self.allowed().map_or(0, |allowed| allowed.amount / EDGE);
+        let proof = remaining.map(|remaining| {
             let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-            reports.refused(remaining, needed, now);
+            reports.refused(remaining, needed.saturating_add(edge), now)
+        });
+        if !self.is_of_tokens() || self.allowed().is_none() {
+            return;
         }
-        let Some(allowed) = self.allowed().filter(|_| self.is_of_tokens()) else { return };
-        if remaining.is_some_and(|remaining| remaining >= needed) {
+        if proof == Some(Proof::Against) {
             return self.with_pace(now, Pace::narrow);
         }
-        let most = i128::from(remaining.unwrap_or(0)) - i128::from(allowed.amount / EDGE);
+        // What the call itself was charged is given back after this.
+        let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
         let meter = self.clone();
         self.bucket.store().detach(async move {
             let Some((level, _)) = meter.level().await else { return };
@@ -95,17 +103,32 @@ impl Meter {
         });
     }
 
-    /// Raises the bucket to a level, as far as it goes. What it is given was charged and is not any
-    /// more. `then` is called if it was given something.
-    pub(in crate::rate_limit) fn raise_to(
+    /// How long the provider takes to have as many tokens as a call needs, of which so many remain.
+    /// `None` if the limit is not known, or not on tokens.
+    pub(in crate::rate_limit) fn refill_time(
+        &self,
+        remaining: Option<u64>,
+        needed: u64,
+    ) -> Option<Duration> {
+        let allowed = self.allowed().filter(|_| self.is_of_tokens())?;
+        let missing = u128::from(needed.saturating_sub(remaining.unwrap_or(0)));
+        let nanos = allowed.window.as_nanos().saturating_mul(missing);
+        let nanos = nanos / u128::from(allowed.amount.max(1));
+        Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Gives the bucket what was charged and is not any more, as far as it goes. `then` is called if it
+    /// was given something.
+    pub(in crate::rate_limit) fn give(
         self: &Arc<Self>,
-        wanted: i128,
+        tokens: u64,
         then: impl FnOnce() + Send + 'static,
     ) {
         let meter = self.clone();
         self.bucket.store().detach(async move {
             let Some((level, capacity)) = meter.level().await else { return };
-            let delta = meter.correct((level - wanted.min(capacity.into())).min(0)).await;
+            let missing = (i128::from(capacity) - level).max(0);
+            let delta = meter.correct(-missing.min(tokens.into())).await;
             meter.charged.fetch_add(delta, Ordering::Relaxed);
             if delta < 0 {
                 then();
@@ -193,21 +216,33 @@ struct Report {
     charged_since_before: u64,
     /// What the provider's bucket was given in that time.
     refilled_since: u64,
-    /// The largest charge of late.
-    largest: u64,
+    /// What was charged so recently that the provider may not have seen it when it answered.
+    in_transit: u64,
+    /// What the call itself was charged: the provider may have given some of it back already, and so
+    /// will we.
+    own: u64,
     trust: Trust,
+    /// Whether nothing was known of the limit before.
+    is_first: bool,
 }
 
 /// By how much our bucket is to be corrected: above zero it is charged, below zero it is given.
 /// Zero if it is not worth the trouble.
 fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
-    let Report { limit, remaining, largest, trust, .. } = *report;
+    let Report { limit, remaining, trust, .. } = *report;
     // To lower: the most that the provider can have left, if the report is of the admission.
     let since = i128::from(report.refilled_since) - i128::from(report.charged_since);
-    let most = i128::from(remaining) + since.max(0) - i128::from(largest.min(limit / 2));
+    let most = i128::from(remaining) + since.max(0) - i128::from(limit / EDGE);
     // To raise: the least that it can have left, whichever the report is of.
     let unseen = report.charged_since_before.saturating_sub(report.refilled_since);
-    let least = i128::from(remaining) - i128::from(unseen) - i128::from(limit / SPARE);
+    let unseen = unseen.max(report.in_transit);
+    let most = match report.is_first {
+        // Those that left since may be in the report, or were charged as they are not.
+        true => i128::from(remaining.saturating_sub(report.charged_since)),
+        false => most,
+    };
+    let spare = (limit / SPARE).saturating_add(trust.rounding).saturating_add(report.own);
+    let least = i128::from(remaining) - i128::from(unseen) - i128::from(spare);
     let least = least.min(capacity.into());
     let delta = if trust.may_lower && level > most {
         level - most
@@ -224,7 +259,7 @@ fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
 mod tests {
     use super::*;
 
-    const BOTH: Trust = Trust { may_lower: true, may_raise: true };
+    const BOTH: Trust = Trust { may_lower: true, may_raise: true, rounding: 0 };
 
     /// 90,000 tokens a minute, 1,500 a second.
     fn tokens(remaining: u64) -> Report {
@@ -234,8 +269,10 @@ mod tests {
             charged_since: 0,
             charged_since_before: 0,
             refilled_since: 0,
-            largest: 1_000,
+            in_transit: 0,
+            own: 0,
             trust: BOTH,
+            is_first: false,
         }
     }
 
@@ -252,9 +289,9 @@ mod tests {
 
     #[test]
     fn what_others_have_used_is_waited_for() {
-        assert_eq!(corrected(&tokens(2_000), 80_000), 79_000, "down to 1,000: one call may go");
-        assert_eq!(corrected(&tokens(0), 5_000), 6_000, "into debt, until there is enough");
-        assert_eq!(corrected(&tokens(0), -1_000), 0, "once, not with every answer");
+        assert_eq!(corrected(&tokens(3_800), 80_000), 78_000, "down to 2,000");
+        assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt, until there is enough");
+        assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every answer");
         let doubtful = Report { trust: Trust { may_lower: false, ..BOTH }, ..tokens(0) };
         assert_eq!(corrected(&doubtful, 80_000), 0);
     }
@@ -271,12 +308,20 @@ mod tests {
     fn calls_that_the_report_may_not_know_of_are_allowed_for() {
         let burst = Report { charged_since_before: 70_000, ..tokens(80_000) };
         assert_eq!(corrected(&burst, 2_000), -2_375, "though they left before it");
+        let in_transit = Report { in_transit: 70_000, refilled_since: 90_000, ..tokens(80_000) };
+        assert_eq!(corrected(&in_transit, 2_000), -2_375, "though much was refilled since");
         let refilled = Report { refilled_since: 45_000, charged_since: 10_000, ..tokens(2_000) };
         assert_eq!(corrected(&refilled, 30_000), 0, "a report of half a minute ago");
     }
 
     #[test]
+    fn a_bucket_that_becomes_known_holds_what_is_left() {
+        let first = Report { is_first: true, charged_since: 3_000, ..tokens(40_000) };
+        assert_eq!(corrected(&first, 88_200), 51_200);
+    }
+
+    #[test]
     fn trifles_are_left_alone() {
-        assert_eq!(corrected(&tokens(2_000), 2_500), 0);
+        assert_eq!(corrected(&tokens(3_000), 2_500), 0);
     }
 }

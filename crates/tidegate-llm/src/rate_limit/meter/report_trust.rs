@@ -21,10 +21,21 @@ pub(super) struct ReportTrust {
     first: Option<u64>,
     /// Whether another one said something else.
     varied: bool,
+    /// The largest number that divides all that was reported: some providers round.
+    step: u64,
     /// When a call was last refused for want of what was reported to be wanting.
     proved: Option<Time>,
     /// When a call was last refused though enough was reported to be left.
     disproved: Option<Time>,
+}
+
+/// What a refusal says about reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// What they said was wanting was wanting.
+    For,
+    /// They said that there was enough.
+    Against,
 }
 
 /// What a report may change.
@@ -32,6 +43,8 @@ pub(super) struct ReportTrust {
 pub(super) struct Trust {
     pub(super) may_lower: bool,
     pub(super) may_raise: bool,
+    /// How far a report may be off, because it is rounded.
+    pub(super) rounding: u64,
 }
 
 impl ReportTrust {
@@ -39,20 +52,28 @@ impl ReportTrust {
     pub(super) fn look(&mut self, reading: &Reading, now: Time) -> Trust {
         if let Some(remaining) = reading.remaining {
             self.varied |= *self.first.get_or_insert(remaining) != remaining;
+            self.step = greatest_common_divisor(self.step, remaining);
         }
         let recent = |when: Option<Time>| when.is_some_and(|when| now.since(when) < MEMORY);
         let is_disproved = recent(self.disproved);
         let may_lower = recent(self.proved) || self.varied && is_coherent(reading);
-        Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved }
+        let rounding = self.rounding();
+        Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved, rounding }
     }
 
     /// A call was refused that needed so much, and this was reported.
-    pub(super) fn refused(&mut self, remaining: u64, needed: u64, now: Time) {
-        if remaining >= needed {
+    pub(super) fn refused(&mut self, remaining: u64, needed: u64, now: Time) -> Proof {
+        if remaining >= needed.saturating_add(self.rounding()) {
             self.disproved = Some(now);
-        } else {
-            self.proved = Some(now);
+            return Proof::Against;
         }
+        self.proved = Some(now);
+        Proof::For
+    }
+
+    /// How far a report may be off. One number alone says nothing of how it is rounded.
+    const fn rounding(&self) -> u64 {
+        if self.varied { self.step / 2 } else { 0 }
     }
 }
 
@@ -67,8 +88,16 @@ fn is_coherent(reading: &Reading) -> bool {
     let refill = reading.window.as_nanos().saturating_mul(missing) / u128::from(limit.max(1));
     // Some write whole seconds.
     let slack = Duration::from_secs(1).as_nanos();
-    reset.as_nanos() + slack >= refill && reset.as_nanos() <= refill * 2 + slack
+    reset.as_nanos() + slack >= refill
+        && reset.as_nanos() <= refill * 2 + slack
         && reset.as_nanos() * 2 >= refill
+}
+
+fn greatest_common_divisor(mut one: u64, mut other: u64) -> u64 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    one
 }
 
 #[cfg(test)]
@@ -111,15 +140,21 @@ mod tests {
     fn a_refusal_proves_or_disproves_a_report_for_a_while() {
         let mut trust = ReportTrust::default();
         trust.refused(0, 1, START);
-        assert_eq!(
-            trust.look(&reading(0, 1), START),
-            Trust { may_lower: true, may_raise: true }
-        );
+        let looked = trust.look(&reading(0, 1), START);
+        assert!(looked.may_lower && looked.may_raise);
         trust.refused(5, 1, START);
-        assert_eq!(
-            trust.look(&reading(0, 1), START),
-            Trust { may_lower: false, may_raise: false }
-        );
+        let looked = trust.look(&reading(0, 1), START);
+        assert!(!looked.may_lower && !looked.may_raise);
         assert!(trust.look(&reading(0, 1), START.after(MEMORY)).may_raise);
+    }
+
+    #[test]
+    fn reports_that_are_rounded_are_seen_to_be() {
+        let mut trust = ReportTrust::default();
+        for (remaining, rounding) in [(8_000, 0), (7_000, 500), (0, 500), (5_000, 500), (4_999, 0)]
+        {
+            let looked = trust.look(&reading(remaining, 1), START);
+            assert_eq!(looked.rounding, rounding, "{remaining}");
+        }
     }
 }

@@ -1,0 +1,150 @@
+//! Every mix of calls: dialect, charging rule, limit that binds, length of calls, `max_tokens`, and
+//! whether limits are configured or learned.
+//!
+//! In each cell forty agents call without a pause. No call may fail, hardly any may be refused by the
+//! provider (one in two hundred, or three to find out how it charges), and nearly as many must be admitted as by a client that knows at every instant whether the
+//! provider would take a call. Where nothing binds, they must be done as soon as without any limiter.
+//! A provider that charges output otherwise than its dialect is known to is found out first, and the
+//! bounds are wider.
+
+mod cell;
+mod direct;
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate_llm::rate_limit::Account;
+use tidegate_llm::{Call, CallError};
+use tidegate_providers::Credential;
+use tidegate_sim::Simulator;
+use tidegate_testkit::property::is_soak;
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt as _;
+
+use crate::traffic::{Dice, KEY, adapter, provider, stack};
+use cell::{Binds, Cell, Refused};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Agents that call without a pause.
+const AGENTS: u32 = 40;
+/// How long a call may wait: the default of the gateway.
+const MAX_WAIT: Duration = Duration::from_secs(120);
+
+/// What came of a cell.
+#[derive(Debug)]
+#[allow(dead_code, reason = "shown where a cell is not as it should be")]
+struct Outcome {
+    completed: u64,
+    failed: u64,
+    first_error: Option<String>,
+    refused: Refused,
+    /// Calls that the provider let in, in the time that is measured.
+    admitted: u64,
+    took: Duration,
+}
+
+/// One call in its own time.
+async fn one(
+    cell: &Cell,
+    simulator: &Simulator,
+    account: &Account,
+    dice: &Dice,
+) -> Result<(), CallError> {
+    let seed = dice.below(1 << 20);
+    let model = stack(adapter(simulator, cell.dialect, dice), cell.dialect, account, seed);
+    let call: Call = cell.call(dice).max_wait(MAX_WAIT);
+    model.oneshot(call).await?.whole().await.map(drop)
+}
+
+/// Forty agents through one account.
+async fn ours(cell: &Cell) -> Outcome {
+    let simulator = cell.simulator();
+    let builder = Account::builder(provider(cell.dialect), &Credential::new(KEY));
+    let account = cell.configure(builder).build().unwrap();
+    let (dice, start) = (Dice::new(7), Instant::now());
+    let agents = (0..AGENTS).map(|_| async {
+        let (mut completed, mut failed, mut first_error) = (0, 0, None);
+        while cell.goes_on(completed, start.elapsed()) {
+            match one(cell, &simulator, &account, &dice).await {
+                Ok(()) => completed += 1,
+                Err(error) => {
+                    failed += 1;
+                    first_error = first_error.or(Some(format!("{error:?}")));
+                    sleep(SECOND).await;
+                }
+            }
+        }
+        (completed, failed, first_error)
+    });
+    let done = join_all(agents).await;
+    Outcome {
+        completed: done.iter().map(|one| one.0).sum(),
+        failed: done.iter().map(|one| one.1).sum(),
+        first_error: done.into_iter().find_map(|one| one.2),
+        refused: cell.refused(&simulator),
+        admitted: cell.admitted(&simulator),
+        took: start.elapsed(),
+    }
+}
+
+/// What is wrong with a cell, if anything is; and its row in the table.
+async fn judge(cell: &Cell) -> (String, Option<String>) {
+    let outcome = ours(cell).await;
+    let (figure, is_enough) = if cell.binds == Binds::Nothing {
+        let ratio = outcome.took.as_secs_f64() / direct::time(cell).await.as_secs_f64();
+        (format!("{ratio:.3} of the time"), ratio <= 1.1)
+    } else {
+        let best = direct::admitted(cell).await;
+        let ratio = outcome.admitted as f64 / best as f64;
+        (format!("{ratio:.3} of {best} calls"), ratio >= cell.least_used())
+    };
+    let per_mille = outcome.refused.per_mille();
+    let row = format!("{cell}: {figure}, {per_mille:.1} per mille refused");
+    let failed_per_mille = outcome.failed as f64 * 1_000.0 / outcome.completed.max(1) as f64;
+    let is_good = failed_per_mille <= cell.most_failed()
+        && outcome.completed > 0
+        && outcome.refused.is_at_most(cell.most_refused())
+        && is_enough;
+    let wrong = (!is_good).then(|| format!("{row}; {outcome:?}"));
+    (row, wrong)
+}
+
+#[allow(clippy::print_stdout, reason = "a table for whoever asks for it")]
+async fn run(cells: impl IntoIterator<Item = Cell>) {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for cell in cells {
+        let (row, fault) = judge(&cell).await;
+        println!("{row}{}", if fault.is_some() { "  <-- MISSED" } else { "" });
+        wrong.extend(fault);
+        count += 1;
+    }
+    assert!(wrong.is_empty(), "{} of {count} cells:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A part of the cells: all of them in a soak, else so many that every two values of two axes meet.
+fn part(number: usize, parts: usize) -> impl Iterator<Item = Cell> {
+    let step = if is_soak() { 1 } else { 17 };
+    let cells = Cell::all().into_iter().enumerate().filter(move |(index, _)| index % step == 0);
+    cells.map(|(_, cell)| cell).skip(number).step_by(parts)
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_mix_of_calls_uses_its_quota_and_is_not_refused_1() {
+    run(part(0, 4)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_mix_of_calls_uses_its_quota_and_is_not_refused_2() {
+    run(part(1, 4)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_mix_of_calls_uses_its_quota_and_is_not_refused_3() {
+    run(part(2, 4)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_mix_of_calls_uses_its_quota_and_is_not_refused_4() {
+    run(part(3, 4)).await;
+}

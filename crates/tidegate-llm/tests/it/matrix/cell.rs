@@ -1,0 +1,377 @@
+//! One cell: what the provider is like, and how it is called.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_llm::Call;
+use tidegate_llm::plan::{Constraint, RawConstraint, Source};
+use tidegate_llm::rate_limit::AccountBuilder;
+use tidegate_providers::{Chat, Dialect};
+use tidegate_sim::{self as sim, Charging, Delay, Limits, Output, Reporting, Simulator};
+
+use super::{AGENTS, SECOND};
+use crate::traffic::{Dice, KEY, LABEL, MODEL};
+
+/// Tokens of an answer, and about those of a question.
+const OUTPUT: u64 = 100;
+const INPUT: u64 = 50;
+/// How long agents call at least where nothing binds.
+const UNBOUND: Duration = Duration::from_secs(12);
+
+/// How output is charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+pub(super) enum Charged {
+    Kept,
+    GivenBack,
+    AtEnd,
+}
+
+/// What is reported of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Truly,
+    Coarsely,
+    Never,
+}
+
+/// The limit that binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binds {
+    Requests,
+    Tokens,
+    OutputTokens,
+    Concurrency,
+    Nothing,
+}
+
+/// What calls say about their output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MaxTokens {
+    Absent,
+    Real,
+    Hundredfold,
+}
+
+/// How the client knows of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    Configured,
+    Learned,
+}
+
+/// Calls that the provider refused, of those that it saw.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    refused: usize,
+    seen: usize,
+}
+
+impl Refused {
+    pub(super) fn per_mille(self) -> f64 {
+        self.refused as f64 * 1_000.0 / self.seen.max(1) as f64
+    }
+
+    /// How a provider charges is found out by up to three calls.
+    pub(super) fn is_at_most(self, per_mille: f64) -> bool {
+        self.refused <= 3 || self.per_mille() <= per_mille
+    }
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cell {
+    pub(super) dialect: Dialect,
+    pub(super) charged: Charged,
+    pub(super) told: Told,
+    pub(super) binds: Binds,
+    pub(super) length: Duration,
+    pub(super) max_tokens: MaxTokens,
+    pub(super) known: Known,
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { dialect, charged, told, binds, length, max_tokens, known } = self;
+        write!(
+            f,
+            "{dialect:?} {charged:?} told {told:?}, {binds:?} bind, {length:?}, \
+             max_tokens {max_tokens:?}, {known:?}"
+        )
+    }
+}
+
+impl Cell {
+    /// All cells that there are.
+    pub(super) fn all() -> Vec<Self> {
+        let mut cells = Vec::new();
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Mistral, Dialect::Gemini] {
+            for charged in [Charged::Kept, Charged::GivenBack, Charged::AtEnd] {
+                for told in [Told::Truly, Told::Coarsely, Told::Never] {
+                    for binds in [
+                        Binds::Requests,
+                        Binds::Tokens,
+                        Binds::OutputTokens,
+                        Binds::Concurrency,
+                        Binds::Nothing,
+                    ] {
+                        for millis in [300, 3_000, 30_000] {
+                            let length = Duration::from_millis(millis);
+                            for max_tokens in
+                                [MaxTokens::Absent, MaxTokens::Real, MaxTokens::Hundredfold]
+                            {
+                                for known in [Known::Configured, Known::Learned] {
+                                    cells.push(Self {
+                                        dialect,
+                                        charged,
+                                        told,
+                                        binds,
+                                        length,
+                                        max_tokens,
+                                        known,
+                                    });
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        cells.retain(Self::exists);
+        cells
+    }
+
+    /// Whether there is such a provider, and whether a client can know what it has to.
+    fn exists(&self) -> bool {
+        let is_of_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
+        let has_limit = match (self.dialect, self.binds) {
+            // Its limits on tokens are on input and output, and Gemini's on input alone.
+            (Dialect::Anthropic | Dialect::Gemini, Binds::Tokens) => false,
+            (dialect, Binds::OutputTokens) => dialect == Dialect::Anthropic,
+            _ => true,
+        };
+        // Anthropic does not answer without; Gemini has no headers that tell.
+        let can_ask = self.dialect != Dialect::Anthropic || self.max_tokens != MaxTokens::Absent;
+        let can_tell = self.dialect != Dialect::Gemini || self.told != Told::Coarsely;
+        // How output is charged matters only where it is counted.
+        let is_different = is_of_tokens || self.charged == Charged::AtEnd;
+        // Where nothing is ever told, rates cannot be learned but from refusals, nor what is charged
+        // to calls that do not say how much they may use.
+        let is_of_rate = is_of_tokens || self.binds == Binds::Requests;
+        let is_guess =
+            is_of_tokens && self.max_tokens == MaxTokens::Absent && self.charged != Charged::AtEnd;
+        let can_learn =
+            self.told != Told::Never || !(is_of_rate && self.known == Known::Learned || is_guess);
+        // One that is stricter than its dialect is found out by refusals alone: no bound is promised.
+        let is_stricter = self.charged < self.documented() && self.max_tokens != MaxTokens::Real;
+        has_limit && can_ask && can_tell && is_different && can_learn && !is_stricter
+    }
+
+    /// How the dialect is known to charge output.
+    fn documented(&self) -> Charged {
+        match self.dialect {
+            Dialect::OpenAi => Charged::Kept,
+            Dialect::Anthropic => Charged::GivenBack,
+            _ => Charged::AtEnd,
+        }
+    }
+
+    /// What a call may use for its output.
+    fn max_output(&self) -> Option<u64> {
+        match self.max_tokens {
+            MaxTokens::Absent => None,
+            MaxTokens::Real => Some(OUTPUT),
+            MaxTokens::Hundredfold => Some(100 * OUTPUT),
+        }
+    }
+
+    /// The most that a call is charged at once.
+    fn reserve(&self) -> u64 {
+        INPUT + self.max_output().unwrap_or(OUTPUT)
+    }
+
+    /// Half of the calls of a minute that there would be without any limit.
+    fn half_of_calls(&self) -> u64 {
+        let per_agent = 30_000 / u64::try_from(self.length.as_millis()).unwrap();
+        u64::from(AGENTS) * per_agent
+    }
+
+    /// Calls of each agent where nothing binds.
+    fn rounds(&self) -> u64 {
+        u64::try_from(UNBOUND.as_millis() / self.length.as_millis()).unwrap().max(5)
+    }
+
+    /// Whether output is charged as the dialect is known to do it, or no differently in effect.
+    pub(super) fn is_as_documented(&self) -> bool {
+        self.charged == self.documented()
+            || self.max_tokens == MaxTokens::Real
+            || !matches!(self.binds, Binds::Tokens | Binds::OutputTokens)
+    }
+
+    /// How many calls of a thousand may fail: none, but a few while it is found out that a provider
+    /// charges otherwise than it is known to.
+    pub(super) fn most_failed(&self) -> f64 {
+        if self.is_as_documented() { 0.0 } else { 20.0 }
+    }
+
+    /// How much of what could be admitted must be.
+    pub(super) fn least_used(&self) -> f64 {
+        if self.is_as_documented() { 0.95 } else { 0.85 }
+    }
+
+    /// How many calls of a thousand the provider may refuse: few, and some more where it tells nothing
+    /// but by refusing.
+    pub(super) fn most_refused(&self) -> f64 {
+        if !self.is_as_documented() {
+            return 50.0;
+        }
+        let is_told = match self.binds {
+            Binds::Concurrency => false,
+            _ => self.told != Told::Never && self.dialect != Dialect::Gemini,
+        };
+        if self.known == Known::Learned && !is_told { 30.0 } else { 5.0 }
+    }
+
+    /// Calls that were refused. How many places there are is learned in the time before.
+    pub(super) fn refused(&self, simulator: &Simulator) -> Refused {
+        let (entries, measured) = (simulator.ledger().entries(), self.measured());
+        let counts = |at| self.binds != Binds::Concurrency || measured.contains(&at);
+        let seen = entries.iter().filter(|entry| counts(entry.at));
+        let refused = seen.clone().filter(|entry| entry.status == Some(429)).count();
+        Refused { refused, seen: seen.count() }
+    }
+
+    /// A limit of half of what the agents would use, that no single call exceeds.
+    fn half_of(&self, tokens: u64) -> u64 {
+        (self.half_of_calls() * tokens).max(5 * self.reserve())
+    }
+
+    /// A twentieth of the limit, to which reports are rounded.
+    fn step(&self) -> u64 {
+        let limit = match self.binds {
+            Binds::Tokens => self.half_of(self.charge()),
+            Binds::OutputTokens => self.half_of(self.charge() - INPUT),
+            _ => self.half_of_calls(),
+        };
+        (limit / 20).max(1)
+    }
+
+    /// The tokens that a call is charged in the end.
+    fn charge(&self) -> u64 {
+        match self.charged {
+            Charged::Kept => self.reserve(),
+            Charged::GivenBack | Charged::AtEnd => INPUT + OUTPUT,
+        }
+    }
+
+    /// Half of the agents' places.
+    const fn places() -> u64 {
+        AGENTS as u64 / 2
+    }
+
+    fn limits(&self) -> Limits {
+        let limits = Limits::new();
+        match self.binds {
+            Binds::Requests => limits.requests_per_minute(self.half_of_calls()),
+            Binds::Tokens => limits.tokens_per_minute(self.half_of(self.charge())),
+            Binds::OutputTokens => {
+                let tokens = self.half_of(self.charge() - INPUT);
+                limits.output_tokens_per_minute(tokens).input_tokens_per_minute(100_000_000)
+            }
+            Binds::Concurrency => limits.concurrency(Self::places()).queue(0),
+            Binds::Nothing => limits,
+        }
+    }
+
+    fn dialect_of_sim(&self) -> sim::Dialect {
+        match self.dialect {
+            Dialect::OpenAi => sim::Dialect::OpenAi,
+            Dialect::Anthropic => sim::Dialect::Anthropic,
+            Dialect::Gemini => sim::Dialect::Gemini,
+            _ => sim::Dialect::Mistral,
+        }
+    }
+
+    fn charging(&self) -> Charging {
+        let charging = Charging::of(self.dialect_of_sim());
+        match self.charged {
+            Charged::Kept => charging.kept_at_admission(),
+            Charged::GivenBack => charging.given_back(),
+            Charged::AtEnd => charging.charged_at_end(),
+        }
+    }
+
+    pub(super) fn simulator(&self) -> Simulator {
+        self.simulator_that(self.charging())
+    }
+
+    /// The same, where a refusal costs nothing.
+    pub(super) fn patient_simulator(&self) -> Simulator {
+        self.simulator_that(self.charging().failed_calls(sim::FailedCalls::AreFree))
+    }
+
+    fn simulator_that(&self, charging: Charging) -> Simulator {
+        let reporting = match self.told {
+            Told::Truly => Reporting::Truly,
+            Told::Coarsely => Reporting::Coarsely { step: self.step() },
+            Told::Never => Reporting::Never,
+        };
+        let account = sim::Account::new(self.dialect_of_sim(), LABEL, KEY)
+            .model(MODEL, self.limits())
+            .charging(charging)
+            .reporting(reporting)
+            .output(Output::fixed(OUTPUT))
+            .first_token(Delay::fixed(self.length));
+        Simulator::builder().account(account).ledger_capacity(1 << 20).build().unwrap()
+    }
+
+    pub(super) fn configure(&self, builder: AccountBuilder) -> AccountBuilder {
+        if self.known == Known::Learned {
+            return builder;
+        }
+        let number = |number: u64| Some(i64::try_from(number).unwrap());
+        let mut raw = RawConstraint::default();
+        match self.binds {
+            Binds::Requests => raw.requests_per_minute = number(self.half_of_calls()),
+            Binds::Tokens => raw.tokens_per_minute = number(self.half_of(self.charge())),
+            Binds::OutputTokens => {
+                raw.output_tokens_per_minute = number(self.half_of(self.charge() - INPUT));
+            }
+            Binds::Concurrency => raw.max_concurrent_requests = number(Self::places()),
+            Binds::Nothing => return builder,
+        }
+        builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
+    }
+
+    /// A call of this cell.
+    pub(super) fn call(&self, dice: &Dice) -> Call {
+        let text = "the tide comes in and the tide goes out and ".repeat(4);
+        let chat = Chat::user(text);
+        let chat = match self.max_output() {
+            Some(most) => chat.max_tokens(most),
+            None => chat,
+        };
+        let call = Call::new(chat);
+        if dice.below(2) == 0 { call.streamed() } else { call }
+    }
+
+    /// The time that is measured: after the first minute, or several calls.
+    fn measured(&self) -> std::ops::Range<Duration> {
+        let begin = (SECOND * 100).max(self.length * 5);
+        begin..begin + (SECOND * 40).max(self.length * 20)
+    }
+
+    /// Whether an agent calls again that has called so often.
+    pub(super) fn goes_on(&self, calls: u64, elapsed: Duration) -> bool {
+        match self.binds {
+            Binds::Nothing => calls < self.rounds(),
+            _ => elapsed < self.measured().end,
+        }
+    }
+
+    /// Calls that were let in while it was measured.
+    pub(super) fn admitted(&self, simulator: &Simulator) -> u64 {
+        let (entries, measured) = (simulator.ledger().entries(), self.measured());
+        let admitted = entries.iter().filter(|entry| entry.refusal.is_none());
+        admitted.filter(|entry| measured.contains(&entry.at)).count() as u64
+    }
+}

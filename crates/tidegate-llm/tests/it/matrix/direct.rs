@@ -1,0 +1,60 @@
+//! A client that knows at every instant whether the provider would take a call: it asks until it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep, timeout};
+use tower::ServiceExt as _;
+
+use super::AGENTS;
+use super::cell::Cell;
+use crate::traffic::{Dice, adapter};
+
+/// A call that is not refused at once was admitted.
+const AT_ONCE: Duration = Duration::from_millis(1);
+
+/// How many calls are admitted while it is measured.
+pub(super) async fn admitted(cell: &Cell) -> u64 {
+    let simulator = cell.patient_simulator();
+    let (dice, still, start) = (Dice::new(7), Dice::still(), Instant::now());
+    let pause = (cell.length / 100).max(Duration::from_millis(10));
+    let turn = Arc::new(Mutex::new(()));
+    let agents = (0..AGENTS).map(|_| async {
+        while cell.goes_on(0, start.elapsed()) {
+            let next = turn.lock().await;
+            let call = cell.call(&dice);
+            let mut answer = Box::pin(adapter(&simulator, cell.dialect, &still).oneshot(call));
+            match timeout(AT_ONCE, &mut answer).await {
+                Ok(Err(_)) => sleep(pause).await,
+                Ok(Ok(answer)) => drop(answer.whole().await),
+                Err(_) => {
+                    drop(next);
+                    if let Ok(answer) = answer.await {
+                        drop(answer.whole().await);
+                    }
+                }
+            }
+        }
+    });
+    join_all(agents).await;
+    cell.admitted(&simulator)
+}
+
+/// How long all calls take without any limiter.
+pub(super) async fn time(cell: &Cell) -> Duration {
+    let simulator = cell.simulator();
+    let (dice, start) = (Dice::new(7), Instant::now());
+    let agents = (0..AGENTS).map(|_| async {
+        for calls in 0.. {
+            if !cell.goes_on(calls, start.elapsed()) {
+                break;
+            }
+            let answer = adapter(&simulator, cell.dialect, &dice).oneshot(cell.call(&dice)).await;
+            answer.unwrap().whole().await.unwrap();
+        }
+    });
+    join_all(agents).await;
+    start.elapsed()
+}
