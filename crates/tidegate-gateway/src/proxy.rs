@@ -113,10 +113,7 @@ impl Proxy<'_> {
         let refuse = |error| self.refuse_body(dialect, &error);
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
-        let credential = match &self.route.own {
-            Some(_) => None,
-            None => Some(headers::credential(self.route.dialect(), &head.headers, &head.uri)),
-        };
+        let caller = headers::credential(self.route.dialect(), &head.headers, &head.uri);
         // The usage is read from the answer, and its coding may be an unknown one.
         headers::of_request(&mut head.headers, Coding::Plain);
         self.route.client.put_headers(&mut head.headers);
@@ -140,12 +137,9 @@ impl Proxy<'_> {
         };
         let endpoint = purpose.endpoint();
         self.context.set_endpoint(endpoint.clone(), self.route.label(asked.model.as_deref()));
-        let entry = match (&self.route.own, credential) {
-            (Some(own), _) => Ok(own.clone()),
-            (None, credential) => {
-                let credential = credential.unwrap_or_else(Credential::none);
-                self.route.provider_state.accounts().of_caller(&credential)
-            }
+        let entry = match &self.route.own {
+            Some(own) => Ok(own.clone()),
+            None => self.route.provider_state.accounts().of_caller(&caller),
         };
         let entry = entry.map_err(|error| {
             tracing::error!(provider = %self.route.upstream.name, %error, "no account");
@@ -153,7 +147,7 @@ impl Proxy<'_> {
         })?;
         let (method, headers, target) = (head.method, head.headers, target.clone());
         let request = OutgoingRequest { method, target, headers, content, asked, dialect };
-        Ok((request, ChargedTo { entry, endpoint }))
+        Ok((request, ChargedTo { entry, endpoint, caller }))
     }
 
     /// Makes a call, and answers with its result.
@@ -163,9 +157,9 @@ impl Proxy<'_> {
         charged_to: ChargedTo,
         options: &RequestOptions,
     ) -> Response<ResponseBody> {
-        let ChargedTo { entry, endpoint } = charged_to;
+        let ChargedTo { entry, endpoint, caller } = charged_to;
         let mut terms = Terms::new(endpoint);
-        terms.tenant = Some(options.tenant(request.asked.user.as_deref(), self.peer));
+        terms.tenant = Some(options.tenant(&caller, self.peer));
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         let stack = self.route.stack(&entry);
@@ -257,4 +251,6 @@ impl Proxy<'_> {
 struct ChargedTo {
     entry: Arc<AccountEntry>,
     endpoint: Endpoint,
+    /// The key that the caller brought.
+    caller: Credential,
 }

@@ -64,22 +64,23 @@ impl RequestOptions {
         })
     }
 
-    /// The tenant of a call: the header, else the user in the body, else the address of the peer.
-    pub(crate) fn tenant(&self, user: Option<&str>, peer: IpAddr) -> Arc<str> {
-        match (&self.tenant, user) {
+    /// The tenant of a call: the header, else the caller's address and key. What the body says of its
+    /// user does not count: whoever varies it would have the turns of many.
+    pub(crate) fn tenant(&self, caller: &Credential, peer: IpAddr) -> Arc<str> {
+        match (&self.tenant, caller.reveal()) {
             (Some(tenant), _) => tenant.clone(),
-            (None, Some(user)) => bounded(user),
-            (None, None) => client(peer),
+            (None, Some(_)) => [&client(peer), " ", caller.id()].concat().into(),
+            (None, None) => client(peer).as_str().into(),
         }
     }
 }
 
-/// The network of a peer, as a text that is allocated once.
-fn client(peer: IpAddr) -> Arc<str> {
-    let mut text = ArrayString::<LONGEST_ADDRESS>::new();
+/// The network of a peer.
+fn client(peer: IpAddr) -> ArrayString<LONGEST_ADDRESS> {
+    let mut text = ArrayString::new();
     // It has room for every address.
     let _ = write!(text, "{}", client_network(peer, IPV6_CLIENT_BITS).addr());
-    Arc::from(text.as_str())
+    text
 }
 
 fn bounded(name: &str) -> Arc<str> {
@@ -96,6 +97,7 @@ mod tests {
     use super::*;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const LONG_NAME: &str = "a-name-of-a-tenant-that-is-longer-than-any-name-of-a-tenant-has-to-be";
 
     fn read(headers: &[(&'static str, &'static str)]) -> Result<RequestOptions, InvalidOption> {
         let headers = headers
@@ -109,23 +111,25 @@ mod tests {
         let options = read(&[(MAX_WAIT, "1500"), (PRIORITY, "Low"), (TENANT, " team-a ")]).unwrap();
         assert_eq!(options.max_wait, Some(Duration::from_millis(1_500)));
         assert_eq!(options.priority, Priority::Low);
-        assert_eq!(&*options.tenant(Some("somebody"), PEER), "team-a");
+        assert_eq!(&*options.tenant(&Credential::new("sk-1"), PEER), "team-a");
     }
 
     #[test]
-    fn a_tenant_is_the_user_else_the_peer_and_never_long() {
-        let none = RequestOptions::default();
-        assert_eq!(&*none.tenant(Some("somebody"), PEER), "somebody");
-        assert_eq!(&*none.tenant(None, PEER), "127.0.0.1");
+    fn a_tenant_is_named_or_else_an_address_and_a_key() {
+        let (none, no_key) = (RequestOptions::default(), Credential::none());
+        assert_eq!(&*none.tenant(&no_key, PEER), "127.0.0.1");
         for (peer, place) in [
             ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
             ("2001:db8:1:2::9", "2001:db8:1:2::"),
             ("::ffff:192.0.2.1", "192.0.2.1"),
         ] {
-            assert_eq!(&*none.tenant(None, peer.parse().unwrap()), place);
+            assert_eq!(&*none.tenant(&no_key, peer.parse().unwrap()), place);
         }
-        let long = "x".repeat(1_000);
-        assert_eq!(none.tenant(Some(&long), PEER).len(), 16);
+        let tenants = ["sk-1", "sk-2"].map(|key| none.tenant(&Credential::new(key), PEER));
+        assert_ne!(tenants[0], tenants[1]);
+        assert!(tenants.iter().all(|tenant| !tenant.contains("sk-")), "{tenants:?}");
+        let long = read(&[(TENANT, LONG_NAME)]).unwrap();
+        assert_eq!(long.tenant(&no_key, PEER).len(), 16);
     }
 
     #[test]

@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 use tidegate_gateway::{Gateway, GatewayError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::{Dialect, Endpoint};
-use tidegate_sim::Delay;
+use tidegate_sim::{Delay, Fault};
 
 use crate::log::Log;
 use crate::stage::{
-    FAMILIES, PEER, SECOND, Want, account, ask, chat, gateway, is_idle, per_minute, read, secret,
-    settle, simulator, upstream,
+    FAMILIES, LABEL, PEER, SECOND, Want, account, ask, chat, gateway, is_idle, per_minute, read,
+    secret, settle, simulator, upstream,
 };
 
 fn places(upstream: Upstream, calls: u32) -> Upstream {
@@ -135,7 +135,7 @@ async fn calls_to_a_provider_that_is_gone_end_in_peace() {
 async fn retries_and_waits_are_those_of_the_next_call() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim));
-    simulator.refuse_connections(SECOND * 3_600);
+    simulator.inject(LABEL, Fault::ServerError, 100).unwrap();
     let gateway = gateway(&simulator, upstream(name, dialect).max_retries(0));
     assert_eq!(ask(&gateway, chat(name, Want::Whole)).await.number("x-tidegate-attempts"), 1);
     gateway.reconfigure(vec![upstream(name, dialect).max_retries(3)]).unwrap();
