@@ -74,7 +74,7 @@ pub(crate) struct Adaptive {
     limit: u64,
     /// The smallest limit at which calls were pushed back.
     ceiling: Option<u64>,
-    /// The limit before the last large step, at which nothing was pushed back.
+    /// The last limit before large steps that calls were answered at.
     proven: Option<u64>,
     /// Since when calls wait for a slot under the present limit.
     waiting_since: Option<Time>,
@@ -147,7 +147,9 @@ impl Adaptive {
         if now.since(since) < pause {
             return Some(since.after(pause));
         }
-        self.rise(next);
+        // Nothing was answered since: what held before still is what held.
+        let proven = self.proven.unwrap_or(self.limit);
+        self.rise(next, proven);
         self.waiting_since = Some(now);
         self.slots_wanted(now)
     }
@@ -231,16 +233,17 @@ impl Adaptive {
                 self.limit + 1
             }
             // Nothing was ever pushed back: what answers a round may answer two.
-            None => return self.rise(self.limit.saturating_mul(2)),
+            None => return self.rise(self.limit.saturating_mul(2), self.limit),
         };
         self.set(limit);
     }
 
-    /// Rises by a large step, which is undone if it is pushed back.
-    fn rise(&mut self, limit: u64) {
-        let (before, waiting_since) = (self.limit, self.waiting_since);
+    /// Rises by a large step, which is undone if it is pushed back. Calls that left before it may be
+    /// pushed back after it, and count.
+    fn rise(&mut self, limit: u64, proven: u64) {
+        let (epoch, waiting_since) = (self.epoch, self.waiting_since);
         self.set(limit);
-        (self.proven, self.waiting_since) = (Some(before), waiting_since);
+        (self.epoch, self.proven, self.waiting_since) = (epoch, Some(proven), waiting_since);
     }
 
     /// Once per epoch: back to what held before it was doubled, else by a fifth and at least one.
