@@ -144,6 +144,11 @@ impl StreamedAnswer {
         let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
         while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
+                if call.usage_reader.is_over() {
+                    // Nothing is missing; the provider has not closed the connection.
+                    self.end();
+                    return Poll::Ready(None);
+                }
                 let error = TimeoutError::Idle(idle);
                 tracing::warn!(
                     provider = %call.client.provider,

@@ -9,7 +9,7 @@ mod output_rule;
 mod set;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -54,8 +54,6 @@ pub(super) struct Lane {
     quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
     /// How long calls take of late, in milliseconds; zero if none has ended.
     mean_time: AtomicU64,
-    /// Whether a task looks after calls that wait for tokens.
-    is_attended: AtomicBool,
     /// Tells calls that wait that they are charged differently from now on.
     rule_changes: Notify,
     clock: TokioClock,
@@ -70,20 +68,10 @@ impl Lane {
         clock: TokioClock,
     ) -> Result<Self, AccountError> {
         let (key, quotas, set) = (scope.to_string(), Mutex::default(), ArcSwap::default());
-        let (mean_time, is_attended) = (AtomicU64::new(0), AtomicBool::new(false));
+        let mean_time = AtomicU64::new(0);
         let rule_changes = Notify::new();
-        let lane = Self {
-            scope,
-            key,
-            settings,
-            pacer,
-            set,
-            quotas,
-            mean_time,
-            is_attended,
-            rule_changes,
-            clock,
-        };
+        let lane =
+            Self { scope, key, settings, pacer, set, quotas, mean_time, rule_changes, clock };
         if let Some((constraint, source)) = constraint {
             lane.configure(constraint, *source)?;
         }
@@ -142,7 +130,8 @@ impl Lane {
             return Err(failure);
         }
         let counted = call.input_tokens();
-        let Admitted { mut permit, meters, asked } = self.acquire(&quota, model, call).await?;
+        let Admitted { mut permit, meters, costs, asked } =
+            self.acquire(&quota, model, call).await?;
         // While it waited, a long quota may have been used up.
         let over = match self.closed(&quota) {
             Some(failure) => Err(failure),
@@ -158,11 +147,11 @@ impl Lane {
         let rule = quota.rule();
         let reserved = asked.reserved(rule);
         let charging = self.settings.charging;
-        if rule != asked.expectation.rule {
+        let costs_now: SmallVec<[u64; INLINE]> =
+            meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
+        if costs_now != costs {
             // What was learned while it waited holds for it too.
-            let costs: SmallVec<[u64; INLINE]> =
-                meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
-            if let Err(error) = permit.settle(&costs).await {
+            if let Err(error) = permit.settle(&costs_now).await {
                 tracing::warn!(%error, "a call keeps what it was charged at first");
             }
         }

@@ -1,6 +1,7 @@
 //! What is known of the limits of one model: those it told, what calls use, and whether it is
 //! closed.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(super) struct Quota {
     terms: QuotaTerms,
     scope: String,
     gate: Arc<Meter>,
+    /// Whether a task looks after calls that wait for tokens.
+    pub(super) is_attended: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -117,7 +120,8 @@ impl Quota {
             throttles: 0,
             closed: None,
         };
-        let quota = Self { terms, scope, gate, state: Mutex::new(state) };
+        let is_attended = AtomicBool::new(false);
+        let quota = Self { terms, scope, gate, is_attended, state: Mutex::new(state) };
         if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;
@@ -268,7 +272,8 @@ impl Quota {
                 if dimension == Dimension::Requests {
                     pace.smooth();
                 }
-                if too_many {
+                // What was seen is in calls, and says nothing about tokens.
+                if too_many && (dimension == Dimension::Requests || pace.allowed().is_some()) {
                     pace.slow_down(seen, now);
                 }
             });

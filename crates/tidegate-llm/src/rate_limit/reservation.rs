@@ -42,26 +42,22 @@ impl Line {
         charging: Charging,
         rules: (OutputCharge, OutputCharge),
     ) -> u64 {
-        let is_kept = match fate {
-            Fate::Settle(amounts) => {
-                let used = self.meter.cost(charging, amounts);
-                let counts_output = self.meter.counts_output(charging);
-                return match rules {
-                    (_, OutputCharge::Kept) if self.meter.is_of_tokens() => self.cost,
-                    // What it had reserved was given back when the rule changed.
-                    (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd)
-                        if counts_output =>
-                    {
-                        self.cost.saturating_add(used).saturating_sub(self.input)
-                    }
-                    _ => used,
-                };
-            }
-            Fate::Unknown => return self.meter.admitted(self.cost),
-            Fate::CallOnly => !self.meter.is_of_tokens(),
-            Fate::Nothing => false,
+        let was_reserved =
+            matches!(rules, (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd));
+        // What it had reserved was given back when the rule changed.
+        let given_back = match was_reserved && self.meter.counts_output(charging) {
+            true => self.cost.saturating_sub(self.input),
+            false => 0,
         };
-        if is_kept { self.cost } else { 0 }
+        match fate {
+            Fate::Settle(_) if rules.1 == OutputCharge::Kept && self.meter.is_of_tokens() => {
+                self.cost
+            }
+            Fate::Settle(amounts) => self.meter.cost(charging, amounts).saturating_add(given_back),
+            Fate::Unknown => self.meter.admitted(self.cost),
+            Fate::CallOnly if !self.meter.is_of_tokens() => self.cost,
+            Fate::CallOnly | Fate::Nothing => given_back,
+        }
     }
 }
 

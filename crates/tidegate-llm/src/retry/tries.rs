@@ -158,7 +158,7 @@ impl<'a> Tries<'a> {
             return Ok(shorter);
         }
         // A delay that was asked for fits, but for what is added to it by chance.
-        told.filter(|told| *told < left && is_worth_it).ok_or(Reason::Deadline)
+        told.filter(|told| *told < left).ok_or(Reason::Deadline)
     }
 }
 

@@ -22,6 +22,8 @@ use crate::telemetry::Stage;
 pub(super) struct Admitted {
     pub(super) permit: Permit,
     pub(super) meters: SmallVec<[Arc<Meter>; INLINE]>,
+    /// What it was charged to each.
+    pub(super) costs: SmallVec<[u64; INLINE]>,
     pub(super) asked: Asked,
 }
 
@@ -40,9 +42,14 @@ impl Lane {
             let expectation = quota.expect(call.input_tokens());
             let asked = Asked { expectation, max_output: call.max_output() };
             let meters = self.meters(quota);
-            let acquire = self.request(&meters, &asked, (call.terms(), model), begin);
+            let reserved = asked.reserved(expectation.rule);
+            let charging = self.settings.charging;
+            let costs: SmallVec<[u64; INLINE]> =
+                meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
+            let priced = meters.iter().zip(&costs);
+            let acquire = self.request(priced, &asked, (call.terms(), model), begin);
             match self.unless_repriced(quota, expectation.rule, acquire).await {
-                Some(Ok(permit)) => return Ok(Admitted { permit, meters, asked }),
+                Some(Ok(permit)) => return Ok(Admitted { permit, meters, costs, asked }),
                 Some(Err(source)) => return Err(self.no_permit(source, &meters, &asked).await),
                 None => {}
             }
@@ -63,24 +70,24 @@ impl Lane {
             if let Poll::Ready(done) = waiting.as_mut().poll(context) {
                 return Poll::Ready(Some(done));
             }
-            if std::mem::take(&mut is_first) {
+            let is_new = std::mem::take(&mut is_first);
+            if is_new {
                 self.attend(quota);
             }
+            let mut is_told = is_new;
             while changed.as_mut().poll(context).is_ready() {
-                if quota.rule() != rule {
-                    return Poll::Ready(None);
-                }
                 changed.set(self.rule_changes.notified());
+                is_told = true;
             }
-            Poll::Pending
+            if is_told && quota.rule() != rule { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
     }
 
     /// The request for a permit, of a call that has waited since `begin`.
-    fn request(
+    fn request<'m>(
         &self,
-        meters: &[Arc<Meter>],
+        priced: impl Iterator<Item = (&'m Arc<Meter>, &'m u64)>,
         asked: &Asked,
         (terms, model): (&Terms, &str),
         begin: Time,
@@ -95,10 +102,9 @@ impl Lane {
             set.any(|set| Arc::ptr_eq(set, meter) || is_alone && set.counts() == meter.counts())
         };
         let charging = self.settings.charging;
-        let (reserved, likely) = (asked.reserved(asked.expectation.rule), asked.likely());
-        let claims = meters.iter().map(|meter| {
-            let expected = meter.reserve(charging, likely);
-            let claim = meter.claim(meter.reserve(charging, reserved), expected, now);
+        let likely = asked.likely();
+        let claims = priced.map(|(meter, cost)| {
+            let claim = meter.claim(*cost, meter.reserve(charging, likely), now);
             if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
         });
         let mut acquire =

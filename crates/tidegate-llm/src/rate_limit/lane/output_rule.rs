@@ -62,7 +62,7 @@ impl Lane {
     /// Looks after calls that wait for tokens: every second, whether they have to.
     pub(super) fn attend(self: &Arc<Self>, quota: &Arc<Quota>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        if quota.rule() == OutputCharge::AtEnd || self.is_attended.swap(true, Ordering::AcqRel) {
+        if quota.rule() == OutputCharge::AtEnd || quota.is_attended.swap(true, Ordering::AcqRel) {
             return;
         }
         let (lane, quota) = (Arc::downgrade(self), Arc::downgrade(quota));
@@ -72,7 +72,7 @@ impl Lane {
                 let (Some(lane), Some(quota)) = (lane.upgrade(), quota.upgrade()) else { return };
                 let is_over = lane.pacer.gauges().waiting == 0;
                 if is_over || quota.rule() == OutputCharge::AtEnd {
-                    return lane.is_attended.store(false, Ordering::Release);
+                    return quota.is_attended.store(false, Ordering::Release);
                 }
                 lane.probe(&quota);
             }
@@ -104,7 +104,8 @@ impl Lane {
     /// is told is the tighter one, so the other holds nobody up.
     pub(super) fn release_replaced(&self, quota: &Quota) {
         let (told, set) = (quota.meters(), self.set.load());
-        if self.pacer.gauges().waiting == 0 {
+        let is_local = self.settings.quota.engine.store().local().is_some();
+        if !is_local || self.pacer.gauges().waiting == 0 {
             return;
         }
         let replaced = set

@@ -155,8 +155,9 @@ impl Meter {
     fn trust(&self, reading: &Reading, now: Time) -> Trust {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let trust = reports.look(reading, now);
-        // Estimates of tokens can be too high, counts of calls cannot.
-        Trust { may_raise: trust.may_raise && self.is_of_tokens(), ..trust }
+        // Estimates of tokens can be too high, counts of calls cannot. Of a shared bucket nobody here
+        // knows what others have charged since.
+        Trust { may_raise: trust.may_raise && self.is_of_tokens() && !self.shared, ..trust }
     }
 
     /// Whether a shared store may be asked again.
