@@ -5,11 +5,13 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -97,6 +99,20 @@ impl Simulator {
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.shared.ledger.clone()
+    }
+
+    /// Serves on a free loopback port, in a task of the runtime that this is called in. Says where:
+    /// `http://127.0.0.1:PORT`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such port.
+    pub async fn serve_on_loopback(&self) -> std::io::Result<String> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let server = self.clone();
+        tokio::spawn(async move { server.serve(listener).await });
+        Ok(url)
     }
 
     /// How long ago the simulator was built, on the clock of the ledger.

@@ -5,10 +5,10 @@
 //! the provider; callers are the official Python clients, without their retries, or plain HTTP.
 
 mod crowds;
+mod failures;
 mod lock_outs;
 pub(crate) mod stage;
 mod stalls;
 mod tokens;
 mod traffic;
-mod troubles;
 mod unreachable;

@@ -17,7 +17,6 @@ use tidegate_providers::{Credential, Dialect};
 use tidegate_redis::RedisStore;
 use tidegate_sim::{self as sim, Delay, Limits, Output, Simulator};
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer};
-use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use crate::traffic::{
@@ -39,10 +38,7 @@ async fn served(dialect: sim::Dialect, per_minute: u64) -> (Simulator, String) {
         .output(Output::between(5..=50))
         .first_token(Delay::between(MILLI * 20..=MILLI * 90));
     let simulator = Simulator::builder().account(account).build().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    let server = simulator.clone();
-    tokio::spawn(async move { server.serve(listener).await });
+    let url = simulator.serve_on_loopback().await.unwrap();
     (simulator, url)
 }
 

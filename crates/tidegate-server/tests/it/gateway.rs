@@ -16,7 +16,6 @@ use tidegate_config::Loader;
 use tidegate_server::Server;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 use tidegate_testkit::launch::wait_until;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::wire::Reply;
@@ -54,10 +53,7 @@ impl Stage {
         let provider = one_worker();
         let (simulator, url) = provider.block_on(async {
             let simulator = Simulator::builder().account(account).build().unwrap();
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let url = format!("http://{}", listener.local_addr().unwrap());
-            let server = simulator.clone();
-            tokio::spawn(async move { server.serve(listener).await });
+            let url = simulator.serve_on_loopback().await.unwrap();
             (simulator, url)
         });
         let text = format!("[providers.openai]\nbase_url = \"{url}\"\n{settings}\n{text}");

@@ -3,20 +3,7 @@
 use serde_json::{Value, json};
 use tidegate_sim::{Dialect, Fault, Limits};
 
-use crate::client::{Call, simulator};
-
-const ALL: [Dialect; 10] = [
-    Dialect::OpenAi,
-    Dialect::AzureOpenAi,
-    Dialect::Anthropic,
-    Dialect::Gemini,
-    Dialect::Groq,
-    Dialect::Mistral,
-    Dialect::Together,
-    Dialect::OpenRouter,
-    Dialect::DeepSeek,
-    Dialect::Ollama,
-];
+use crate::client::{Call, DIALECTS, simulator};
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -128,7 +115,7 @@ fn ollama(wrong: Wrong) -> (u16, Value) {
 
 #[tokio::test(start_paused = true)]
 async fn every_dialect_has_its_own_words_for_what_is_wrong() {
-    for dialect in ALL {
+    for dialect in DIALECTS {
         for wrong in [Wrong::Key, Wrong::Model, Wrong::Path, Wrong::Server, Wrong::Down] {
             let simulator = simulator(dialect, Limits::new());
             let call = Call::new(dialect);

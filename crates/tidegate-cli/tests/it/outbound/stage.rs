@@ -7,7 +7,6 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tidegate_sim::{Account, Dialect, Simulator};
 use tidegate_testkit::launch::Python;
-use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
 use crate::program::{Ended, Serving, tidegate};
@@ -74,10 +73,7 @@ impl Provider {
         let runtime = Runtime::new().unwrap();
         let (simulator, url) = runtime.block_on(async {
             let simulator = Simulator::builder().account(account).build().unwrap();
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let url = format!("http://{}", listener.local_addr().unwrap());
-            let server = simulator.clone();
-            tokio::spawn(async move { server.serve(listener).await });
+            let url = simulator.serve_on_loopback().await.unwrap();
             (simulator, url)
         });
         Self { simulator, url, _runtime: runtime }

@@ -304,7 +304,7 @@ impl Cell {
         self.simulator_that(self.charging())
     }
 
-    /// The same, where a refusal costs nothing.
+    /// A simulator of this cell in which a refusal costs nothing.
     pub(super) fn patient_simulator(&self) -> Simulator {
         self.simulator_that(self.charging().failed_calls(sim::FailedCalls::AreFree))
     }

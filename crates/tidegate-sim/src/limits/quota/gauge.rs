@@ -19,7 +19,7 @@ pub(crate) struct Standing {
     pub(crate) requests: Option<Gauge>,
     pub(crate) slice: Option<Gauge>,
     pub(crate) day: Option<Gauge>,
-    /// The same, if it refills all day.
+    /// Requests of a day, if they come back all day long.
     pub(crate) refilling_day: Option<Gauge>,
     pub(crate) tokens: Option<Gauge>,
     /// The part of them that a second has, or what is left of the minute if that is less.

@@ -1,4 +1,4 @@
-//! Providers that answer with errors, and a table of all troubles: what a caller is told, and when.
+//! Providers that answer with errors, and a table of all failures: what a caller is told, and when.
 
 use std::fmt::Write as _;
 use std::thread;
