@@ -16,10 +16,11 @@ use std::time::Duration;
 use tidegate::Time;
 
 use super::charging::OutputCharge;
+use super::estimate::to_f64;
 use super::pace::Allowed;
 
 /// Calls that leave together may arrive in another order.
-const REORDERING: Duration = Duration::from_millis(250);
+pub(super) const REORDERING: Duration = Duration::from_millis(250);
 /// What the provider has given back by the time of a report is known here after this.
 const SETTLING: Duration = Duration::from_millis(500);
 /// A call that was not refused for so long was admitted.
@@ -192,13 +193,13 @@ impl ChargeInference {
             let here =
                 self.levels[rule].max(self.peaks()[rule]).max(departure.peaks[rule]).max(0.0);
             let gap = self.levels[index(next)] - here;
-            if remaining <= here + (amount / 10.0).max(gap / 2.0) {
+            let most = here + (amount / 10.0).max(gap / 2.0);
+            if remaining <= most {
                 let agrees = gap > amount / 8.0 && remaining <= here + amount / 20.0;
                 self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
                 break;
             }
             if self.rule == OutputCharge::GivenBack {
-                let most = here + (amount / 10.0).max(gap / 2.0);
                 self.claim.get_or_insert(Claim { at: now, remaining, most });
                 break;
             }
@@ -207,7 +208,7 @@ impl ChargeInference {
             }
         }
         self.judge_claim(now);
-        self.anchor(remaining, amount / limit.window.as_secs_f64().max(f64::MIN_POSITIVE), now);
+        self.anchor(remaining, rate(limit), now);
         before != self.rule
     }
 
@@ -356,8 +357,7 @@ impl ChargeInference {
     fn refill(&mut self, now: Time) {
         let span = now.since(self.updated);
         if let Some(limit) = self.limit {
-            let rate = to_f64(limit.amount) / limit.window.as_secs_f64().max(f64::MIN_POSITIVE);
-            let refilled = rate * span.as_secs_f64();
+            let refilled = rate(limit) * span.as_secs_f64();
             self.levels.iter_mut().for_each(|level| *level += refilled);
             self.cut();
         }
@@ -409,9 +409,9 @@ fn highest(one: Levels, other: Levels) -> Levels {
     std::array::from_fn(|rule| one[rule].max(other[rule]))
 }
 
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn to_f64(tokens: u64) -> f64 {
-    tokens as f64
+/// Tokens of a second.
+fn rate(limit: Allowed) -> f64 {
+    to_f64(limit.amount) / limit.window.as_secs_f64().max(f64::MIN_POSITIVE)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]

@@ -105,7 +105,7 @@ fn bin(tokens: u64) -> usize {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn to_f64(tokens: u64) -> f64 {
+pub(super) fn to_f64(tokens: u64) -> f64 {
     tokens as f64
 }
 

@@ -147,8 +147,7 @@ impl Lane {
         let rule = quota.rule();
         let reserved = asked.reserved(rule);
         let charging = self.settings.charging;
-        let costs_now: SmallVec<[u64; INLINE]> =
-            meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
+        let costs_now = costs_of(&meters, charging, reserved);
         if costs_now != costs {
             // What was learned while it waited holds for it too.
             if let Err(error) = permit.settle(&costs_now).await {
@@ -166,8 +165,8 @@ impl Lane {
         let (epoch, departure) = quota.leaves(limit, charge, self.settings.ramp, now);
         let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
-            .map(|meter| {
-                let cost = meter.reserve(charging, reserved);
+            .zip(costs_now)
+            .map(|(meter, cost)| {
                 let input = meter.reserve(charging, Amounts { output: 0, ..reserved });
                 Line { mark: meter.charge(cost, now), meter, cost, input }
             })
@@ -325,4 +324,13 @@ impl Lane {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
+}
+
+/// What a call is charged to each of its limits while it is under way.
+fn costs_of(
+    meters: &[Arc<Meter>],
+    charging: Charging,
+    reserved: Amounts,
+) -> SmallVec<[u64; INLINE]> {
+    meters.iter().map(|meter| meter.reserve(charging, reserved)).collect()
 }

@@ -1,6 +1,6 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
-mod limit_feedback;
+pub(super) mod limit_feedback;
 mod pace_cell;
 mod report_trust;
 
@@ -15,6 +15,7 @@ use tidegate_providers::Dimension;
 
 use super::account::{AccountError, Charged};
 use super::bucket::{Bucket, limit_name};
+use super::charge_inference::REORDERING;
 use super::charging::{Amounts, Charging};
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
@@ -71,8 +72,6 @@ impl Wanted {
 
 /// How often a pace that moves is looked at.
 const ATTENTION: Duration = Duration::from_secs(1);
-/// Calls that leave together may arrive in another order.
-const REORDERING: Duration = Duration::from_millis(250);
 
 /// One limit of a scope.
 #[derive(Debug)]

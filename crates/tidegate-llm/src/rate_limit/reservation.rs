@@ -103,8 +103,8 @@ struct Held {
     seen: Option<u64>,
     /// What is used so far, if the provider said.
     used: Option<Usage>,
-    /// Whether it was refused for its tokens.
-    is_refused: bool,
+    /// The limit that refused it, if one did.
+    refused_by: Option<Dimension>,
     _in_flight: Stay,
 }
 
@@ -136,7 +136,7 @@ impl Reservation {
             estimate,
             seen: None,
             used: None,
-            is_refused: false,
+            refused_by: None,
         };
         Self { held: Some(held) }
     }
@@ -257,14 +257,13 @@ impl Reservation {
     pub fn failed(mut self, mut error: CallError) -> CallError {
         let Some(mut held) = self.held.take() else { return error };
         held.note(&error);
-        let refused_by = held.refused_by(&error);
         if let CallError::Provider(failure) = &mut error {
             let is_limited = matches!(failure.class, Class::RateLimited { .. });
             if is_limited && held.never_fits(failure) {
                 failure.class = Class::TooLarge;
             }
             if let Class::RateLimited { after: after @ None, .. } = &mut failure.class {
-                *after = held.refill_time(refused_by, Some(&failure.reported_limits));
+                *after = held.refill_time(Some(&failure.reported_limits));
             }
         }
         let fate = match error.class() {
@@ -351,7 +350,7 @@ impl Held {
             _ => None,
         };
         self.quota.infer(|inference| {
-            if !self.is_refused {
+            if !self.refused_by.is_some_and(Dimension::is_of_tokens) {
                 inference.ended(departure, used, now);
             }
             (departure.rule, inference.rule())

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::pacer::{Acquire, AcquireError, Gauges, Oversize, Permit, WaitPart};
 
-use super::{INLINE, Lane};
+use super::{INLINE, Lane, costs_of};
 use crate::call::{CallError, Outgoing, Terms};
 use crate::rate_limit::charging::{Amounts, Charging, OutputCharge};
 use crate::rate_limit::meter::Meter;
@@ -43,9 +43,7 @@ impl Lane {
             let asked = Asked { expectation, max_output: call.max_output() };
             let meters = self.meters(quota);
             let reserved = asked.reserved(expectation.rule);
-            let charging = self.settings.charging;
-            let costs: SmallVec<[u64; INLINE]> =
-                meters.iter().map(|meter| meter.reserve(charging, reserved)).collect();
+            let costs = costs_of(&meters, self.settings.charging, reserved);
             let priced = meters.iter().zip(&costs);
             let acquire = self.request(priced, &asked, (call.terms(), model), begin);
             match self.unless_repriced(quota, expectation.rule, acquire).await {

@@ -10,6 +10,7 @@ use tidegate_providers::Dimension;
 use super::Lane;
 use crate::rate_limit::charge_inference::{ChargeInference, Probing};
 use crate::rate_limit::charging::OutputCharge;
+use crate::rate_limit::meter::limit_feedback::SPARE;
 use crate::rate_limit::meter::{Counts, Meter};
 use crate::rate_limit::pace::Allowed;
 use crate::rate_limit::quota::Quota;
@@ -44,7 +45,7 @@ impl Lane {
         self.rule_changes.notify_waiters();
         let gained = quota.infer(ChargeInference::take_gain);
         for meter in self.meters_of(dimension, quota) {
-            let spare = meter.allowed().map_or(0, |allowed| allowed.amount / 16);
+            let spare = meter.allowed().map_or(0, |allowed| allowed.amount / SPARE);
             let pacer = self.pacer.clone();
             meter.give(gained.saturating_sub(spare), move || pacer.nudge());
         }

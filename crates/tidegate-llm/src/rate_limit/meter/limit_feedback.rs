@@ -22,7 +22,7 @@ const SHARED_PAUSE: Duration = Duration::from_millis(250);
 /// What is left of a shorter window is out of date when it is heard of.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
 /// This part of a limit stays between our bucket and a report that raises it.
-const SPARE: u64 = 16;
+pub(in crate::rate_limit) const SPARE: u64 = 16;
 /// This part of a limit stays between our bucket and the provider's when it is lowered.
 const EDGE: u64 = 50;
 
@@ -67,12 +67,7 @@ impl Meter {
             trust,
             is_first,
         };
-        let meter = self.clone();
-        self.bucket.store().detach(async move {
-            if meter.compare(&heard).await < 0 {
-                then();
-            }
-        });
+        self.correct_by(move |level, capacity| correction(&heard, level, capacity), |_| then());
     }
 
     /// A call that needed so much of this limit was refused for it, and this was reported. If enough
@@ -96,11 +91,7 @@ impl Meter {
         }
         // What the call itself was charged is given back after this.
         let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
-        let meter = self.clone();
-        self.bucket.store().detach(async move {
-            let Some((level, _)) = meter.level().await else { return };
-            meter.correct(level.saturating_sub(most).max(0)).await;
-        });
+        self.correct_by(move |level, _| level.saturating_sub(most).max(0), |_| ());
     }
 
     /// How long the provider takes to have as many tokens as a call needs, of which so many remain.
@@ -125,14 +116,13 @@ impl Meter {
         then: impl FnOnce() + Send + 'static,
     ) {
         let meter = self.clone();
-        self.bucket.store().detach(async move {
-            let Some((level, capacity)) = meter.level().await else { return };
-            let missing = (i128::from(capacity) - level).max(0);
-            let delta = meter.correct(-missing.min(tokens.into())).await;
+        let missing = move |level, capacity| {
+            let missing: i128 = i128::from(capacity) - level;
+            -missing.max(0).min(tokens.into())
+        };
+        self.correct_by(missing, move |delta| {
             meter.charged.fetch_add(delta, Ordering::Relaxed);
-            if delta < 0 {
-                then();
-            }
+            then();
         });
     }
 
@@ -142,14 +132,9 @@ impl Meter {
         tokens: u64,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let meter = self.clone();
-        self.bucket.store().detach(async move {
-            let Some((level, capacity)) = meter.level().await else { return };
-            let wanted = i128::from(tokens.min(capacity));
-            if level < wanted && meter.correct(level - wanted).await < 0 {
-                then();
-            }
-        });
+        let missing =
+            move |level: i128, capacity: u64| (level - i128::from(tokens.min(capacity))).min(0);
+        self.correct_by(missing, |_| then());
     }
 
     fn trust(&self, reading: &Reading, now: Time) -> Trust {
@@ -171,10 +156,21 @@ impl Meter {
         due && self.compared.compare_exchange(last, now, order, order).is_ok()
     }
 
-    /// Brings the bucket in line with a report, and tells by how much.
-    async fn compare(&self, report: &Report) -> i64 {
-        let Some((level, capacity)) = self.level().await else { return 0 };
-        self.correct(correction(report, level, capacity)).await
+    /// Charges the bucket by what follows from its level and its capacity, or gives it that if it is
+    /// below zero; `given` is told then.
+    fn correct_by(
+        self: &Arc<Self>,
+        delta: impl FnOnce(i128, u64) -> i128 + Send + 'static,
+        given: impl FnOnce(i64) + Send + 'static,
+    ) {
+        let meter = self.clone();
+        self.bucket.store().detach(async move {
+            let Some((level, capacity)) = meter.level().await else { return };
+            let corrected = meter.correct(delta(level, capacity)).await;
+            if corrected < 0 {
+                given(corrected);
+            }
+        });
     }
 
     /// What the bucket holds, below zero if it is in debt; and what it can hold.
@@ -213,7 +209,7 @@ struct Report {
     remaining: u64,
     /// What was charged here since then.
     charged_since: u64,
-    /// The same, with what may have arrived after the call though it left before.
+    /// What was charged here since then, and by calls that left before it and may have arrived after.
     charged_since_before: u64,
     /// What the provider's bucket was given in that time.
     refilled_since: u64,

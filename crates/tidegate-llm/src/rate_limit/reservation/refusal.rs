@@ -18,8 +18,8 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Held {
     /// What the lane and the model learn from a failure.
     pub(super) fn note(&mut self, error: &CallError) {
-        let refused_by = self.refused_by(error);
-        self.is_refused = refused_by.is_some_and(Dimension::is_of_tokens);
+        self.refused_by = self.find_refusing(error);
+        let refused_by = self.refused_by;
         let Leave { lines, left, epoch, .. } = &self.leave;
         let now = self.lane.now();
         if let Some(failure) = error.failure() {
@@ -32,13 +32,13 @@ impl Held {
         }
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
-                let known = self.known(refused_by);
+                let known = self.known();
                 let throttled = self.quota.throttled(*epoch, (after, refused_by), known, now);
                 let reported = error.failure().map(|failure| &failure.reported_limits);
-                if !throttled.pause.is_zero() && !self.waits_itself(refused_by, reported, after) {
+                if !throttled.pause.is_zero() && !self.waits_itself(reported, after) {
                     self.quota.gate().hold(throttled.pause);
                 }
-                self.refused(refused_by, reported, now);
+                self.refused(reported, now);
                 if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
                     // A provider that refuses what was set counts finer than by the minute.
                     let requests = lines.iter().filter(|line| line.meter.is_of_requests());
@@ -53,7 +53,7 @@ impl Held {
 
     /// The limit that refused the call: the one that the provider names, else the one of which it
     /// reports less than the call needs.
-    pub(super) fn refused_by(&self, error: &CallError) -> Option<Dimension> {
+    fn find_refusing(&self, error: &CallError) -> Option<Dimension> {
         let Class::RateLimited { dimension, .. } = error.class() else { return None };
         let failure = error.failure().filter(|_| error.was_sent())?;
         let is_short = |line: &&Line| {
@@ -69,9 +69,9 @@ impl Held {
     }
 
     /// The call was refused for a limit. Its buckets held too much, or count differently.
-    fn refused(&self, dimension: Option<Dimension>, reported: Option<&ReportedLimits>, now: Time) {
+    fn refused(&self, reported: Option<&ReportedLimits>, now: Time) {
         let Leave { lines, departure, .. } = &self.leave;
-        let Some(refused) = dimension else { return };
+        let Some(refused) = self.refused_by else { return };
         if refused.is_of_tokens() {
             self.quota.infer(|inference| inference.refused(departure, now));
         }
@@ -87,42 +87,36 @@ impl Held {
     }
 
     /// How long the buckets keep a call like this one waiting, that was refused for its tokens.
-    pub(super) fn refill_time(
-        &self,
-        refused_by: Option<Dimension>,
-        reported: Option<&ReportedLimits>,
-    ) -> Option<Duration> {
-        let dimension = refused_by?;
+    pub(super) fn refill_time(&self, reported: Option<&ReportedLimits>) -> Option<Duration> {
+        let dimension = self.refused_by?;
         let remaining = reported.and_then(|told| told.get(dimension)?.remaining);
-        let counts = Counts::Dimension(dimension);
-        let same = self.leave.lines.iter().filter(|line| line.meter.counts() == counts);
+        let same = self.lines_of(dimension);
         same.filter_map(|line| line.meter.refill_time(remaining, line.cost)).max()
     }
 
     /// Whether the buckets keep others waiting for about as long as the provider asks for: then those
     /// that want less, or get what is given back, need not wait as long as the call that was refused.
     /// A provider that asks for longer counts in windows, and is closed until its next one.
-    fn waits_itself(
-        &self,
-        refused_by: Option<Dimension>,
-        reported: Option<&ReportedLimits>,
-        after: Option<Duration>,
-    ) -> bool {
-        let refill = self.refill_time(refused_by, reported);
+    fn waits_itself(&self, reported: Option<&ReportedLimits>, after: Option<Duration>) -> bool {
+        let refill = self.refill_time(reported);
         refill.zip(after).is_some_and(|(refill, after)| after <= refill * 3 / 2 + SECOND)
     }
 
     /// Whether the limit that refused is known, told or set. Without a word it is that on requests.
-    fn known(&self, dimension: Option<Dimension>) -> Known {
-        let dimension = dimension.unwrap_or(Dimension::Requests);
-        let counts = Counts::Dimension(dimension);
-        let mut same = self.leave.lines.iter().filter(|line| line.meter.counts() == counts);
-        let is_set = same.any(|line| line.meter.allowed().is_some());
+    fn known(&self) -> Known {
+        let dimension = self.refused_by.unwrap_or(Dimension::Requests);
+        let is_set = self.lines_of(dimension).any(|line| line.meter.allowed().is_some());
         match is_set || self.quota.is_known(dimension) {
             true => Known::Yes,
             false if self.lane.pacer().gauges().in_flight > 1 => Known::Served,
             false => Known::No,
         }
+    }
+
+    /// What the call was charged to limits on this.
+    fn lines_of(&self, dimension: Dimension) -> impl Iterator<Item = &Line> {
+        let counts = Counts::Dimension(dimension);
+        self.leave.lines.iter().filter(move |line| line.meter.counts() == counts)
     }
 
     /// Whether a limit that was told is smaller than what the call costs for certain: then it does
@@ -139,9 +133,8 @@ impl Held {
 
     /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
     pub(super) fn outcome(&self, error: &CallError) -> CallOutcome {
-        let refused_by = self.refused_by(error);
         match error.class() {
-            Class::RateLimited { after, .. } if self.known(refused_by) != Known::Yes => {
+            Class::RateLimited { after, .. } if self.known() != Known::Yes => {
                 CallOutcome::Throttled { retry_after: after }
             }
             Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,
