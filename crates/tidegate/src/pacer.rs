@@ -30,6 +30,7 @@ mod error;
 mod model_shuttle;
 mod pending_acquire;
 mod permit;
+mod pool;
 mod scheduler;
 mod scope;
 mod waiting;
@@ -39,19 +40,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub use adaptive::{AdaptiveBounds, CallOutcome};
+pub use adaptive::{AdaptiveBounds, CallOutcome, Tuning};
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
 pub(crate) use pending_acquire::project;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
+pub use pool::{AdaptiveState, PoolGauges, PoolMember, PoolSize, SlotPool};
 pub use scheduler::queue::Priority;
 pub use scheduler::wait_attribution::WaitPart;
 pub use waiting::Waiting;
 
 use crate::engine::Engine;
-use crate::store_handle::StoreHandle;
+use crate::store_handle::{StoreClock, StoreHandle};
 
-use adaptive::Adaptive;
 use driver::Drivers;
 use scheduler::Scheduler;
 use scheduler::queue::Shares;
@@ -89,6 +90,8 @@ const DEFAULT_MAX_WAITING: usize = 100_000;
 #[derive(Clone)]
 pub struct Pacer {
     scope: Arc<Scope>,
+    /// The pool of a concurrency that adapts, which this pacer has for itself.
+    own_pool: Option<SlotPool>,
 }
 
 /// How a pacer stands.
@@ -99,7 +102,8 @@ pub struct Gauges {
     pub waiting: usize,
     /// How many permits are out.
     pub in_flight: u64,
-    /// How many may be out; `None` if there is no bound.
+    /// How many may be out, by the smaller of its own bound and that of its pool; `None` if there is
+    /// no bound.
     pub concurrency: Option<u64>,
     /// How many permits were found to have [lost](Permit::is_lost) slots of the store so far.
     pub lost: u64,
@@ -118,6 +122,7 @@ impl Pacer {
             store: engine.store().clone(),
             concurrency: None,
             adaptive: None,
+            member: None,
             max_waiting: DEFAULT_MAX_WAITING,
             shares: [0, 20, 5],
             by_hand: false,
@@ -131,7 +136,8 @@ impl Pacer {
 
     /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
     /// waiters at once. A concurrency that adapts goes on from here, within its bounds; `None` takes
-    /// the bound away, and ends the adapting.
+    /// the bound away, and ends the adapting. The size of a shared [pool](PacerBuilder::pool) is
+    /// another limit, which stays.
     ///
     /// ```
     /// # use tidegate::{Engine, Policy, pacer::Pacer};
@@ -145,15 +151,13 @@ impl Pacer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_concurrency(&self, limit: Option<u64>) {
-        self.scope.act(|state| {
-            let mut limit = limit.map(|limit| limit.max(1));
-            match (&mut state.adaptive, limit) {
-                (Some(adaptive), Some(from)) => limit = Some(adaptive.restart(from)),
-                (adaptive, None) => *adaptive = None,
-                (None, Some(_)) => {}
-            }
-            state.scheduler.slots.resize(limit);
-        });
+        match (&self.own_pool, limit) {
+            (Some(pool), Some(limit)) => pool.restart(limit),
+            (Some(pool), None) => pool.resize(PoolSize::Unlimited),
+            (None, limit) => self.scope.act(|state| {
+                state.scheduler.slots.resize(limit.map(|limit| limit.max(1)));
+            }),
+        }
     }
 
     /// How it stands.
@@ -168,10 +172,11 @@ impl Pacer {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.scope.lock();
+        let pool = state.seat.as_ref().and_then(|seat| seat.pool().gauges().limit);
         Gauges {
             waiting: state.scheduler.waiting(),
             in_flight: state.scheduler.slots.in_flight(),
-            concurrency: state.scheduler.slots.limit(),
+            concurrency: state.scheduler.slots.limit().into_iter().chain(pool).min(),
             lost: state.leases.lost(),
         }
     }
@@ -228,6 +233,7 @@ pub struct PacerBuilder {
     store: StoreHandle,
     concurrency: Option<u64>,
     adaptive: Option<AdaptiveBounds>,
+    member: Option<PoolMember>,
     max_waiting: usize,
     shares: Shares,
     by_hand: bool,
@@ -241,9 +247,15 @@ impl PacerBuilder {
     }
 
     /// Lets the concurrency adapt to what the calls report through
-    /// [`Permit::finish`], within bounds.
+    /// [`Permit::finish`], within bounds. For a pool that several pacers share, [`PoolSize`] says so.
     pub fn adaptive(mut self, bounds: AdaptiveBounds) -> Self {
         self.adaptive = Some(bounds);
+        self
+    }
+
+    /// Takes slots from a pool that it shares with other pacers, beside its own concurrency.
+    pub fn pool(mut self, member: &PoolMember) -> Self {
+        self.member = Some(member.clone());
         self
     }
 
@@ -277,11 +289,14 @@ impl PacerBuilder {
             left -= share;
             share
         });
-        let adaptive = self.adaptive.map(Adaptive::new);
-        let concurrency = adaptive.as_ref().map(Adaptive::limit).or(self.concurrency);
-        let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);
+        let own_pool = self.adaptive.filter(|_| self.member.is_none()).map(|bounds| {
+            let clock = StoreClock::of(&self.store);
+            SlotPool::on(clock, PoolSize::Adaptive(bounds, Tuning::default()))
+        });
+        let member = self.member.or_else(|| own_pool.as_ref().map(SlotPool::member));
+        let scheduler = Scheduler::new(Slots::new(self.concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
-        let scope = Scope::new(self.store, scheduler, adaptive, drivers);
-        Pacer { scope: Arc::new(scope) }
+        let scope = Scope::new(self.store, scheduler, member.as_ref(), drivers);
+        Pacer { scope, own_pool }
     }
 }

@@ -162,29 +162,35 @@ impl Acquire {
         if scope.is_local()
             && state.scheduler.is_free_for(&line)
             && !state.scheduler.slots.is_full()
+            && state.try_take_slot()
         {
             match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
                 Some(Verdict::Granted { receipt, charged, lease, .. }) => {
                     ticket.correct(&charged);
                     state.scheduler.slots.take();
+                    state.slot_granted();
                     let lease = lease.map(|lease| {
                         let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
                         state.drivers.attend_leases(&mut kept.post, place, &scope);
                         state.mind_leases();
                         kept
                     });
-                    let epoch = state.leaves();
+                    let departure = state.leaves();
                     drop(state);
                     let (waited, parts) = (Duration::ZERO, Vec::new());
                     let holding = Holding { receipt, lease };
-                    let grounds = Grounds { ticket, holding, waited, parts, on_drop, epoch };
+                    let grounds = Grounds { ticket, holding, waited, parts, on_drop, departure };
                     return Poll::Ready(Ok(Permit::new(scope, grounds)));
                 }
                 Some(Verdict::Never(index)) => {
+                    state.put_slot_back();
                     return Poll::Ready(Err(never_fits(&ticket.claims[index])));
                 }
-                Some(Verdict::Failed(error)) => return Poll::Ready(Err(error.into())),
-                Some(Verdict::Blocked(_)) | None => {}
+                Some(Verdict::Failed(error)) => {
+                    state.put_slot_back();
+                    return Poll::Ready(Err(error.into()));
+                }
+                Some(Verdict::Blocked(_)) | None => state.put_slot_back(),
             }
         }
         let id = state.join(&scope, ticket, &line, max_wait)?;
@@ -248,12 +254,6 @@ impl State {
         let now = scope.now();
         let deadline = max_wait.map(|max_wait| now.after(max_wait));
         Ok(self.scheduler.join(line, weight, deadline, ticket, now))
-    }
-
-    /// A call leaves: the epoch of a concurrency that adapts.
-    pub(super) fn leaves(&mut self) -> u64 {
-        let in_flight = self.scheduler.slots.in_flight();
-        self.adaptive.as_mut().map_or(0, |adaptive| adaptive.leaves(in_flight))
     }
 }
 

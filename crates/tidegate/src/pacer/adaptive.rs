@@ -44,6 +44,62 @@ pub struct AdaptiveBounds {
     pub cap: u64,
 }
 
+/// When an adaptive limit moves, and how far. The default shrinks by a fifth when more than 5 % of
+/// calls are pushed back, and grows by a fifth when at most 1 % are, whatever the calls' duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tuning {
+    /// Shrinks when more than this part of the calls is pushed back, in thousandths.
+    pub decrease_above: u32,
+    /// What is left of the limit after shrinking, in thousandths; at least one slot goes.
+    pub decrease_to: u32,
+    /// Grows when at most this part of the calls is pushed back, in thousandths.
+    pub increase_below: u32,
+    /// What the limit becomes by growing, in thousandths; at least one slot is added.
+    pub increase_to: u32,
+    /// Grows only while calls take no longer than this on average. `None`: any duration will do.
+    pub max_latency: Option<Duration>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            decrease_above: 50,
+            decrease_to: 800,
+            increase_below: 10,
+            increase_to: 1_200,
+            max_latency: None,
+        }
+    }
+}
+
+impl Tuning {
+    /// Whether more than this many thousandths of the calls of a round were pushed back.
+    fn is_above(round: Round, per_mille: u32) -> bool {
+        u128::from(round.pushed_back) * 1_000 > u128::from(round.answered) * u128::from(per_mille)
+    }
+
+    fn decreased(&self, limit: u64) -> u64 {
+        scaled(limit, self.decrease_to).min(limit.saturating_sub(1))
+    }
+
+    fn increased(&self, limit: u64) -> u64 {
+        scaled(limit, self.increase_to).max(limit.saturating_add(1))
+    }
+}
+
+fn scaled(limit: u64, per_mille: u32) -> u64 {
+    let scaled = u128::from(limit) * u128::from(per_mille) / 1_000;
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+/// When a call left, and under which limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Departure {
+    epoch: u64,
+    left: Time,
+}
+
 /// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
 /// refusal comes sooner than that.
 const DOUBLING: Duration = Duration::from_millis(250);
@@ -67,11 +123,17 @@ struct Round {
     pushed_back: u64,
 }
 
+/// The last call weighs one part of so many in the mean duration of calls.
+const MEAN_OF: u32 = 8;
+
 /// A limit that adapts.
 #[derive(Clone, Debug)]
 pub(crate) struct Adaptive {
     bounds: AdaptiveBounds,
+    tuning: Tuning,
     limit: u64,
+    /// How long calls take of late; `None` until one has been answered.
+    latency: Option<Duration>,
     /// The smallest limit at which calls were pushed back.
     ceiling: Option<u64>,
     /// The last limit before large steps that calls were answered at.
@@ -93,14 +155,16 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
-    pub(crate) fn new(bounds: AdaptiveBounds) -> Self {
+    pub(crate) fn new(bounds: AdaptiveBounds, tuning: Tuning) -> Self {
         let floor = bounds.floor.max(1);
         let cap = bounds.cap.max(floor);
         let limit = bounds.start.clamp(floor, cap);
         let bounds = AdaptiveBounds { floor, start: limit, cap };
         Self {
             bounds,
+            tuning,
             limit,
+            latency: None,
             ceiling: None,
             proven: None,
             waiting_since: None,
@@ -122,19 +186,46 @@ impl Adaptive {
     /// The answer is the limit that counts.
     pub(crate) fn restart(&mut self, limit: u64) -> u64 {
         let bounds = AdaptiveBounds { start: limit, ..self.bounds };
-        *self = Self { epoch: self.epoch + 1, ..Self::new(bounds) };
+        *self = Self { epoch: self.epoch + 1, ..Self::new(bounds, self.tuning) };
         self.limit
     }
 
-    /// A call leaves while so many are under way, itself included. The answer goes with it.
-    pub(crate) fn leaves(&mut self, in_flight: u64) -> u64 {
+    /// Takes over other bounds and another tuning. The limit stays where it is, within the bounds.
+    pub(crate) fn reconfigure(&mut self, bounds: AdaptiveBounds, tuning: Tuning) {
+        let fresh = Self::new(AdaptiveBounds { start: self.limit, ..bounds }, tuning);
+        (self.bounds, self.tuning) =
+            (AdaptiveBounds { start: bounds.start, ..fresh.bounds }, tuning);
+        if fresh.limit != self.limit {
+            self.set(fresh.limit);
+        }
+    }
+
+    pub(crate) fn bounds(&self) -> AdaptiveBounds {
+        self.bounds
+    }
+
+    /// The smallest limit at which calls were pushed back, if any were.
+    pub(crate) fn pushed_back_at(&self) -> Option<u64> {
+        self.ceiling
+    }
+
+    /// Whether calls take longer than the limit may grow with.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.tuning.max_latency.is_some_and(|most| self.latency.is_some_and(|now| now > most))
+    }
+
+    /// A call leaves at `left` while so many are under way, itself included. The answer goes with it.
+    pub(crate) fn leaves(&mut self, in_flight: u64, left: Time) -> Departure {
         self.reached |= in_flight >= self.limit;
-        self.epoch
+        Departure { epoch: self.epoch, left }
     }
 
     /// Calls wait for a slot at `now`. Raises the limit if they have waited long enough, and says
     /// when it rises next if they wait until then; `None` if it does not.
     pub(crate) fn slots_wanted(&mut self, now: Time) -> Option<Time> {
+        if self.is_slow() {
+            return None;
+        }
         let (next, pause) = match self.ceiling {
             Some(ceiling) => (self.limit + ceiling.saturating_sub(self.limit) / 2, HALVING),
             None => (self.limit.saturating_mul(2), DOUBLING),
@@ -159,9 +250,14 @@ impl Adaptive {
         self.waiting_since = None;
     }
 
-    /// A call that left under `epoch` has ended.
-    pub(crate) fn ended(&mut self, outcome: CallOutcome, epoch: u64) {
-        if epoch != self.epoch {
+    /// A call that left with this departure has ended.
+    pub(crate) fn ended(&mut self, outcome: CallOutcome, departure: Departure, now: Time) {
+        if outcome == CallOutcome::Success {
+            let (took, mean) = (now.since(departure.left), self.latency);
+            let mean = mean.map_or(took, |mean| mean - mean / MEAN_OF + took / MEAN_OF);
+            self.latency = Some(mean);
+        }
+        if departure.epoch != self.epoch {
             return;
         }
         match outcome {
@@ -171,18 +267,21 @@ impl Adaptive {
             }
             CallOutcome::Throttled { .. } | CallOutcome::Overloaded => {
                 self.count(1);
-                let answered = self.before.answered + self.sample.answered;
-                let pushed_back = self.before.pushed_back + self.sample.pushed_back;
+                let sample = Round {
+                    answered: self.before.answered + self.sample.answered,
+                    pushed_back: self.before.pushed_back + self.sample.pushed_back,
+                };
                 // More than 5 % pushed back is too much, but a few answers say little. Many say
                 // that 3 % are one too many. Where it was pushed back before, so do few.
-                let whole = answered >= SAMPLE + SAMPLE / 2;
+                let most = self.tuning.decrease_above;
+                let whole = sample.answered >= SAMPLE + SAMPLE / 2;
                 if self.ceiling == Some(self.limit) {
-                    if self.round.pushed_back * 40 > self.round.answered {
+                    if Tuning::is_above(self.round, most / 2) {
                         self.step_back();
                     }
-                } else if pushed_back >= FEWEST && pushed_back * 20 > answered {
+                } else if sample.pushed_back >= FEWEST && Tuning::is_above(sample, most) {
                     self.shrink();
-                } else if whole && pushed_back * 33 > answered {
+                } else if whole && Tuning::is_above(sample, most * 3 / 5) {
                     self.ceiling = Some(self.limit);
                     self.step_back();
                 }
@@ -201,13 +300,13 @@ impl Adaptive {
         }
     }
 
-    /// After a round of as many answers as the limit, of which at most 1 % were pushed back.
+    /// After a round of as many answers as the limit, of which hardly any were pushed back.
     fn maybe_grow(&mut self) {
         if self.round.answered < self.limit.max(4) {
             return;
         }
-        let clean = self.round.pushed_back * 100 <= self.round.answered;
-        let grow = clean && self.reached;
+        let clean = !Tuning::is_above(self.round, self.tuning.increase_below);
+        let grow = clean && self.reached && !self.is_slow();
         self.round = Round::default();
         self.reached = false;
         if !grow {
@@ -216,7 +315,7 @@ impl Adaptive {
         let limit = match self.ceiling {
             // Well below where it was pushed back: a fifth more, at least one.
             Some(ceiling) if self.limit + 1 < ceiling => {
-                self.limit.saturating_add((self.limit / 5).max(1)).min(ceiling - 1)
+                self.tuning.increased(self.limit).min(ceiling - 1)
             }
             // Just below it: wait, then look beyond.
             Some(ceiling) if self.limit < ceiling => {
@@ -246,14 +345,14 @@ impl Adaptive {
         (self.epoch, self.proven, self.waiting_since) = (epoch, Some(proven), waiting_since);
     }
 
-    /// Once per epoch: back to what held before it was doubled, else by a fifth and at least one.
+    /// Once per epoch: back to what held before it was doubled, else by a part and at least one.
     fn shrink(&mut self) {
-        let fifth_less = self.limit - (self.limit / 5).max(1);
+        let less = self.tuning.decreased(self.limit);
         let limit = self.proven.take().filter(|proven| *proven < self.limit);
         self.ceiling = Some(self.limit);
         self.patience = FIRST_PATIENCE;
         (self.sample, self.before) = (Round::default(), Round::default());
-        self.set(limit.unwrap_or(fifth_less));
+        self.set(limit.unwrap_or(less));
     }
 
     /// A look beyond was one too far: back by one, and the next look is later.
@@ -278,17 +377,26 @@ mod tests {
     use super::*;
 
     fn adaptive(start: u64) -> Adaptive {
-        Adaptive::new(AdaptiveBounds { floor: 1, start, cap: 200 })
+        Adaptive::new(AdaptiveBounds { floor: 1, start, cap: 200 }, Tuning::default())
+    }
+
+    fn leave(adaptive: &mut Adaptive, in_flight: u64) -> Departure {
+        adaptive.leaves(in_flight, Time::ZERO)
     }
 
     /// A provider that can serve `hidden` calls at once and pushes the others back. Every round
     /// all slots are used, and everything that left is answered before the next round.
     fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
         let limit = adaptive.limit();
-        let epochs: Vec<u64> = (1..=limit).map(|in_flight| adaptive.leaves(in_flight)).collect();
-        for (index, epoch) in (1..).zip(epochs) {
+        let departures: Vec<Departure> =
+            (1..=limit).map(|in_flight| leave(adaptive, in_flight)).collect();
+        for (index, epoch) in (1..).zip(departures) {
             let pushed_back = CallOutcome::Throttled { retry_after: None };
-            adaptive.ended(if index > hidden { pushed_back } else { CallOutcome::Success }, epoch);
+            adaptive.ended(
+                if index > hidden { pushed_back } else { CallOutcome::Success },
+                epoch,
+                Time::ZERO,
+            );
         }
         adaptive.limit()
     }
@@ -316,9 +424,10 @@ mod tests {
     #[test]
     fn a_burst_of_push_back_is_one_decrease() {
         let mut adaptive = adaptive(100);
-        let epochs: Vec<u64> = (1..=100).map(|in_flight| adaptive.leaves(in_flight)).collect();
-        for epoch in epochs {
-            adaptive.ended(CallOutcome::Overloaded, epoch);
+        let departures: Vec<Departure> =
+            (1..=100).map(|in_flight| leave(&mut adaptive, in_flight)).collect();
+        for epoch in departures {
+            adaptive.ended(CallOutcome::Overloaded, epoch, Time::ZERO);
         }
         assert_eq!(adaptive.limit(), 80, "a hundred push-backs, one decrease");
     }
@@ -344,8 +453,8 @@ mod tests {
     fn it_does_not_grow_unless_it_was_reached() {
         let mut adaptive = adaptive(10);
         for _ in 0..1_000 {
-            let epoch = adaptive.leaves(3);
-            adaptive.ended(CallOutcome::Success, epoch);
+            let epoch = leave(&mut adaptive, 3);
+            adaptive.ended(CallOutcome::Success, epoch, Time::ZERO);
         }
         assert_eq!(adaptive.limit(), 10);
     }
@@ -355,8 +464,8 @@ mod tests {
         let mut adaptive = adaptive(10);
         for outcome in [CallOutcome::Failed, CallOutcome::Ignored] {
             for _ in 0..1_000 {
-                let epoch = adaptive.leaves(10);
-                adaptive.ended(outcome, epoch);
+                let epoch = leave(&mut adaptive, 10);
+                adaptive.ended(outcome, epoch, Time::ZERO);
             }
         }
         assert_eq!(adaptive.limit(), 10);
@@ -366,10 +475,14 @@ mod tests {
     fn a_little_push_back_is_no_reason_to_shrink() {
         let mut adaptive = adaptive(100);
         for number in 0..1_000 {
-            let epoch = adaptive.leaves(100);
+            let epoch = leave(&mut adaptive, 100);
             let pushed_back = number % 40 == 39;
             let overloaded = CallOutcome::Overloaded;
-            adaptive.ended(if pushed_back { overloaded } else { CallOutcome::Success }, epoch);
+            adaptive.ended(
+                if pushed_back { overloaded } else { CallOutcome::Success },
+                epoch,
+                Time::ZERO,
+            );
         }
         assert_eq!(adaptive.limit(), 100, "2.5 % is between the two bounds");
     }
@@ -382,12 +495,17 @@ mod tests {
             let (mut random, mut sum, rounds) = (1_u64, 0, 2_000);
             for _ in 0..rounds {
                 let limit = adaptive.limit();
-                let epochs: Vec<u64> = (1..=limit).map(|now| adaptive.leaves(now)).collect();
-                for epoch in epochs {
+                let departures: Vec<Departure> =
+                    (1..=limit).map(|now| leave(&mut adaptive, now)).collect();
+                for epoch in departures {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let pushed_back = (random >> 33) % 1_000 < per_mille;
                     let outcome = CallOutcome::Overloaded;
-                    adaptive.ended(if pushed_back { outcome } else { CallOutcome::Success }, epoch);
+                    adaptive.ended(
+                        if pushed_back { outcome } else { CallOutcome::Success },
+                        epoch,
+                        Time::ZERO,
+                    );
                 }
                 sum += adaptive.limit();
             }
@@ -445,7 +563,8 @@ mod tests {
 
     #[test]
     fn bounds_are_kept() {
-        let mut adaptive = Adaptive::new(AdaptiveBounds { floor: 3, start: 50, cap: 6 });
+        let mut adaptive =
+            Adaptive::new(AdaptiveBounds { floor: 3, start: 50, cap: 6 }, Tuning::default());
         assert_eq!(adaptive.limit(), 6);
         for _ in 0..100 {
             round(&mut adaptive, 1_000);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tidegate_core::{Settlement, StoreError};
 
-use super::adaptive::CallOutcome;
+use super::adaptive::{CallOutcome, Departure};
 use super::claim::Claim;
 use super::driver::leases::Holding;
 use super::pending_acquire::PendingAcquire;
@@ -60,7 +60,7 @@ pub(super) struct Grounds {
     pub(super) waited: Duration,
     pub(super) parts: Vec<WaitPart>,
     pub(super) on_drop: OnDrop,
-    pub(super) epoch: u64,
+    pub(super) departure: Departure,
 }
 
 impl Permit {
@@ -205,9 +205,9 @@ pub enum SettleError {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Grounds { ticket, holding, on_drop, epoch, .. } = &mut self.grounds;
+        let Grounds { ticket, holding, on_drop, departure, .. } = &mut self.grounds;
         let fate = if self.settled { OnDrop::Keep } else { *on_drop };
-        self.scope.release(ticket, holding, fate, (self.outcome, *epoch));
+        self.scope.release(ticket, holding, fate, (self.outcome, *departure));
     }
 }
 

@@ -98,11 +98,6 @@ impl<T: Demands, G> Scheduler<T, G> {
             || (self.queue.len() == self.queue.parked_len() && !self.queue.has(line))
     }
 
-    /// Whether somebody could go if there were a slot, as far as can be told without trying.
-    pub(crate) fn waits_for_slot(&self) -> bool {
-        self.slots.is_full() && self.queue.len() > self.queue.parked_len()
-    }
-
     /// Tokens of a bucket that go to others first; see [`FairQueue::ahead`].
     pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
         self.queue.ahead(line, cost, bucket)
@@ -153,6 +148,13 @@ impl<T: Demands, G> Scheduler<T, G> {
             }
             _ => Step::Try(head),
         }
+    }
+
+    /// The head waits for a slot that the pacer shares with others. Says when there is something to
+    /// do meanwhile.
+    pub(crate) fn no_slot(&mut self, now: Time) -> Option<Time> {
+        self.blame.turn_to(Some(WaitPart::CONCURRENCY), now);
+        self.earliest(None)
     }
 
     /// What the waiter wants that [`next`](Self::next) named.

@@ -4,17 +4,19 @@
 //! after releasing it. Nobody sleeps with the lock. Drivers only watch the time.
 
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
-use super::adaptive::{Adaptive, CallOutcome};
+use super::adaptive::{CallOutcome, Departure};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::driver::leases::{Holding, Leases};
 use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_time};
 use super::permit::OnDrop;
+use super::pool::{PoolMember, Seat, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
 use super::scheduler::waiter::{Left, Refused};
 use super::scheduler::{Scheduler, Step};
@@ -37,7 +39,8 @@ pub(super) struct State {
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) leases: Leases,
-    pub(super) adaptive: Option<Adaptive>,
+    /// What it has to do with a pool of slots that it shares, if there is one.
+    pub(super) seat: Option<Seat>,
     /// What a driver had reserved when its runtime was shut down, to be given back by another.
     #[cfg(feature = "tokio")]
     pub(super) stranded: Vec<(PendingAcquire, Receipt)>,
@@ -46,26 +49,68 @@ pub(super) struct State {
     pub(super) asking: Option<Id>,
 }
 
+/// The lock of a scope. What it has freed of its pool is handed out after unlocking.
+pub(super) struct Locked<'s> {
+    state: MutexGuard<'s, State>,
+    // Dropped after the guard.
+    freed: Freed,
+}
+
+/// A pool whose free slots are handed out when this is dropped.
+struct Freed(Option<SlotPool>);
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.freed.0 = self.state.seat.as_mut().and_then(Seat::take_freed);
+    }
+}
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.take() {
+            pool.hand_out();
+        }
+    }
+}
+
 impl Scope {
     pub(super) fn new(
         store: StoreHandle,
         scheduler: Scheduler<PendingAcquire, Holding>,
-        adaptive: Option<Adaptive>,
+        member: Option<&PoolMember>,
         drivers: Drivers,
-    ) -> Self {
+    ) -> Arc<Self> {
         let clock = StoreClock::of(&store);
         let buckets = Buckets::default();
         let state = State {
             scheduler,
             buckets,
             drivers,
-            adaptive,
+            seat: None,
             leases: Leases::default(),
             #[cfg(feature = "tokio")]
             stranded: Vec::new(),
             asking: None,
         };
-        Self { store, clock, nobody: "".into(), state: Mutex::new(state) }
+        Arc::new_cyclic(|scope| {
+            let seat = member.map(|member| member.seat(scope.clone()));
+            let state = Mutex::new(State { seat, ..state });
+            Self { store, clock, nobody: "".into(), state }
+        })
     }
 
     pub(super) fn store(&self) -> &StoreHandle {
@@ -85,8 +130,9 @@ impl Scope {
         self.clock.now()
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Locked { state, freed: Freed(None) }
     }
 
     /// Does something under the lock, moves the queue on, and wakes who was granted.
@@ -103,7 +149,7 @@ impl Scope {
     /// Does something under the lock and moves the queue on; then, without it, wakes the granted.
     fn finish<R>(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: Locked<'_>,
         act: impl FnOnce(&mut State) -> R,
     ) -> (R, Option<Time>) {
         let result = act(&mut state);
@@ -117,7 +163,7 @@ impl Scope {
     /// Grants what can be granted now; says when there is more to do.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
         let queue = if state.scheduler.waiting() == 0 {
-            state.slots_free();
+            state.rest();
             None
         } else {
             self.grant(state)
@@ -132,20 +178,24 @@ impl Scope {
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
-            let growth = state.adapt(now);
             let id = match state.scheduler.next(now) {
-                Step::Rest(until) => return sooner(until, growth),
-                #[cfg(feature = "tokio")]
-                Step::Try(_) if !self.is_local() => {
-                    // While one driver asks, the others watch deadlines.
-                    return if state.asking.is_some() {
-                        state.scheduler.aside()
-                    } else {
-                        Some(now)
-                    };
+                Step::Rest(until) => {
+                    state.rest();
+                    return until;
                 }
+                // While one driver asks a shared store, the others watch deadlines.
+                #[cfg(feature = "tokio")]
+                Step::Try(_) if state.asking.is_some() => return state.scheduler.aside(),
                 Step::Try(id) => id,
             };
+            if let Err(growth) = state.take_slot() {
+                let growth = growth.map(|after| now.after(after));
+                return sooner(state.scheduler.no_slot(now), growth);
+            }
+            #[cfg(feature = "tokio")]
+            if !self.is_local() {
+                return Some(now);
+            }
             let Some(ticket) = state.scheduler.ticket(id) else { continue };
             let verdict = now_or_never(ticket.charge(&self.store, Duration::ZERO));
             state.apply(id, verdict.unwrap_or_else(not_at_once), now);
@@ -159,6 +209,9 @@ impl Scope {
             if state.asking == Some(id) {
                 // What is reserved for it is given back without waiting for it to start.
                 state.drivers.ring();
+            }
+            if let (Some(Left::Granted(..)), Some(seat)) = (&left, &mut state.seat) {
+                seat.give_back(None);
             }
             match &left {
                 Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
@@ -175,13 +228,13 @@ impl Scope {
     }
 
     /// A permit ends: its slot is free, and `fate` says what becomes of its tokens. `word` is
-    /// how its call went and the epoch in which it left.
+    /// how its call went and when it left.
     pub(super) fn release(
         self: &Arc<Self>,
         ticket: &PendingAcquire,
         holding: &mut Holding,
         fate: OnDrop,
-        word: (CallOutcome, u64),
+        word: (CallOutcome, Departure),
     ) {
         let post = holding.lease.take().map(|lease| lease.post);
         let receipt = &holding.receipt;
@@ -193,10 +246,8 @@ impl Scope {
                 state.drivers.ended(&mut post);
             }
             state.scheduler.slots.give_back();
-            if let Some(adaptive) = &mut state.adaptive {
-                adaptive.ended(word.0, word.1);
-                let limit = adaptive.limit();
-                state.scheduler.slots.resize(Some(limit));
+            if let Some(seat) = &mut state.seat {
+                seat.give_back(Some(word));
             }
         });
     }
@@ -216,6 +267,19 @@ impl Scope {
         self.store.detach(back);
     }
 
+    /// The pool hands a slot to the head. `false` if there is one already.
+    pub(super) fn offer_slot(&self) -> bool {
+        let mut state = self.lock();
+        let is_accepted = state.seat.as_mut().is_some_and(Seat::accept);
+        self.move_on(&mut state);
+        // Whoever offers goes on offering what this pacer did not use.
+        state.seat.as_mut().and_then(Seat::take_freed);
+        let wakes = state.scheduler.wakes();
+        drop(state);
+        drop(wakes);
+        is_accepted
+    }
+
     /// Corrects what was charged, and moves the queue on.
     pub(super) async fn settle(
         &self,
@@ -230,23 +294,44 @@ impl Scope {
 }
 
 impl State {
-    /// Lets a concurrency that adapts know whether calls wait for a slot. Says when it grows next if
-    /// they do.
-    fn adapt(&mut self, now: Time) -> Option<Time> {
-        let adaptive = self.adaptive.as_mut()?;
-        if !self.scheduler.waits_for_slot() {
-            adaptive.slots_free();
-            return None;
-        }
-        let growth = adaptive.slots_wanted(now);
-        self.scheduler.slots.resize(Some(adaptive.limit()));
-        growth
+    /// Takes a slot of the pool without waiting for a turn, if there is a pool.
+    pub(super) fn try_take_slot(&mut self) -> bool {
+        self.seat.as_mut().is_none_or(Seat::try_take)
     }
 
-    fn slots_free(&mut self) {
-        if let Some(adaptive) = &mut self.adaptive {
-            adaptive.slots_free();
+    /// Takes a slot of the pool for the head, if there is a pool. The error is the time after which
+    /// the pool grows, if it does.
+    pub(super) fn take_slot(&mut self) -> Result<(), Option<Duration>> {
+        match self.seat.as_mut().map(Seat::take) {
+            None | Some(SlotRequest::Taken) => Ok(()),
+            Some(SlotRequest::Waits(growth)) => Err(growth),
         }
+    }
+
+    /// The slot in hand is not needed now.
+    pub(super) fn put_slot_back(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.put_back();
+        }
+    }
+
+    /// Nobody waits who could use a slot of the pool.
+    pub(super) fn rest(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.rest();
+        }
+    }
+
+    /// A waiter was charged: the slot in hand is its own.
+    pub(super) fn slot_granted(&mut self) {
+        if let Some(seat) = &mut self.seat {
+            seat.granted();
+        }
+    }
+
+    /// A call leaves: what a concurrency that adapts wants to know of it later.
+    pub(super) fn leaves(&self) -> Departure {
+        self.seat.as_ref().map_or_else(Departure::default, Seat::leaves)
     }
 
     /// Lets drivers know of leases that were taken on.
@@ -265,6 +350,7 @@ impl State {
                 let Some(ticket) = self.scheduler.ticket(id) else { return };
                 let lease = lease.map(|lease| self.leases.keep(ticket, &receipt, lease, now));
                 self.scheduler.granted(id, Holding { receipt, lease }, now);
+                self.slot_granted();
                 if let Some(ticket) = self.scheduler.ticket_mut(id) {
                     ticket.correct(&charged);
                 }

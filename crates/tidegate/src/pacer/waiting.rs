@@ -58,8 +58,8 @@ impl Queued {
         state.buckets.forget(&ticket);
         Some(match done {
             Ok(Granted { grant: holding, waited, parts }) => {
-                let (on_drop, epoch) = (self.on_drop, state.leaves());
-                Ok(Grounds { ticket, holding, waited, parts, on_drop, epoch })
+                let (on_drop, departure) = (self.on_drop, state.leaves());
+                Ok(Grounds { ticket, holding, waited, parts, on_drop, departure })
             }
             Err(Refused::TimedOut) => {
                 Err(AcquireError::TimedOut(self.max_wait.unwrap_or_default()))

@@ -10,6 +10,7 @@ mod fuzz;
 mod hand;
 mod leases;
 mod order;
+mod pool;
 mod runtimes;
 mod shared;
 mod terms;

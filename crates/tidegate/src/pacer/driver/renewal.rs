@@ -8,10 +8,9 @@ use tidegate_core::{Answers, Operation, StoreError, Target};
 
 use crate::pacer::driver::leases::Held;
 use crate::pacer::pending_acquire::Moment;
-use crate::pacer::scope::{Scope, State};
+use crate::pacer::scope::{Locked, Scope};
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
-use crate::sync::MutexGuard;
 
 /// Leases that are renewed together.
 pub(in crate::pacer) struct Round {
@@ -72,7 +71,7 @@ impl Round {
 
 impl Scope {
     /// The state, after what is due has been renewed, or sent off to be.
-    pub(in crate::pacer) fn lock_renewed(self: &Arc<Self>) -> MutexGuard<'_, State> {
+    pub(in crate::pacer) fn lock_renewed(self: &Arc<Self>) -> Locked<'_> {
         let mut state = self.lock();
         if state.leases.tick().is_none_or(|tick| self.now() < tick) {
             return state;

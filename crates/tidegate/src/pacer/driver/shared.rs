@@ -50,6 +50,7 @@ impl Scope {
         }
         let now = self.now();
         let Step::Try(id) = state.scheduler.next(now) else { return None };
+        state.take_slot().ok()?;
         let ticket = state.scheduler.ticket(id)?.clone();
         // What starts after the deadline would be reserved in vain.
         let left = state.scheduler.deadline(id).map(|deadline| deadline.since(now));
@@ -135,6 +136,7 @@ impl Question {
             match (reserved, refusal) {
                 (Some(holding), _) => {
                     state.scheduler.granted(*id, holding, now);
+                    state.slot_granted();
                     if let Some(granted) = state.scheduler.ticket_mut(*id) {
                         granted.claims.clone_from(&ticket.claims);
                     }

@@ -1,0 +1,478 @@
+//! A pool of slots that several pacers share, such as the calls that a provider takes at once,
+//! whatever their key and model.
+//!
+//! A pacer asks the pool for a slot when its head could go otherwise, so that nobody holds a slot
+//! while it waits for tokens. Pacers of one [`PoolMember`] count together. While there is no slot,
+//! members take turns, and inside a member its pacers do; a slot that comes free is handed to the
+//! pacer whose turn it is, and nobody else can take it.
+//!
+//! The lock of the pool is taken inside the locks of pacers, and no pacer is locked while it is
+//! held. Whoever gives a slot back hands it on after its own pacer is unlocked.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, PoisonError, Weak};
+
+use std::time::Duration;
+
+use super::adaptive::{Adaptive, AdaptiveBounds, CallOutcome, Departure, Tuning};
+use super::scheduler::slab::{Id, Slab};
+use super::scope::Scope;
+use crate::engine::Engine;
+use crate::store_handle::StoreClock;
+use crate::sync::{Mutex, MutexGuard};
+
+/// How many slots a pool has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PoolSize {
+    /// As many as are asked for.
+    Unlimited,
+    /// So many.
+    Fixed(u64),
+    /// As many as turn out to be answered, within bounds.
+    Adaptive(AdaptiveBounds, Tuning),
+}
+
+/// Slots that several pacers share. Cheap to clone; clones are the same pool.
+///
+/// ```
+/// use tidegate::pacer::{Pacer, PoolSize, SlotPool};
+/// use tidegate::{Engine, Policy};
+/// let engine = Engine::new();
+/// let calls = engine.limiter("calls", Policy::per_second(50).capacity(10).build()?)?;
+/// let pool = SlotPool::new(&engine, PoolSize::Fixed(1));
+/// let pacer = || Pacer::builder(&engine).pool(&pool.member()).build();
+/// let (chat, embeddings) = (pacer(), pacer());
+///
+/// let permit = chat.acquire([calls.claim("chat", 1)]).now()?;
+/// assert!(embeddings.acquire([calls.claim("embeddings", 1)]).now().is_err());
+/// drop(permit);
+/// assert!(embeddings.acquire([calls.claim("embeddings", 1)]).now().is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct SlotPool(Arc<Shared>);
+
+struct Shared {
+    clock: StoreClock,
+    pool: Mutex<Pool>,
+}
+
+/// Pacers that count together in a pool, such as those of one API key. Cheap to clone.
+#[derive(Clone)]
+pub struct PoolMember(Arc<Membership>);
+
+struct Membership {
+    pool: SlotPool,
+    id: Id,
+}
+
+/// The state of a [`SlotPool`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PoolGauges {
+    /// How many slots are taken.
+    pub in_flight: u64,
+    /// How many there are now; `None` if there is no bound.
+    pub limit: Option<u64>,
+    /// How many pacers wait for a slot.
+    pub waiting: usize,
+    /// How the limit adapts; `None` if it does not.
+    pub adaptive: Option<AdaptiveState>,
+}
+
+/// Why an adaptive limit is what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AdaptiveState {
+    /// The limit that it started with.
+    pub start: u64,
+    /// The largest limit that it may grow to.
+    pub cap: u64,
+    /// The smallest limit at which calls were pushed back, if any were.
+    pub pushed_back_at: Option<u64>,
+    /// Whether calls take longer than [`Tuning::max_latency`], so that it does not grow.
+    pub is_slow: bool,
+}
+
+#[derive(Default)]
+struct Pool {
+    limit: Option<u64>,
+    in_flight: u64,
+    adaptive: Option<Adaptive>,
+    members: Slab<Member>,
+    pacers: Slab<PacerEntry>,
+    /// Members whose pacers wait, in the order of their turns.
+    turns: VecDeque<Id>,
+    waiting: usize,
+}
+
+#[derive(Default)]
+struct Member {
+    in_flight: u64,
+    /// Pacers that wait, in the order of their turns.
+    waiting: VecDeque<Id>,
+}
+
+struct PacerEntry {
+    member: Id,
+    scope: Weak<Scope>,
+    is_waiting: bool,
+}
+
+/// What came of asking for a slot.
+pub(super) enum SlotRequest {
+    Taken,
+    /// The pacer waits for its turn. The pool grows after this time, if there is one and the pacer
+    /// still waits then.
+    Waits(Option<Duration>),
+}
+
+impl SlotPool {
+    /// A pool of this size, on the time of this engine's store. Its pacers may be on other engines.
+    #[must_use]
+    pub fn new(engine: &Engine, size: PoolSize) -> Self {
+        Self::on(StoreClock::of(engine.store()), size)
+    }
+
+    pub(super) fn on(clock: StoreClock, size: PoolSize) -> Self {
+        let mut pool = Pool::default();
+        pool.resize(size);
+        Self(Arc::new(Shared { clock, pool: Mutex::new(pool) }))
+    }
+
+    /// Changes the size. Shrinking lets calls under way drain; growing lets pacers that wait go on
+    /// at once. A pool that adapts stays where it is, within the new bounds.
+    pub fn resize(&self, size: PoolSize) {
+        self.lock().resize(size);
+        self.hand_out();
+    }
+
+    /// Restarts an adaptive pool from another limit, within its bounds, and forgets what it has
+    /// learned. A pool that does not adapt gets the limit as it is.
+    pub fn restart(&self, limit: u64) {
+        self.lock().restart(limit);
+        self.hand_out();
+    }
+
+    /// A member without pacers.
+    #[must_use]
+    pub fn member(&self) -> PoolMember {
+        let id = self.lock().members.insert(Member::default());
+        PoolMember(Arc::new(Membership { pool: self.clone(), id }))
+    }
+
+    /// How many slots there are, and how many are taken.
+    #[must_use]
+    pub fn gauges(&self) -> PoolGauges {
+        let pool = self.lock();
+        let adaptive = pool.adaptive.as_ref().map(|adaptive| AdaptiveState {
+            start: adaptive.bounds().start,
+            cap: adaptive.bounds().cap,
+            pushed_back_at: adaptive.pushed_back_at(),
+            is_slow: adaptive.is_slow(),
+        });
+        PoolGauges { in_flight: pool.in_flight, limit: pool.limit, waiting: pool.waiting, adaptive }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.0.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands free slots to the pacers whose turn it is. No pacer may be locked.
+    pub(super) fn hand_out(&self) {
+        loop {
+            let Some((pacer, scope)) = self.lock().next_offer() else { return };
+            let is_used = scope.upgrade().is_some_and(|scope| scope.offer_slot());
+            if !is_used {
+                self.lock().put_back(pacer);
+            }
+        }
+    }
+}
+
+impl Pool {
+    fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.in_flight >= limit)
+    }
+
+    fn resize(&mut self, size: PoolSize) {
+        match (size, &mut self.adaptive) {
+            (PoolSize::Adaptive(bounds, tuning), Some(adaptive)) => {
+                adaptive.reconfigure(bounds, tuning);
+            }
+            (PoolSize::Adaptive(bounds, tuning), adaptive) => {
+                *adaptive = Some(Adaptive::new(bounds, tuning));
+            }
+            (PoolSize::Fixed(_) | PoolSize::Unlimited, adaptive) => *adaptive = None,
+        }
+        self.limit = match size {
+            PoolSize::Unlimited => None,
+            PoolSize::Fixed(limit) => Some(limit.max(1)),
+            PoolSize::Adaptive(..) => self.adaptive.as_ref().map(Adaptive::limit),
+        };
+    }
+
+    fn restart(&mut self, limit: u64) {
+        self.limit = Some(match &mut self.adaptive {
+            Some(adaptive) => adaptive.restart(limit.max(1)),
+            None => limit.max(1),
+        });
+    }
+
+    fn take(&mut self, pacer: Id) {
+        self.in_flight += 1;
+        let member = self.pacers.get(pacer).map(|pacer| pacer.member);
+        if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
+            member.in_flight += 1;
+        }
+    }
+
+    fn put_back(&mut self, pacer: Id) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let member = self.pacers.get(pacer).map(|pacer| pacer.member);
+        if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
+            member.in_flight = member.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// Whether nobody has a better right to the next slot.
+    fn is_in_turn(&self, pacer: Id) -> bool {
+        let Some(member) = self.turns.front() else { return true };
+        let first = self.members.get(*member).and_then(|member| member.waiting.front());
+        first == Some(&pacer)
+    }
+
+    fn wait(&mut self, pacer: Id) {
+        let Some(entry) = self.pacers.get_mut(pacer) else { return };
+        if std::mem::replace(&mut entry.is_waiting, true) {
+            return;
+        }
+        let id = entry.member;
+        let Some(member) = self.members.get_mut(id) else { return };
+        member.waiting.push_back(pacer);
+        if member.waiting.len() == 1 {
+            self.turns.push_back(id);
+        }
+        self.waiting += 1;
+    }
+
+    /// Ends the turn of the member in front: the pacer that goes, if there is one.
+    fn pop_turn(&mut self) -> Option<Id> {
+        let id = self.turns.pop_front()?;
+        let member = self.members.get_mut(id)?;
+        let pacer = member.waiting.pop_front()?;
+        if !member.waiting.is_empty() {
+            self.turns.push_back(id);
+        }
+        self.waiting -= 1;
+        if let Some(entry) = self.pacers.get_mut(pacer) {
+            entry.is_waiting = false;
+        }
+        if self.waiting == 0 {
+            if let Some(adaptive) = &mut self.adaptive {
+                adaptive.slots_free();
+            }
+        }
+        Some(pacer)
+    }
+
+    /// A pacer that waits is no longer interested.
+    fn leave_turns(&mut self, pacer: Id) {
+        let Some(entry) = self.pacers.get_mut(pacer).filter(|entry| entry.is_waiting) else {
+            return;
+        };
+        entry.is_waiting = false;
+        let id = entry.member;
+        self.waiting -= 1;
+        if let Some(member) = self.members.get_mut(id) {
+            member.waiting.retain(|waiting| *waiting != pacer);
+            if member.waiting.is_empty() {
+                self.turns.retain(|turn| *turn != id);
+            }
+        }
+    }
+
+    /// A free slot and the pacer that it is for. It counts as taken from now on.
+    fn next_offer(&mut self) -> Option<(Id, Weak<Scope>)> {
+        while !self.is_full() && !self.turns.is_empty() {
+            let Some(pacer) = self.pop_turn() else { continue };
+            let Some(scope) = self.pacers.get(pacer).map(|entry| entry.scope.clone()) else {
+                continue;
+            };
+            self.take(pacer);
+            return Some((pacer, scope));
+        }
+        None
+    }
+
+    /// Whether a member has enough calls under way to speak for the pool. Others cannot shrink it:
+    /// one key that is always refused must not slow down the rest.
+    fn speaks_for_all(&self, pacer: Id) -> bool {
+        let member = self.pacers.get(pacer).and_then(|entry| self.members.get(entry.member));
+        member.is_some_and(|member| member.in_flight * 2 >= self.in_flight)
+    }
+}
+
+impl PoolMember {
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &SlotPool {
+        &self.0.pool
+    }
+
+    /// A seat for one pacer.
+    pub(super) fn seat(&self, scope: Weak<Scope>) -> Seat {
+        let entry = PacerEntry { member: self.0.id, scope, is_waiting: false };
+        let pacer = self.0.pool.lock().pacers.insert(entry);
+        Seat { member: self.clone(), pacer, in_hand: false, has_asked: false, has_freed: false }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.pool.lock().members.remove(self.id);
+    }
+}
+
+/// What one pacer has to do with its pool. It stands under the lock of the pacer.
+pub(super) struct Seat {
+    member: PoolMember,
+    pacer: Id,
+    /// A slot was taken, and nobody has been granted it yet.
+    in_hand: bool,
+    /// The pacer may be among those that wait for a turn.
+    has_asked: bool,
+    /// Slots are free that may be somebody else's: they are to be handed out after unlocking.
+    has_freed: bool,
+}
+
+impl Seat {
+    pub(super) fn pool(&self) -> &SlotPool {
+        self.member.pool()
+    }
+
+    /// Takes a slot, unless one is in hand, if that is nobody else's.
+    pub(super) fn try_take(&mut self) -> bool {
+        let mut pool = self.member.0.pool.lock();
+        if !self.in_hand && !pool.is_full() && pool.is_in_turn(self.pacer) {
+            pool.pop_turn();
+            pool.take(self.pacer);
+            self.in_hand = true;
+        }
+        self.in_hand
+    }
+
+    /// Takes a slot for the head, unless one is in hand. Without one the pacer waits for its turn.
+    pub(super) fn take(&mut self) -> SlotRequest {
+        if self.try_take() {
+            return SlotRequest::Taken;
+        }
+        let mut pool = self.member.0.pool.lock();
+        pool.wait(self.pacer);
+        self.has_asked = true;
+        let mut growth = None;
+        if pool.is_full() {
+            if let Some(adaptive) = &mut pool.adaptive {
+                let now = self.member.0.pool.0.clock.now();
+                growth = adaptive.slots_wanted(now).map(|growth| growth.since(now));
+                let limit = adaptive.limit();
+                pool.limit = Some(limit);
+            }
+        }
+        // Whoever is in turn gets what the pool has grown by.
+        self.has_freed |= !pool.is_full();
+        SlotRequest::Waits(growth)
+    }
+
+    /// A permit leaves: what an adaptive size wants to know of it when it ends.
+    pub(super) fn leaves(&self) -> Departure {
+        let mut pool = self.member.0.pool.lock();
+        let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.0.clock);
+        let adaptive = pool.adaptive.as_mut();
+        adaptive.map_or_else(Departure::default, |one| one.leaves(in_flight, clock.now()))
+    }
+
+    /// The slot in hand was granted to somebody. If it was put back while a shared store was asked,
+    /// another one is taken, and one more than the limit is under way.
+    pub(super) fn granted(&mut self) {
+        if !std::mem::take(&mut self.in_hand) {
+            self.member.0.pool.lock().take(self.pacer);
+        }
+    }
+
+    /// Nobody can use the slot in hand.
+    pub(super) fn put_back(&mut self) {
+        if std::mem::take(&mut self.in_hand) {
+            let mut pool = self.member.0.pool.lock();
+            pool.put_back(self.pacer);
+            self.has_freed |= pool.waiting > 0;
+        }
+    }
+
+    /// A permit has ended, or a grant was not heard of.
+    pub(super) fn give_back(&mut self, word: Option<(CallOutcome, Departure)>) {
+        let mut pool = self.member.0.pool.lock();
+        let counts = word.filter(|(outcome, _)| match outcome {
+            CallOutcome::Throttled { .. } => pool.speaks_for_all(self.pacer),
+            _ => true,
+        });
+        pool.put_back(self.pacer);
+        if let (Some((outcome, departure)), Some(adaptive)) = (counts, &mut pool.adaptive) {
+            adaptive.ended(outcome, departure, self.member.0.pool.0.clock.now());
+            let limit = adaptive.limit();
+            pool.limit = Some(limit);
+        }
+        self.has_freed |= pool.waiting > 0;
+    }
+
+    /// The pacer has nobody who could use a slot.
+    pub(super) fn rest(&mut self) {
+        self.put_back();
+        if !std::mem::take(&mut self.has_asked) {
+            return;
+        }
+        let mut pool = self.member.0.pool.lock();
+        pool.leave_turns(self.pacer);
+        if pool.waiting == 0 {
+            if let Some(adaptive) = &mut pool.adaptive {
+                adaptive.slots_free();
+            }
+        }
+    }
+
+    /// The pool hands a slot over. `false` if there is one in hand already.
+    pub(super) fn accept(&mut self) -> bool {
+        !std::mem::replace(&mut self.in_hand, true)
+    }
+
+    /// Whether slots are to be handed out, now that the pacer is unlocked.
+    pub(super) fn take_freed(&mut self) -> Option<SlotPool> {
+        std::mem::take(&mut self.has_freed).then(|| self.pool().clone())
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.put_back();
+        let mut pool = self.member.0.pool.lock();
+        pool.leave_turns(self.pacer);
+        pool.pacers.remove(self.pacer);
+        drop(pool);
+        // Its pacer is gone, so nothing is locked.
+        self.pool().hand_out();
+    }
+}
+
+impl fmt::Debug for SlotPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SlotPool").field(&self.gauges()).finish()
+    }
+}
+
+impl fmt::Debug for PoolMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PoolMember").field(self.pool()).finish()
+    }
+}

@@ -1,0 +1,303 @@
+//! A pool of slots that several pacers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate::pacer::{AdaptiveBounds, CallOutcome, Pacer, PoolSize, SlotPool, Tuning, WaitPart};
+use tidegate::{Engine, Limiter, Policy};
+
+use super::distant::distant;
+use super::hand::{Hand, Random, Waiter};
+
+const SECOND: Duration = Duration::from_secs(1);
+const THROTTLED: CallOutcome = CallOutcome::Throttled { retry_after: None };
+
+/// Pacers of one member each, and a limiter that limits nothing.
+fn stage(hand: &Hand, size: PoolSize, pacers: usize) -> (SlotPool, Vec<Pacer>, Limiter) {
+    let pool = SlotPool::new(&hand.engine, size);
+    let pacers = (0..pacers).map(|_| hand.builder().pool(&pool.member()).build()).collect();
+    (pool, pacers, hand.per_second("calls", 1_000_000, 1_000_000))
+}
+
+fn adaptive(start: u64, cap: u64) -> PoolSize {
+    PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, Tuning::default())
+}
+
+#[test]
+fn pacers_together_keep_to_the_size_of_their_pool() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 3);
+    let mut permits = Vec::new();
+    for pacer in pacers.iter().cycle().take(12) {
+        permits.extend(pacer.acquire([calls.claim("k", 1)]).now());
+    }
+    assert_eq!((permits.len(), pool.gauges().in_flight), (4, 4));
+    assert_eq!(pacers[0].gauges().concurrency, Some(4));
+    drop(permits);
+    assert_eq!(pool.gauges().in_flight, 0);
+}
+
+/// The pacer whose turn it is gets the slot, and the wait is put down to the concurrency.
+#[test]
+fn members_take_turns() {
+    let hand = Hand::new();
+    let (_, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 3);
+    let acquire = |index: usize| pacers[index].acquire([calls.claim("k", 1)]);
+    let mut held = acquire(0).now().ok();
+    let mut waiters: Vec<_> = [0, 0, 0, 1, 2, 2]
+        .map(|index| (index, Waiter::join(acquire(index)).unwrap()))
+        .into_iter()
+        .collect();
+    hand.clock.advance(SECOND);
+    let mut order = Vec::new();
+    while !waiters.is_empty() {
+        drop(held.take());
+        let next = waiters.iter().position(|(_, waiter)| waiter.wakes() > 0);
+        let (index, mut waiter) = waiters.remove(next.expect("a free slot is handed on"));
+        let permit = waiter.ask().unwrap().unwrap();
+        assert_eq!(&*permit.parts()[0].limit, WaitPart::CONCURRENCY);
+        held = Some(permit);
+        order.push(index);
+    }
+    assert_eq!(order, [0, 1, 2, 0, 2, 0]);
+}
+
+/// Pacers of one member share its turns.
+#[test]
+fn a_member_with_many_pacers_has_one_turn() {
+    let hand = Hand::new();
+    let pool = SlotPool::new(&hand.engine, PoolSize::Fixed(1));
+    let (many, one) = (pool.member(), pool.member());
+    let calls = hand.per_second("calls", 1_000, 1_000);
+    let pacers: Vec<_> = [&many, &many, &many, &one]
+        .map(|member| hand.builder().pool(member).build())
+        .into_iter()
+        .collect();
+    let mut held = pacers[0].acquire([calls.claim("k", 1)]).now().ok();
+    let mut waiters: Vec<_> = [0, 1, 2, 3, 3]
+        .map(|index| (index, Waiter::join(pacers[index].acquire([calls.claim("k", 1)])).unwrap()))
+        .into_iter()
+        .collect();
+    let mut order = Vec::new();
+    while !waiters.is_empty() {
+        drop(held.take());
+        let next = waiters.iter().position(|(_, waiter)| waiter.wakes() > 0).unwrap();
+        let (index, mut waiter) = waiters.remove(next);
+        held = waiter.ask().unwrap().ok();
+        order.push(index);
+    }
+    assert_eq!(order, [0, 3, 1, 3, 2]);
+}
+
+/// Whoever waits for tokens holds no slot, and a slot is not charged tokens for.
+#[test]
+fn no_slot_is_held_for_tokens_and_no_token_for_a_slot() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 2);
+    let scarce = hand.per_second("scarce", 1, 1);
+    drop(pacers[0].acquire([scarce.claim("k", 1)]).now().unwrap());
+    let mut waiter = Waiter::join(pacers[0].acquire([scarce.claim("k", 1)])).unwrap();
+    assert_eq!(pool.gauges().in_flight, 0, "it waits for a token");
+    let held = pacers[1].acquire([calls.claim("k", 1)]).now().unwrap();
+    hand.run(&pacers[0], SECOND * 5);
+    assert!(waiter.ask().is_none(), "it waits for a slot");
+    assert_eq!(scarce.peek("k").cost(0).now().unwrap().remaining(), 1, "not spent ahead");
+    drop(held);
+    let permit = waiter.ask().unwrap().unwrap();
+    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 4), ("scarce", SECOND)]);
+}
+
+#[test]
+fn a_pool_is_resized_under_way() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(2), 2);
+    let held: Vec<_> =
+        pacers.iter().map(|pacer| pacer.acquire([calls.claim("k", 1)]).now().unwrap()).collect();
+    let mut waiters: Vec<_> = pacers
+        .iter()
+        .cycle()
+        .take(6)
+        .map(|pacer| Waiter::join(pacer.acquire([calls.claim("k", 1)])).unwrap())
+        .collect();
+    pool.resize(PoolSize::Fixed(5));
+    assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 3);
+    pool.resize(PoolSize::Fixed(1));
+    drop(held);
+    assert_eq!(pool.gauges().in_flight, 3, "those under way drain");
+    let granted: Vec<_> = waiters.iter_mut().filter_map(Waiter::ask).collect();
+    assert_eq!(granted.len(), 3);
+    drop(granted);
+    assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 4, "one at a time");
+    pool.resize(PoolSize::Unlimited);
+    assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 6);
+}
+
+/// The size grows while pacers wait for it, whoever of them it is, and up to its cap.
+#[test]
+fn an_adaptive_pool_grows_over_all_pacers() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, adaptive(2, 6), 3);
+    let mut waiters = Vec::new();
+    let mut held = Vec::new();
+    for pacer in pacers.iter().cycle().take(12) {
+        match Waiter::join(pacer.acquire([calls.claim("k", 1)])) {
+            Ok(waiter) => waiters.push(waiter),
+            Err(granted) => held.push(granted.unwrap()),
+        }
+    }
+    let mut sizes = Vec::new();
+    for _ in 0..4 {
+        for pacer in &pacers {
+            pacer.poll();
+        }
+        sizes.push((pool.gauges().limit.unwrap(), pool.gauges().in_flight));
+        hand.clock.advance(Duration::from_millis(250));
+    }
+    assert_eq!(sizes, [(2, 2), (4, 4), (6, 6), (6, 6)]);
+}
+
+/// Throttles of a member with few calls under way say little about the others.
+#[test]
+fn one_member_cannot_shrink_the_pool_for_all() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, adaptive(40, 40), 2);
+    let acquire = |index: usize| pacers[index].acquire([calls.claim("k", 1)]).now().unwrap();
+    for _ in 0..200 {
+        let others: Vec<_> = (0..4).map(|_| acquire(0)).collect();
+        acquire(1).finish(THROTTLED);
+        others.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+    }
+    assert_eq!(pool.gauges().limit, Some(40));
+    for _ in 0..200 {
+        acquire(1).finish(THROTTLED);
+    }
+    assert!(pool.gauges().limit < Some(40), "alone it speaks for the provider");
+}
+
+/// The seed's rule: no growth while calls take too long.
+#[test]
+fn a_pool_does_not_grow_while_calls_are_slow() {
+    for (took, grows) in [(SECOND, true), (SECOND * 3, false)] {
+        let hand = Hand::new();
+        let mut tuning = Tuning::default();
+        tuning.max_latency = Some(SECOND * 2);
+        let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 64 };
+        let (pool, pacers, calls) = stage(&hand, PoolSize::Adaptive(bounds, tuning), 1);
+        for _ in 0..10 {
+            let mut permits = Vec::new();
+            while let Ok(permit) = pacers[0].acquire([calls.claim("k", 1)]).now() {
+                permits.push(permit);
+            }
+            hand.clock.advance(took);
+            permits.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+        }
+        let gauges = pool.gauges();
+        // One round of answers is needed to find out.
+        assert_eq!(gauges.limit > Some(8), grows, "{took:?}: {gauges:?}");
+        assert_eq!(gauges.adaptive.unwrap().is_slow, !grows);
+    }
+}
+
+/// Joining, leaving, being granted and dropped, in any order: every slot comes back.
+#[test]
+fn random_cancellations_conserve_every_slot() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(3), 4);
+    let scarce = hand.per_second("scarce", 5, 2);
+    let mut random = Random::new(7);
+    let (mut waiters, mut permits) = (Vec::new(), Vec::new());
+    for _ in 0..50_000 {
+        match random.below(6) {
+            0 | 1 => {
+                let limiter = if random.below(2) == 0 { &calls } else { &scarce };
+                let pacer = &pacers[random.below(4)];
+                match Waiter::join(pacer.acquire([limiter.claim("k", 1)])) {
+                    Ok(waiter) => waiters.push(waiter),
+                    Err(granted) => permits.extend(granted),
+                }
+            }
+            2 if !waiters.is_empty() => drop(waiters.swap_remove(random.below(waiters.len()))),
+            3 if !permits.is_empty() => drop(permits.swap_remove(random.below(permits.len()))),
+            4 => {
+                hand.clock.advance(Duration::from_millis(50));
+                for pacer in &pacers {
+                    pacer.poll();
+                }
+            }
+            _ => {}
+        }
+        let (mut waiting, mut granted) = (Vec::new(), Vec::new());
+        for mut waiter in waiters.drain(..) {
+            match waiter.ask() {
+                None => waiting.push(waiter),
+                Some(done) => granted.extend(done),
+            }
+        }
+        waiters = waiting;
+        permits.append(&mut granted);
+        assert!(permits.len() <= 3);
+        assert_eq!(pool.gauges().in_flight, permits.len() as u64);
+    }
+    waiters.clear();
+    permits.clear();
+    assert_eq!((pool.gauges().in_flight, pool.gauges().waiting), (0, 0));
+}
+
+/// Threads on two engines with a pool in common: never more than its size, and all get through.
+#[test]
+fn threads_on_several_engines_never_exceed_the_pool() {
+    let engines = [Engine::new(), Engine::new()];
+    let pool = SlotPool::new(&engines[0], PoolSize::Fixed(3));
+    let (inside, most, done) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for engine in engines.iter().cycle().take(8) {
+            let policy = Policy::per_second(1_000_000).capacity(1_000_000).build().unwrap();
+            let calls = engine.limiter("calls", policy).unwrap();
+            let pacer = Pacer::builder(engine).pool(&pool.member()).build();
+            let (inside, most, done) = (&inside, &most, &done);
+            scope.spawn(move || {
+                for _ in 0..500 {
+                    let permit = pacer.acquire([calls.claim("k", 1)]).wait().unwrap();
+                    most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    std::thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::SeqCst), 4_000);
+    assert!(most.load(Ordering::SeqCst) <= 3);
+    assert_eq!(pool.gauges().in_flight, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_spans_pacers_on_a_shared_store() {
+    let policy = Policy::per_second(1_000).capacity(1_000).build().unwrap();
+    let (_store, _, limiter) = distant(policy);
+    let engine = limiter.engine().clone();
+    let pool = SlotPool::new(&engine, PoolSize::Fixed(2));
+    let (inside, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..3)
+        .map(|_| Pacer::builder(&engine).pool(&pool.member()).build())
+        .flat_map(|pacer| (0..10).map(move |_| pacer.clone()))
+        .map(|pacer| {
+            let (limiter, inside, most) = (limiter.clone(), inside.clone(), most.clone());
+            tokio::spawn(async move {
+                let permit = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(SECOND).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                drop(permit);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(most.load(Ordering::SeqCst), 2);
+    assert_eq!(pool.gauges().in_flight, 0);
+}
