@@ -80,7 +80,8 @@ fn table(settings: &[Effective]) -> String {
             one.shadowed.iter().map(|(source, value)| format!("{source} {value}")).collect();
         let over = if shadowed.is_empty() { String::new() } else { " over ".to_owned() };
         let shadowed = shadowed.join(", ");
-        format!("{:key$}  {:value$}  {}{over}{shadowed}", one.key, one.value, one.source)
+        let note = one.note.as_ref().map_or_else(String::new, |note| format!("; {note}"));
+        format!("{:key$}  {:value$}  {}{over}{shadowed}{note}", one.key, one.value, one.source)
     };
     settings.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -64,6 +64,29 @@ pub enum Rule {
     /// A tier of admission that is no token bucket.
     #[error("is a tier of [admission], which takes a token bucket: a capacity and a rate")]
     NotATier,
+    /// A ceiling of calls at once that is below where they start.
+    #[error("must be at least max_concurrent_requests, which is {0}: auto-tuning starts there")]
+    CeilingBelowConcurrency(u32),
+    /// A number that must be below another setting.
+    #[error("must be below {0}")]
+    NotBelow(&'static str),
+    /// A factor outside of its bounds.
+    #[error("must be a number from {least} to {most}")]
+    NotFactor {
+        /// The smallest that is allowed.
+        least: f64,
+        /// The largest that is allowed.
+        most: f64,
+    },
+    /// Not the name or the pattern of a model.
+    #[error(
+        "is not a model: at most {0} characters without spaces; * stands for any characters, as in \
+         \"gpt-4o*\""
+    )]
+    ModelName(usize),
+    /// More models than are told apart.
+    #[error("must have at most {0} models")]
+    TooManyModels(usize),
     /// A whole number above 64 bits.
     #[error("must be at most {}", u64::MAX)]
     TooBig,

@@ -69,7 +69,13 @@ impl Level {
         let mut properties: Map<String, Json> =
             self.leaves.into_iter().map(|(key, leaf)| (key.to_owned(), leaf)).collect();
         for (key, table) in self.tables {
-            properties.insert(key.to_owned(), Json::Object(table.schema()));
+            let table = Json::Object(table.schema());
+            // A key may be a list or a table, with more to say.
+            let schema = match properties.remove(key) {
+                Some(leaf) => json!({ "anyOf": [leaf, table] }),
+                None => table,
+            };
+            properties.insert(key.to_owned(), schema);
         }
         let others = of_any_name.map_or(json!(false), |table| Json::Object(table.schema()));
         let mut schema = Map::new();

@@ -1,6 +1,7 @@
 //! What is not wrong enough to stop for, and should be known all the same.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use crate::error::Origin;
 use crate::values::setting::Source;
@@ -15,6 +16,17 @@ pub enum Warning {
         provider: String,
         /// What was done about it.
         warning: tidegate_llm::settings::Warning,
+    },
+    /// More calls at once for a part of a provider than for all of it.
+    InnerConcurrency {
+        /// The provider.
+        provider: String,
+        /// An endpoint or a model of it.
+        part: String,
+        /// What the part may have.
+        limit: NonZeroU32,
+        /// What the provider may have.
+        most: NonZeroU32,
     },
     /// A cap of concurrencies that cannot be used.
     Cap(tidegate_llm::settings::Warning),
@@ -69,6 +81,11 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Concurrency { provider, warning } => write!(f, "{provider}: {warning}"),
+            Self::InnerConcurrency { provider, part, limit, most } => write!(
+                f,
+                "{provider} {part}: max_concurrent_requests ({limit}) is above that of the provider \
+                 ({most}), which holds for all of its calls together"
+            ),
             Self::Cap(warning) => write!(f, "MAX_CONCURRENT_THREADS: {warning}"),
             Self::Retries { provider, most, used } => {
                 write!(f, "{provider}: max retries must be from 0 to {most}. Using {used}.")

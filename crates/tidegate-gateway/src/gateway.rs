@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use tidegate::Engine;
+use tidegate::pacer::PoolGauges;
 use tidegate_llm::BoxError;
 
 use crate::builder::GatewayBuilder;
@@ -100,9 +101,6 @@ impl Gateway {
     /// whoever waits goes by the new limits at once; retries, waits and fallbacks are those of the
     /// next call. Calls to an upstream that is gone come to their end.
     ///
-    /// A provider whose concurrency is set for the first time, or no longer, gets a new queue: calls
-    /// under way then do not count in it.
-    ///
     /// # Errors
     /// If something is wrong with them. Then everything stays as it was.
     pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
@@ -153,6 +151,13 @@ impl Gateway {
     /// to a provider go on.
     pub fn drain(&self) {
         self.inner.drain.start();
+    }
+
+    /// How many calls of a provider are under way, and how many may be.
+    #[must_use]
+    pub fn concurrency(&self, provider: &str) -> Option<PoolGauges> {
+        let table = self.inner.table.load();
+        table.route(provider).map(|route| route.provider_state.pool().gauges())
     }
 
     /// How all providers stand.

@@ -22,7 +22,9 @@ mod charge_inference;
 mod charging;
 mod estimate;
 mod lane;
+mod limits;
 mod meter;
+mod model_pattern;
 mod pace;
 mod quota;
 mod reservation;
@@ -30,11 +32,15 @@ mod seen;
 mod service;
 mod waits;
 
-pub use account::{Account, AccountError, Charged, Concurrency, Standing};
+pub use account::{
+    Account, AccountError, CONCURRENCY_CEILING, Charged, Standing, default_concurrency,
+};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
-pub use builder::AccountBuilder;
+pub use builder::{AccountBuilder, log_pool};
 pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
+pub use limits::AccountLimits;
+pub use model_pattern::ModelPattern;
 pub use pace::Ramp;
 pub use reservation::Reservation;
 pub use service::{RateLimit, RateLimitLayer};

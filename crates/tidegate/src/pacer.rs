@@ -26,6 +26,7 @@ mod adaptive;
 mod claim;
 mod driver;
 mod error;
+mod group;
 #[cfg(all(test, shuttle))]
 mod model_shuttle;
 mod pending_acquire;
@@ -43,6 +44,7 @@ pub use acquire::Acquire;
 pub use adaptive::{AdaptiveBounds, CallOutcome, Tuning};
 pub use claim::{Claim, Oversize};
 pub use error::AcquireError;
+pub use group::SlotGroup;
 pub(crate) use pending_acquire::project;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use pool::{AdaptiveState, PoolGauges, PoolMember, PoolSize, SlotPool};
@@ -105,6 +107,8 @@ pub struct Gauges {
     /// How many may be out, by the smaller of its own bound and that of its pool; `None` if there is
     /// no bound.
     pub concurrency: Option<u64>,
+    /// Whether there is no slot, of its own or of its pool, for another permit.
+    pub is_full: bool,
     /// How many permits were found to have [lost](Permit::is_lost) slots of the store so far.
     pub lost: u64,
 }
@@ -172,8 +176,12 @@ impl Pacer {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.scope.lock();
-        let pool = state.seat.as_ref().and_then(|seat| seat.pool().gauges().limit);
+        let pool = state.seat.as_ref().map(|seat| seat.pool().gauges());
+        let is_pool_full =
+            pool.is_some_and(|pool| pool.limit.is_some_and(|it| pool.in_flight >= it));
+        let pool = pool.and_then(|pool| pool.limit);
         Gauges {
+            is_full: state.scheduler.slots.is_full() || is_pool_full,
             waiting: state.scheduler.waiting(),
             in_flight: state.scheduler.slots.in_flight(),
             concurrency: state.scheduler.slots.limit().into_iter().chain(pool).min(),

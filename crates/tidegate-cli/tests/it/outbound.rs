@@ -4,6 +4,7 @@
 //! Each test has its own program and its own provider. Limits, charging rules and faults are set at
 //! the provider; callers are the official Python clients, without their retries, or plain HTTP.
 
+mod concurrency;
 mod crowds;
 mod failures;
 mod lock_outs;

@@ -36,6 +36,9 @@ pub struct Effective {
     /// What was given, if bounds made another value of it.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
     pub configured: Option<String>,
+    /// What there is to know about the value, such as that it is where auto-tuning starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
     /// Where it was given, such as `tidegate.toml:3:8` or the name of a variable.
     #[serde(skip)]
     pub place: Option<String>,
@@ -78,6 +81,7 @@ impl Layers {
                 source: value.place.source,
                 configured: None,
                 shadowed,
+                note: None,
                 place: (!default).then(|| self.origin(value.place).to_string()),
             };
             found.insert(rank(&names), effective);
@@ -156,13 +160,28 @@ fn resolve(plan: &Plan, found: &mut Table) {
     put(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
     for (name, provider) in &plan.providers {
         let Setting { value, source } = provider.max_concurrent_requests;
-        put(found, &["providers", name, "max_concurrent_requests"], &value.get().into(), source);
+        let concurrency = ["providers", name, "max_concurrent_requests"];
+        put(found, &concurrency, &value.get().into(), source);
+        let auto_tune = &provider.auto_tune;
+        let Setting { value, source } = auto_tune.enabled;
+        put(found, &["providers", name, "auto_tune", "enabled"], &value.into(), source);
+        let Setting { value: ceiling, source } = auto_tune.ceiling;
+        put(found, &["providers", name, "auto_tune", "ceiling"], &ceiling.get().into(), source);
+        if let Some(shown) = found.get_mut(&rank(&concurrency)).filter(|_| value) {
+            shown.note = Some(format!("auto-tuned from here, up to {ceiling}"));
+        }
         let Setting { value, source } = provider.max_retries;
         put(found, &["providers", name, "max_retries"], &value.into(), source);
         for (endpoint, limits) in &provider.endpoints {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
             let names = ["providers", name, "endpoints", endpoint, "max_concurrent_requests"];
+            put(found, &names, &value.into(), source);
+        }
+        for (model, limits) in &provider.model_limits {
+            let Setting { value, source } = limits.max_concurrent_requests;
+            let Some(value) = value.map(NonZeroU32::get) else { continue };
+            let names = ["providers", name, "models", model, "max_concurrent_requests"];
             put(found, &names, &value.into(), source);
         }
     }
@@ -178,6 +197,7 @@ fn put(found: &mut Table, names: &[&str], value: &Json, source: Source) {
         source,
         configured: None,
         shadowed: Vec::new(),
+        note: None,
         place: None,
     };
     let there = found.entry(rank(names)).or_insert(fresh);

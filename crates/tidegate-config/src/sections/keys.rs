@@ -25,7 +25,7 @@ pub struct KnownKey {
 }
 
 /// All sections, in the order of the file.
-const SECTIONS: [&[KnownKey]; 9] = [
+const SECTIONS: [&[KnownKey]; 11] = [
     plan::KEYS,
     listen::KEYS,
     store::KEYS,
@@ -34,6 +34,8 @@ const SECTIONS: [&[KnownKey]; 9] = [
     limits::KEYS,
     admission::KEYS,
     providers::KEYS,
+    providers::AUTO_TUNE_KEYS,
+    providers::MODEL_KEYS,
     modules::KEYS,
 ];
 
@@ -176,7 +178,7 @@ mod tests {
     fn the_names_of_a_section_come_from_the_table() {
         assert_eq!(below("listen"), ["http", "admin", "grpc", "resp", "allowed_hosts"]);
         assert!(below("").starts_with(&["state_dir", "listen"]));
-        assert_eq!(below("providers.*").last(), Some(&"endpoints"));
+        assert_eq!(below("providers.*").last(), Some(&"auto_tune"));
         assert!(below("limits").is_empty(), "names are the user's choice");
         assert!(find(&["limits", "a.b", "rate"]).is_some());
         assert!(find(&["limits", "rate"]).is_none());

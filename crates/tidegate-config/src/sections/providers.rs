@@ -4,23 +4,31 @@
 //! other programs know too, and of the database, are made to fit with a warning: a number that
 //! somebody stored long ago must not keep a program from starting.
 
+mod auto_tune;
 mod bounded;
 mod fallback;
 mod keys;
 mod limits;
+mod models;
 mod read;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use tidegate::pacer::PoolSize;
 use tidegate_llm::plan::{Constraint, TierTable};
 use tidegate_llm::settings::{RetrySettings, default_concurrency};
 use tidegate_providers::{Credential, Dialect, Provider};
 
+pub use auto_tune::AutoTunePlan;
+pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
 use fallback::Speakers;
 pub(crate) use keys::KEYS;
 pub use limits::{EndpointPlan, ProviderLimits};
+pub(crate) use models::KEYS as MODEL_KEYS;
+pub use models::ModelPlan;
+use models::Models;
 pub(crate) use read::name_of_variable;
 use read::{base_url, check_name, dialect};
 
@@ -50,9 +58,11 @@ pub struct ProviderPlan {
     pub tier: Setting<Option<String>>,
     /// What it allows, as far as somebody said.
     pub limits: ProviderLimits,
-    /// Calls under way at once, within bounds. With the source `default` nobody said anything, and
-    /// the number is where adapting starts.
+    /// Calls under way at once, over all models, keys and endpoints, within bounds. Where it is
+    /// auto-tuned, the number is the start.
     pub max_concurrent_requests: Setting<NonZeroU32>,
+    /// Whether and how far that number adapts.
+    pub auto_tune: AutoTunePlan,
     /// Retries after the first attempt. Default 8; 3 at Ollama.
     pub max_retries: Setting<u32>,
     /// The first delay between attempts. Default 1 s; half of it at Ollama.
@@ -69,6 +79,8 @@ pub struct ProviderPlan {
     pub fallback: Setting<Vec<String>>,
     /// Models that metrics may name. Default none.
     pub models: Setting<Vec<String>>,
+    /// Limits of single models, by name or pattern.
+    pub model_limits: BTreeMap<String, ModelPlan>,
     /// Limits of single endpoints, such as `embeddings`.
     pub endpoints: BTreeMap<String, EndpointPlan>,
     name: Provider,
@@ -87,6 +99,7 @@ impl ProviderPlan {
             tier: Setting::default(None),
             limits: ProviderLimits::default(),
             max_concurrent_requests: Setting::default(concurrency),
+            auto_tune: AutoTunePlan::of(dialect),
             max_retries: Setting::default(retry.max_retries),
             retry_base: Setting::default(retry.base),
             max_wait: Setting::default(Duration::from_secs(120)),
@@ -95,6 +108,7 @@ impl ProviderPlan {
             idle_timeout: Setting::default(Duration::from_secs(60)),
             fallback: Setting::default(Vec::new()),
             models: Setting::default(Vec::new()),
+            model_limits: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             name: Provider::new(name),
             credential: None,
@@ -151,9 +165,11 @@ impl ProviderPlan {
         plan.api_key_env
             .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
         plan.credential = key(name, plan.api_key_env.value.as_deref(), with);
-        plan.limits = ProviderLimits::read(fields);
+        plan.limits = ProviderLimits::read(fields, None);
         let concurrency = bounded::concurrency(name, &speaker, fields, with);
         plan.max_concurrent_requests.replace(concurrency);
+        plan.auto_tune =
+            AutoTunePlan::read(plan.dialect.value, &mut plan.max_concurrent_requests, fields, with);
         plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
         plan.retry_base.replace(fields.setting("retry_base", positive));
         plan.max_wait.replace(fields.setting("max_wait", duration));
@@ -161,9 +177,38 @@ impl ProviderPlan {
         plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
         plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
-        plan.models.replace(fields.setting("models", Value::to_strings));
+        let models = Models::read(name, &speaker, fields, with);
+        plan.models.replace(models.named);
+        plan.model_limits = models.limited;
         plan.endpoints = limits::endpoints(name, &speaker, fields, with);
+        plan.warn_of_inner_limits(with);
         plan
+    }
+}
+
+impl ProviderPlan {
+    /// The calls under way at once: fixed, or auto-tuned.
+    #[must_use]
+    pub fn pool_size(&self) -> PoolSize {
+        self.auto_tune.pool_size(self.max_concurrent_requests.value)
+    }
+
+    /// Warns of calls at once that a part of the provider may have, and the provider may not.
+    fn warn_of_inner_limits(&self, with: &mut ReadContext<'_>) {
+        let most = match self.auto_tune.enabled.value {
+            true => self.auto_tune.ceiling.value,
+            false => self.max_concurrent_requests.value,
+        };
+        let endpoints =
+            self.endpoints.iter().map(|(name, one)| (name, &one.max_concurrent_requests));
+        let models =
+            self.model_limits.iter().map(|(name, one)| (name, &one.max_concurrent_requests));
+        for (part, inner) in endpoints.chain(models) {
+            if let Some(limit) = inner.value.filter(|limit| *limit > most) {
+                let (provider, part) = (self.name.as_str().to_owned(), part.clone());
+                with.warnings.push(Warning::InnerConcurrency { provider, part, limit, most });
+            }
+        }
     }
 }
 

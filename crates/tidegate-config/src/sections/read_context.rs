@@ -14,13 +14,18 @@ pub(crate) struct ReadContext<'c> {
     pub(crate) environment: &'c Environment,
     /// The most calls under way at once, for values that nobody wrote down for this program.
     pub(crate) cap: NonZeroU32,
+    /// The same, if somebody set it: then it bounds what adapts too.
+    pub(crate) set_cap: Option<NonZeroU32>,
     pub(crate) warnings: Vec<Warning>,
 }
 
 impl<'c> ReadContext<'c> {
     pub(crate) fn of(environment: &'c Environment) -> Self {
-        let (cap, warning) = resolve_concurrency_cap(environment.get("MAX_CONCURRENT_THREADS"));
-        Self { environment, cap, warnings: warning.map(Warning::Cap).into_iter().collect() }
+        let given = environment.get("MAX_CONCURRENT_THREADS");
+        let (cap, warning) = resolve_concurrency_cap(given);
+        let set_cap = given.filter(|_| warning.is_none()).map(|_| cap);
+        let warnings = warning.map(Warning::Cap).into_iter().collect();
+        Self { environment, cap, set_cap, warnings }
     }
 
     /// Whether a value that cannot be used is replaced instead of refused.

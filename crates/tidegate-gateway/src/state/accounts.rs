@@ -5,18 +5,17 @@
 //! them are busy, further keys share one account.
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
-use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountError, Concurrency, own_engine};
+use tidegate::pacer::SlotPool;
+use tidegate_llm::rate_limit::{Account, AccountError, AccountLimits, own_engine};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
-use tidegate_providers::{Credential, Endpoint};
+use tidegate_providers::Credential;
 
 use crate::state::call_context::OriginalError;
 use crate::state::status::Samples;
@@ -33,7 +32,6 @@ pub(crate) struct AccountEntry {
     pub(crate) account: Account,
     /// What its calls may retry, all configurations together.
     pub(crate) budget: Budget,
-    credential: Credential,
     /// The stack, and the number of the configuration that it was made for.
     stack: ArcSwapOption<(u64, Stack)>,
     /// When it was last asked for, as a number that grows.
@@ -87,41 +85,18 @@ impl AccountEntry {
 /// The configuration of the accounts of a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
-    limits: Option<Constraint>,
-    endpoints: HashMap<Endpoint, Constraint>,
-    places: Option<NonZeroU32>,
+    limits: AccountLimits,
     credential: Option<Credential>,
 }
 
 impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
-        Self {
-            limits: upstream.limits.clone(),
-            endpoints: upstream.endpoints.clone(),
-            places: upstream.places(),
-            credential: upstream.credential.clone(),
-        }
+        Self { limits: upstream.limits.clone(), credential: upstream.credential.clone() }
     }
 
     /// Whether an account is that of the configured key, or of no key.
     fn is_own(&self, id: &str) -> bool {
         self.credential.as_ref().map_or_else(|| Credential::none().id() == id, |own| own.id() == id)
-    }
-
-    /// The same, however many calls are under way.
-    pub(crate) fn without_places(mut self) -> Self {
-        self.places = None;
-        self.limits = self.limits.and_then(|limits| {
-            let raw = RawConstraint { max_concurrent_requests: None, ..limits.into() };
-            Constraint::try_new(&raw).ok()
-        });
-        self
-    }
-
-    /// Whether accounts can be kept under another configuration. A concurrency that adapts is
-    /// another kind of queue than one that does not.
-    fn is_like(&self, other: &Self) -> bool {
-        self.places.is_some() == other.places.is_some()
     }
 }
 
@@ -131,6 +106,8 @@ pub(crate) struct AccountParams {
     pub(crate) upstream: Upstream,
     pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
+    /// The calls under way of all accounts together.
+    pub(crate) pool: SlotPool,
 }
 
 /// Whose store keeps the limits of accounts.
@@ -146,6 +123,10 @@ pub(crate) struct Engines {
 impl Engines {
     pub(crate) fn new(own: Engine) -> Self {
         Self { own, callers: own_engine() }
+    }
+
+    pub(crate) const fn own(&self) -> &Engine {
+        &self.own
     }
 
     /// The engine of a credential under a configuration.
@@ -225,15 +206,14 @@ impl Accounts {
             return Ok(());
         }
         let before = std::mem::replace(&mut state.config, config);
-        if !before.is_like(&state.config) {
-            return self.rebuild(&mut state, before);
-        }
-        let changed =
-            state.known.values().try_for_each(|entry| state.config.apply_to(&entry.account));
+        let configure = |entry: &Arc<AccountEntry>, config: &AccountConfig| {
+            entry.account.configure(config.limits.clone())
+        };
+        let changed = state.known.values().try_for_each(|entry| configure(entry, &state.config));
         if let Err(error) = changed {
             // Those that were changed go back.
             for entry in state.known.values() {
-                if let Err(error) = before.apply_to(&entry.account) {
+                if let Err(error) = configure(entry, &before) {
                     tracing::error!(%error, "rollback failed: accounts run with mixed limits");
                 }
             }
@@ -245,22 +225,6 @@ impl Accounts {
 
     pub(crate) fn entries(&self) -> Vec<Arc<AccountEntry>> {
         lock(&self.state).known.values().cloned().collect()
-    }
-
-    /// New accounts in place of those that there are.
-    fn rebuild(&self, state: &mut State, before: AccountConfig) -> Result<(), AccountError> {
-        let mut known = HashMap::new();
-        for (id, entry) in &state.known {
-            match self.open(&state.config, &entry.credential) {
-                Ok(entry) => known.insert(id.clone(), entry),
-                Err(error) => {
-                    state.config = before;
-                    return Err(error);
-                }
-            };
-        }
-        state.known = known;
-        Ok(())
     }
 
     fn entry(
@@ -284,25 +248,17 @@ impl Accounts {
         config: &AccountConfig,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer } = &self.params;
-        let mut builder = Account::builder(upstream.name.clone(), credential)
+        let AccountParams { upstream, engines, observer, pool } = &self.params;
+        let builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
             .engine(engines.of(credential, config))
             .observer(observer.clone())
+            .configured(config.limits.clone())
+            .pool(pool)
             .warn_each_minute();
-        if let Some(limits) = &config.limits {
-            builder = builder.limits(limits.clone(), Source::Override);
-        }
-        for (endpoint, constraint) in &config.endpoints {
-            builder = builder.endpoint(endpoint.clone(), constraint.clone());
-        }
-        if let Some(places) = config.places {
-            builder = builder.concurrency(Concurrency::Fixed(places.get().into()));
-        }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
             budget: Budget::default(),
-            credential: credential.clone(),
             stack: ArcSwapOption::empty(),
             used: AtomicU64::new(0),
             is_rejected: AtomicBool::new(false),
@@ -315,27 +271,6 @@ impl Accounts {
     fn touch(&self, entry: &AccountEntry) {
         entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
-}
-
-impl AccountConfig {
-    /// Applies this configuration to an account.
-    fn apply_to(&self, account: &Account) -> Result<(), AccountError> {
-        let had_limits = account.constraint().is_some();
-        if let Some(limits) = self.limits.clone().or_else(|| had_limits.then(unlimited).flatten()) {
-            account.reconfigure(limits, Source::Override)?;
-        }
-        let endpoints = self.endpoints.iter();
-        account.set_endpoints(endpoints.map(|(name, limits)| (name.clone(), limits.clone())))?;
-        if let Some(places) = self.places {
-            account.set_concurrency(places.get().into());
-        }
-        Ok(())
-    }
-}
-
-/// Limits that limit nothing.
-fn unlimited() -> Option<Constraint> {
-    Constraint::try_new(&RawConstraint::default()).ok()
 }
 
 impl State {

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_llm::rate_limit::AccountError;
+use tidegate::pacer::SlotPool;
+use tidegate_llm::rate_limit::{AccountError, log_pool};
+use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
-use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
+use crate::state::accounts::{AccountConfig, AccountParams, Accounts, Engines};
+use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
 const RECENT: Duration = Duration::from_secs(60);
@@ -18,6 +21,8 @@ const RECENT: Duration = Duration::from_secs(60);
 pub(crate) struct ProviderState {
     provider: Provider,
     accounts: Accounts,
+    /// The calls under way, over all accounts.
+    pool: SlotPool,
     queued: Mutex<BTreeSet<(Instant, u64)>>,
     next_queued: AtomicU64,
     /// The limit that a call waited for last.
@@ -31,11 +36,20 @@ pub(crate) struct QueuedCall {
 }
 
 impl ProviderState {
-    pub(crate) fn new(params: AccountParams) -> Result<Self, AccountError> {
-        let config = AccountConfig::of(&params.upstream);
+    pub(crate) fn new(
+        upstream: &Upstream,
+        engines: Engines,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, AccountError> {
+        let pool = SlotPool::new(engines.own(), upstream.concurrency);
+        let params =
+            AccountParams { upstream: upstream.clone(), engines, observer, pool: pool.clone() };
+        let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
+        log_pool(&upstream.name, upstream.concurrency);
         Ok(Self {
-            provider: params.upstream.name.clone(),
-            accounts: Accounts::new(params, config)?,
+            provider: upstream.name.clone(),
+            accounts,
+            pool,
             queued: Mutex::default(),
             next_queued: AtomicU64::new(0),
             binding: Mutex::default(),
@@ -48,6 +62,18 @@ impl ProviderState {
 
     pub(crate) const fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    pub(crate) const fn pool(&self) -> &SlotPool {
+        &self.pool
+    }
+
+    /// Applies another configuration. What was spent still counts, and waiting calls follow it at
+    /// once.
+    pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), AccountError> {
+        self.accounts.reconfigure(AccountConfig::of(upstream))?;
+        self.pool.resize(upstream.concurrency);
+        Ok(())
     }
 
     /// Counts a call as queued, since `since`.

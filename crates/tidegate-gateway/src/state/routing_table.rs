@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use tidegate::Engine;
+use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::MAX_TARGETS;
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_llm::retry::{Policy, RetryLayer};
@@ -136,17 +137,14 @@ impl RoutingTable {
             return Ok(route.provider_state.clone());
         }
         let (engines, observer) = (shared.engines.clone(), shared.observer.clone());
-        let params = AccountParams { upstream: upstream.clone(), engines, observer };
-        let provider_state =
-            ProviderState::new(params).map_err(|source| limits(upstream, source))?;
-        Ok(Arc::new(provider_state))
+        let provider_state = ProviderState::new(upstream, engines, observer);
+        provider_state.map(Arc::new).map_err(|source| limits(upstream, source))
     }
 
     /// Applies the new limits to all providers, or to none.
     fn reconfigure(&self, plans: &[RoutePlan]) -> Result<(), GatewayError> {
         for (done, RoutePlan { upstream, provider_state, .. }) in plans.iter().enumerate() {
-            if let Err(source) = provider_state.accounts().reconfigure(AccountConfig::of(upstream))
-            {
+            if let Err(source) = provider_state.reconfigure(upstream) {
                 self.restore(plans.get(..done).unwrap_or_default());
                 return Err(limits(upstream, source));
             }
@@ -158,9 +156,7 @@ impl RoutingTable {
     fn restore(&self, plans: &[RoutePlan]) {
         for plan in plans {
             let Some(before) = self.routes.get(plan.upstream.name.as_str()) else { continue };
-            if let Err(error) =
-                before.provider_state.accounts().reconfigure(AccountConfig::of(&before.upstream))
-            {
+            if let Err(error) = before.provider_state.reconfigure(&before.upstream) {
                 tracing::error!(%error, "rollback failed: accounts run with mixed limits");
             }
         }
@@ -213,13 +209,13 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         if targets.count() > MAX_TARGETS {
             return Err(too_many(upstream));
         }
-        // Limits that an engine of their own can keep can be kept. How many calls may be under
-        // way always can be, and is told to the log.
-        let observer = Arc::new(Traced);
+        // Limits that an engine of their own can keep can be kept.
         let engines = Engines::new(Engine::new());
-        let params = AccountParams { upstream: upstream.clone(), engines, observer };
-        let config = AccountConfig::of(upstream).without_places();
-        Accounts::new(params, config).map_err(|source| limits(upstream, source))?;
+        let pool = SlotPool::new(engines.own(), upstream.concurrency);
+        let observer = Arc::new(Traced);
+        let params = AccountParams { upstream: upstream.clone(), engines, observer, pool };
+        let accounts = Accounts::new(params, AccountConfig::of(upstream));
+        accounts.map_err(|source| limits(upstream, source))?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::pacer::AdaptiveState;
 use tidegate_llm::Scope;
 use tidegate_llm::rate_limit::Standing;
 use tidegate_providers::{Dimension, Provider};
@@ -23,8 +24,10 @@ pub struct Status {
     pub oldest_wait: Duration,
     /// Calls that are at the provider, until the ends of their answers.
     pub in_flight: u64,
-    /// How many may be, in the busiest queue; `None` if there is no bound.
+    /// How many may be now, over all keys, models and endpoints; `None` if there is no bound.
     pub concurrency: Option<u64>,
+    /// How that number adapts; `None` if it does not.
+    pub auto_tuning: Option<AdaptiveState>,
     /// What calls of the last minute waited for, if they did: a dimension, `concurrency`,
     /// `throttled` or `min_interval`.
     pub binding: Option<&'static str>,
@@ -107,17 +110,11 @@ fn to_f64(number: u64) -> f64 {
 /// How a provider stands now.
 pub(crate) fn of(provider_state: &ProviderState) -> Status {
     let (queued, oldest_wait) = provider_state.queued();
-    let entries = provider_state.accounts().entries();
-    let (mut in_flight, mut busiest) = (0, None);
+    let (entries, pool) = (provider_state.accounts().entries(), provider_state.pool().gauges());
     let mut quotas: Vec<QuotaUse> = Vec::new();
     let now = Instant::now();
     for entry in &entries {
         let standings = entry.account.standings();
-        for standing in &standings {
-            in_flight += standing.gauges.in_flight;
-            let load = (standing.gauges.in_flight, standing.gauges.concurrency);
-            busiest = busiest.max(Some(load));
-        }
         for used in entry.samples.look(&standings, now) {
             match quotas.iter_mut().find(|known| known.dimension == used.dimension) {
                 Some(known) => {
@@ -132,8 +129,9 @@ pub(crate) fn of(provider_state: &ProviderState) -> Status {
         provider: provider_state.provider().clone(),
         queued,
         oldest_wait,
-        in_flight,
-        concurrency: busiest.and_then(|(_, limit)| limit),
+        in_flight: pool.in_flight,
+        concurrency: pool.limit,
+        auto_tuning: pool.adaptive,
         binding: provider_state.binding(),
         quotas,
         accounts: entries.len(),

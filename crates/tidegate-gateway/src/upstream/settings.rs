@@ -1,14 +1,14 @@
 //! Upstreams: providers as they are configured.
 
-use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
+use tidegate::pacer::PoolSize;
 use tidegate_llm::client::DEFAULT_CONNECT_TIMEOUT;
-use tidegate_llm::plan::Constraint;
+use tidegate_llm::plan::{Constraint, Source};
+use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, TargetError, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Family, Provider};
@@ -70,9 +70,8 @@ pub struct Upstream {
     pub(crate) dialect: Dialect,
     pub(crate) base: Destination,
     pub(crate) credential: Option<Credential>,
-    pub(crate) limits: Option<Constraint>,
-    pub(crate) endpoints: HashMap<Endpoint, Constraint>,
-    pub(crate) concurrency: Option<NonZeroU32>,
+    pub(crate) limits: AccountLimits,
+    pub(crate) concurrency: PoolSize,
     pub(crate) schedule: Schedule,
     pub(crate) max_wait: Duration,
     pub(crate) fallback: Vec<Provider>,
@@ -101,9 +100,8 @@ impl Upstream {
             dialect,
             base,
             credential: None,
-            limits: None,
-            endpoints: HashMap::new(),
-            concurrency: None,
+            limits: AccountLimits::default(),
+            concurrency: default_concurrency(dialect),
             schedule: Schedule::default(),
             max_wait: MAX_WAIT,
             fallback: Vec::new(),
@@ -124,20 +122,26 @@ impl Upstream {
 
     /// The limits of each account, for all models together. Default: what the provider tells.
     pub fn limits(mut self, constraint: Constraint) -> Self {
-        self.limits = Some(constraint);
+        self.limits = self.limits.all(constraint, Source::Override);
         self
     }
 
-    /// Limits of one endpoint, which then has a queue of its own.
+    /// Limits of one endpoint of each account, inside those of the account.
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
-        self.endpoints.insert(endpoint, constraint);
+        self.limits = self.limits.endpoint(endpoint, constraint);
         self
     }
 
-    /// How many calls of an account may be under way. Limits that name a concurrency come first.
-    /// Default: as many as turn out to be answered.
-    pub fn concurrency(mut self, calls: NonZeroU32) -> Self {
-        self.concurrency = Some(calls);
+    /// Limits of the models of each account that match a pattern, inside those of the account.
+    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+        self.limits = self.limits.model(pattern, constraint);
+        self
+    }
+
+    /// How many calls may be under way, over all accounts, models and endpoints. Default: as many as
+    /// turn out to be answered, and one at Ollama.
+    pub fn concurrency(mut self, size: PoolSize) -> Self {
+        self.concurrency = size;
         self
     }
 
@@ -198,11 +202,6 @@ impl Upstream {
     #[must_use]
     pub const fn name(&self) -> &Provider {
         &self.name
-    }
-
-    /// How many calls may be under way, if that is set.
-    pub(crate) fn places(&self) -> Option<NonZeroU32> {
-        self.limits.as_ref().and_then(Constraint::concurrency).or(self.concurrency)
     }
 
     /// Whether calls may fall back to it: only if no caller's key has to be shown to it. A server of

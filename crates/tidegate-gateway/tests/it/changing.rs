@@ -1,7 +1,6 @@
 //! Another configuration while calls are under way.
 
-use std::num::NonZeroU32;
-
+use tidegate::pacer::PoolSize;
 use tidegate_gateway::{Gateway, GatewayError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::{Dialect, Endpoint};
@@ -13,8 +12,8 @@ use crate::stage::{
     secret, settle, simulator, upstream,
 };
 
-fn places(upstream: Upstream, calls: u32) -> Upstream {
-    upstream.concurrency(NonZeroU32::new(calls).unwrap())
+fn places(upstream: Upstream, calls: u64) -> Upstream {
+    upstream.concurrency(PoolSize::Fixed(calls))
 }
 
 /// So many callers that call one after the other.
@@ -78,20 +77,25 @@ async fn a_limit_that_is_changed_holds_for_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_endpoint_gets_a_queue_of_its_own_at_run_time() {
+async fn an_endpoint_gets_a_limit_of_its_own_at_run_time() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 10)));
-    let gateway = gateway(&simulator, places(upstream(name, dialect), 1));
+    let gateway = gateway(&simulator, places(upstream(name, dialect), 3));
     let _first = callers(&gateway, name, 1, 1);
     settle().await;
-    let raw = RawConstraint { max_concurrent_requests: Some(4), ..RawConstraint::default() };
-    let own = Constraint::try_new(&raw).unwrap();
-    let changed = places(upstream(name, dialect), 1).endpoint(Endpoint::new("chat"), own);
-    gateway.reconfigure(vec![changed]).unwrap();
-    let _more = callers(&gateway, name, 4, 1);
+    let at_once = |calls: i64| {
+        let max_concurrent_requests = Some(calls);
+        let raw = RawConstraint { max_concurrent_requests, ..RawConstraint::default() };
+        let own = Constraint::try_new(&raw).unwrap();
+        places(upstream(name, dialect), 3).endpoint(Endpoint::new("chat"), own)
+    };
+    gateway.reconfigure(vec![at_once(1)]).unwrap();
+    let _more = callers(&gateway, name, 5, 1);
     settle().await;
-    assert_eq!(gateway.status()[0].in_flight, 5);
-    assert_eq!(gateway.status()[0].queued, 0);
+    assert_eq!((gateway.status()[0].in_flight, gateway.status()[0].queued), (2, 4));
+    gateway.reconfigure(vec![at_once(4)]).unwrap();
+    settle().await;
+    assert_eq!((gateway.status()[0].in_flight, gateway.status()[0].queued), (3, 3), "of three");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,7 +1,6 @@
 //! Callers who ask for more than there is, or in odd ways: others do not pay for it.
 
 use std::collections::HashSet;
-use std::num::NonZeroU32;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use serde_json::{Value, json};
+use tidegate::pacer::PoolSize;
 use tidegate_gateway::{Gateway, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::Dialect;
@@ -135,8 +135,7 @@ async fn a_refusal_names_the_limit_that_binds_and_its_time() {
 #[tokio::test(start_paused = true)]
 async fn a_full_house_is_named_as_one() {
     let simulator = simulator(account(FAMILIES[0].2).first_token(Delay::fixed(SECOND * 30)));
-    let places = NonZeroU32::new(1).unwrap();
-    let gateway = gateway(&simulator, openai().concurrency(places));
+    let gateway = gateway(&simulator, openai().concurrency(PoolSize::Fixed(1)));
     let first = gateway.clone();
     let first = tokio::spawn(async move { ask(&first, chat("openai", Want::Whole)).await });
     settle().await;

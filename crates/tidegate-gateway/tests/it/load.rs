@@ -1,6 +1,5 @@
 //! Agents that ask for more than a provider allows, in virtual time.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use serde_json::json;
+use tidegate::pacer::PoolSize;
 use tidegate_gateway::{Gateway, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::Dialect;
@@ -140,7 +140,7 @@ async fn agents(greedy: usize, span: Duration) -> Minutes {
     let upstream = Upstream::new("openai", Dialect::OpenAi, "http://sim.test")
         .unwrap()
         .limits(limits(4_000, 2_000_000, None))
-        .concurrency(NonZeroU32::new(400).unwrap());
+        .concurrency(PoolSize::Fixed(400));
     let gateway = gateway(&simulator, upstream, 5);
     let waits: Arc<Mutex<(u64, Vec<Duration>)>> = Arc::default();
     let start = Instant::now();

@@ -1,9 +1,9 @@
 //! The gateway's own client, over real sockets, in real time.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use tidegate::pacer::PoolSize;
 use tidegate_gateway::{Gateway, Upstream};
 use tidegate_providers::Dialect;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,7 +20,7 @@ async fn every_family_is_answered_over_a_socket() {
         let server = simulator.clone();
         let serving = tokio::spawn(async move { server.serve(listener).await });
         let upstream = Upstream::new(name, dialect, &base).unwrap();
-        let upstream = upstream.concurrency(NonZeroU32::new(8).unwrap());
+        let upstream = upstream.concurrency(PoolSize::Fixed(8));
         let gateway = Gateway::builder(&crate::stage::engine()).upstream(upstream).build().unwrap();
         for want in [Want::Whole, Want::Stream, Want::Whole] {
             let answer = ask(&gateway, chat(name, want)).await;

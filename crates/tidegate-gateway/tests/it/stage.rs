@@ -1,7 +1,6 @@
 //! What most tests need: simulators, gateways in front of them, and callers.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +8,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use tidegate::clock::TokioClock;
+use tidegate::pacer::PoolSize;
 use tidegate::{Engine, MemoryStore};
 use tidegate_gateway::{Gateway, GatewayBuilder, ResponseBody, ResponseBodyError, Upstream};
 use tidegate_llm::plan::{Constraint, RawConstraint};
@@ -45,9 +45,7 @@ pub(crate) fn simulator(account: sim::Account) -> Simulator {
 
 /// An upstream by the name of its dialect.
 pub(crate) fn upstream(name: &str, dialect: Dialect) -> Upstream {
-    Upstream::new(name, dialect, "http://provider.test")
-        .unwrap()
-        .concurrency(NonZeroU32::new(64).unwrap())
+    Upstream::new(name, dialect, "http://provider.test").unwrap().concurrency(PoolSize::Fixed(64))
 }
 
 /// An engine on tokio's time.

@@ -13,12 +13,13 @@ use super::error::LoadError;
 use super::profile::Profile;
 use super::setup::ModelsBuilder;
 use tidegate::Engine;
+use tidegate::pacer::PoolSize;
 
 use crate::breaker::Breakers;
 use crate::call::{Answer, Call};
 use crate::fallback;
 use crate::plan::Source;
-use crate::rate_limit::{Account, Concurrency, own_engine};
+use crate::rate_limit::{Account, own_engine};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
 use crate::telemetry::Observer;
@@ -209,7 +210,7 @@ impl Models {
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
             .limits(settings.constraint(), Source::Override)
-            .concurrency(Concurrency::Fixed(limit.get().into()))
+            .concurrency(PoolSize::Fixed(limit.get().into()))
             .observer(self.inner.observer.clone())
             .exact();
         let builder = match profile.dialect {

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer};
+use arc_swap::ArcSwap;
+use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
 use tidegate::{CalendarError, LimitError, PolicyError};
-use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
+use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 
 use super::builder::AccountBuilder;
 use super::charging::Charging;
 use super::lane::Lane;
+use super::limits::AccountLimits;
 use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
@@ -26,8 +26,9 @@ use crate::telemetry::Observer;
 const MAX_LANES: usize = 1_024;
 /// Calls under way to begin with, where nothing is set and nothing else is known of a provider.
 const START: u64 = 8;
-/// The most calls under way that a concurrency grows to by itself.
-const CAP: u64 = 1_024;
+/// How many calls under way a concurrency grows to by itself at most, unless the operator says
+/// otherwise.
+pub const CONCURRENCY_CEILING: u64 = 1_024;
 
 /// Why an account cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -45,32 +46,16 @@ pub enum AccountError {
     Calendar(#[from] CalendarError),
 }
 
-/// How many calls may be under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Concurrency {
-    /// So many, as written.
-    Fixed(u64),
-    /// As many as turn out to be answered, from a start up to a cap.
-    Adaptive {
-        /// To begin with.
-        start: u64,
-        /// At most.
-        cap: u64,
-    },
-    /// Any number.
-    Unlimited,
-}
-
-impl Concurrency {
-    /// What a provider begins with: one for Ollama, which has one machine; as many as turn out to
-    /// be answered elsewhere.
-    #[must_use]
-    pub fn of(dialect: Dialect) -> Self {
-        let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
-        match dialect {
-            Dialect::Ollama | Dialect::Mock => Self::Fixed(start),
-            _ => Self::Adaptive { start, cap: CAP },
+/// How many calls a provider takes at once unless it is set: one for Ollama, which has one machine;
+/// elsewhere as many as turn out to be answered, from what the provider is known to take.
+#[must_use]
+pub fn default_concurrency(dialect: Dialect) -> PoolSize {
+    let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
+    match dialect {
+        Dialect::Ollama | Dialect::Mock => PoolSize::Fixed(start),
+        _ => {
+            let bounds = AdaptiveBounds { floor: 1, start, cap: CONCURRENCY_CEILING };
+            PoolSize::Adaptive(bounds, Tuning::default())
         }
     }
 }
@@ -115,12 +100,12 @@ pub(super) struct Settings {
 
 impl Settings {
     /// What was learned of a scope that has a model.
-    pub(super) fn quota(&self, scope: String) -> Result<Arc<Quota>, AccountError> {
+    pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, AccountError> {
         let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = quotas.get(&scope) {
             return Ok(known.clone());
         }
-        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone())?);
+        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone(), model)?);
         quotas.insert(scope, quota.clone());
         Ok(quota)
     }
@@ -149,17 +134,12 @@ pub struct Account {
     inner: Arc<Inner>,
 }
 
-/// Limits of endpoints.
-pub(super) type Endpoints = HashMap<Endpoint, (Constraint, Source)>;
-
 struct Inner {
     scope: Scope,
     settings: Arc<Settings>,
-    constraint: ArcSwapOption<(Constraint, Source)>,
-    endpoints: ArcSwap<Endpoints>,
-    concurrency: Concurrency,
-    /// What the concurrency was changed to since; zero if it was not.
-    changed: AtomicU64,
+    limits: ArcSwap<AccountLimits>,
+    /// The calls under way, of this account and those that share its pool.
+    member: PoolMember,
     lanes: Mutex<HashMap<Scope, Arc<Lane>>>,
 }
 
@@ -176,22 +156,19 @@ impl Account {
     pub(super) fn open(
         scope: Scope,
         settings: Settings,
-        constraint: Option<(Constraint, Source)>,
-        endpoints: Endpoints,
-        concurrency: Concurrency,
+        limits: AccountLimits,
+        member: PoolMember,
     ) -> Result<Self, AccountError> {
         let inner = Inner {
             scope,
             settings: Arc::new(settings),
-            constraint: ArcSwapOption::from(constraint.map(Arc::new)),
-            endpoints: ArcSwap::from_pointee(endpoints),
-            concurrency,
-            changed: AtomicU64::new(0),
+            limits: ArcSwap::from_pointee(limits),
+            member,
             lanes: Mutex::default(),
         };
         let account = Self { inner: Arc::new(inner) };
-        if account.constraint().is_some() {
-            account.lane("", &Endpoint::default())?;
+        if !account.inner.limits.load().is_empty() {
+            account.lane("")?;
         }
         Ok(account)
     }
@@ -208,52 +185,40 @@ impl Account {
         &self.inner.scope
     }
 
-    /// The limits that were set, and by whom.
+    /// The limits that were configured.
     #[must_use]
-    pub fn constraint(&self) -> Option<Arc<(Constraint, Source)>> {
-        self.inner.constraint.load_full()
+    pub fn limits(&self) -> Arc<AccountLimits> {
+        self.inner.limits.load_full()
     }
 
-    /// Sets other limits for the account. What was spent counts on, calls under way go on, and
-    /// whoever waits goes by the new limits at once. Endpoints keep limits of their own.
+    /// Sets other limits for all calls of the account together. What was spent counts on, calls
+    /// under way go on, and whoever waits goes by the new limits at once. Endpoints and models keep
+    /// their own.
     ///
     /// # Errors
     /// When the limits cannot be kept; those of before hold then.
     pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), AccountError> {
-        let mut lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.inner.is_shared() {
-            // So far each model had a queue of its own; from now on they share one.
-            lanes.retain(|scope, _| scope.endpoint_of().is_some());
-        }
-        for lane in lanes.values().filter(|lane| lane.scope().endpoint_of().is_none()) {
-            lane.configure(&constraint, source)?;
-        }
-        self.inner.constraint.store(Some(Arc::new((constraint, source))));
-        Ok(())
+        self.configure(AccountLimits::clone(&self.limits()).all(constraint, source))
     }
 
-    /// Sets other limits for endpoints, in place of all that were set for any. An endpoint that is
-    /// no longer named shares the limits of the account; those who wait in its queue leave by it.
+    /// Sets other limits in place of all that were configured.
     ///
     /// # Errors
-    /// When the limits cannot be kept. Some endpoints may have theirs then.
-    pub fn set_endpoints(
-        &self,
-        endpoints: impl IntoIterator<Item = (Endpoint, Constraint)>,
-    ) -> Result<(), AccountError> {
-        let endpoints: Endpoints = endpoints
-            .into_iter()
-            .map(|(endpoint, constraint)| (endpoint, (constraint, Source::Override)))
-            .collect();
-        let mut lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|scope, _| scope.endpoint_of().is_none_or(|one| endpoints.contains_key(one)));
-        for (scope, lane) in lanes.iter() {
-            let own = scope.endpoint_of().and_then(|endpoint| endpoints.get(endpoint));
-            if let Some((constraint, source)) = own {
-                lane.configure(constraint, *source)?;
+    /// When the limits cannot be kept. Some of them may be in force then.
+    pub fn configure(&self, limits: AccountLimits) -> Result<(), AccountError> {
+        let inner = &*self.inner;
+        let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        match lanes.get(&inner.scope) {
+            Some(lane) => lane.configure(&limits)?,
+            // So far each model had a queue of its own; from now on they share one.
+            None if !limits.is_empty() => {
+                let lane = inner.new_lane(inner.scope.clone(), &limits)?;
+                lanes.clear();
+                lanes.insert(inner.scope.clone(), lane);
             }
+            None => {}
         }
-        self.inner.endpoints.store(Arc::new(endpoints));
+        inner.limits.store(Arc::new(limits));
         Ok(())
     }
 
@@ -285,8 +250,7 @@ impl Account {
         model: &str,
         call: &impl Outgoing,
     ) -> Result<Reservation, CallError> {
-        let endpoint = &call.terms().endpoint;
-        let lane = self.lane(model, endpoint).map_err(|error| CallError::Request {
+        let lane = self.lane(model).map_err(|error| CallError::Request {
             provider: self.provider().clone(),
             source: Box::new(error),
         })?;
@@ -296,7 +260,7 @@ impl Account {
     /// How the queue of a model stands: who waits, what is under way, how much may be.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
-        let lane = self.lane(model, &Endpoint::default()).ok()?;
+        let lane = self.lane(model).ok()?;
         Some(lane.pacer().gauges())
     }
 
@@ -305,7 +269,7 @@ impl Account {
     pub fn charged(&self, model: &str) -> Vec<Charged> {
         let model = model.to_lowercase();
         let quota = |lane: Arc<Lane>| lane.quota(&model);
-        let quota = self.lane(&model, &Endpoint::default()).and_then(quota);
+        let quota = self.lane(&model).and_then(quota);
         quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
     }
 
@@ -316,28 +280,24 @@ impl Account {
         lanes.values().map(|lane| lane.standing()).collect()
     }
 
-    /// Changes how many calls may be under way; those that are under way drain. Endpoints keep a
-    /// concurrency of their own.
-    pub fn set_concurrency(&self, limit: u64) {
-        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        self.inner.changed.store(limit.max(1), Ordering::Relaxed);
-        let follows = |lane: &&Arc<Lane>| !self.inner.has_own_concurrency(lane.scope());
-        lanes.values().filter(follows).for_each(|lane| lane.pacer().set_concurrency(Some(limit)));
+    /// The calls under way, of this account and those that share its pool.
+    #[must_use]
+    pub fn pool(&self) -> &SlotPool {
+        self.inner.member.pool()
     }
 
-    fn lane(&self, model: &str, endpoint: &Endpoint) -> Result<Arc<Lane>, AccountError> {
+    /// The queue of a model: that of the account if limits were ever configured, else its own.
+    fn lane(&self, model: &str) -> Result<Arc<Lane>, AccountError> {
         let inner = &*self.inner;
-        let (endpoints, all) = (inner.endpoints.load(), inner.constraint.load());
-        let own = endpoints.get(endpoint);
-        let constraint = own.or(all.as_deref());
-        let mut scope = inner.scope.clone();
-        if own.is_some() {
-            scope = scope.endpoint(endpoint.clone());
+        let limits = inner.limits.load();
+        let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lane) = lanes.get(&inner.scope) {
+            return Ok(lane.clone());
         }
-        if own.is_none() && !inner.is_shared() {
+        let mut scope = inner.scope.clone();
+        if limits.is_empty() {
             scope = scope.model(model);
         }
-        let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lane) = lanes.get(&scope) {
             return Ok(lane.clone());
         }
@@ -347,52 +307,17 @@ impl Account {
                 return Ok(lane.clone());
             }
         }
-        let pacer = inner.pacer(constraint.map(|(constraint, _)| constraint));
-        let settings = inner.settings.clone();
-        let lane =
-            Lane::new(scope.clone(), settings, constraint, pacer, inner.settings.quota.clock)?;
-        let lane = Arc::new(lane);
+        let lane = inner.new_lane(scope.clone(), &limits)?;
         lanes.insert(scope, lane.clone());
         Ok(lane)
     }
 }
 
 impl Inner {
-    /// Whether all models share one queue: something was set for all of them.
-    fn is_shared(&self) -> bool {
-        self.constraint.load().is_some() || matches!(self.concurrency, Concurrency::Fixed(_))
-    }
-
-    /// Whether a scope is an endpoint whose limits say how many calls may be under way.
-    fn has_own_concurrency(&self, scope: &Scope) -> bool {
-        let endpoints = self.endpoints.load();
-        let own = scope.endpoint_of().and_then(|endpoint| endpoints.get(endpoint));
-        own.is_some_and(|(constraint, _)| constraint.concurrency().is_some())
-    }
-
-    fn pacer(&self, constraint: Option<&Constraint>) -> Pacer {
-        let builder = Pacer::builder(&self.settings.quota.engine);
-        let set = constraint.and_then(Constraint::concurrency);
-        let concurrency =
-            set.map_or(self.concurrency, |limit| Concurrency::Fixed(limit.get().into()));
-        let pacer = match concurrency {
-            Concurrency::Fixed(limit) => {
-                tracing::info!(
-                    "Created concurrency semaphore for provider '{}' with limit={limit}",
-                    self.scope.provider()
-                );
-                builder.concurrency(limit).build()
-            }
-            Concurrency::Adaptive { start, cap } => {
-                builder.adaptive(AdaptiveBounds { floor: 1, start, cap }).build()
-            }
-            Concurrency::Unlimited => builder.build(),
-        };
-        let changed = self.changed.load(Ordering::Relaxed);
-        if changed > 0 && set.is_none() {
-            pacer.set_concurrency(Some(changed));
-        }
-        pacer
+    fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, AccountError> {
+        let pacer = Pacer::builder(&self.settings.quota.engine).pool(&self.member).build();
+        let clock = self.settings.quota.clock;
+        Lane::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
     }
 }
 
@@ -400,7 +325,7 @@ impl fmt::Debug for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Account")
             .field("scope", &self.inner.scope)
-            .field("constraint", &self.inner.constraint.load())
+            .field("limits", &self.inner.limits.load())
             .finish_non_exhaustive()
     }
 }

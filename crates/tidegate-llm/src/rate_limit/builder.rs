@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use tidegate::Engine;
 use tidegate::clock::TokioClock;
+use tidegate::pacer::{PoolSize, SlotPool};
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
-use super::account::{Account, AccountError, Concurrency, Endpoints, Settings};
+use super::account::{Account, AccountError, Settings, default_concurrency};
 use super::bucket::own_engine;
 use super::charging::Charging;
+use super::limits::AccountLimits;
+use super::model_pattern::ModelPattern;
 use super::pace::{MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::waits::Waits;
@@ -23,9 +26,9 @@ pub struct AccountBuilder {
     scope: Scope,
     dialect: Dialect,
     engine: Option<Engine>,
-    constraint: Option<(Constraint, Source)>,
-    endpoints: Endpoints,
-    concurrency: Option<Concurrency>,
+    limits: AccountLimits,
+    concurrency: Option<PoolSize>,
+    pool: Option<SlotPool>,
     charging: Option<Charging>,
     margin: u32,
     ramp: Option<Ramp>,
@@ -39,9 +42,9 @@ impl AccountBuilder {
             dialect: Dialect::of(&provider),
             scope: Scope::new(provider, credential),
             engine: None,
-            constraint: None,
-            endpoints: Endpoints::new(),
+            limits: AccountLimits::default(),
             concurrency: None,
+            pool: None,
             charging: None,
             margin: MARGIN,
             ramp: None,
@@ -67,19 +70,39 @@ impl AccountBuilder {
     /// exceeded; anything else is replaced by what the provider tells. Default: none; limits are
     /// learned, for each model by itself.
     pub fn limits(mut self, constraint: Constraint, source: Source) -> Self {
-        self.constraint = Some((constraint, source));
+        self.limits = self.limits.all(constraint, source);
         self
     }
 
-    /// Limits of one endpoint, which then has a queue of its own.
+    /// Limits of one endpoint, inside those of the account.
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
-        self.endpoints.insert(endpoint, (constraint, Source::Override));
+        self.limits = self.limits.endpoint(endpoint, constraint);
         self
     }
 
-    /// How many calls may be under way. Default: [`Concurrency::of`] the dialect.
-    pub fn concurrency(mut self, concurrency: Concurrency) -> Self {
-        self.concurrency = Some(concurrency);
+    /// Limits of the models that match a pattern together, inside those of the account.
+    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+        self.limits = self.limits.model(pattern, constraint);
+        self
+    }
+
+    /// All limits, in place of those that were given before.
+    pub fn configured(mut self, limits: AccountLimits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// How many calls may be under way, over all models and endpoints. Default:
+    /// [`default_concurrency`] of the dialect.
+    pub fn concurrency(mut self, size: PoolSize) -> Self {
+        self.concurrency = Some(size);
+        self
+    }
+
+    /// Shares the calls under way with other accounts, such as those of other keys at the same
+    /// provider. The pool says how many there may be. Default: a pool of its own.
+    pub fn pool(mut self, pool: &SlotPool) -> Self {
+        self.pool = Some(pool.clone());
         self
     }
 
@@ -138,9 +161,23 @@ impl AccountBuilder {
             waits: self.waits,
             quotas: Mutex::default(),
         };
-        let concurrency = self.concurrency.unwrap_or_else(|| Concurrency::of(self.dialect));
-        Account::open(self.scope, settings, self.constraint, self.endpoints, concurrency)
+        let pool = self.pool.unwrap_or_else(|| {
+            let size = self.concurrency.unwrap_or_else(|| default_concurrency(self.dialect));
+            log_pool(self.scope.provider(), size);
+            SlotPool::new(&settings.quota.engine, size)
+        });
+        Account::open(self.scope, settings, self.limits, pool.member())
     }
+}
+
+/// Logs that a pool of calls under way was made for a provider, and its size to begin with.
+pub fn log_pool(provider: &Provider, size: PoolSize) {
+    let limit = match size {
+        PoolSize::Fixed(limit) => limit,
+        PoolSize::Adaptive(bounds, _) => bounds.start,
+        _ => return,
+    };
+    tracing::info!("Created concurrency semaphore for provider '{provider}' with limit={limit}");
 }
 
 /// The limits on tokens that a provider is known to have.

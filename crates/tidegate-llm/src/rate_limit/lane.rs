@@ -2,11 +2,12 @@
 //!
 //! A lane spans the models that share a limit: all of an account where limits were configured for
 //! it, one model where everything is learned, since providers count by model. In a lane that spans
-//! models, a limit that one of them tells is that model's own, and holds nobody else up.
+//! models, a limit that one of them tells is that model's own, and holds nobody else up; so is one
+//! that was configured for models or for an endpoint.
 
 mod acquire;
+mod configured;
 mod output_rule;
-mod set;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,20 +20,20 @@ use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
-use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
+use tidegate_providers::{Class, Dimension, Endpoint, Failure, ReportedLimits};
 use tokio::sync::Notify;
 
 use super::account::{AccountError, Settings, Standing};
 use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
+use super::limits::AccountLimits;
 use super::meter::Meter;
 use super::quota::{Quota, Throttled};
-use super::reservation::{Estimate, Followed, Leave, Line, Reservation};
+use super::reservation::{Days, Estimate, Followed, Leave, Line, Reservation};
 use crate::call::{CallError, Outgoing, Scope};
-use crate::plan::{Constraint, Source};
 use crate::telemetry::{Acquired, Stage, Stay};
 use acquire::Admitted;
-use set::Set;
+use configured::{Configured, LimitSet};
 
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
@@ -50,7 +51,7 @@ pub(super) struct Lane {
     key: String,
     settings: Arc<Settings>,
     pacer: Pacer,
-    set: ArcSwap<Set>,
+    configured: ArcSwap<Configured>,
     quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
     /// How long calls take of late, in milliseconds; zero if none has ended.
     mean_time: AtomicU64,
@@ -63,17 +64,23 @@ impl Lane {
     pub(super) fn new(
         scope: Scope,
         settings: Arc<Settings>,
-        constraint: Option<&(Constraint, Source)>,
+        limits: &AccountLimits,
         pacer: Pacer,
         clock: TokioClock,
     ) -> Result<Self, AccountError> {
-        let (key, quotas, set) = (scope.to_string(), Mutex::default(), ArcSwap::default());
-        let mean_time = AtomicU64::new(0);
-        let rule_changes = Notify::new();
-        let lane =
-            Self { scope, key, settings, pacer, set, quotas, mean_time, rule_changes, clock };
-        if let Some((constraint, source)) = constraint {
-            lane.configure(constraint, *source)?;
+        let lane = Self {
+            key: scope.to_string(),
+            scope,
+            settings,
+            pacer,
+            configured: ArcSwap::default(),
+            quotas: Mutex::default(),
+            mean_time: AtomicU64::new(0),
+            rule_changes: Notify::new(),
+            clock,
+        };
+        if !limits.is_empty() {
+            lane.configure(limits)?;
         }
         Ok(lane)
     }
@@ -104,10 +111,10 @@ impl Lane {
     }
 
     pub(super) fn standing(&self) -> Standing {
-        let set = self.set.load();
+        let configured = self.configured.load();
         let quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
         let told = quotas.values().flat_map(|quota| quota.charged());
-        let charged = set.meters.iter().filter_map(|meter| meter.charged()).chain(told).collect();
+        let charged = configured.meters().filter_map(|meter| meter.charged()).chain(told).collect();
         Standing { scope: self.scope.clone(), gauges: self.pacer.gauges(), charged }
     }
 
@@ -135,10 +142,10 @@ impl Lane {
         // While it waited, a long quota may have been used up.
         let over = match self.closed(&quota) {
             Some(failure) => Err(failure),
-            None => self.take_day().await,
+            None => self.take_days(model, &call.terms().endpoint).await,
         };
-        let day = match over {
-            Ok(day) => day,
+        let days = match over {
+            Ok(days) => days,
             Err(failure) => {
                 self.give_back(permit, meters.len());
                 return Err(failure);
@@ -171,7 +178,7 @@ impl Lane {
                 Line { mark: meter.charge(cost, now), meter, cost, input }
             })
             .collect();
-        let leave = Leave { permit, lines, day, left: now, epoch, departure, followed };
+        let leave = Leave { permit, lines, days, left: now, epoch, departure, followed };
         let estimate = Estimate {
             counted,
             expected: reserved,
@@ -190,23 +197,36 @@ impl Lane {
         self.mean_time.store(mean, Ordering::Relaxed);
     }
 
-    /// Takes one of the requests of the day, if those are limited.
-    async fn take_day(&self) -> Result<Option<Arc<Meter>>, CallError> {
-        let Some(day) = self.set.load().day.clone() else { return Ok(None) };
-        let provider = self.scope.provider().clone();
-        match day.take().await {
-            Ok(None) => Ok(Some(day)),
-            Ok(Some(retry)) => {
-                let class = Class::ExhaustedQuota { after: retry.after() };
-                let mut failure = Failure::new(provider, class, StatusCode::TOO_MANY_REQUESTS);
-                failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
-                Err(CallError::Closed(Box::new(failure)))
-            }
-            Err(error) => {
-                let (source, limited_by, after) = (error.into(), None, None);
-                Err(CallError::NoPermit { provider, source, limited_by, after })
-            }
+    /// Takes one of the requests of the day wherever those are limited, or none.
+    async fn take_days(&self, model: &str, endpoint: &Endpoint) -> Result<Days, CallError> {
+        let configured = self.configured.load();
+        let wanted: Days =
+            configured.of(model, endpoint).filter_map(|set| set.day.clone()).collect();
+        drop(configured);
+        let provider = || self.scope.provider().clone();
+        let mut taken = Days::new();
+        for day in wanted {
+            let error = match day.take().await {
+                Ok(None) => {
+                    taken.push(day);
+                    continue;
+                }
+                Ok(Some(retry)) => {
+                    let class = Class::ExhaustedQuota { after: retry.after() };
+                    let status = StatusCode::TOO_MANY_REQUESTS;
+                    let mut failure = Failure::new(provider(), class, status);
+                    failure.kind = Some(Dimension::RequestsPerDay.name().to_owned());
+                    CallError::Closed(Box::new(failure))
+                }
+                Err(error) => {
+                    let (source, limited_by, after) = (error.into(), None, None);
+                    CallError::NoPermit { provider: provider(), source, limited_by, after }
+                }
+            };
+            taken.iter().for_each(|day| day.give_back());
+            return Err(error);
         }
+        Ok(taken)
     }
 
     /// Tells whoever watches of a permit.
@@ -273,30 +293,33 @@ impl Lane {
             return Ok(known.clone());
         }
         let scope = self.scope.clone().model(model).to_string();
-        let quota = self.settings.quota(scope)?;
-        quotas.insert(model.into(), quota.clone());
+        let model: Arc<str> = model.into();
+        let quota = self.settings.quota(scope, model.clone())?;
+        quotas.insert(model, quota.clone());
         Ok(quota)
     }
 
-    /// The limits that a call of a model is charged to.
-    fn meters(&self, quota: &Quota) -> SmallVec<[Arc<Meter>; INLINE]> {
-        let (told, set) = (quota.meters(), self.set.load());
-        let meters = set.meters.iter();
-        let kept = meters.filter(|meter| !self.is_replaced(meter, &told, set.wished));
+    /// The limits that a call of a model at an endpoint is charged to.
+    fn meters(&self, quota: &Quota, endpoint: &Endpoint) -> SmallVec<[Arc<Meter>; INLINE]> {
+        let (told, configured) = (quota.meters(), self.configured.load());
+        let kept = configured
+            .of(&quota.model, endpoint)
+            .flat_map(|set| set.meters.iter().filter(|meter| !self.is_replaced(meter, &told, set)));
         kept.chain([quota.gate()]).chain(&told).cloned().collect()
     }
 
-    /// Whether what is told of a limit stands in for what was set: where nobody wished for that,
-    /// or where the provider allows no more and there is one model to tell.
-    fn is_replaced(&self, set: &Meter, told: &[Arc<Meter>], wished: bool) -> bool {
-        let mut same = told.iter().filter(|meter| meter.counts() == set.counts());
+    /// Whether what is told of a limit stands in for what was configured: where nobody wished for
+    /// that, or where the provider allows no more and there is one model to tell.
+    fn is_replaced(&self, meter: &Meter, told: &[Arc<Meter>], set: &LimitSet) -> bool {
+        let mut same = told.iter().filter(|told| told.counts() == meter.counts());
         let Some(told) = same.next().and_then(|meter| meter.allowed()) else { return false };
         let no_more = || {
             let minute = Duration::from_secs(60);
-            let set = set.allowed().map(|allowed| allowed.in_span(minute));
-            set.is_some_and(|set| told.in_span(minute) <= set) && self.has_one_model()
+            let configured = meter.allowed().map(|allowed| allowed.in_span(minute));
+            configured.is_some_and(|configured| told.in_span(minute) <= configured)
+                && (set.is_of_one_model || self.has_one_model())
         };
-        !wished || no_more()
+        !set.wished || no_more()
     }
 
     fn has_one_model(&self) -> bool {

@@ -35,6 +35,8 @@ const CLOSED: Duration = Duration::from_secs(60);
 pub(super) struct Quota {
     terms: QuotaTerms,
     scope: String,
+    /// The name by which its lane knows it.
+    pub(super) model: Arc<str>,
     gate: Arc<Meter>,
     /// Whether a task looks after calls that wait for tokens.
     pub(super) is_attended: AtomicBool,
@@ -105,7 +107,11 @@ impl Quota {
     /// Whoever waits already when a limit is first told is to keep to it too, so those that are to
     /// be expected are there from the start, and unlimited until known. Not so on a shared store:
     /// there somebody else may know them, and the last word counts for all.
-    pub(super) fn new(terms: QuotaTerms, scope: String) -> Result<Self, AccountError> {
+    pub(super) fn new(
+        terms: QuotaTerms,
+        scope: String,
+        model: Arc<str>,
+    ) -> Result<Self, AccountError> {
         let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
         let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
         let state = State {
@@ -121,7 +127,7 @@ impl Quota {
             closed: None,
         };
         let is_attended = AtomicBool::new(false);
-        let quota = Self { terms, scope, gate, is_attended, state: Mutex::new(state) };
+        let quota = Self { terms, scope, model, gate, is_attended, state: Mutex::new(state) };
         if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;

@@ -75,12 +75,15 @@ pub(super) struct Estimate {
     pub(super) certain: Amounts,
 }
 
+/// The limits on requests of a day that a call counts for.
+pub(super) type Days = SmallVec<[Arc<Meter>; 1]>;
+
 /// Leave to go ahead, and what it cost.
 pub(super) struct Leave {
     pub(super) permit: Permit,
     pub(super) lines: SmallVec<[Line; INLINE]>,
-    /// One request of the day, if those are limited.
-    pub(super) day: Option<Arc<Meter>>,
+    /// One request of the day of each of these.
+    pub(super) days: Days,
     pub(super) left: Time,
     pub(super) epoch: Epoch,
     pub(super) departure: Departure,
@@ -312,9 +315,9 @@ impl Held {
         let store = self.lane.settings().quota.engine.store().clone();
         let rules = self.end_departure(fate);
         self.lane.call_ended(self.leave.left);
-        let Self { leave: Leave { mut permit, lines, day, .. }, .. } = self;
-        if let (Fate::Nothing, Some(day)) = (fate, day) {
-            day.give_back();
+        let Self { leave: Leave { mut permit, lines, days, .. }, .. } = self;
+        if matches!(fate, Fate::Nothing) {
+            days.iter().for_each(|day| day.give_back());
         }
         let actual: SmallVec<[u64; INLINE]> =
             lines.iter().map(|line| line.in_the_end(fate, charging, rules)).collect();

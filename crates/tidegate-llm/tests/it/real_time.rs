@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tidegate::pacer::PoolSize;
 use tidegate::{Engine, StoreHandle};
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::client::Client;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountBuilder, Concurrency};
+use tidegate_llm::rate_limit::{Account, AccountBuilder};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Credential, Dialect};
 use tidegate_redis::RedisStore;
@@ -122,7 +123,7 @@ async fn worker(url: &str, redis: &str, per_minute: u64) -> (u64, u64) {
     store.connected().await.unwrap();
     let account = Account::builder("openai", &Credential::new(KEY))
         .engine(&Engine::on(StoreHandle::shared(Arc::new(store))))
-        .concurrency(Concurrency::Unlimited);
+        .concurrency(PoolSize::Unlimited);
     let account = limited(account, per_minute).build().unwrap();
     let model = stack(adapter(Dialect::OpenAi, url), Dialect::OpenAi, &account, 1);
     Peer::report("ready");

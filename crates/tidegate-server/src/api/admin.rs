@@ -14,6 +14,7 @@
 //!
 //! The API keeps no configuration: it asks [`ActiveConfig`]. It shows neither tokens nor keys.
 
+mod concurrency;
 mod config;
 mod etag;
 mod problem;

@@ -1,7 +1,8 @@
 //! From the providers of a plan to the upstreams of the gateway.
 
-use tidegate_config::{Plan, ProviderPlan, Source};
+use tidegate_config::{Plan, ProviderPlan};
 use tidegate_gateway::{Gateway, GatewayError, Status, Upstream};
+use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::{Metrics, ProviderFigures};
@@ -32,9 +33,11 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     if let Some(constraint) = plan.constraint() {
         upstream = upstream.limits(constraint.clone());
     }
-    // What nobody has set adapts to what the provider takes.
-    if plan.max_concurrent_requests.source != Source::Default {
-        upstream = upstream.concurrency(plan.max_concurrent_requests.value);
+    upstream = upstream.concurrency(plan.pool_size());
+    for (pattern, limits) in &plan.model_limits {
+        if let Some(constraint) = limits.constraint() {
+            upstream = upstream.model(ModelPattern::new(pattern), constraint.clone());
+        }
     }
     for (endpoint, limits) in &plan.endpoints {
         if let Some(constraint) = limits.constraint() {

@@ -16,6 +16,7 @@ use super::claim::{Claim, Oversize};
 use super::driver::driver_slot::{Place, Post};
 use super::driver::leases::Holding;
 use super::error::AcquireError;
+use super::group::SlotGroup;
 use super::pending_acquire::{PendingAcquire, Verdict};
 use super::permit::{Grounds, OnDrop, Permit};
 use super::scheduler::queue::{Line, Priority};
@@ -34,6 +35,7 @@ pub struct Acquire {
     max_wait: Option<Duration>,
     oversize: Oversize,
     on_drop: OnDrop,
+    groups: SmallVec<[SlotGroup; 2]>,
 }
 
 impl Acquire {
@@ -41,7 +43,7 @@ impl Acquire {
         let tenant = scope.nobody().clone();
         let line = Line { priority: Priority::Normal, tenant, weight: 1 };
         let (oversize, on_drop) = (Oversize::default(), OnDrop::default());
-        Self { scope, claims, line, max_wait: None, oversize, on_drop }
+        Self { scope, claims, line, max_wait: None, oversize, on_drop, groups: SmallVec::new() }
     }
 
     /// Waits at most that long, counted from the first poll. A wait that is longer as far as can be
@@ -81,6 +83,13 @@ impl Acquire {
     /// [`OnDrop::Keep`].
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         self.on_drop = on_drop;
+        self
+    }
+
+    /// Takes a slot of a group too. While there is none the tenant is passed over, so those of
+    /// different groups are best different tenants. Default: no group.
+    pub fn within(mut self, group: &SlotGroup) -> Self {
+        self.groups.push(group.clone());
         self
     }
 
@@ -156,12 +165,13 @@ impl Acquire {
         queued: &mut Option<Queued>,
     ) -> Poll<Result<Permit, AcquireError>> {
         self.check(place)?;
-        let Self { scope, claims, line, max_wait, oversize, on_drop } = self;
-        let mut ticket = PendingAcquire { claims, buckets: SmallVec::new(), oversize };
+        let Self { scope, claims, line, max_wait, oversize, on_drop, groups } = self;
+        let mut ticket = PendingAcquire { claims, buckets: SmallVec::new(), oversize, groups };
         let mut state = scope.lock();
         if scope.is_local()
             && state.scheduler.is_free_for(&line)
             && !state.scheduler.slots.is_full()
+            && ticket.fits_groups()
             && state.try_take_slot()
         {
             match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
@@ -169,6 +179,7 @@ impl Acquire {
                     ticket.correct(&charged);
                     state.scheduler.slots.take();
                     state.slot_granted();
+                    ticket.enter_groups();
                     let lease = lease.map(|lease| {
                         let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
                         state.drivers.attend_leases(&mut kept.post, place, &scope);

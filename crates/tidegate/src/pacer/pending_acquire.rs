@@ -10,6 +10,7 @@ use tidegate_core::{
 };
 
 use super::claim::{Claim, Oversize};
+use super::group::SlotGroup;
 use super::scheduler::slab::Id;
 use super::scheduler::tenant::Demands;
 use crate::request::FromAnswer as _;
@@ -22,6 +23,7 @@ pub(super) struct PendingAcquire {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) buckets: SmallVec<[Id; 2]>,
     pub(super) oversize: Oversize,
+    pub(super) groups: SmallVec<[SlotGroup; 2]>,
 }
 
 impl Demands for PendingAcquire {

@@ -18,6 +18,7 @@ use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_tim
 use super::permit::OnDrop;
 use super::pool::{PoolMember, Seat, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
+use super::scheduler::wait_attribution::WaitPart;
 use super::scheduler::waiter::{Left, Refused};
 use super::scheduler::{Scheduler, Step};
 use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
@@ -178,7 +179,7 @@ impl Scope {
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
-            let id = match state.scheduler.next(now) {
+            let id = match state.next(now) {
                 Step::Rest(until) => {
                     state.rest();
                     return until;
@@ -210,8 +211,11 @@ impl Scope {
                 // What is reserved for it is given back without waiting for it to start.
                 state.drivers.ring();
             }
-            if let (Some(Left::Granted(..)), Some(seat)) = (&left, &mut state.seat) {
-                seat.give_back(None);
+            if let Some(Left::Granted(ticket, _)) = &left {
+                ticket.leave_groups();
+                if let Some(seat) = &mut state.seat {
+                    seat.give_back(None);
+                }
             }
             match &left {
                 Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
@@ -246,6 +250,9 @@ impl Scope {
                 state.drivers.ended(&mut post);
             }
             state.scheduler.slots.give_back();
+            if ticket.leave_groups() {
+                state.scheduler.nudge(self.now());
+            }
             if let Some(seat) = &mut state.seat {
                 seat.give_back(Some(word));
             }
@@ -294,6 +301,18 @@ impl Scope {
 }
 
 impl State {
+    /// What to do at `now`. Waiters whose groups are full are passed over.
+    pub(super) fn next(&mut self, now: Time) -> Step {
+        loop {
+            let step = self.scheduler.next(now);
+            let Step::Try(id) = step else { return step };
+            if self.scheduler.ticket(id).is_none_or(PendingAcquire::fits_groups) {
+                return step;
+            }
+            self.scheduler.passed_over(id, WaitPart::CONCURRENCY, None, now);
+        }
+    }
+
     /// Takes a slot of the pool without waiting for a turn, if there is a pool.
     pub(super) fn try_take_slot(&mut self) -> bool {
         self.seat.as_mut().is_none_or(Seat::try_take)
@@ -352,6 +371,7 @@ impl State {
                 self.scheduler.granted(id, Holding { receipt, lease }, now);
                 self.slot_granted();
                 if let Some(ticket) = self.scheduler.ticket_mut(id) {
+                    ticket.enter_groups();
                     ticket.correct(&charged);
                 }
             }

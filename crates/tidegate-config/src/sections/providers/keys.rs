@@ -86,7 +86,13 @@ pub(crate) const KEYS: &[KnownKey] = &[
         |value| capacity(value).map(drop),
         "How many requests may leave at once; one second's worth if neither is set.",
     ),
-    at_once("providers.*.max_concurrent_requests"),
+    KnownKey::new(
+        "providers.*.max_concurrent_requests",
+        COUNT,
+        |value| value.to_count().map(drop),
+        "Calls under way at once, over all models, keys and endpoints; if unset, what is known of \
+         the provider, and auto-tuned from there.",
+    ),
     KnownKey::new(
         "providers.*.max_retries",
         ValueKind::Whole(0, MOST_RETRIES as u64),
@@ -132,15 +138,16 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "providers.*.models",
         ValueKind::Texts,
         |value| value.to_strings().map(drop),
-        "Models that metrics may name; others are counted together.",
+        "Models that metrics may name; others are counted together. A table instead of a list gives \
+         them limits.",
     )
     .or("[]"),
-    at_once("providers.*.endpoints.*.max_concurrent_requests"),
+    inner_concurrency("providers.*.endpoints.*.max_concurrent_requests"),
     per_minute("providers.*.endpoints.*.requests_per_minute", "Requests of a minute."),
     per_minute("providers.*.endpoints.*.tokens_per_minute", "Tokens of a minute."),
 ];
 
-const fn per_minute(path: &'static str, about: &'static str) -> KnownKey {
+pub(super) const fn per_minute(path: &'static str, about: &'static str) -> KnownKey {
     KnownKey::new(path, COUNT, |value| rate(value).map(drop), about)
 }
 
@@ -148,7 +155,8 @@ const fn timeout(path: &'static str, unset: &'static str, about: &'static str) -
     KnownKey::new(path, DURATION, |value| positive(value).map(drop), about).or(unset)
 }
 
-const fn at_once(path: &'static str) -> KnownKey {
-    let about = "Calls under way at once; known by provider if unset, and adapted upward then.";
+/// Calls under way at once of a part of a provider.
+pub(super) const fn inner_concurrency(path: &'static str) -> KnownKey {
+    let about = "Calls under way at once, inside those of the provider; no other bound if unset.";
     KnownKey::new(path, COUNT, |value: &Value<'_>| value.to_count().map(drop), about)
 }

@@ -62,7 +62,7 @@ impl Default for ProviderLimits {
 }
 
 impl ProviderLimits {
-    pub(super) fn read(fields: &mut Fields<'_, '_>) -> Self {
+    pub(super) fn read(fields: &mut Fields<'_, '_>, concurrency: Option<NonZeroU32>) -> Self {
         let mut limits = Self::default();
         let amounts = [
             ("requests_per_minute", &mut limits.requests_per_minute),
@@ -84,6 +84,7 @@ impl ProviderLimits {
         let burst = fields.setting("burst_capacity", |value| capacity(value).map(Some));
         limits.burst_capacity.replace(burst);
         limits.raw = limits.to_raw();
+        limits.raw.max_concurrent_requests = concurrency.map(|limit| limit.get().into());
         limits.constraint = constraint(&limits.raw, fields);
         limits
     }

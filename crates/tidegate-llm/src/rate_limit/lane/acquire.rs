@@ -17,6 +17,7 @@ use crate::rate_limit::charging::{Amounts, Charging, OutputCharge};
 use crate::rate_limit::meter::Meter;
 use crate::rate_limit::quota::{Expectation, Quota};
 use crate::telemetry::Stage;
+use tidegate_providers::Endpoint;
 
 /// A permit, and what it is for.
 pub(super) struct Admitted {
@@ -41,14 +42,17 @@ impl Lane {
         loop {
             let expectation = quota.expect(call.input_tokens());
             let asked = Asked { expectation, max_output: call.max_output() };
-            let meters = self.meters(quota);
+            let meters = self.meters(quota, &call.terms().endpoint);
             let reserved = asked.reserved(expectation.rule);
             let costs = costs_of(&meters, self.settings.charging, reserved);
             let priced = meters.iter().zip(&costs);
             let acquire = self.request(priced, &asked, (call.terms(), model), begin);
             match self.unless_repriced(quota, expectation.rule, acquire).await {
                 Some(Ok(permit)) => return Ok(Admitted { permit, meters, costs, asked }),
-                Some(Err(source)) => return Err(self.no_permit(source, &meters, &asked).await),
+                Some(Err(source)) => {
+                    let endpoint = &call.terms().endpoint;
+                    return Err(self.no_permit(source, &meters, &asked, (model, endpoint)).await);
+                }
                 None => {}
             }
         }
@@ -92,12 +96,12 @@ impl Lane {
     ) -> Acquire {
         let now = self.now();
         let spans_models = self.scope.model_name().is_none();
-        let set = self.set.load();
-        // What stands in for a limit that was set is everybody's, and waited for in turn.
+        let configured = self.configured.load();
+        // What stands in for a limit that was configured is everybody's, and waited for in turn.
         let is_alone = self.has_one_model();
         let is_everybodys = |meter: &Arc<Meter>| {
-            let mut set = set.meters.iter();
-            set.any(|set| Arc::ptr_eq(set, meter) || is_alone && set.counts() == meter.counts())
+            let mut all = configured.all.meters.iter();
+            all.any(|all| Arc::ptr_eq(all, meter) || is_alone && all.counts() == meter.counts())
         };
         let charging = self.settings.charging;
         let likely = asked.likely();
@@ -107,9 +111,17 @@ impl Lane {
         });
         let mut acquire =
             self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
+        for set in configured.of(model, &terms.endpoint) {
+            if let Some(slots) = &set.slots {
+                acquire = acquire.within(slots);
+            }
+        }
         let tenant = terms.tenant.as_deref().unwrap_or_default();
         if spans_models {
-            acquire = acquire.tenant(&[tenant, "\n", model].concat());
+            // What has limits of its own waits for them by itself.
+            let has_own = configured.has_endpoint(&terms.endpoint);
+            let endpoint = if has_own { terms.endpoint.as_str() } else { "" };
+            acquire = acquire.tenant(&[tenant, "\n", model, "\n", endpoint].concat());
         } else if !tenant.is_empty() {
             acquire = acquire.tenant(tenant);
         }
@@ -127,6 +139,7 @@ impl Lane {
         source: AcquireError,
         meters: &[Arc<Meter>],
         asked: &Asked,
+        (model, endpoint): (&str, &Endpoint),
     ) -> CallError {
         let provider = self.scope.provider().clone();
         let expected = asked.reserved(asked.expectation.rule);
@@ -139,7 +152,9 @@ impl Lane {
             }
         }
         let gauges = self.pacer.gauges();
-        let is_full = gauges.concurrency.is_some_and(|most| gauges.in_flight >= most);
+        let configured = self.configured.load();
+        let mut slots = configured.of(model, endpoint).filter_map(|set| set.slots.as_ref());
+        let is_full = gauges.is_full || slots.any(|slots| slots.in_flight() >= slots.limit());
         let place = is_full.then(|| (WaitPart::CONCURRENCY, self.time_of_queue(&gauges)));
         let longest = longest.into_iter().chain(place).max_by_key(|(_, delay)| *delay);
         let limited_by = longest.map(|(name, _)| name);

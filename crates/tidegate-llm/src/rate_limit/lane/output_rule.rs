@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tidegate_providers::Dimension;
+use tidegate_providers::{Dimension, Endpoint};
 
 use super::Lane;
 use crate::rate_limit::charge_inference::{ChargeInference, Probing};
@@ -55,8 +55,9 @@ impl Lane {
     /// waited before wait for it.
     fn meters_of(&self, dimension: Dimension, quota: &Quota) -> Vec<Arc<Meter>> {
         let counts = Counts::Dimension(dimension);
-        let (told, set) = (quota.meters(), self.set.load());
-        let all = set.meters.iter().chain(&told);
+        let (told, configured) = (quota.meters(), self.configured.load());
+        let configured = configured.of_model(&quota.model).flat_map(|set| &set.meters);
+        let all = configured.chain(&told);
         all.filter(|meter| meter.counts() == counts && meter.allowed().is_some()).cloned().collect()
     }
 
@@ -83,7 +84,7 @@ impl Lane {
     /// Lets one call more go than the provider is thought to take, if calls wait for tokens that
     /// those under way will hardly use.
     fn probe(&self, quota: &Quota) {
-        let meters = self.meters(quota);
+        let meters = self.meters(quota, &Endpoint::default());
         let (_, followed) = self.followed(&meters);
         let Some(Followed(dimension)) = followed else { return };
         let meters = self.meters_of(dimension, quota);
@@ -104,15 +105,16 @@ impl Lane {
     /// Calls that waited before a limit was told are charged to the one that was set as well. What
     /// is told is the tighter one, so the other holds nobody up.
     pub(super) fn release_replaced(&self, quota: &Quota) {
-        let (told, set) = (quota.meters(), self.set.load());
+        let (told, configured) = (quota.meters(), self.configured.load());
         let is_local = self.settings.quota.engine.store().local().is_some();
         if !is_local || self.pacer.gauges().waiting == 0 {
             return;
         }
-        let replaced = set
-            .meters
-            .iter()
-            .filter(|meter| meter.is_of_tokens() && self.is_replaced(meter, &told, set.wished));
+        let replaced = configured.of_model(&quota.model).flat_map(|set| {
+            set.meters
+                .iter()
+                .filter(|meter| meter.is_of_tokens() && self.is_replaced(meter, &told, set))
+        });
         for meter in replaced {
             let pacer = self.pacer.clone();
             meter.give(u64::MAX, move || pacer.nudge());

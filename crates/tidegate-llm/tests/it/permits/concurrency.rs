@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{BoxFuture, join_all};
+use tidegate::pacer::{AdaptiveBounds, PoolSize, SlotPool, Tuning};
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::plan::RawConstraint;
-use tidegate_llm::rate_limit::{Account, Concurrency, RateLimitLayer};
+use tidegate_llm::rate_limit::{Account, ModelPattern, RateLimitLayer, own_engine};
 use tidegate_llm::{Answer, Broken, Call, CallError};
-use tidegate_providers::{Class, Endpoint};
+use tidegate_providers::{Class, Credential, Endpoint};
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, timeout};
 use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
@@ -117,7 +118,7 @@ async fn attempt(account: Account, busy: Busy, number: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_under_way_after_a_thousand_calls_however_they_end() {
-    let account = account("openai").concurrency(Concurrency::Fixed(8)).build().unwrap();
+    let account = account("openai").concurrency(PoolSize::Fixed(8)).build().unwrap();
     let busy = Busy::default();
     let tasks =
         (0..1_000).map(|number| tokio::spawn(attempt(account.clone(), busy.clone(), number)));
@@ -208,7 +209,7 @@ async fn endpoints_have_limits_of_their_own() {
     let builder = limits.iter().fold(account("openai"), |builder, (name, limit)| {
         builder.endpoint(Endpoint::new(name), at_once(*limit))
     });
-    let account = builder.concurrency(Concurrency::Fixed(2)).build().unwrap();
+    let account = builder.concurrency(PoolSize::Fixed(60)).build().unwrap();
     let busy_at = |name: &'static str| {
         let (busy, account) = (Busy::default(), account.clone());
         async move {
@@ -226,22 +227,67 @@ async fn endpoints_have_limits_of_their_own() {
         busy_at("translation"),
         busy_at("chat"),
     );
-    assert_eq!(most, (8, 16, 4, 2));
-    assert_eq!(start.elapsed(), SECOND * 16, "none waits for another");
+    assert_eq!(most, (8, 16, 4, 32));
+    assert_eq!(start.elapsed(), SECOND * 8, "none waits for another");
 }
 
-/// An endpoint with a limit of its own keeps it; others follow, also those that come later.
+/// What is under way counts for the provider, whatever its endpoint, model and key.
 #[tokio::test(start_paused = true)]
-async fn a_concurrency_that_is_changed_holds_for_all_but_endpoints_of_their_own() {
+async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
+    let pool = SlotPool::new(&own_engine(), PoolSize::Fixed(5));
+    let accounts = ["key-1", "key-2", "key-3"].map(|key| {
+        Account::builder("openai", &Credential::new(key))
+            .pool(&pool)
+            .endpoint(Endpoint::new("embeddings"), at_once(4))
+            .model(ModelPattern::new("slow-*"), at_once(1))
+            .build()
+            .unwrap()
+    });
+    let (busy, slowest) = (Busy::default(), Busy::default());
+    let attempt = |account: &Account, model: &'static str, request: Call| {
+        let (account, busy, slowest) = (account.clone(), busy.clone(), slowest.clone());
+        tokio::spawn(async move {
+            let reservation = account.reserve(model, &request).await.unwrap();
+            let _visit = busy.enter();
+            let _slow = model.starts_with("slow").then(|| slowest.enter());
+            sleep(SECOND).await;
+            reservation.complete(None);
+        })
+    };
+    let start = Instant::now();
+    let mut calls = Vec::new();
+    for account in &accounts {
+        for model in ["gpt-4o", "gpt-4o-mini"] {
+            calls.extend((0..6).map(|_| attempt(account, model, hello())));
+            let embed = || hello().endpoint(Endpoint::new("embeddings"));
+            calls.extend((0..6).map(|_| attempt(account, model, embed())));
+        }
+    }
+    for model in ["slow-1", "slow-2"] {
+        calls.extend((0..3).map(|_| attempt(&accounts[0], model, hello())));
+    }
+    join_all(calls).await;
+    assert_eq!((busy.most(), slowest.most()), (5, 1), "one of both slow models at a time");
+    assert_eq!(start.elapsed(), SECOND * 16, "78 calls, five at a time");
+    assert_eq!(pool.gauges().in_flight, 0);
+}
+
+fn adaptive(start: u64, cap: u64) -> PoolSize {
+    PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, Tuning::default())
+}
+
+/// An endpoint with a limit of its own keeps it inside a larger one.
+#[tokio::test(start_paused = true)]
+async fn a_concurrency_that_is_changed_holds_for_all_models() {
     let embeddings = Endpoint::new("embeddings");
     let builder = account("openai").endpoint(embeddings.clone(), at_once(4));
-    let account = builder.concurrency(Concurrency::Adaptive { start: 2, cap: 64 }).build().unwrap();
+    let account = builder.concurrency(adaptive(2, 64)).build().unwrap();
     let limit = |model: &str| account.gauges(model).unwrap().concurrency;
     let embed = hello().endpoint(embeddings);
-    let held: Vec<_> = join_all((0..4).map(|_| account.reserve(MODEL, &embed))).await;
     assert_eq!(limit(MODEL), Some(2));
-    account.set_concurrency(16);
+    account.pool().restart(16);
     assert_eq!((limit(MODEL), limit("another")), (Some(16), Some(16)));
+    let held: Vec<_> = join_all((0..4).map(|_| account.reserve(MODEL, &embed))).await;
     let fifth = timeout(SECOND, account.reserve(MODEL, &embed)).await;
     assert!(fifth.is_err(), "its own limit is four");
     drop(held);
@@ -255,7 +301,7 @@ async fn a_larger_concurrency_wakes_those_who_wait() {
     let calls = join_all((0..6).map(|_| call(&service)));
     let change = async {
         sleep(SECOND / 2).await;
-        account.set_concurrency(5);
+        account.pool().restart(5);
     };
     tokio::join!(calls, change);
     assert_eq!(start.elapsed(), SECOND * 2, "one ends at 1 s, four at 1.5 s, the last at 2 s");

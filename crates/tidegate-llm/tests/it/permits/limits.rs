@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::plan::{RawConstraint, Source};
-use tidegate_llm::rate_limit::Account;
+use tidegate_llm::rate_limit::{Account, AccountLimits, ModelPattern};
 use tidegate_providers::Credential;
 use tokio::time::{Instant, sleep};
 
 use crate::log::Log;
 
-use super::{SECOND, account, ask, constraint, requests, reserve, wait};
+use super::{SECOND, account, ask, constraint, hello, requests, reserve, wait};
 
 fn per_minute(requests: i64) -> tidegate_llm::plan::Constraint {
     let requests_per_minute = Some(requests);
@@ -34,7 +34,7 @@ async fn other_limits_wake_those_who_wait_and_what_was_spent_counts_on() {
     assert_eq!(waited, Duration::from_millis(6_900));
     assert_eq!(start.elapsed(), waited);
     assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
-    assert_eq!(account.constraint().unwrap().0, per_minute(60));
+    assert_eq!(account.limits().of_all().unwrap().0, per_minute(60));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,4 +113,67 @@ async fn what_nobody_limits_is_not_limited() {
         assert!(reservation.waited().is_zero());
         reservation.complete(None);
     }
+}
+
+fn tokens_of_models() -> AccountLimits {
+    let tokens = |per_minute: i64| {
+        let tokens_per_minute = Some(per_minute);
+        constraint(&RawConstraint { tokens_per_minute, ..RawConstraint::default() })
+    };
+    AccountLimits::default()
+        .model(ModelPattern::new("gpt-4o"), per_minute(60))
+        .model(ModelPattern::new("gpt-4o*"), per_minute(120))
+        .model(ModelPattern::new("*embedding*"), tokens(1_000_000))
+}
+
+/// Each entry is a bucket of its own; of several that match, the most specific one counts.
+#[tokio::test(start_paused = true)]
+async fn models_have_limits_of_their_own() {
+    let account = account("openai").configured(tokens_of_models()).exact().build().unwrap();
+    let start = Instant::now();
+    let timed = |model: &'static str, calls: usize| {
+        let account = account.clone();
+        async move {
+            for _ in 0..calls {
+                account.reserve(model, &hello()).await.unwrap().complete(None);
+            }
+            start.elapsed()
+        }
+    };
+    let elapsed = tokio::join!(
+        timed("gpt-4o", 5),
+        timed("gpt-4o-mini", 5),
+        timed("text-embedding-3-small", 50),
+        timed("o1", 50),
+    );
+    assert_eq!(elapsed, (SECOND * 4, SECOND * 2, Duration::ZERO, Duration::ZERO));
+    // Both of these are one entry.
+    let start = Instant::now();
+    tokio::join!(timed("gpt-4o-mini", 4), timed("GPT-4o-2024-08-06", 4));
+    assert!(start.elapsed() >= SECOND * 7 / 2, "{:?}", start.elapsed());
+}
+
+/// The limit of the account is for all models together, and theirs are inside it.
+#[tokio::test(start_paused = true)]
+async fn limits_of_models_are_inside_that_of_the_account() {
+    let limits = tokens_of_models().all(per_minute(60), Source::Override);
+    let account = account("openai").configured(limits).exact().build().unwrap();
+    let start = Instant::now();
+    let models = ["gpt-4o", "gpt-4o-mini", "text-embedding-3-small", "o1"];
+    let calls = models.map(|model| {
+        let account = account.clone();
+        async move {
+            for _ in 0..3 {
+                account.reserve(model, &hello()).await.unwrap().complete(None);
+            }
+        }
+    });
+    join_all(calls).await;
+    assert_eq!(start.elapsed(), SECOND * 11, "twelve calls, one each second");
+    account.configure(AccountLimits::default()).unwrap();
+    let start = Instant::now();
+    for _ in 0..20 {
+        account.reserve("gpt-4o", &hello()).await.unwrap().complete(None);
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO, "nothing is configured any more");
 }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use tidegate::pacer::PoolSize;
 use tidegate::{Engine, StoreHandle};
 use tidegate_llm::CallError;
 use tidegate_llm::mock::Step;
 use tidegate_llm::plan::{RawConstraint, Source};
-use tidegate_llm::rate_limit::{Concurrency, Ramp};
+use tidegate_llm::rate_limit::Ramp;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
@@ -40,7 +41,7 @@ async fn a_ramp_goes_on_for_those_who_wait_already() {
 
 #[tokio::test(start_paused = true)]
 async fn a_complaint_is_forgotten_for_those_who_wait_already() {
-    let account = account("mistral").concurrency(Concurrency::Unlimited).build().unwrap();
+    let account = account("mistral").concurrency(PoolSize::Unlimited).build().unwrap();
     let first = reserve(&account, &ask(1, 1)).await;
     first.failed(throttled(Some(SECOND)));
     let last = last_of(&account, 200).await;
@@ -158,7 +159,7 @@ async fn a_refusal_says_what_binds_and_for_how_long() {
     let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
     assert_eq!(error.retry_after(), Some(MINUTE));
     assert_eq!(known(error), (Some("requests"), Some(MINUTE)));
-    let builder = super::account("mistral").concurrency(Concurrency::Fixed(1));
+    let builder = super::account("mistral").concurrency(PoolSize::Fixed(1));
     let account = builder.build().unwrap();
     let _held = reserve(&account, &ask(1, 1)).await;
     let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
@@ -169,7 +170,7 @@ async fn a_refusal_says_what_binds_and_for_how_long() {
 /// leave one by one.
 #[tokio::test(start_paused = true)]
 async fn a_burst_that_was_refused_is_not_sent_again() {
-    let account = requests("mistral", 60, 60).concurrency(Concurrency::Unlimited).build().unwrap();
+    let account = requests("mistral", 60, 60).concurrency(PoolSize::Unlimited).build().unwrap();
     let call = ask(1, 1);
     let burst: Vec<_> = join_all((0..60).map(|_| reserve(&account, &call))).await;
     for call in burst {
@@ -240,7 +241,7 @@ async fn a_newcomer_on_a_shared_store_leaves_limits_alone() {
         let store = RedisStore::builder(&redis.url()).open().unwrap();
         store.connected().await.unwrap();
         let engine = Engine::on(StoreHandle::shared(Arc::new(store)));
-        let account = account("mistral").concurrency(Concurrency::Unlimited);
+        let account = account("mistral").concurrency(PoolSize::Unlimited);
         account.engine(&engine).build().unwrap()
     };
     let old = join().await;

@@ -12,8 +12,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tidegate_config::{Effective, Patch};
+use tidegate_gateway::Gateway;
 
 use super::Open;
+use super::concurrency::InForce;
 use super::etag::{expected, tagged};
 use super::problem::AdminProblem;
 use crate::api::body::{self, json};
@@ -44,13 +46,15 @@ type Sections = BTreeMap<String, BTreeMap<String, Value>>;
 /// `GET /config`.
 pub(super) async fn summary(State(open): State<Arc<Open>>) -> Response {
     let current = open.api.config.current();
-    tagged(json(StatusCode::OK, &Summary::of(&current)), current.revision)
+    let summary = Summary::of(&current, &open.parts().gateway);
+    tagged(json(StatusCode::OK, &summary), current.revision)
 }
 
 impl Summary {
-    fn of(current: &Current) -> Self {
+    fn of(current: &Current, gateway: &Gateway) -> Self {
         let mut summary = Self { revision: current.revision, ..Self::default() };
-        for Effective { key, value, .. } in current.effective.iter() {
+        for setting in current.effective.iter() {
+            let Effective { key, value, .. } = setting;
             let (sections, name, field) = if let Some(key) = key.strip_prefix("providers.") {
                 let Some((name, field)) = key.split_once('.') else { continue };
                 if !OF_PROVIDERS.contains(&field) {
@@ -64,10 +68,16 @@ impl Summary {
             } else {
                 continue;
             };
-            sections
-                .entry(name.to_owned())
-                .or_default()
-                .insert(field.to_owned(), json_value(value));
+            let section = sections.entry(name.to_owned()).or_default();
+            match InForce::of(setting, gateway) {
+                Some(InForce { in_force, reason }) => {
+                    section.insert(field.to_owned(), in_force.into());
+                    section.insert(format!("{field}_reason"), reason.into());
+                }
+                None => {
+                    section.insert(field.to_owned(), json_value(value));
+                }
+            }
         }
         summary
     }
@@ -87,21 +97,31 @@ pub(super) async fn show(
     part: Result<Query<Part>, QueryRejection>,
 ) -> Result<Response, AdminProblem> {
     let Query(Part { key }) = part.map_err(|_| unread("key"))?;
-    Ok(shown(&open.api.config.current(), key.as_deref().unwrap_or("")))
+    let gateway = &open.parts().gateway;
+    Ok(shown(&open.api.config.current(), gateway, key.as_deref().unwrap_or("")))
 }
 
 /// The part of a configuration that a key or a section names.
-fn shown(current: &Current, part: &str) -> Response {
+fn shown(current: &Current, gateway: &Gateway, part: &str) -> Response {
+    #[derive(Serialize)]
+    struct ShownSetting<'a> {
+        #[serde(flatten)]
+        setting: &'a Effective,
+        #[serde(flatten)]
+        in_force: Option<InForce>,
+    }
     #[derive(Serialize)]
     struct Shown<'a> {
         revision: u64,
-        settings: Vec<&'a Effective>,
+        settings: Vec<ShownSetting<'a>>,
         /// What people should look at.
         warnings: Vec<String>,
     }
     let shown = Shown {
         revision: current.revision,
-        settings: current.effective.iter().filter(|one| one.is_in(part)).collect(),
+        settings: (current.effective.iter().filter(|one| one.is_in(part)))
+            .map(|setting| ShownSetting { setting, in_force: InForce::of(setting, gateway) })
+            .collect(),
         warnings: current.plan.warnings.iter().map(ToString::to_string).collect(),
     };
     tagged(json(StatusCode::OK, &shown), current.revision)
@@ -130,7 +150,7 @@ pub(super) async fn change(
     let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
     let note = Note { door: "admin", who };
     open.api.config.update(patch, expected, note).await.map_err(problem)?;
-    Ok(shown(&open.api.config.current(), ""))
+    Ok(shown(&open.api.config.current(), &open.parts().gateway, ""))
 }
 
 /// How much of the past is asked for.

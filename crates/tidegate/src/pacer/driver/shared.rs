@@ -49,7 +49,7 @@ impl Scope {
             return None;
         }
         let now = self.now();
-        let Step::Try(id) = state.scheduler.next(now) else { return None };
+        let Step::Try(id) = state.next(now) else { return None };
         state.take_slot().ok()?;
         let ticket = state.scheduler.ticket(id)?.clone();
         // What starts after the deadline would be reserved in vain.
@@ -138,6 +138,7 @@ impl Question {
                     state.scheduler.granted(*id, holding, now);
                     state.slot_granted();
                     if let Some(granted) = state.scheduler.ticket_mut(*id) {
+                        granted.enter_groups();
                         granted.claims.clone_from(&ticket.claims);
                     }
                 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{AdaptiveBounds, CallOutcome, Pacer, PoolSize, SlotPool, Tuning, WaitPart};
+use tidegate::pacer::{
+    AdaptiveBounds, CallOutcome, Pacer, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart,
+};
 use tidegate::{Engine, Limiter, Policy};
 
 use super::distant::distant;
@@ -300,4 +302,34 @@ async fn a_pool_spans_pacers_on_a_shared_store() {
     }
     assert_eq!(most.load(Ordering::SeqCst), 2);
     assert_eq!(pool.gauges().in_flight, 0);
+}
+
+/// A group bounds some of the permits; those of other groups go on.
+#[test]
+fn a_full_group_holds_up_only_its_own() {
+    let hand = Hand::new();
+    let pacer = hand.builder().concurrency(3).build();
+    let calls = hand.per_second("calls", 1_000, 1_000);
+    let group = SlotGroup::new(1);
+    let inside = || pacer.acquire([calls.claim("k", 1)]).tenant("inside").within(&group);
+    let outside = || pacer.acquire([calls.claim("k", 1)]).tenant("outside");
+    let held = inside().now().unwrap();
+    let mut second = Waiter::join(inside()).unwrap();
+    let mut third = Waiter::join(inside()).unwrap();
+    hand.clock.advance(SECOND);
+    drop(outside().now().unwrap());
+    assert_eq!((group.in_flight(), pacer.gauges().in_flight), (1, 1));
+    drop(held);
+    let permit = second.ask().unwrap().unwrap();
+    let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
+    assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND)]);
+    assert!(third.ask().is_none());
+    group.resize(2);
+    pacer.nudge();
+    drop(third.ask().unwrap().unwrap());
+    drop(permit);
+    let left = Waiter::join(inside()).map(drop);
+    assert!(left.is_err(), "it was granted at once");
+    drop(left);
+    assert_eq!((group.in_flight(), pacer.gauges().in_flight), (0, 0));
 }

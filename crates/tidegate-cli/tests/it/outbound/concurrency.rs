@@ -1,0 +1,251 @@
+//! What is shown of the calls under way at once is what is enforced: over three models and three
+//! keys, wherever the number comes from, fixed and auto-tuned.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tidegate_sim::{Account, Delay, Dialect, Entry, Limits};
+use tidegate_testkit::launch::wait_until;
+
+use super::stage::{KEY, Provider};
+use super::traffic::at_once;
+use crate::program::{Ended, Serving, end, run, serve, tidegate};
+
+/// How long each call is at the provider.
+const CALL_TIME: Duration = Duration::from_millis(150);
+const KEYS: [&str; 3] = [KEY, "another-key-of-a-caller", "a-third-key-of-a-caller"];
+const MODELS: [&str; 3] = ["tidal-1", "tidal-2", "tidal-embed"];
+
+/// The program in front of a provider without limits.
+struct Stage {
+    provider: Provider,
+    client: Client,
+    serving: Serving,
+    here: TempDir,
+}
+
+impl Stage {
+    fn start(name: &'static str, settings: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
+        let here = tempfile::tempdir().unwrap();
+        let provider = Provider::start(account(name));
+        let text = format!("[providers.{name}]\nbase_url = \"{}\"\n{settings}\n", provider.url);
+        fs::write(here.path().join("tidegate.toml"), text).unwrap();
+        let mut command = serve(here.path(), flags);
+        set(&mut command, env);
+        let serving = Serving::start(&mut command);
+        let client = Client {
+            agent: ureq::Agent::config_builder().http_status_as_error(false).build().into(),
+            url: serving.url.clone(),
+            name,
+        };
+        Self { provider, client, serving, here }
+    }
+
+    /// The number that the summary shows, and why.
+    fn shown(&self) -> (u64, String) {
+        let (status, body) = self.serving.ask("/config");
+        assert_eq!(status, 200, "{body}");
+        let summary: Value = serde_json::from_str(&body).unwrap();
+        let provider = &summary["providers"][self.client.name];
+        let reason = provider["max_concurrent_requests_reason"].as_str().unwrap_or_default();
+        (provider["max_concurrent_requests"].as_u64().unwrap(), reason.to_owned())
+    }
+
+    /// The most calls of such models that the provider had at the same time.
+    fn most_of(&self, is_one: impl Fn(&str) -> bool) -> usize {
+        let mut entries = self.provider.simulator.ledger().entries();
+        entries.retain(|entry| is_one(entry.model.as_deref().unwrap_or_default()));
+        let is_open_at = |entry: &Entry, at: Duration| {
+            entry.at <= at && entry.ended.is_none_or(|ended| ended > at)
+        };
+        let open_at = |at| entries.iter().filter(|entry| is_open_at(entry, at)).count();
+        entries.iter().map(|entry| open_at(entry.at)).max().unwrap_or(0)
+    }
+
+    fn most(&self) -> usize {
+        self.most_of(|_| true)
+    }
+
+    fn stop(self) -> Ended {
+        self.serving.stop("TERM")
+    }
+}
+
+fn account(name: &str) -> Account {
+    let dialect = if name == "ollama" { Dialect::Ollama } else { Dialect::OpenAi };
+    let account = Account::new(dialect, name, KEYS[0]).any_model(Limits::new());
+    let account = match dialect {
+        Dialect::Ollama => account,
+        _ => KEYS[1..].iter().fold(account, |account, key| account.another_key(*key)),
+    };
+    account.first_token(Delay::fixed(CALL_TIME))
+}
+
+/// Whoever calls, on any thread.
+struct Client {
+    agent: ureq::Agent,
+    url: String,
+    name: &'static str,
+}
+
+impl Client {
+    /// Calls of every model with every key, so many at the same time, each of them twice.
+    fn call_all(&self, callers: usize) {
+        let next = AtomicUsize::new(0);
+        at_once(callers, || {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            for _ in 0..2 {
+                assert_eq!(self.call(KEYS[index % 3], MODELS[index / 3 % 3]), 200);
+            }
+        });
+    }
+
+    fn call(&self, key: &str, model: &str) -> u16 {
+        let messages = json!([{ "role": "user", "content": "How is the tide?" }]);
+        let mut body = json!({ "model": model, "messages": messages });
+        let path = if self.name == "ollama" {
+            body["stream"] = json!(false);
+            "/ollama/api/chat"
+        } else {
+            "/openai/v1/chat/completions"
+        };
+        let request = self.agent.post(format!("{}{path}", self.url));
+        let request = request.header("authorization", format!("Bearer {key}"));
+        let request = request.header("content-type", "application/json");
+        request.send(body.to_string()).unwrap().status().as_u16()
+    }
+}
+
+fn set(command: &mut Command, env: &[(&str, &str)]) {
+    for (name, value) in env {
+        command.env(name, value);
+    }
+}
+
+/// A fixed number, from each place that it can come from.
+#[test]
+fn a_fixed_number_is_enforced_over_models_and_keys_wherever_it_comes_from() {
+    let none = ["--database", "none"];
+    for (name, settings, flags, env, source) in [
+        ("openai", "max_concurrent_requests = 3", &none[..], None, "file"),
+        ("openai", "", &none[..], Some(("OPENAI_MAX_CONCURRENT", "3")), "environment"),
+        ("openai", "", &[], None, "database"),
+        ("openai", "[providers.openai.auto_tune]\nenabled = false", &none[..], None, "default"),
+        ("ollama", "", &none[..], None, "default"),
+    ] {
+        let env: Vec<_> = env.into_iter().collect();
+        let stage = Stage::start(name, settings, flags, &env);
+        if source == "database" {
+            let change = json!({ "providers": { "openai": { "max_concurrent_requests": 3 } } });
+            let (status, body) = stage.serving.patch(&change);
+            assert_eq!(status, 200, "{body}");
+        }
+        let key = format!("providers.{name}.max_concurrent_requests");
+        let (shown, reason) = stage.shown();
+        let expected = match (name, source) {
+            ("ollama", _) => 1,
+            (_, "default") => 8,
+            _ => 3,
+        };
+        assert_eq!(shown, expected, "{name} by {source}");
+        assert_eq!(stage.serving.setting(&key), (expected.into(), source.to_owned()));
+        let why = if source == "default" { "default" } else { source };
+        assert!(reason.contains(why), "{source}: {reason}");
+        stage.client.call_all(if name == "ollama" { 9 } else { 18 });
+        let most = stage.most() as u64;
+        assert_eq!(most, expected, "{name} by {source}");
+        let ended = stage.stop();
+        let line = format!("Created concurrency semaphore for provider '{name}' with limit=");
+        assert_eq!(ended.stderr.matches(&line).count(), 1, "{}", ended.stderr);
+    }
+}
+
+/// R358: the cap of the environment bounds what adapts too.
+#[test]
+fn the_cap_of_the_environment_is_shown_and_enforced() {
+    let env = [("MAX_CONCURRENT_THREADS", "4")];
+    let stage = Stage::start("openai", "", &["--database", "none"], &env);
+    assert_eq!(stage.shown().0, 4);
+    stage.client.call_all(18);
+    assert_eq!((stage.most(), stage.shown().0), (4, 4));
+    let mut show = tidegate(stage.here.path(), &["config", "show", "providers.openai"]);
+    set(&mut show, &env);
+    let shown = end(&mut show).stdout;
+    let line =
+        |key: &str| shown.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
+    assert!(line("max_concurrent_requests").contains(" 4 "), "{shown}");
+    assert!(line("auto_tune.ceiling").contains(" 4 "), "{shown}");
+}
+
+/// What adapts shows where it is, and stays at or below that; the operator's ceiling ends it.
+#[test]
+fn an_auto_tuned_number_shows_where_it_is_and_ends_at_its_ceiling() {
+    let settings = "[providers.openai.auto_tune]\nceiling = 20";
+    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
+    let (shown, reason) = stage.shown();
+    assert_eq!((shown, reason.as_str()), (8, "auto-tuning starts here; its ceiling is 20"));
+    let key = "providers.openai.max_concurrent_requests";
+    std::thread::scope(|scope| {
+        let client = &stage.client;
+        let calls = scope.spawn(|| client.call_all(45));
+        wait_until("it grows", || (stage.shown().0 > 8).then_some(()));
+        calls.join().unwrap();
+    });
+    let (shown, reason) = stage.shown();
+    let most = stage.most() as u64;
+    assert!(most > 8 && most <= shown && shown <= 20, "{most} at once, {shown} shown");
+    assert!(reason.starts_with("auto-tuned from 8: it grew while calls waited"), "{reason}");
+    let setting = stage.serving.settings(key).remove(0);
+    assert_eq!((&setting["value"], &setting["in_force"]), (&json!(8), &json!(shown)));
+    let show = run(stage.here.path(), &["config", "show", "--config", "tidegate.toml", key]);
+    assert!(show.stdout.contains("auto-tuned from here, up to 20"), "{show:?}");
+}
+
+/// A provider of which nothing is known starts with one, and that is what runs.
+#[test]
+fn a_provider_without_a_default_starts_with_what_it_shows() {
+    let stage = Stage::start("openai", "", &["--database", "none"], &[]);
+    let (status, body) = stage.serving.ask("/config");
+    assert_eq!(status, 200, "{body}");
+    let summary: Value = serde_json::from_str(&body).unwrap();
+    let gemini = &summary["providers"]["gemini"];
+    assert_eq!(gemini["max_concurrent_requests"], 1);
+    let reason = gemini["max_concurrent_requests_reason"].as_str().unwrap();
+    assert_eq!(reason, "auto-tuning starts here; its ceiling is 1024");
+}
+
+/// One GPU: six callers with keys of their own, one in flight, and one line about it.
+#[test]
+fn one_gpu_serves_one_call_at_a_time() {
+    let stage = Stage::start("ollama", "", &["--database", "none"], &[]);
+    let (client, next) = (&stage.client, AtomicUsize::new(0));
+    at_once(6, || {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(client.call(&format!("random-key-{index}"), MODELS[index % 3]), 200);
+    });
+    assert_eq!(stage.most(), 1);
+    let ended = stage.stop();
+    let line = "Created concurrency semaphore for provider 'ollama' with limit=1";
+    assert_eq!(ended.stderr.matches(line).count(), 1, "{}", ended.stderr);
+}
+
+/// Models have limits of their own in the file, by name and pattern, inside those of the provider.
+#[test]
+fn models_have_limits_of_their_own_in_the_file() {
+    let settings = "max_concurrent_requests = 6\n\
+        [providers.openai.models.\"tidal-embed\"]\nmax_concurrent_requests = 1\n\
+        [providers.openai.models.\"tidal-*\"]\nmax_concurrent_requests = 4\n";
+    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
+    let (client, next) = (&stage.client, AtomicUsize::new(0));
+    at_once(24, || {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(client.call(KEY, MODELS[index % 3]), 200);
+    });
+    assert_eq!(stage.most_of(|model| model == "tidal-embed"), 1);
+    assert_eq!(stage.most_of(|model| model != "tidal-embed"), 4, "both others share an entry");
+    assert!(stage.most() <= 5);
+}

@@ -1,0 +1,198 @@
+//! `[providers.NAME.auto_tune]`: whether and how far the calls under way at once adapt to what the
+//! provider takes.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
+use tidegate_llm::rate_limit::CONCURRENCY_CEILING;
+use tidegate_providers::Dialect;
+
+use super::read::factor;
+use crate::fault::Rule;
+use crate::sections::keys as table;
+use crate::sections::keys::KnownKey;
+use crate::sections::read_context::ReadContext;
+use crate::values::duration::positive;
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::{Setting, Source};
+use crate::values::value::Value;
+use crate::values::value_kind::{COUNT, DURATION, ValueKind};
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "providers.*.auto_tune.enabled",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether the calls under way at once adapt; if unset, where max_concurrent_requests is \
+         unset too, but not at Ollama.",
+    ),
+    KnownKey::new(
+        "providers.*.auto_tune.ceiling",
+        COUNT,
+        |value| value.to_count().map(drop),
+        "The most calls under way that it grows to; MAX_CONCURRENT_THREADS if that is set, and at \
+         most that.",
+    )
+    .or("1024"),
+    KnownKey::new(
+        "providers.*.auto_tune.decrease_above_percent",
+        ValueKind::Whole(1, 100),
+        |value| percent(value, 1).map(drop),
+        "Fewer calls at once when more than this many per cent are pushed back: refused for no \
+         known limit, or overloaded.",
+    )
+    .or("5"),
+    KnownKey::new(
+        "providers.*.auto_tune.decrease_factor",
+        ValueKind::Number,
+        |value| decrease(value).map(drop),
+        "What the number is multiplied by then; at least one less.",
+    )
+    .or("0.8"),
+    KnownKey::new(
+        "providers.*.auto_tune.increase_below_percent",
+        ValueKind::Whole(0, 100),
+        |value| percent(value, 0).map(drop),
+        "More calls at once when at most this many per cent are pushed back and all are in use.",
+    )
+    .or("1"),
+    KnownKey::new(
+        "providers.*.auto_tune.increase_factor",
+        ValueKind::Number,
+        |value| increase(value).map(drop),
+        "What the number is multiplied by then, near where calls were pushed back before; at least \
+         one more. It doubles until the first push-back.",
+    )
+    .or("1.2"),
+    KnownKey::new(
+        "providers.*.auto_tune.max_latency",
+        DURATION,
+        |value| positive(value).map(drop),
+        "No growth while calls take longer than this on average; any duration if unset.",
+    ),
+];
+
+/// How the calls under way at once adapt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AutoTunePlan {
+    /// Whether they do. Default: where nobody set a number, but not at Ollama.
+    pub enabled: Setting<bool>,
+    /// The most that they grow to. Default 1,024, and at most `MAX_CONCURRENT_THREADS`.
+    pub ceiling: Setting<NonZeroU32>,
+    /// When they move, and how far.
+    pub tuning: Tuning,
+}
+
+impl AutoTunePlan {
+    /// What holds for a provider of which nothing is said.
+    pub(super) fn of(dialect: Dialect) -> Self {
+        let ceiling = u32::try_from(CONCURRENCY_CEILING).ok().and_then(NonZeroU32::new);
+        Self {
+            enabled: Setting::default(!matches!(dialect, Dialect::Ollama | Dialect::Mock)),
+            ceiling: Setting::default(ceiling.unwrap_or(NonZeroU32::MAX)),
+            tuning: Tuning::default(),
+        }
+    }
+
+    /// Reads the section of a provider whose calls under way are `concurrency`. That may be lowered
+    /// to the ceiling, if nobody set it.
+    pub(super) fn read(
+        dialect: Dialect,
+        concurrency: &mut Setting<NonZeroU32>,
+        fields: &mut Fields<'_, '_>,
+        with: &ReadContext<'_>,
+    ) -> Self {
+        let mut plan = Self::of(dialect);
+        plan.enabled.value &= concurrency.source == Source::Default;
+        let path = fields.path();
+        let path = Path::Key(&path, "auto_tune");
+        let known = table::below("providers.*.auto_tune");
+        let section = fields.get("auto_tune");
+        let opened =
+            section.and_then(|section| Fields::open(section, path, &known, fields.faults()));
+        if let Some(mut fields) = opened {
+            plan.enabled.replace(fields.setting("enabled", Value::to_switch));
+            plan.ceiling.replace(fields.setting("ceiling", Value::to_count));
+            plan.read_tuning(&mut fields);
+            let is_above = concurrency.value > plan.ceiling.value;
+            if plan.enabled.value && is_above && concurrency.source != Source::Default {
+                fields.refuse("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
+            }
+        }
+        if let Some(cap) = with.set_cap.filter(|cap| *cap < plan.ceiling.value) {
+            plan.ceiling = Setting { value: cap, source: Source::Environment };
+        }
+        if plan.enabled.value && concurrency.source == Source::Default {
+            concurrency.value = concurrency.value.min(plan.ceiling.value);
+        }
+        plan
+    }
+
+    fn read_tuning(&mut self, fields: &mut Fields<'_, '_>) {
+        let tuning = &mut self.tuning;
+        if let Some(percent) = fields.read("decrease_above_percent", |value| percent(value, 1)) {
+            tuning.decrease_above = percent * 10;
+        }
+        if let Some(percent) = fields.read("increase_below_percent", |value| percent(value, 0)) {
+            tuning.increase_below = percent * 10;
+        }
+        if let Some(factor) = fields.read("decrease_factor", decrease) {
+            tuning.decrease_to = factor;
+        }
+        if let Some(factor) = fields.read("increase_factor", increase) {
+            tuning.increase_to = factor;
+        }
+        if let Some(latency) = fields.read("max_latency", positive) {
+            tuning.max_latency = Some(latency);
+        }
+        if tuning.increase_below >= tuning.decrease_above {
+            fields.refuse("increase_below_percent", Rule::NotBelow("decrease_above_percent"));
+        }
+    }
+
+    /// How long calls may take on average for the number to grow, if that matters.
+    #[must_use]
+    pub const fn max_latency(&self) -> Option<Duration> {
+        self.tuning.max_latency
+    }
+
+    /// The calls under way at once, starting with this many.
+    #[must_use]
+    pub fn pool_size(&self, start: NonZeroU32) -> PoolSize {
+        let (start, cap) = (start.get().into(), self.ceiling.value.get().into());
+        match self.enabled.value {
+            true => PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, self.tuning),
+            false => PoolSize::Fixed(start),
+        }
+    }
+}
+
+fn percent(value: &Value<'_>, least: u64) -> Result<u32, Rule> {
+    let percent = value.to_whole_between(least, 100)?;
+    u32::try_from(percent).map_err(|_| Rule::NotBetween { least, most: 100 })
+}
+
+/// A factor below one, in thousandths.
+fn decrease(value: &Value<'_>) -> Result<u32, Rule> {
+    per_mille(value, 0.1, 0.99)
+}
+
+/// A factor above one, in thousandths.
+fn increase(value: &Value<'_>) -> Result<u32, Rule> {
+    per_mille(value, 1.01, 10.0)
+}
+
+fn per_mille(value: &Value<'_>, least: f64, most: f64) -> Result<u32, Rule> {
+    let factor = factor(value)?;
+    if !(least..=most).contains(&factor) {
+        return Err(Rule::NotFactor { least, most });
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between 100 and 10,000"
+    )]
+    Ok((factor * 1_000.0).round() as u32)
+}

@@ -1,0 +1,148 @@
+//! `[providers.NAME.models]`: a list of models that metrics name, or a table of models with limits
+//! of their own, whose names may have a `*` for any characters.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use tidegate_llm::plan::Constraint;
+use tidegate_providers::Provider;
+
+use super::bounded;
+use super::keys::{inner_concurrency, per_minute};
+use super::limits::ProviderLimits;
+use super::read::{factor, interval};
+use crate::fault::Rule;
+use crate::sections::keys as table;
+use crate::sections::keys::KnownKey;
+use crate::sections::modules::capacity;
+use crate::sections::read_context::ReadContext;
+use crate::values::fields::{Fields, Path};
+use crate::values::setting::Setting;
+use crate::values::value::{Node, Value};
+use crate::values::value_kind::ValueKind;
+use crate::values::zone::canonical_zone;
+
+/// The longest name of a model, and the most of them.
+const LONGEST: usize = 128;
+const MOST: usize = 256;
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    inner_concurrency("providers.*.models.*.max_concurrent_requests"),
+    per_minute("providers.*.models.*.requests_per_minute", "Requests of a minute."),
+    per_minute(
+        "providers.*.models.*.tokens_per_minute",
+        "Tokens of a minute, input and output together.",
+    ),
+    per_minute("providers.*.models.*.input_tokens_per_minute", "Input tokens of a minute."),
+    per_minute("providers.*.models.*.output_tokens_per_minute", "Output tokens of a minute."),
+    per_minute("providers.*.models.*.requests_per_day", "Requests of a calendar day."),
+    KnownKey::new(
+        "providers.*.models.*.requests_per_day_zone",
+        ValueKind::Text,
+        |value| canonical_zone(value.to_text()?).map(drop),
+        "The time zone in which that day begins; UTC if unset.",
+    ),
+    KnownKey::new(
+        "providers.*.models.*.min_interval_ms",
+        ValueKind::Whole(0, 86_400_000),
+        |value| interval(value).map(drop),
+        "Milliseconds from one request to the next, at least.",
+    ),
+    KnownKey::new(
+        "providers.*.models.*.burst_factor",
+        ValueKind::Number,
+        |value| factor(value).map(drop),
+        "How many seconds' worth of requests may leave at once.",
+    ),
+    KnownKey::new(
+        "providers.*.models.*.burst_capacity",
+        ValueKind::Whole(1, 10_000_000),
+        |value| capacity(value).map(drop),
+        "How many requests may leave at once; one second's worth if neither is set.",
+    ),
+];
+
+/// The limits of a model, or of all models together that match a pattern.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ModelPlan {
+    /// What it allows.
+    pub limits: ProviderLimits,
+    /// Calls under way at once, inside those of the provider.
+    pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
+}
+
+impl ModelPlan {
+    /// What calls keep to, calls under way at once included; `None` if nothing was said.
+    #[must_use]
+    pub const fn constraint(&self) -> Option<&Constraint> {
+        self.limits.constraint.as_ref()
+    }
+}
+
+/// Models that metrics may name, and limits of models.
+pub(super) struct Models {
+    pub(super) named: Option<Setting<Vec<String>>>,
+    pub(super) limited: BTreeMap<String, ModelPlan>,
+}
+
+impl Models {
+    pub(super) fn read(
+        provider: &str,
+        speaker: &Provider,
+        fields: &mut Fields<'_, '_>,
+        with: &mut ReadContext<'_>,
+    ) -> Self {
+        let Some(section) = fields.get("models") else {
+            return Self { named: None, limited: BTreeMap::new() };
+        };
+        if !matches!(section.node, Node::Table(_)) {
+            let named = fields.setting("models", Value::to_strings);
+            return Self { named, limited: BTreeMap::new() };
+        }
+        let path = fields.path();
+        let path = Path::Key(&path, "models");
+        let mut limited = BTreeMap::new();
+        let known = table::below("providers.*.models.*");
+        if let Some(mut fields) = Fields::any(section, path, fields.faults()) {
+            for entry in fields.entries() {
+                if let Err(rule) = check_model(&entry.key, fields.entries().len()) {
+                    fields.refuse(&entry.key, rule);
+                }
+                let path = Path::Key(&path, &entry.key);
+                let opened = Fields::open(&entry.value, path, &known, fields.faults());
+                let Some(mut fields) = opened else { continue };
+                let owner = format!("{provider} {}", entry.key);
+                limited.insert(entry.key.to_string(), model(&owner, speaker, &mut fields, with));
+            }
+        }
+        // What has limits is worth a name in metrics; a pattern is none.
+        let named = limited.keys().filter(|name| !name.contains('*')).cloned().collect();
+        let named = Setting { value: named, source: section.place.source };
+        Self { named: Some(named), limited }
+    }
+}
+
+fn model(
+    owner: &str,
+    speaker: &Provider,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> ModelPlan {
+    let concurrency = match fields.get("max_concurrent_requests") {
+        Some(_) => bounded::concurrency(owner, speaker, fields, with),
+        None => None,
+    };
+    let max_concurrent_requests = concurrency.map_or(Setting::default(None), |read| read.map(Some));
+    let limits = ProviderLimits::read(fields, max_concurrent_requests.value);
+    ModelPlan { limits, max_concurrent_requests }
+}
+
+fn check_model(name: &str, models: usize) -> Result<(), Rule> {
+    if models > MOST {
+        return Err(Rule::TooManyModels(MOST));
+    }
+    let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
+    let fits = !name.is_empty() && name.len() <= LONGEST && name.chars().all(is_plain);
+    if fits { Ok(()) } else { Err(Rule::ModelName(LONGEST)) }
+}

@@ -1,0 +1,210 @@
+//! The limits that were configured for a lane, and how they are changed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate::pacer::SlotGroup;
+use tidegate_providers::{Dimension, Endpoint};
+
+use super::super::account::{AccountError, Settings};
+use super::super::limits::AccountLimits;
+use super::super::meter::{Counts, Meter, Wanted};
+use super::super::model_pattern::ModelPattern;
+use super::super::pace::{Allowed, Burst, Pace};
+use super::Lane;
+use crate::plan::{Constraint, Source};
+
+/// The limits of a lane.
+#[derive(Debug, Default)]
+pub(super) struct Configured {
+    /// Of all calls.
+    pub(super) all: LimitSet,
+    endpoints: HashMap<Endpoint, LimitSet>,
+    /// The most specific first.
+    models: Vec<(ModelPattern, LimitSet)>,
+    /// Meters of an earlier configuration, which may be wanted again.
+    retired: Vec<(String, Arc<Meter>)>,
+}
+
+/// Limits that were configured together.
+#[derive(Debug, Default)]
+pub(super) struct LimitSet {
+    pub(super) meters: Vec<Arc<Meter>>,
+    /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
+    pub(super) day: Option<Arc<Meter>>,
+    /// The calls that may be under way.
+    pub(super) slots: Option<SlotGroup>,
+    /// Whether they are somebody's wish; others are replaced by what is told.
+    pub(super) wished: bool,
+    /// Whether they are for one model alone.
+    pub(super) is_of_one_model: bool,
+    /// Whose buckets they are.
+    key: String,
+}
+
+impl Configured {
+    /// What applies to the calls of a model at an endpoint.
+    pub(super) fn of<'c>(
+        &'c self,
+        model: &'c str,
+        endpoint: &Endpoint,
+    ) -> impl Iterator<Item = &'c LimitSet> {
+        let endpoint = self.endpoints.get(endpoint);
+        self.of_model(model).chain(endpoint)
+    }
+
+    /// What applies to the calls of a model at any endpoint.
+    pub(super) fn of_model<'c>(&'c self, model: &'c str) -> impl Iterator<Item = &'c LimitSet> {
+        let mut models = self.models.iter();
+        let model = models.find(|(pattern, _)| pattern.matches(model)).map(|(_, set)| set);
+        [&self.all].into_iter().chain(model)
+    }
+
+    pub(super) fn has_endpoint(&self, endpoint: &Endpoint) -> bool {
+        self.endpoints.contains_key(endpoint)
+    }
+
+    /// All meters that calls are charged to, but for those of a day.
+    pub(super) fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        self.sets().flat_map(|set| &set.meters)
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &LimitSet> {
+        let models = self.models.iter().map(|(_, set)| set);
+        [&self.all].into_iter().chain(self.endpoints.values()).chain(models)
+    }
+
+    /// Every meter with the key that it was made for.
+    fn known(&self) -> Vec<(String, Arc<Meter>)> {
+        let used = self.sets().flat_map(|set| {
+            let meters = set.meters.iter().chain(&set.day);
+            meters.map(|meter| (set.key.clone(), meter.clone()))
+        });
+        used.chain(self.retired.iter().cloned()).collect()
+    }
+}
+
+impl Lane {
+    /// The names of the limits that were configured.
+    pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
+        self.configured.load().known().iter().map(|(_, meter)| meter.name()).collect()
+    }
+
+    /// Configures other limits. What was spent counts on. Whoever waits goes by the new numbers at
+    /// once, and no longer waits for limits that are gone; limits that are new hold for those who
+    /// come.
+    pub(in crate::rate_limit) fn configure(
+        &self,
+        limits: &AccountLimits,
+    ) -> Result<(), AccountError> {
+        let old = self.configured.load();
+        let known = old.known();
+        // Whatever can fail comes first.
+        let mut changes = Vec::new();
+        let mut set = |key: String, constraint: &Constraint| {
+            self.limit_set(key, constraint, &known, &mut changes)
+        };
+        let all = match &limits.all {
+            Some((constraint, source)) => LimitSet {
+                wished: *source == Source::Override,
+                ..set(self.key.clone(), constraint)?
+            },
+            None => LimitSet::default(),
+        };
+        let mut endpoints = HashMap::new();
+        for (endpoint, constraint) in &limits.endpoints {
+            let key = self.scope.clone().endpoint(endpoint.clone()).to_string();
+            let group = old.endpoints.get(endpoint);
+            let set = set(key, constraint)?.with_slots(constraint, group);
+            endpoints.insert(endpoint.clone(), set);
+        }
+        let mut models = Vec::new();
+        for (pattern, constraint) in &limits.models {
+            let key = self.scope.clone().model(pattern.as_str()).to_string();
+            let group = old.models.iter().find(|(known, _)| known == pattern).map(|(_, set)| set);
+            let set = set(key, constraint)?.with_slots(constraint, group);
+            let is_of_one_model = pattern.is_exact();
+            models.push((pattern.clone(), LimitSet { is_of_one_model, ..set }));
+        }
+        for (meter, wanted) in &changes {
+            meter.set(wanted, self.now())?;
+        }
+        let is_used = |meter: &Arc<Meter>| changes.iter().any(|(used, _)| Arc::ptr_eq(used, meter));
+        let retired: Vec<_> = known.into_iter().filter(|(_, meter)| !is_used(meter)).collect();
+        retired.iter().for_each(|(_, meter)| meter.retire(self.now()));
+        self.configured.store(Arc::new(Configured { all, endpoints, models, retired }));
+        let concurrency = limits.all.as_ref().and_then(|(constraint, _)| constraint.concurrency());
+        self.pacer.set_concurrency(concurrency.map(|limit| limit.get().into()));
+        self.pacer.nudge();
+        Ok(())
+    }
+
+    /// The limits of one constraint, on meters that are known or new.
+    fn limit_set(
+        &self,
+        key: String,
+        constraint: &Constraint,
+        known: &[(String, Arc<Meter>)],
+        changes: &mut Vec<(Arc<Meter>, Wanted)>,
+    ) -> Result<LimitSet, AccountError> {
+        let mut set = LimitSet { wished: true, key, ..LimitSet::default() };
+        for wanted in wanted(constraint, &self.settings) {
+            let same = |(key, meter): &&(String, Arc<Meter>)| {
+                *key == set.key && meter.counts() == wanted.counts()
+            };
+            let meter = match known.iter().find(same) {
+                Some((_, meter)) => meter.clone(),
+                None => {
+                    let engine = &self.settings.quota.engine;
+                    Arc::new(Meter::new(engine, &set.key, wanted.clone(), self.clock)?)
+                }
+            };
+            changes.push((meter.clone(), wanted));
+            match meter.is_of_a_day() {
+                true => set.day = Some(meter),
+                false => set.meters.push(meter),
+            }
+        }
+        Ok(set)
+    }
+}
+
+impl LimitSet {
+    /// With a group of slots for the concurrency, the one of before if there was one.
+    fn with_slots(mut self, constraint: &Constraint, before: Option<&Self>) -> Self {
+        self.slots = constraint.concurrency().map(|limit| {
+            let limit = limit.get().into();
+            match before.and_then(|set| set.slots.clone()) {
+                Some(group) => {
+                    group.resize(limit);
+                    group
+                }
+                None => SlotGroup::new(limit),
+            }
+        });
+        self
+    }
+}
+
+/// What meters a constraint asks for.
+fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
+    let (margin, tokens) = (settings.margin, Burst::Window);
+    let rates = [
+        (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
+        (Dimension::Tokens, constraint.tokens_per_minute(), tokens),
+        (Dimension::InputTokens, constraint.input_tokens_per_minute(), tokens),
+        (Dimension::OutputTokens, constraint.output_tokens_per_minute(), tokens),
+    ];
+    let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
+        let allowed = Allowed::per_minute(amount?.get().into());
+        let pace = Pace::new(Some(allowed), burst, margin);
+        Some(Wanted::Paced(Counts::Dimension(dimension), pace))
+    });
+    let interval = Some(constraint.min_interval()).filter(|interval| !interval.is_zero());
+    let starts = interval.map(|window| {
+        let allowed = Allowed { amount: 1, window };
+        Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
+    });
+    let daily = constraint.requests_per_day().cloned().map(Wanted::Daily);
+    rates.chain(starts).chain(daily).collect()
+}

@@ -1,0 +1,58 @@
+//! What was configured for an account.
+
+use std::collections::HashMap;
+
+use tidegate_providers::Endpoint;
+
+use super::model_pattern::ModelPattern;
+use crate::plan::{Constraint, Source};
+
+/// The limits that were configured for an account: for all of its calls together, for endpoints and
+/// for models. A call keeps to all that apply to it, and to what the provider reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccountLimits {
+    pub(super) all: Option<(Constraint, Source)>,
+    pub(super) endpoints: HashMap<Endpoint, Constraint>,
+    /// The most specific first.
+    pub(super) models: Vec<(ModelPattern, Constraint)>,
+}
+
+impl AccountLimits {
+    /// For all calls together.
+    #[must_use]
+    pub fn all(mut self, constraint: Constraint, source: Source) -> Self {
+        self.all = Some((constraint, source));
+        self
+    }
+
+    /// For the calls of one endpoint together.
+    #[must_use]
+    pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
+        self.endpoints.insert(endpoint, constraint);
+        self
+    }
+
+    /// For the calls of all models together that match a pattern. Of several patterns that match a
+    /// model the most specific one holds: a name before any pattern, then the longest.
+    #[must_use]
+    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+        self.models.retain(|(known, _)| *known != pattern);
+        self.models.push((pattern, constraint));
+        self.models.sort_by(|(one, _), (other, _)| {
+            other.specificity().cmp(&one.specificity()).then_with(|| one.cmp(other))
+        });
+        self
+    }
+
+    /// The limits of all calls together, and by whom they were set.
+    #[must_use]
+    pub const fn of_all(&self) -> Option<&(Constraint, Source)> {
+        self.all.as_ref()
+    }
+
+    /// Whether anything was configured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_none() && self.endpoints.is_empty() && self.models.is_empty()
+    }
+}

@@ -1,0 +1,101 @@
+//! Patterns of model names: which models share a limit that was configured.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A model, or several: `*` stands for any characters, also none. Case does not matter.
+///
+/// ```
+/// use tidegate_llm::rate_limit::ModelPattern;
+/// let family = ModelPattern::new("GPT-4o-*");
+/// assert!(family.matches("gpt-4o-2024-08-06"));
+/// assert!(!family.matches("gpt-4o"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelPattern(Arc<str>);
+
+impl ModelPattern {
+    /// The pattern of this text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.trim().to_lowercase().into())
+    }
+
+    /// Whether it is the name of one model.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        !self.0.contains('*')
+    }
+
+    /// Whether a model is one of those.
+    #[must_use]
+    pub fn matches(&self, model: &str) -> bool {
+        let model = model.to_lowercase();
+        let mut parts = self.0.split('*');
+        let Some(mut rest) = parts.next().and_then(|first| model.strip_prefix(first)) else {
+            return false;
+        };
+        let mut parts = parts.peekable();
+        if parts.peek().is_none() {
+            return rest.is_empty();
+        }
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return rest.ends_with(part);
+            }
+            let Some(at) = rest.find(part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        true
+    }
+
+    /// How much it says about a name: of the patterns that match, the largest holds.
+    pub(super) fn specificity(&self) -> (bool, usize) {
+        (self.is_exact(), self.0.bytes().filter(|byte| *byte != b'*').count())
+    }
+
+    /// The text, in lower case.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ModelPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, matching, others) in [
+            ("gpt-4o", vec!["gpt-4o", "GPT-4o"], vec!["gpt-4o-mini", "x-gpt-4o", ""]),
+            ("gpt-4o*", vec!["gpt-4o", "gpt-4o-mini"], vec!["gpt-4", "openai/gpt-4o"]),
+            ("*embedding*", vec!["text-embedding-3-small", "embedding"], vec!["gpt-4o"]),
+            ("a*b*c", vec!["abc", "aXbYc", "abbc"], vec!["ac", "abcd", "acb"]),
+            ("*a", vec!["a", "ba", "aa"], vec!["ab", ""]),
+            ("a*a", vec!["aa", "aba"], vec!["a"]),
+            ("*", vec!["", "anything"], vec![]),
+        ] {
+            let pattern = ModelPattern::new(pattern);
+            for model in matching {
+                assert!(pattern.matches(model), "{pattern} {model}");
+            }
+            for model in others {
+                assert!(!pattern.matches(model), "{pattern} {model}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_exact_name_says_more_than_any_pattern() {
+        let specificity = |text: &str| ModelPattern::new(text).specificity();
+        assert!(specificity("o1") > specificity("o1-preview*"));
+        assert!(specificity("gpt-4o-mini*") > specificity("gpt-4o*"));
+    }
+}

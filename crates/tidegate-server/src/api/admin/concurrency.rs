@@ -1,0 +1,42 @@
+//! How many calls a provider takes at once right now, and why.
+
+use serde::Serialize;
+use tidegate::pacer::PoolGauges;
+use tidegate_config::{Effective, Source};
+use tidegate_gateway::Gateway;
+
+/// The last part of the keys of providers that are shown with what is in force.
+const KEY: &str = "max_concurrent_requests";
+
+/// The calls at once in force, beside what was configured.
+#[derive(Debug, Serialize)]
+pub(super) struct InForce {
+    pub(super) in_force: u64,
+    pub(super) reason: String,
+}
+
+impl InForce {
+    /// What is in force of a setting, if it is the concurrency of a provider.
+    pub(super) fn of(setting: &Effective, gateway: &Gateway) -> Option<Self> {
+        let provider = setting.key.strip_prefix("providers.")?.strip_suffix(KEY)?;
+        let gauges = gateway.concurrency(provider.strip_suffix('.')?)?;
+        Some(Self { in_force: gauges.limit?, reason: reason(&gauges, setting.source) })
+    }
+}
+
+fn reason(gauges: &PoolGauges, source: Source) -> String {
+    let Some(tuning) = gauges.adaptive else {
+        return match source {
+            Source::Default => "default of the provider".to_owned(),
+            source => format!("set by the {source}"),
+        };
+    };
+    let (start, cap, limit) = (tuning.start, tuning.cap, gauges.limit.unwrap_or(tuning.cap));
+    let how = match tuning.pushed_back_at {
+        Some(at) => format!("auto-tuned from {start}: calls were pushed back at {at}"),
+        None if limit > start => format!("auto-tuned from {start}: it grew while calls waited"),
+        None => "auto-tuning starts here".to_owned(),
+    };
+    let slow = if tuning.is_slow { "; calls are too slow for it to grow" } else { "" };
+    format!("{how}; its ceiling is {cap}{slow}")
+}
