@@ -64,6 +64,12 @@ pub enum Rule {
     /// A tier of admission that is no token bucket.
     #[error("is a tier of [admission], which takes a token bucket: a capacity and a rate")]
     NotATier,
+    /// Not a client of the allow-list.
+    #[error(
+        "must be clients, each as organization/client with one slash, such as acme/nightly-export: \
+         a client id alone may be anybody's"
+    )]
+    AllowedClient,
     /// A whole number above 64 bits.
     #[error("must be at most {}", u64::MAX)]
     TooBig,
