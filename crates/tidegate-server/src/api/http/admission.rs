@@ -3,6 +3,7 @@
 //! A decision is 200 or 429, also under back-pressure: a 503 would look as if this server could
 //! not decide.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,7 +19,7 @@ use super::request::{self, key_text, read};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 use crate::configuration::limits::ConfiguredLimits;
-use crate::metrics::Verdict as Decided;
+use crate::metrics::{AdmissionMetrics, Verdict as Decided};
 
 /// How long a number of pending requests is good for if the caller does not say.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -70,13 +71,15 @@ struct Pending {
     pending: u32,
 }
 
-/// `POST /v1/admit`.
+/// `POST /v1/admit`. A request that names no connection has that of its peer's address.
 pub(super) async fn admit(
     admission: &Admission,
-    limits: &ConfiguredLimits,
+    (limits, admissions): (&ConfiguredLimits, &AdmissionMetrics),
     body: &Value<'_>,
     deny: Deny,
+    peer: IpAddr,
 ) -> Result<Response, Problem> {
+    let peer = peer.to_canonical().to_string();
     let count = |tier: Tier, verdict| {
         if let Some(limit) = limits.get(tier.as_str()) {
             limit.metrics.decided(verdict);
@@ -86,7 +89,7 @@ pub(super) async fn admit(
         let organization = top.read("organization", key_text);
         let client = top.read("client", key_text);
         let connection = top.read("connection", key_text);
-        let mut caller = Caller::new().cost(request::cost(top)?);
+        let mut caller = Caller::new().cost(request::cost(top)?).connection(&peer);
         if let Some(organization) = organization {
             caller = caller.organization(organization);
         }
@@ -98,7 +101,9 @@ pub(super) async fn admit(
         }
         Some(caller)
     })?;
-    Ok(match admission.admit(caller).await? {
+    let verdict = admission.admit(caller).await?;
+    admissions.count(&verdict);
+    Ok(match verdict {
         Verdict::Admitted(pass) => {
             pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
             json(StatusCode::OK, &admitted(&pass))
