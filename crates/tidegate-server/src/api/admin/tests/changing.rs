@@ -169,7 +169,7 @@ fn keys_are_looked_at_and_corrected_by_hand() {
     assert_eq!(ask("settle", refund).json()["remaining"], 100);
     let hold = r#"{"key":"alice","limit":"client","for_ms":60000}"#;
     assert_eq!(ask("hold", hold).status, 200);
-    let held = ask("peek", key);
+    let held = ask("peek", &key.replace("\"cost\":0", "\"cost\":1"));
     assert_eq!((held.status, &held.json()["allowed"]), (200, &json!(false)));
     assert_eq!(ask("reset", r#"{"key":"alice","limit":"client"}"#).json()["reset"], true);
     assert_eq!(ask("peek", key).json()["allowed"], true);
