@@ -4,6 +4,7 @@
 //! not decide.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -79,7 +80,7 @@ pub(super) async fn admit(
     deny: Deny,
     peer: IpAddr,
 ) -> Result<Response, Problem> {
-    let peer = peer.to_canonical().to_string();
+    let address = OnceLock::new();
     let count = |tier: Tier, verdict| {
         if let Some(limit) = limits.get(tier.as_str()) {
             limit.metrics.decided(verdict);
@@ -89,7 +90,7 @@ pub(super) async fn admit(
         let organization = top.read("organization", key_text);
         let client = top.read("client", key_text);
         let connection = top.read("connection", key_text);
-        let mut caller = Caller::new().cost(request::cost(top)?).connection(&peer);
+        let mut caller = Caller::new().cost(request::cost(top)?);
         if let Some(organization) = organization {
             caller = caller.organization(organization);
         }
@@ -98,6 +99,8 @@ pub(super) async fn admit(
         }
         if let Some(connection) = connection {
             caller = caller.connection(connection);
+        } else if client.is_none() {
+            caller = caller.connection(address.get_or_init(|| peer.to_canonical().to_string()));
         }
         Some(caller)
     })?;
