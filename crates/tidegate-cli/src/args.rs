@@ -29,7 +29,7 @@ Examples:
     http://127.0.0.1:8080/v1/take
 
 Flags win over the database, which wins over the environment, the file and the defaults. The
-database has limits, admission and providers only; it is changed while the server runs, by
+database has limits, api, admission and providers only; it is changed while the server runs, by
 `tidegate config set` or the admin door. SIGHUP reads the file again. The file
 is the one given, else ./tidegate.toml, else tidegate/tidegate.toml in $XDG_CONFIG_HOME or /etc.
 Every key of the file has a name in the environment: [store] max_memory is TIDEGATE_STORE_MAX_MEMORY.

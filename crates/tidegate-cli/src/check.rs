@@ -11,8 +11,8 @@ use crate::terminal::{print, tell};
 pub(crate) fn check(file: PathBuf) -> Result<(), Failure> {
     let plan = Loader::default().file(file).load()?;
     // What else a plan warns of depends on the environment, in which the program will run.
-    let unused = plan.warnings.iter().filter(|it| matches!(it, Warning::Unused { .. }));
-    for warning in unused {
+    let of_file = |it: &&Warning| matches!(it, Warning::Unused { .. } | Warning::NotATier { .. });
+    for warning in plan.warnings.iter().filter(of_file) {
         tell(&warning.to_string());
     }
     print("ok")

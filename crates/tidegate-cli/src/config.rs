@@ -108,7 +108,17 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
     let note = Note { door: "cli", who: None };
     // Somebody else may have written in between; what was checked then is not what would hold.
     let stored = database.write(&changes, &note, Some(stored.revision)).await?;
+    tell_new_warnings(&layers.with_overrides(before), &after);
     Ok(stored.revision)
+}
+
+/// Tells what people should look at since a change, and not before.
+fn tell_new_warnings(before: &Layers, after: &Layers) {
+    let warnings = |layers: &Layers| layers.plan().map(|plan| plan.warnings).unwrap_or_default();
+    let known = warnings(before);
+    for warning in warnings(after).iter().filter(|warning| !known.contains(warning)) {
+        tell(&warning.to_string());
+    }
 }
 
 fn history(place: Place, limit: usize) -> Result<(), Failure> {

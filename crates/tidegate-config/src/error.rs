@@ -23,6 +23,8 @@ pub enum Origin {
     Environment(String),
     /// In the database.
     Database,
+    /// In a change at run time that no database keeps.
+    Runtime,
     /// In a change that somebody asks for.
     Change,
     /// In this flag of the command line.
@@ -39,6 +41,7 @@ impl fmt::Display for Origin {
             Self::Default => f.write_str("default"),
             Self::Environment(name) => f.write_str(name),
             Self::Database => f.write_str("database"),
+            Self::Runtime => f.write_str("runtime"),
             Self::Change => f.write_str("change"),
             Self::Flag(name) => f.write_str(name),
         }

@@ -87,6 +87,12 @@ pub enum Rule {
     /// More models than are told apart.
     #[error("must have at most {0} models")]
     TooManyModels(usize),
+    /// Not a client of the allow-list.
+    #[error(
+        "must be clients, each as organization/client with one slash, such as acme/nightly-export: \
+         a client id alone may be anybody's"
+    )]
+    AllowedClient,
     /// A whole number above 64 bits.
     #[error("must be at most {}", u64::MAX)]
     TooBig,

@@ -56,6 +56,8 @@ pub struct Layers {
     pub(crate) file: Option<File>,
     pub(crate) environment: Environment,
     pub(crate) overrides: Overrides,
+    /// What keeps the overrides: the database, or nothing but this process.
+    pub(crate) overridden_by: Source,
     pub(crate) flags: Flags,
 }
 
@@ -92,7 +94,9 @@ impl Layers {
             return Err(ConfigError::Invalid(self.located(faults)));
         }
         let unused = self.unused(&merged);
-        let shadowed = by_database(&merged);
+        let shadowed = by_overrides(&merged);
+        let not_tiers = plan.admission.unusable_tiers(&plan.limits);
+        let not_tiers = not_tiers.map(|limit| Warning::NotATier { limit });
         Ok(Plan {
             file: self.file().map(ToOwned::to_owned),
             unknown_variables: unknown,
@@ -100,7 +104,9 @@ impl Layers {
                 .into_iter()
                 .chain(with.warnings)
                 .chain(unused)
+                .chain(not_tiers)
                 .chain(shadowed)
+                .chain(self.not_kept())
                 .collect(),
             ..plan
         })
@@ -121,10 +127,26 @@ impl Layers {
     /// The same layers with another one of the database.
     #[must_use]
     pub fn with_overrides(&self, overrides: Overrides) -> Self {
-        Self { overrides, ..self.clone() }
+        Self { overrides, overridden_by: Source::Database, ..self.clone() }
     }
 
-    /// What the database says.
+    /// The same layers with other settings that were changed at run time and that no database
+    /// keeps.
+    ///
+    /// ```
+    /// use tidegate_config::{Loader, Overrides, Patch, Source};
+    /// let layers = Loader::default().text_layers("none", "");
+    /// let patch = Patch::default().set("limits.client.rate", "10/s");
+    /// let changed = layers.with_runtime_overrides(patch.apply(layers.overrides()));
+    /// let rate = changed.effective().into_iter().find(|it| it.key == "limits.client.rate").unwrap();
+    /// assert_eq!(rate.source, Source::Runtime);
+    /// ```
+    #[must_use]
+    pub fn with_runtime_overrides(&self, overrides: Overrides) -> Self {
+        Self { overrides, overridden_by: Source::Runtime, ..self.clone() }
+    }
+
+    /// What was changed at run time: what the database says, if there is one.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
@@ -148,7 +170,7 @@ impl Layers {
         let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
         let file = self.file.as_ref();
         let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut faults));
-        let database = grown(self.overrides.leaves(&mut faults));
+        let database = grown(self.overrides.leaves(self.overridden_by, &mut faults));
         let mut names = Names::default();
         [Some(&defaults), file.as_ref(), Some(&database)]
             .into_iter()
@@ -179,6 +201,12 @@ impl Layers {
         leaves(&merged.tree).into_iter().filter_map(warning).collect()
     }
 
+    /// A warning if settings would not survive a restart.
+    fn not_kept(&self) -> Option<Warning> {
+        let lost = self.overridden_by == Source::Runtime && !self.overrides.is_empty();
+        lost.then(|| Warning::NotKept { settings: self.overrides.len() })
+    }
+
     /// Where something was said.
     pub(crate) fn origin(&self, place: Place) -> Origin {
         let variable = || place.at.and_then(|at| self.environment.get_at(at));
@@ -192,6 +220,7 @@ impl Layers {
                 Origin::Environment(variable().map_or(String::new(), |(name, _)| name.clone()))
             }
             Source::Database => Origin::Database,
+            Source::Runtime => Origin::Runtime,
             Source::Flag => Origin::Flag(place.at.map_or("", |at| self.flags.name_at(at))),
         }
     }
@@ -247,8 +276,8 @@ fn is_section(names: &[&str]) -> bool {
     })
 }
 
-/// A warning for each value that somebody wrote and the database hides.
-fn by_database(merged: &Merged<'_>) -> Vec<Warning> {
+/// A warning for each value that somebody wrote and a change at run time hides.
+fn by_overrides(merged: &Merged<'_>) -> Vec<Warning> {
     let winners: HashMap<Vec<&str>, &Value<'_>> = leaves(&merged.tree).into_iter().collect();
     let hidden = merged
         .shadows
@@ -256,7 +285,8 @@ fn by_database(merged: &Merged<'_>) -> Vec<Warning> {
         .filter(|shadow| [Source::File, Source::Environment].contains(&shadow.value.place.source));
     let warning = |shadow: &Shadow<'_>| {
         let by: Vec<&str> = shadow.by.iter().map(String::as_str).collect();
-        let winner = winners.get(&by).filter(|it| it.place.source == Source::Database)?;
+        let changed = [Source::Database, Source::Runtime];
+        let winner = winners.get(&by).filter(|it| changed.contains(&it.place.source))?;
         let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
         Some(Warning::Shadowed {
             value: redacted(&names, &shadow.value).to_string(),
@@ -264,6 +294,7 @@ fn by_database(merged: &Merged<'_>) -> Vec<Warning> {
             source: shadow.value.place.source,
             by_value: redacted(&by, winner).to_string(),
             by: key_path::join(&by),
+            by_source: winner.place.source,
         })
     };
     hidden.filter_map(warning).collect()

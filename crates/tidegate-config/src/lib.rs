@@ -27,13 +27,16 @@ pub use layers::environment::{Environment, process_environment};
 pub use layers::file::DEFAULT_FILE;
 pub use layers::flags::Key;
 pub use layers::loader::Loader;
-pub use layers::overrides::{LONGEST_KEY, LONGEST_VALUE, MOST_CHANGES, MOST_SETTINGS, Overrides};
+pub use layers::overrides::{
+    LONGEST_KEY, LONGEST_VALUE, MOST_CHANGES, MOST_SETTINGS, Overrides, shown_value,
+};
 pub use layers::patch::Patch;
 pub use layers::variables::UnknownVariable;
 pub use plan::Plan;
 pub use schema::schema;
 pub use sections::admin::{AdminPlan, TokenHash};
-pub use sections::admission::AdmissionPlan;
+pub use sections::admission::{AdmissionPlan, AllowedClient};
+pub use sections::api::ApiPlan;
 pub use sections::database::{DatabasePlan, DatabaseUrl};
 pub use sections::keys::{KnownKey, known_keys};
 pub use sections::limits::{LimitPlan, Limits};

@@ -9,6 +9,7 @@ use crate::layers::file::state_directory;
 use crate::layers::variables::UnknownVariable;
 use crate::sections::admin::AdminPlan;
 use crate::sections::admission::AdmissionPlan;
+use crate::sections::api::ApiPlan;
 use crate::sections::database::{self, DatabasePlan};
 use crate::sections::keys::{self, KnownKey};
 use crate::sections::limits::Limits;
@@ -48,6 +49,8 @@ pub struct Plan {
     pub admin: AdminPlan,
     /// The limits that requests may name.
     pub limits: Limits,
+    /// How the HTTP API answers.
+    pub api: ApiPlan,
     /// Admission in three tiers.
     pub admission: AdmissionPlan,
     /// The LLM providers that the gateway forwards to.
@@ -71,6 +74,7 @@ impl Default for Plan {
             database: DatabasePlan::default(),
             admin: AdminPlan::default(),
             limits: Limits::default(),
+            api: ApiPlan::default(),
             admission: AdmissionPlan::default(),
             providers: providers::shipped(),
             modules: Modules::default(),
@@ -99,7 +103,7 @@ impl Plan {
             // Names of limits and providers are the user's choice.
             let fields = match key {
                 "limits" | "providers" => Fields::any(&entry.value, path, faults),
-                "listen" | "store" | "database" | "admin" | "admission" | "modules" => {
+                "listen" | "store" | "database" | "admin" | "api" | "admission" | "modules" => {
                     Fields::open(&entry.value, path, &keys::below(key), faults)
                 }
                 _ => None,
@@ -111,6 +115,7 @@ impl Plan {
                 "database" => plan.database = DatabasePlan::read(&mut fields),
                 "admin" => plan.admin = AdminPlan::read(&mut fields),
                 "limits" => plan.limits = Limits::read(&mut fields),
+                "api" => plan.api = ApiPlan::read(&mut fields),
                 "admission" => plan.admission = AdmissionPlan::read(&mut fields),
                 "providers" => plan.providers = providers::read(&mut fields, with),
                 "modules" => plan.modules = Modules::read(&mut fields),

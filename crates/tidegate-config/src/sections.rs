@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub(crate) mod admission;
+pub(crate) mod api;
 pub(crate) mod database;
 pub(crate) mod keys;
 pub(crate) mod limits;

@@ -62,7 +62,17 @@ pub enum Warning {
         /// Why it has no effect, and what to do.
         why: &'static str,
     },
-    /// The database hides what somebody wrote elsewhere.
+    /// A limit that has the name of a tier of admission and cannot be one.
+    NotATier {
+        /// Its name.
+        limit: &'static str,
+    },
+    /// Settings that were changed at run time, and no database to keep them.
+    NotKept {
+        /// How many there are.
+        settings: usize,
+    },
+    /// A change at run time hides what somebody wrote elsewhere.
     Shadowed {
         /// The setting that is hidden.
         key: String,
@@ -70,10 +80,12 @@ pub enum Warning {
         value: String,
         /// Who wrote it.
         source: Source,
-        /// The setting of the database that hides it.
+        /// The changed setting that hides it.
         by: String,
         /// The value of that.
         by_value: String,
+        /// Where that is kept: in the database, or at run time only.
+        by_source: Source,
     },
 }
 
@@ -100,13 +112,25 @@ impl fmt::Display for Warning {
             Self::Unused { key, origin, why } => {
                 write!(f, "{origin}: {key} is accepted but not used by this version: {why}")
             }
-            Self::Shadowed { key, value, source, by, by_value } => {
+            Self::NotATier { limit } => write!(
+                f,
+                "limits.{limit}: is not used as a tier of admission, which takes a token bucket: \
+                 a capacity and a rate"
+            ),
+            Self::NotKept { settings } => write!(
+                f,
+                "changes made at run time are lost when the program ends: there is no database \
+                 (database.url is \"none\"); settings changed so far: {settings}"
+            ),
+            Self::Shadowed { key, value, source, by, by_value, by_source } => {
                 let other = if by == key { String::new() } else { format!("{by} = ") };
-                write!(
-                    f,
-                    "{key}: {value} of the {source} is shadowed by {other}{by_value} of the \
-                     database; tidegate config unset {by}"
-                )
+                write!(f, "{key}: {value} of the {source} is shadowed by {other}{by_value}")?;
+                match by_source {
+                    Source::Runtime => {
+                        write!(f, ", which was set at run time; unset {by} through the admin API")
+                    }
+                    _ => write!(f, " of the database; tidegate config unset {by}"),
+                }
             }
         }
     }

@@ -11,6 +11,7 @@
 //! have written what is of no use here. Then it is remembered, so that the next change is made to
 //! it, and may be the one that mends it.
 
+mod applied;
 mod audit;
 mod change;
 mod error;
@@ -23,11 +24,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_config::{Effective, Layers, Plan};
+use tidegate_config::{Effective, Layers, Plan, Source};
 use tokio::sync::Mutex;
 
 use crate::database::{Audit, DatabaseError, Stored};
 
+pub(crate) use applied::Applied;
 pub use error::ChangeError;
 pub(crate) use file::FileWatch;
 use limits::ConfiguredLimits;
@@ -98,6 +100,14 @@ impl ActiveConfig {
 
     pub(crate) fn parts(&self) -> &Parts {
         &self.parts
+    }
+
+    /// What keeps changes: the database, or this process alone.
+    pub(crate) const fn kept_by(&self) -> Source {
+        match self.parts.database {
+            Some(_) => Source::Database,
+            None => Source::Runtime,
+        }
     }
 
     /// The latest changes, the newest first, at most so many; none without a database.

@@ -7,6 +7,7 @@
 //! What somebody else counts already (the store, its guard, the queues of the gateway) is asked
 //! for when it is scraped.
 
+mod admission;
 mod decisions;
 mod families;
 mod histogram;
@@ -29,9 +30,10 @@ use prometheus_client::registry::Registry;
 use decisions::Decisions;
 use scraped::Scraped;
 
+pub(crate) use admission::AdmissionMetrics;
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use scraped::{ProviderFigures, SnapshotFigures, StoreFigures};
+pub(crate) use scraped::{AdmissionFigures, ProviderFigures, SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 
 /// All numbers of a server. Cheap to clone; clones share everything.
@@ -42,6 +44,7 @@ pub(crate) struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     decisions: Decisions,
+    admission: AdmissionMetrics,
     llm: LlmMetrics,
     scraped: Arc<Scraped>,
     revision: Gauge<u64, AtomicU64>,
@@ -63,6 +66,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let decisions = Decisions::new(&mut registry);
+        let admission = AdmissionMetrics::new(&mut registry);
         let llm = LlmMetrics::new(&mut registry);
         let (revision, changes) = (Gauge::default(), Family::default());
         registry.register(
@@ -78,7 +82,7 @@ impl Default for Metrics {
         about_the_process(&mut registry);
         let scraped = Arc::new(Scraped::default());
         registry.register_collector(Box::new(scraped.clone()));
-        Self(Arc::new(Inner { registry, decisions, llm, scraped, revision, changes }))
+        Self(Arc::new(Inner { registry, decisions, admission, llm, scraped, revision, changes }))
     }
 }
 
@@ -107,6 +111,11 @@ impl Metrics {
         self.0.decisions.door(name)
     }
 
+    /// The numbers of the admission. To be asked for once.
+    pub(crate) fn admission(&self) -> AdmissionMetrics {
+        self.0.admission.clone()
+    }
+
     /// The numbers of calls to providers. They are an observer of such calls.
     pub(crate) fn llm(&self) -> LlmMetrics {
         self.0.llm.clone()
@@ -123,6 +132,14 @@ impl Metrics {
         figures: impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static,
     ) {
         self.0.scraped.ask_providers(figures);
+    }
+
+    /// Where the figures of the admission come from.
+    pub(crate) fn ask_admission(
+        &self,
+        figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
+    ) {
+        self.0.scraped.ask_admission(figures);
     }
 
     /// This revision of the configuration is in force.

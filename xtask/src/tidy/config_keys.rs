@@ -21,9 +21,11 @@ const READERS: &[&str] = &["crates/tidegate-server/src/", "crates/tidegate-cli/s
 /// A pattern that ends with a dot stands for everything below it.
 const CONVERTED: &[(&str, &str)] = &[
     ("limits.*.", ".limits.by_name"),
+    ("admission.allow_clients", ".admission.rules("),
     ("admission.allow_organizations", ".admission.rules("),
     ("admission.backpressure_threshold", ".admission.rules("),
     ("admission.jitter_percent", ".admission.rules("),
+    ("admission.missing_client", ".admission.rules("),
     ("admission.mode", ".admission.rules("),
     ("providers.*.api_key_env", "plan.credential()"),
     ("providers.*.dialect", "plan.dialect()"),

@@ -4,10 +4,13 @@
 mod check;
 mod config;
 mod doors;
+mod hints;
 mod nodes;
 mod outbound;
 mod program;
 mod reload;
+mod run_time;
 mod sdk;
 mod serve;
 mod shared;
+mod shedding;

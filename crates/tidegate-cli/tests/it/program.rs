@@ -125,6 +125,19 @@ impl Serving {
         answer(request.header("content-type", "application/json").send(body))
     }
 
+    /// Puts JSON and returns status and body.
+    pub(crate) fn put(&self, path: &str, body: &str) -> (u16, String) {
+        let request = self.agent.put(format!("{}{path}", self.url));
+        answer(request.header("content-type", "application/json").send(body))
+    }
+
+    /// Posts JSON to the admin door.
+    pub(crate) fn post_admin(&self, path: &str, body: &str) -> (u16, String) {
+        let request = self.agent.post(format!("{}{path}", self.admin));
+        let request = request.header("authorization", self.authorization());
+        answer(request.header("content-type", "application/json").send(body))
+    }
+
     /// Asks the admin door.
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let request = self.agent.get(format!("{}{path}", self.admin));

@@ -44,18 +44,25 @@ pub struct Effective {
     pub place: Option<String>,
 }
 
-/// A value that differs between two configurations.
+/// A setting that differs between two configurations: its value, what was asked for, or who said it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Changed {
     /// The path of the key.
     pub key: String,
-    /// The value before, as JSON; `None` if there was none.
+    /// The value in force before, as JSON; `None` if there was none.
     #[serde(serialize_with = "as_optional_json")]
     pub old: Option<String>,
-    /// The value now; `None` if there is none.
+    /// The value in force now; `None` if there is none.
     #[serde(serialize_with = "as_optional_json")]
     pub new: Option<String>,
+    /// What was asked for, if something else is in force: bounds made another value of it, or a
+    /// higher layer hides it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
+    pub asked: Option<String>,
+    /// Who gives the value now; `None` if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
 }
 
 impl Layers {
@@ -109,25 +116,45 @@ impl Effective {
     }
 }
 
-/// What differs between two configurations, by key. Long texts are cut: this is for logs.
+/// What differs between two configurations, by key. A setting differs also when the value in force
+/// is the same and something else was asked for, or somebody else gives it. Long texts are cut: this
+/// is for logs.
 #[must_use]
 pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
-    let values = |all: &'_ [Effective]| -> BTreeMap<String, String> {
-        all.iter().map(|it| (it.key.clone(), it.value.clone())).collect()
-    };
-    let (mut before, after) = (values(old), values(new));
-    let mut changed = Vec::new();
-    for it in new {
-        let (old, new) = (before.remove(&it.key), after.get(&it.key).cloned());
-        if old != new {
-            let (old, new) = (old.as_deref().map(cut), new.as_deref().map(cut));
-            changed.push(Changed { key: it.key.clone(), old, new });
-        }
-    }
-    let gone = before.into_iter();
-    let gone = gone.map(|(key, old)| Changed { key, old: Some(cut(&old)), new: None });
-    changed.extend(gone);
+    let mut before: BTreeMap<&str, &Effective> =
+        old.iter().map(|it| (it.key.as_str(), it)).collect();
+    let changed = new.iter().filter_map(|it| changed(before.remove(it.key.as_str()), it));
+    let mut changed: Vec<_> = changed.collect();
+    let gone = before.into_values();
+    changed.extend(gone.map(|it| Changed {
+        key: it.key.clone(),
+        old: Some(cut(&it.value)),
+        new: None,
+        asked: None,
+        source: None,
+    }));
     changed
+}
+
+/// How a setting differs from what it was before.
+fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
+    let in_force = |it: &Effective| (it.value.clone(), it.source, it.configured.clone());
+    let same = before.filter(|before| in_force(before) == in_force(after));
+    if same.is_some_and(|before| before.shadowed == after.shadowed) {
+        return None;
+    }
+    // Somebody wrote what a higher layer hides.
+    let hidden = same.and_then(|before| {
+        let mut shadowed = after.shadowed.iter().rev();
+        shadowed.find(|shadow| !before.shadowed.contains(shadow)).map(|(_, value)| value)
+    });
+    Some(Changed {
+        key: after.key.clone(),
+        old: before.map(|before| cut(&before.value)),
+        new: Some(cut(&after.value)),
+        asked: after.configured.as_ref().or(hidden).map(|asked| cut(asked)),
+        source: Some(after.source),
+    })
 }
 
 /// The order of the file: sections, then names of the user's choice, then keys.

@@ -10,6 +10,7 @@ use crate::layers::flags::Key;
 use crate::layers::overrides::Overrides;
 use crate::layers::{Layers, Lookup};
 use crate::plan::Plan;
+use crate::values::setting::Source;
 
 /// Collects the layers and makes a [`Plan`] of them.
 ///
@@ -93,6 +94,7 @@ impl Loader {
 
     fn with(self, lookup: Lookup, file: Option<File>) -> Layers {
         let Self { environment, flags, .. } = self;
-        Layers { lookup, file, environment, overrides: Overrides::new(), flags }
+        let (overrides, overridden_by) = (Overrides::new(), Source::Database);
+        Layers { lookup, file, environment, overrides, overridden_by, flags }
     }
 }

@@ -1,10 +1,12 @@
 //! What a database holds: settings that were changed while the program ran.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::{Fault, Rule};
+use crate::layers::effective::Changed;
 use crate::layers::tree::{Leaf, leaves};
 use crate::sections::keys;
+use crate::sections::redact::{cut, redacted};
 use crate::values::key_path;
 use crate::values::setting::{Place, Source};
 use crate::values::value::{Node, Value};
@@ -65,15 +67,32 @@ impl Overrides {
         self.0.len()
     }
 
+    /// What differs in other overrides of the layer `source`, as it is written there and without
+    /// secrets; long texts are cut. [`diff`](crate::diff) has what is in force; this has also what
+    /// was written and never was in force.
+    #[must_use]
+    pub fn diff(&self, after: &Self, source: Source) -> Vec<Changed> {
+        let keys: BTreeSet<_> = self.0.keys().chain(after.0.keys()).collect();
+        let differs = keys.into_iter().filter(|key| self.get(key) != after.get(key));
+        let changed = |key: &String| Changed {
+            key: key.clone(),
+            old: self.get(key).map(|text| shown_value(key, text)),
+            new: after.get(key).map(|text| shown_value(key, text)),
+            asked: None,
+            source: after.get(key).map(|_| source),
+        };
+        differs.map(changed).collect()
+    }
+
     pub(crate) fn settings_mut(&mut self) -> &mut BTreeMap<String, String> {
         &mut self.0
     }
 
-    /// The settings as values of a layer. What does not belong into a database is told.
-    pub(crate) fn leaves<'o>(&'o self, faults: &mut Vec<Fault>) -> Vec<Leaf<'o>> {
+    /// The settings as values of the layer `source`. What does not belong into a database is told.
+    pub(crate) fn leaves<'o>(&'o self, source: Source, faults: &mut Vec<Fault>) -> Vec<Leaf<'o>> {
         let mut found = Vec::new();
         for (at, (key, text)) in self.iter().enumerate() {
-            let place = Place { source: Source::Database, at: Some(at) };
+            let place = Place { source, at: Some(at) };
             let Some(names) = key_path::parse(key) else {
                 faults.push(Fault::of_names(&[key], Rule::NotAPath, place));
                 continue;
@@ -87,6 +106,23 @@ impl Overrides {
             }
         }
         found
+    }
+}
+
+/// A stored value, given as JSON, as a log may have it: without secrets, and long texts cut.
+///
+/// ```
+/// use tidegate_config::shown_value;
+/// assert_eq!(shown_value("limits.client.capacity", "5"), "5");
+/// assert_eq!(shown_value("providers.openai.tier", "\"sk-proj-hunter2hunter2hunter2\""), "\"...\"");
+/// ```
+#[must_use]
+pub fn shown_value(key: &str, text: &str) -> String {
+    let names = key_path::parse(key).unwrap_or_default();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    match serde_json::from_str::<Value<'_>>(text) {
+        Ok(value) => cut(&redacted(&names, &value).to_string()),
+        Err(_) => cut(text),
     }
 }
 

@@ -3,9 +3,10 @@
 //! The tiers of clients and organizations are the limits `client` and `organization`.
 
 use std::num::NonZeroU32;
+use std::str::FromStr;
 
 use tidegate::Policy;
-use tidegate::admission::{AllowList, Mode, Rules};
+use tidegate::admission::{AllowList, MissingClient, Mode, Rules};
 
 use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
@@ -46,12 +47,27 @@ pub(crate) const KEYS: &[KnownKey] = &[
         |value| value.to_strings().map(drop),
         "Organizations that are never rejected.",
     ),
+    KnownKey::new(
+        "admission.allow_clients",
+        ValueKind::Texts,
+        |value| clients(value).map(drop),
+        "Clients that are never rejected, each as organization/client.",
+    ),
+    KnownKey::new(
+        "admission.missing_client",
+        ValueKind::Words(MISSING_CLIENT),
+        |value| missing_client(value).map(drop),
+        "What a request without a client is charged to in the client tier: nothing, or a bucket of \
+         its connection.",
+    ),
 ];
 
 /// The limits that are tiers.
 const TIERS: [&str; 2] = ["client", "organization"];
 
 const MODES: &[&str] = &["enforce", "shadow"];
+
+const MISSING_CLIENT: &[&str] = &["skip", "connection"];
 
 /// Admission.
 #[derive(Clone, Debug)]
@@ -67,6 +83,41 @@ pub struct AdmissionPlan {
     pub mode: Setting<Mode>,
     /// Organizations that are never rejected. Default none.
     pub allow_organizations: Setting<Vec<String>>,
+    /// Clients that are never rejected, with their organizations. Default none.
+    pub allow_clients: Setting<Vec<AllowedClient>>,
+    /// What is done for a request without a client. Default `skip`.
+    pub missing_client: Setting<MissingClient>,
+}
+
+/// A client of the allow-list. Ids of clients are good within their organization only, so it has
+/// both.
+///
+/// ```
+/// use tidegate_config::AllowedClient;
+/// let client: AllowedClient = "acme/nightly-export".parse()?;
+/// assert_eq!((client.organization.as_str(), client.client.as_str()), ("acme", "nightly-export"));
+/// assert!("nightly-export".parse::<AllowedClient>().is_err());
+/// # Ok::<(), tidegate_config::Rule>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AllowedClient {
+    /// The organization that it belongs to.
+    pub organization: String,
+    /// Its id there.
+    pub client: String,
+}
+
+impl FromStr for AllowedClient {
+    type Err = Rule;
+
+    /// With two slashes it would not be known where the client begins.
+    fn from_str(text: &str) -> Result<Self, Rule> {
+        let (organization, client) = text.split_once('/').ok_or(Rule::AllowedClient)?;
+        let whole = !organization.is_empty() && !client.is_empty() && !client.contains('/');
+        let (organization, client) = (organization.to_owned(), client.to_owned());
+        whole.then_some(Self { organization, client }).ok_or(Rule::AllowedClient)
+    }
 }
 
 impl Default for AdmissionPlan {
@@ -77,6 +128,8 @@ impl Default for AdmissionPlan {
             jitter_percent: Setting::default(0),
             mode: Setting::default(Mode::Enforce),
             allow_organizations: Setting::default(Vec::new()),
+            allow_clients: Setting::default(Vec::new()),
+            missing_client: Setting::default(MissingClient::Skip),
         }
     }
 }
@@ -92,6 +145,8 @@ impl AdmissionPlan {
         admission
             .allow_organizations
             .replace(fields.setting("allow_organizations", Value::to_strings));
+        admission.allow_clients.replace(fields.setting("allow_clients", clients));
+        admission.missing_client.replace(fields.setting("missing_client", missing_client));
         admission
     }
 
@@ -117,11 +172,14 @@ impl AdmissionPlan {
         let [client, organization] = TIERS.map(tier);
         let organizations = self.allow_organizations.value.iter();
         let allowed = organizations.fold(AllowList::new(), |list, name| list.organization(name));
+        let clients = self.allow_clients.value.iter();
+        let allowed = clients.fold(allowed, |list, it| list.client(&it.organization, &it.client));
         Rules::none()
             .backpressure(self.backpressure_threshold.value.get())
             .client(client)
             .organization(organization)
             .jitter_percent(self.jitter_percent.value)
+            .missing_client(self.missing_client.value)
             .mode(self.mode.value)
             .allow(allowed)
     }
@@ -134,7 +192,8 @@ fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
     threshold.ok_or(Rule::NotBetween { least: 1, most: MOST })
 }
 
-fn percent(value: &Value<'_>) -> Result<u8, Rule> {
+/// A part of a hundred.
+pub(crate) fn percent(value: &Value<'_>) -> Result<u8, Rule> {
     const MOST: u8 = 100;
     let percent = value.to_whole_between(0, MOST.into())?;
     Ok(u8::try_from(percent).unwrap_or(MOST))
@@ -145,5 +204,18 @@ fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
         Ok("enforce") => Ok(Mode::Enforce),
         Ok("shadow") => Ok(Mode::Shadow),
         _ => Err(Rule::NotOneOf(MODES)),
+    }
+}
+
+fn clients(value: &Value<'_>) -> Result<Vec<AllowedClient>, Rule> {
+    let texts = value.to_texts().map_err(|_| Rule::AllowedClient)?;
+    texts.into_iter().map(str::parse).collect()
+}
+
+fn missing_client(value: &Value<'_>) -> Result<MissingClient, Rule> {
+    match value.to_text() {
+        Ok("skip") => Ok(MissingClient::Skip),
+        Ok("connection") => Ok(MissingClient::Connection),
+        _ => Err(Rule::NotOneOf(MISSING_CLIENT)),
     }
 }

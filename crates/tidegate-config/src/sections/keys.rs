@@ -3,7 +3,7 @@
 //! Each section has its part of the table beside the code that reads it. From the table come the
 //! keys that are known, their variables, the schema, and which of them a database may hold.
 
-use super::{admin, admission, database, limits, listen, modules, providers, store};
+use super::{admin, admission, api, database, limits, listen, modules, providers, store};
 use crate::fault::Rule;
 use crate::plan;
 use crate::values::value::Value;
@@ -25,13 +25,14 @@ pub struct KnownKey {
 }
 
 /// All sections, in the order of the file.
-const SECTIONS: [&[KnownKey]; 11] = [
+const SECTIONS: &[&[KnownKey]] = &[
     plan::KEYS,
     listen::KEYS,
     store::KEYS,
     database::KEYS,
     admin::KEYS,
     limits::KEYS,
+    api::KEYS,
     admission::KEYS,
     providers::KEYS,
     providers::AUTO_TUNE_KEYS,
@@ -47,7 +48,7 @@ const SECTIONS: [&[KnownKey]; 11] = [
 /// assert_eq!(key.variable(), "TIDEGATE_LIMITS_*_RATE");
 /// ```
 pub fn known_keys() -> impl Iterator<Item = &'static KnownKey> {
-    SECTIONS.into_iter().flatten()
+    SECTIONS.iter().copied().flatten()
 }
 
 impl KnownKey {

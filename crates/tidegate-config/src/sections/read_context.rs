@@ -31,7 +31,7 @@ impl<'c> ReadContext<'c> {
     /// Whether a value that cannot be used is replaced instead of refused.
     pub(crate) fn is_lenient(&self, place: Place) -> bool {
         match place.source {
-            Source::Database => true,
+            Source::Database | Source::Runtime => true,
             Source::Environment => {
                 let variable = place.at.and_then(|at| self.environment.get_at(at));
                 variable.is_some_and(|(name, _)| !name.starts_with("TIDEGATE_"))

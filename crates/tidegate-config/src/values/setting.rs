@@ -18,6 +18,8 @@ pub enum Source {
     Environment,
     /// The database, which holds what was changed while the program ran.
     Database,
+    /// A change at run time that no database keeps: it is gone when the program ends.
+    Runtime,
     /// The command line.
     Flag,
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Source {
             Self::File => "file",
             Self::Environment => "environment",
             Self::Database => "database",
+            Self::Runtime => "runtime",
             Self::Flag => "flag",
         })
     }

@@ -1,7 +1,7 @@
 //! The section `[admission]`, and the limits that are its tiers.
 
 use tidegate::Policy;
-use tidegate::admission::Mode;
+use tidegate::admission::{AllowList, MissingClient, Mode};
 use tidegate_config::{Loader, Source};
 
 use crate::{complaints, plan};
@@ -23,6 +23,8 @@ backpressure_threshold = 250
 jitter_percent = 25
 mode = "shadow"
 allow_organizations = ["probes", "billing"]
+allow_clients = ["acme/nightly-export", "initech/alice"]
+missing_client = "connection"
 [limits.client]
 capacity = 7
 rate = "3/s"
@@ -39,6 +41,10 @@ every = "day"
     let client = Policy::per_second(3).capacity(7).build().unwrap();
     assert_eq!(rules.client_policy(), Some(&client));
     assert_eq!(rules.organization_policy(), None, "a file that has limits has all of them");
+    let allowed = AllowList::new().organization("probes").organization("billing");
+    let allowed = allowed.client("acme", "nightly-export").client("initech", "alice");
+    let expected = rules.clone().missing_client(MissingClient::Connection).allow(allowed);
+    assert_eq!(rules, expected);
 }
 
 #[test]
@@ -49,6 +55,8 @@ fn every_key_has_a_name_in_the_environment() {
         ("TIDEGATE_ADMISSION_JITTER_PERCENT", "10"),
         ("TIDEGATE_ADMISSION_MODE", "shadow"),
         ("TIDEGATE_ADMISSION_ALLOW_ORGANIZATIONS", "probes, billing"),
+        ("TIDEGATE_ADMISSION_ALLOW_CLIENTS", "acme/nightly-export, acme/alice"),
+        ("TIDEGATE_ADMISSION_MISSING_CLIENT", "connection"),
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let plan = Loader::default().environment(variables).text("none", "").unwrap();
@@ -58,6 +66,9 @@ fn every_key_has_a_name_in_the_environment() {
     assert_eq!(admission.jitter_percent.value, 10);
     assert_eq!(admission.mode.value, Mode::Shadow);
     assert_eq!(admission.allow_organizations.value, ["probes", "billing"]);
+    let clients: Vec<_> = admission.allow_clients.value.iter().map(|it| &*it.client).collect();
+    assert_eq!(clients, ["nightly-export", "alice"]);
+    assert_eq!(admission.missing_client.value, MissingClient::Connection);
 }
 
 #[test]
@@ -89,7 +100,7 @@ every = "day"
             "tidegate.toml:6:8: admission.mode = \"dark\": must be one of enforce, shadow"
                 .to_owned(),
             "tidegate.toml:7:1: admission.allow: is not a known key; did you mean \
-             `allow_organizations`?"
+             `allow_clients`?"
                 .to_owned(),
             format!("tidegate.toml:8:1: limits.client: {tier}"),
             format!("tidegate.toml:10:1: limits.organization: {tier}"),
@@ -105,4 +116,28 @@ every = "day"
     );
     let plan = plan(alone).unwrap();
     assert_eq!(plan.admission.rules(&plan.limits).client_policy(), None, "no section, no tier");
+}
+
+/// An id of a client is good within its organization, and whoever guesses where it begins may let
+/// in somebody else.
+#[test]
+fn an_allowed_client_is_named_with_its_organization() {
+    for client in ["alice", "acme/", "/alice", "acme/team/alice", ""] {
+        let text = format!("[admission]\nallow_clients = [\"{client}\"]\n");
+        let told = complaints(&text);
+        assert!(told[0].contains("each as organization/client"), "{client}: {told:?}");
+    }
+    let told = complaints("[admission]\nmissing_client = \"reject\"\n");
+    assert!(told[0].ends_with("must be one of skip, connection"), "{told:?}");
+}
+
+#[test]
+fn a_limit_that_cannot_be_a_tier_is_warned_of() {
+    let plan = plan("[limits.client]\nallowance = 3\n").unwrap();
+    let told: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["limits.client: is not used as a tier of admission, which takes a token bucket: a \
+          capacity and a rate"]
+    );
 }

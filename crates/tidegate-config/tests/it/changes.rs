@@ -3,8 +3,8 @@
 use std::fs;
 
 use tidegate_config::{
-    Effective, Key, LONGEST_KEY, Loader, MOST_CHANGES, MOST_SETTINGS, Overrides, Patch, diff,
-    known_keys,
+    Effective, Key, LONGEST_KEY, Loader, MOST_CHANGES, MOST_SETTINGS, Overrides, Patch, Source,
+    diff, known_keys,
 };
 
 use crate::plan;
@@ -331,4 +331,76 @@ fn a_text_is_told_short_and_a_key_not_at_all() {
     assert!(new.contains(&("providers.openai.models", Some(&models))), "{new:?}");
     let shown = format!("{:?}", after.effective());
     assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+/// 64 and then 77: both are capped at 32, and both were asked for.
+#[test]
+fn a_change_that_bounds_make_the_same_is_a_change() {
+    const KEY: &str = "providers.openai.max_concurrent_requests";
+    let layers = Loader::default().text_layers("none", "");
+    let asked =
+        |text| layers.with_overrides(Patch::default().set(KEY, text).apply(&Overrides::new()));
+    let (first, second) = (asked("64"), asked("77"));
+    let changed = diff(&first.effective(), &second.effective());
+    let [one] = &changed[..] else { panic!("{changed:?}") };
+    let told = (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    assert_eq!(told, (KEY, Some("32"), Some("32"), Some("77")));
+    assert!(diff(&second.effective(), &asked("77").effective()).is_empty());
+    // The same value from somebody else is another change: it outlives a change of the file.
+    let changed = diff(&layers.effective(), &asked("8").effective());
+    let [one] = &changed[..] else { panic!("{changed:?}") };
+    assert_eq!((one.old.as_deref(), one.new.as_deref()), (Some("8"), Some("8")));
+    assert_eq!((one.asked.as_deref(), one.source), (None, Some(Source::Database)));
+}
+
+#[test]
+fn a_change_of_what_is_hidden_tells_what_was_asked_for() {
+    let file = |rate: &str| {
+        let text = format!("[limits.client]\nrate = \"{rate}\"\n");
+        let layers = Loader::default().text_layers("tidegate.toml", &text);
+        let patch = Patch::default().set("limits.client.rate", "5/s");
+        layers.with_overrides(patch.apply(&Overrides::new())).effective()
+    };
+    let changed = diff(&file("40/s"), &file("41/s"));
+    let [one] = &changed[..] else { panic!("{changed:?}") };
+    let told = (one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    assert_eq!(told, (Some("\"5/s\""), Some("\"5/s\""), Some("\"41/s\"")));
+}
+
+/// Without a database nothing claims to be in one.
+#[test]
+fn what_no_database_keeps_has_a_source_of_its_own_and_is_warned_of() {
+    let layers =
+        Loader::default().text_layers("tidegate.toml", "[limits.client]\nrate = \"40/s\"\n");
+    let patch = Patch::default().set("limits.client.rate", "5/s");
+    let layers = layers.with_runtime_overrides(patch.apply(layers.overrides()));
+    let effective = layers.effective();
+    let rate = effective.iter().find(|it| it.key == "limits.client.rate").unwrap();
+    assert_eq!((rate.source, rate.source.to_string()), (Source::Runtime, "runtime".to_owned()));
+    assert_eq!(rate.place.as_deref(), Some("runtime"));
+    let told: Vec<_> = layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "limits.client.rate: \"40/s\" of the file is shadowed by \"5/s\", which was set at run \
+             time; unset limits.client.rate through the admin API",
+            "changes made at run time are lost when the program ends: there is no database \
+             (database.url is \"none\"); settings changed so far: 1",
+        ]
+    );
+    let kept = layers.with_overrides(layers.overrides().clone());
+    assert!(kept.effective().iter().all(|it| it.source != Source::Runtime));
+}
+
+#[test]
+fn what_was_written_and_is_in_force_nowhere_differs_too() {
+    let stored = |value: &str| -> Overrides {
+        [("limits.client.newer_key".to_owned(), value.to_owned())].into_iter().collect()
+    };
+    let changed = stored("5").diff(&stored("\"sk-proj-hunter2hunter2hunter2\""), Source::Database);
+    let [one] = &changed[..] else { panic!("{changed:?}") };
+    assert_eq!((one.old.as_deref(), one.new.as_deref()), (Some("5"), Some("\"...\"")));
+    let gone = stored("5").diff(&Overrides::new(), Source::Database);
+    assert_eq!((gone[0].new.as_deref(), gone[0].source), (None, None));
+    assert!(stored("5").diff(&stored("5"), Source::Database).is_empty());
 }

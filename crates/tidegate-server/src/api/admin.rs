@@ -6,6 +6,7 @@
 //! | `GET /config` | a summary for anybody: providers and limits |
 //! | `GET /admin/config` | every value, where it comes from and what it shadows |
 //! | `PATCH`, `POST /admin/config` | changes some values, whole or not at all |
+//! | `POST /admin/keys/peek`, `hold`, `reset`, `settle` | looks at a key, or corrects it, by hand |
 //! | `GET /admin/history` | what was changed, when and through which listener |
 //! | `GET /admin/events` | what happens, as server-sent events |
 //! | `GET /metrics` | numbers for Prometheus |
@@ -17,6 +18,7 @@
 mod concurrency;
 mod config;
 mod etag;
+mod keys;
 mod problem;
 mod route;
 #[cfg(test)]

@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tidegate_config::{Changed, Patch};
+use tidegate_config::{Changed, Patch, Source};
 use tidegate_http::problem::FieldError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -151,15 +151,19 @@ impl Admin for Door {
         let UpdateConfigRequest { set, unset, expected_revision } = request.into_inner();
         let patch = set.iter().fold(Patch::default(), |patch, (key, text)| patch.set(key, text));
         let patch = unset.iter().fold(patch, |patch, key| patch.unset(key));
-        let changed = self.config.update(patch, expected_revision, note).await;
-        let changed = changed.map_err(|error| refused(&error))?;
+        let applied = self.config.update(patch, expected_revision, note).await;
+        let applied = applied.map_err(|error| refused(&error))?;
         let revision = self.config.current().revision;
-        let changed = changed.into_iter().map(|Changed { key, old, new, .. }| generated::Changed {
+        let changed = |Changed { key, old, new, asked, source, .. }| generated::Changed {
             key,
             before: old,
             after: new,
-        });
-        Ok(Response::new(UpdateConfigResponse { revision, changed: changed.collect() }))
+            asked,
+            source: source.map(|source: Source| source.to_string()),
+        };
+        let changed = applied.changes.into_iter().map(changed).collect();
+        let warnings = applied.warnings.iter().map(ToString::to_string).collect();
+        Ok(Response::new(UpdateConfigResponse { revision, changed, warnings }))
     }
 
     async fn get_config(

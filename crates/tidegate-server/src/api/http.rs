@@ -6,7 +6,10 @@
 
 mod admission;
 mod answer;
+mod audit;
 mod batch;
+mod by_hand;
+mod hints;
 mod operation;
 mod request;
 mod route;
@@ -23,6 +26,7 @@ use axum::response::IntoResponse as _;
 use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
+use tidegate::{Answer, Jitter, StoreError};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -31,11 +35,15 @@ use super::body::{self, Declared, require_json};
 use super::health;
 use super::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
+use crate::database::Note;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
-use crate::metrics::{DoorMetrics, LimitMetrics};
+use crate::metrics::{AdmissionMetrics, DoorMetrics, LimitMetrics};
+use answer::{Deny, Reply};
+pub(crate) use by_hand::KeyAction;
+use hints::Hints;
 use operation::Operation;
 use request::Reader;
 use route::{Route, Task};
@@ -48,6 +56,9 @@ pub(crate) struct HttpApi {
     metrics: DoorMetrics,
     /// Where decisions on policies that stand in requests are counted.
     inline: LimitMetrics,
+    admissions: AdmissionMetrics,
+    /// Spreads the hints of denied callers.
+    jitter: Jitter,
     host_check: HostCheck,
     bounds: Bounds,
     store_errors: StoreErrors,
@@ -57,7 +68,8 @@ impl HttpApi {
     pub(crate) fn new(config: Arc<ActiveConfig>, host_check: HostCheck, bounds: Bounds) -> Self {
         let metrics = config.parts().metrics.door("http");
         let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
-        Self { config, metrics, inline, host_check, bounds, store_errors }
+        let (admissions, jitter) = (config.parts().metrics.admission(), Jitter::new());
+        Self { config, metrics, inline, admissions, jitter, host_check, bounds, store_errors }
     }
 
     /// Serves until told to stop, and then what is under way.
@@ -87,7 +99,7 @@ impl HttpApi {
         match Route::find(request.method(), request.uri().path()) {
             Route::Task(task) => {
                 let begun = Instant::now();
-                let answer = self.carry_out(task, request).await;
+                let answer = self.carry_out(task, request, peer).await;
                 self.metrics.took(begun.elapsed());
                 answer.unwrap_or_else(|problem| {
                     self.note(&problem);
@@ -108,6 +120,7 @@ impl HttpApi {
         &self,
         task: Task,
         request: Request<Incoming>,
+        peer: IpAddr,
     ) -> Result<Response<Body>, Problem> {
         require_json(request.headers(), Declared::Json)?;
         let deny = request::deny_status(request.uri().query())?;
@@ -120,17 +133,38 @@ impl HttpApi {
         let current = self.config.current();
         let limits = &current.limits;
         let reader = Reader { limits, inline: &self.inline, wall: &wall, beside: &[] };
+        let percent = current.plan.api.jitter_percent.value;
+        let hints = Hints { jitter: &self.jitter, percent };
         match task {
             Task::One(verb) => {
                 let operation = Operation::read(verb, reader, &body)?;
                 let lines = operation.lines();
                 let answer = operation.request(&lines, engine).await;
-                Ok(operation.answered(answer, deny)?.into_response())
+                Ok(self.answered(&operation, answer, deny, hints)?.into_response())
             }
-            Task::Batch => self.batch(reader, &body, deny).await,
-            Task::Admit => admission::admit(admission, limits, &body, deny).await,
+            Task::Batch => self.batch(reader, &body, deny, hints).await,
+            Task::Admit => {
+                let counted = (limits.as_ref(), &self.admissions);
+                admission::admit(admission, counted, &body, deny, peer).await
+            }
             Task::SetPending => admission::set_pending(admission, &body),
         }
+    }
+
+    /// Tells what came of an operation. What was done to keys by hand goes into the audit.
+    fn answered<'o>(
+        &self,
+        operation: &'o Operation<'_>,
+        answer: Result<Answer, StoreError>,
+        deny: Deny,
+        hints: Hints<'_>,
+    ) -> Result<Reply<answer::Body<'o>>, Problem> {
+        let answered = operation.answered(answer, deny, hints)?;
+        // Anybody may look at any time; whoever looks through the admin API is named.
+        if !matches!(operation, Operation::Peek(_)) {
+            audit::log(operation, &Note { door: "http", who: None });
+        }
+        Ok(answered)
     }
 
     /// Logs a problem that somebody is told of, if it is one of the store.

@@ -1,13 +1,24 @@
-//! The audit of changes: a line in the log, an event for those who watch, a count.
+//! The audit of changes: a line in the log for each setting of each accepted change, an event for
+//! those who watch, a count. Warnings that come with a change are logged with it.
 
-use tidegate_config::Changed;
+use tidegate_config::{Changed, Source, shown_value};
 
-use super::{ActiveConfig, ChangeError, Parts};
-use crate::database::Note;
+use super::{ActiveConfig, Applied, ChangeError, Parts};
+use crate::database::{Audit, Note};
 use crate::events::Event;
 
 /// What has changed, or why nothing has.
-type Done = Result<Vec<Changed>, ChangeError>;
+type Done = Result<Applied, ChangeError>;
+
+/// Who changed a setting, and with which revision.
+#[derive(Clone, Copy)]
+struct Author<'a> {
+    door: &'a str,
+    who: &'a str,
+    revision: u64,
+    /// The door of the process that the change was made through, if that was another one.
+    via: &'a str,
+}
 
 impl ActiveConfig {
     /// Tells of a change, and hands on what came of it.
@@ -18,20 +29,18 @@ impl ActiveConfig {
         metrics.revised(revision);
         metrics.change_asked(door, if done.is_ok() { "applied" } else { "refused" });
         match &done {
-            Ok(changed) if changed.is_empty() => {
-                tracing::info!(door, revision, "the configuration is as it was");
-            }
-            Ok(changed) => {
+            Ok(applied) => {
                 let name = who.as_deref().unwrap_or("-");
-                for Changed { key, old, new, .. } in changed {
-                    let (old, new) = (old.as_deref().unwrap_or("-"), new.as_deref().unwrap_or("-"));
-                    tracing::info!(
-                        target: "tidegate::audit", door, who = name, revision, key, old, new,
-                        "a setting was changed"
-                    );
+                let author = Author { door, who: name, revision, via: door };
+                log_changes(applied, author);
+                if !applied.changes.is_empty() {
+                    let changes = applied.changes.clone();
+                    events.publish(&Event::Config { revision, changes, door, who: who.clone() });
                 }
-                let changes = changed.clone();
-                events.publish(&Event::Config { revision, changes, door, who: who.clone() });
+                for warning in &applied.warnings {
+                    tracing::warn!(door, "{warning}");
+                    events.publish(&Event::Warning { message: warning.to_string() });
+                }
             }
             Err(error) => {
                 for line in error.to_string().lines() {
@@ -44,4 +53,55 @@ impl ActiveConfig {
         }
         done
     }
+}
+
+/// A line for each setting of each change. Of what others wrote, changes that were replaced before
+/// they were in force here have a line too.
+fn log_changes(applied: &Applied, author: Author<'_>) {
+    let Applied { changes, history, .. } = applied;
+    if changes.is_empty() && history.is_empty() {
+        let Author { door, who, revision, .. } = author;
+        tracing::info!(
+            target: "tidegate::audit", door, who, revision, "the configuration is as it was"
+        );
+    }
+    for (index, audit) in history.iter().enumerate() {
+        let Audit { revision, door: via, who, key, .. } = audit;
+        let author =
+            Author { revision: *revision, via, who: who.as_deref().unwrap_or("-"), ..author };
+        let replaced = history.iter().skip(index + 1).any(|later| later.key == *key);
+        match changes.iter().find(|changed| changed.key == *key && !replaced) {
+            Some(changed) => log_change(changed, author),
+            None => log_replaced(audit, author),
+        }
+    }
+    let is_told = |changed: &&Changed| history.iter().any(|audit| audit.key == changed.key);
+    changes.iter().filter(|changed| !is_told(changed)).for_each(|it| log_change(it, author));
+}
+
+fn log_change(changed: &Changed, author: Author<'_>) {
+    let Changed { key, old, new, asked, source, .. } = changed;
+    let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
+    let (old, new, asked) =
+        (shown(old), shown(new), shown(if asked.is_some() { asked } else { new }));
+    let source = source.map_or_else(|| "-".to_owned(), |source| source.to_string());
+    log_line(key, [&old, &new, &asked, &source], author);
+}
+
+/// A change that was never in force here.
+fn log_replaced(audit: &Audit, author: Author<'_>) {
+    let shown = |value: &Option<String>| {
+        value.as_ref().map_or_else(|| "-".to_owned(), |value| shown_value(&audit.key, value))
+    };
+    let (old, new) = (shown(&audit.old), shown(&audit.new));
+    log_line(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);
+}
+
+/// `old` and `new` are in force, `asked` is what somebody asked for.
+fn log_line(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>) {
+    let Author { door, who, revision, via } = author;
+    tracing::info!(
+        target: "tidegate::audit", door, who, revision, key, old, new, asked, source, via,
+        "a setting was changed"
+    );
 }

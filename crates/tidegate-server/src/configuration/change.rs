@@ -3,15 +3,19 @@
 use std::io;
 use std::sync::Arc;
 
-use tidegate_config::{Changed, ConfigError, Effective, Layers, Overrides, Patch, Plan};
+use tidegate_config::{ConfigError, Effective, Layers, Overrides, Patch, Plan, Source};
 use tidegate_gateway::Upstream;
 
+use super::applied::Applied;
 use super::{ActiveConfig, ChangeError, Current, Parts, Sources, limits, listeners};
 use crate::database::{Change, DatabaseError, Note, Stored};
 use crate::tokens;
 
 /// How often a change is tried again because another node was faster.
 const ATTEMPTS: usize = 5;
+
+/// How many changes of other processes are looked up at most when theirs are taken over.
+const MOST_MISSED: usize = 1_000;
 
 /// A configuration that was checked whole and can be applied.
 struct Prepared {
@@ -33,7 +37,7 @@ impl ActiveConfig {
         patch: Patch,
         expected: Option<u64>,
         note: Note,
-    ) -> Result<Vec<Changed>, ChangeError> {
+    ) -> Result<Applied, ChangeError> {
         let config = self.clone();
         let change = tokio::spawn(async move {
             let mut sources = config.sources.lock().await;
@@ -52,7 +56,7 @@ impl ActiveConfig {
         patch: &Patch,
         expected: Option<u64>,
         note: &Note,
-    ) -> Result<Vec<Changed>, ChangeError> {
+    ) -> Result<Applied, ChangeError> {
         patch.check()?;
         for _ in 0..ATTEMPTS {
             let revision = sources.stored.revision;
@@ -63,7 +67,7 @@ impl ActiveConfig {
             let changes = patch.difference(&base).into_iter();
             let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
             if changes.is_empty() {
-                return Ok(Vec::new());
+                return Ok(Applied::default());
             }
             let after = Stored::of(revision.saturating_add(1), &patch.apply(&base));
             // What cannot be used is found out before anything is written.
@@ -75,7 +79,7 @@ impl ActiveConfig {
                     // Another node was faster. The change is checked again beside what it wrote.
                     Err(DatabaseError::Conflict { .. }) => {
                         let stored = database.read().await?;
-                        let done = self.adopt(sources, stored);
+                        let done = self.adopt_missed(sources, stored).await;
                         // What came of that is published, and is no matter of this change.
                         let _ = self.publish(&Note::ELSEWHERE, done);
                         continue;
@@ -87,8 +91,9 @@ impl ActiveConfig {
                 // The database did not hold what was known of it.
                 return self.adopt(sources, written);
             }
-            sources.stored = written;
-            return self.apply(sources, prepared);
+            let before = std::mem::replace(&mut sources.stored, written);
+            let applied = self.apply(sources, prepared)?;
+            return Ok(applied.with_written(&before, &sources.stored, self.kept_by()));
         }
         Err(DatabaseError::Conflict { now: sources.stored.revision }.into())
     }
@@ -106,7 +111,7 @@ impl ActiveConfig {
     }
 
     /// Reads the file again, whether or not it has changed.
-    pub(crate) async fn reread(&self, note: &Note) -> Result<Vec<Changed>, ChangeError> {
+    pub(crate) async fn reread(&self, note: &Note) -> Result<Applied, ChangeError> {
         let mut sources = self.sources.lock().await;
         let next = reread(&sources.layers).await;
         let done = next.and_then(|next| self.replace(&mut sources, &next));
@@ -115,7 +120,7 @@ impl ActiveConfig {
 
     /// Puts other layers in the place of these, below what the database holds; if that is of no use
     /// with them, below what is in force of it.
-    fn replace(&self, sources: &mut Sources, next: &Layers) -> Result<Vec<Changed>, ChangeError> {
+    fn replace(&self, sources: &mut Sources, next: &Layers) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(next, &sources.stored).or_else(|error| {
             let known = Stored::of(sources.stored.revision, sources.layers.overrides());
             self.prepare(next, &known).map_err(|_| error)
@@ -138,25 +143,45 @@ impl ActiveConfig {
         if stored.revision == known || (!is_read && stored.revision < known) {
             return;
         }
-        let done = self.adopt(&mut sources, stored);
+        let done = self.adopt_missed(&mut sources, stored).await;
         // What came of it is published.
         let _ = self.publish(&Note::ELSEWHERE, done);
     }
 
+    /// Puts in force what other processes have written, with what the database remembers of their
+    /// changes: of two that came close after each other both are told.
+    async fn adopt_missed(
+        &self,
+        sources: &mut Sources,
+        stored: Stored,
+    ) -> Result<Applied, ChangeError> {
+        let missed = sources.stored.revision.saturating_add(1)..=stored.revision;
+        let applied = self.adopt(sources, stored)?;
+        // Without the history the latest change is told all the same.
+        let history = self.history(MOST_MISSED).await.unwrap_or_default();
+        let history = history.into_iter().filter(|audit| missed.contains(&audit.revision));
+        Ok(applied.with_history(history.rev().collect()))
+    }
+
     /// Puts in force what the database holds. If it is of no use it is remembered all the same.
-    fn adopt(&self, sources: &mut Sources, stored: Stored) -> Result<Vec<Changed>, ChangeError> {
+    fn adopt(&self, sources: &mut Sources, stored: Stored) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(&sources.layers, &stored);
         if prepared.is_err() {
             let known = Current { revision: stored.revision, ..Current::clone(&self.current()) };
             self.current.store(Arc::new(known));
         }
-        sources.stored = stored;
-        self.apply(sources, prepared?)
+        let before = std::mem::replace(&mut sources.stored, stored);
+        let applied = self.apply(sources, prepared?)?;
+        Ok(applied.with_written(&before, &sources.stored, self.kept_by()))
     }
 
     /// Everything that layers and what the database holds are resolved to, checked.
     fn prepare(&self, layers: &Layers, stored: &Stored) -> Result<Prepared, ChangeError> {
-        let layers = layers.with_overrides(Overrides::from_iter(stored.settings.clone()));
+        let overrides = Overrides::from_iter(stored.settings.clone());
+        let layers = match self.kept_by() {
+            Source::Runtime => layers.with_runtime_overrides(overrides),
+            _ => layers.with_overrides(overrides),
+        };
         let plan = layers.plan()?;
         let listen = &self.started.plan.listen;
         for (listener, address) in listeners(listen.admin.value, listen.grpc.value) {
@@ -180,23 +205,22 @@ impl ActiveConfig {
     }
 
     /// Puts in force what was prepared, whole.
-    fn apply(
-        &self,
-        sources: &mut Sources,
-        prepared: Prepared,
-    ) -> Result<Vec<Changed>, ChangeError> {
+    fn apply(&self, sources: &mut Sources, prepared: Prepared) -> Result<Applied, ChangeError> {
         let Prepared { revision, layers, plan, effective, upstreams } = prepared;
         let before = self.current();
         let limits = self.parts.follow(upstreams, &plan, &before)?;
-        for key in self.started.plan.needs_restart(&plan) {
+        // Of what was told of already nobody need hear with every change.
+        let news = before.plan.needs_restart(&plan);
+        let fixed = self.started.plan.needs_restart(&plan);
+        for key in fixed.into_iter().filter(|key| news.contains(key)) {
             tracing::warn!(key, "this setting has changed and holds from the next start on");
         }
-        let changed = tidegate_config::diff(&before.effective, &effective);
+        let applied = Applied::of(&before, &plan, &effective);
         let (plan, effective) = (Arc::new(plan), Arc::new(effective));
         let current = Current { revision, plan, effective, limits: Arc::new(limits) };
         self.current.store(Arc::new(current));
         sources.layers = layers;
-        Ok(changed)
+        Ok(applied)
     }
 }
 

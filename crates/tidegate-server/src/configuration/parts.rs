@@ -13,7 +13,7 @@ use super::{ChangeError, Current};
 use crate::call_observer::CallObserver;
 use crate::database::Database;
 use crate::events::Events;
-use crate::metrics::Metrics;
+use crate::metrics::{AdmissionFigures, Metrics};
 use crate::tokens::Tokens;
 
 /// The parts of a server that follow the configuration. Cheap to clone.
@@ -39,15 +39,13 @@ impl Parts {
         tokens.follow(&plan.admin);
         let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
         configure(&admission, plan)?;
-        for tier in plan.admission.unusable_tiers(&plan.limits) {
-            tracing::warn!(limit = tier, "no tier of admission: it takes a token bucket");
-        }
         let events = Events::default();
         let observer = Arc::new(CallObserver::new(metrics.llm(), events.clone()));
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway));
+        metrics.ask_admission(admission_figures(&admission));
         follow_providers(&metrics, plan);
         let (engine, tokens) = (engine.clone(), Arc::new(tokens));
         Ok(Self { engine, admission, gateway, tokens, events, metrics, database })
@@ -89,6 +87,18 @@ impl Parts {
         self.tokens.follow(&plan.admin);
         follow_providers(&self.metrics, plan);
         Ok(limits)
+    }
+}
+
+/// Asks how much is pending.
+fn admission_figures(
+    admission: &Admission,
+) -> impl Fn() -> AdmissionFigures + Send + Sync + 'static {
+    let admission = admission.clone();
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    move || AdmissionFigures {
+        pending: number(admission.pending()),
+        threshold: admission.rules().threshold().map(number),
     }
 }
 

@@ -60,7 +60,7 @@ impl Change {
 /// Through which door a change came, and from whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The door: `admin`, `rpc` or `cli`.
+    /// The door: `admin`, `rpc` or `cli`; `http`, `file`, `signal` and `database` in logs only.
     pub door: &'static str,
     /// Who asked for it, if that is known. The first 256 characters are kept.
     pub who: Option<String>,

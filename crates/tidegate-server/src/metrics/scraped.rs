@@ -47,11 +47,21 @@ pub(crate) struct ProviderFigures {
     pub(crate) used: Vec<(&'static str, f64)>,
 }
 
+/// How much is pending in an admission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdmissionFigures {
+    /// Now: what is counted, or what was told and is still good, whichever is more.
+    pub(crate) pending: usize,
+    /// Above how many everybody is rejected.
+    pub(crate) threshold: Option<usize>,
+}
+
 /// Sources of figures. Each is set once, when there is one.
 #[derive(Default)]
 pub(super) struct Scraped {
     store: OnceLock<Box<dyn Fn() -> StoreFigures + Send + Sync>>,
     providers: OnceLock<Box<dyn Fn() -> Vec<ProviderFigures> + Send + Sync>>,
+    admission: OnceLock<Box<dyn Fn() -> AdmissionFigures + Send + Sync>>,
 }
 
 impl Scraped {
@@ -67,6 +77,15 @@ impl Scraped {
     ) {
         if self.providers.set(Box::new(figures)).is_err() {
             tracing::warn!("the figures of a second gateway are not shown");
+        }
+    }
+
+    pub(super) fn ask_admission(
+        &self,
+        figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
+    ) {
+        if self.admission.set(Box::new(figures)).is_err() {
+            tracing::warn!("the figures of a second admission are not shown");
         }
     }
 }
@@ -86,6 +105,9 @@ impl Collector for Scraped {
                 sheet.table(&table)?;
             }
             sheet.store(&figures)?;
+        }
+        if let Some(figures) = self.admission.get() {
+            sheet.admission(figures())?;
         }
         match self.providers.get() {
             Some(figures) => sheet.providers(&figures()),
@@ -160,6 +182,21 @@ impl Sheet<'_> {
             "tidegate_store_downs",
             "How often the store was taken to be down",
             stats.downs,
+        )
+    }
+
+    fn admission(&mut self, figures: AdmissionFigures) -> fmt::Result {
+        let AdmissionFigures { pending, threshold } = figures;
+        self.gauge(
+            "tidegate_admission_pending",
+            "Requests that are pending, as counted here or told by PUT /v1/pending",
+            pending,
+        )?;
+        let Some(threshold) = threshold else { return Ok(()) };
+        self.gauge(
+            "tidegate_admission_backpressure_threshold",
+            "More pending requests than this reject everybody",
+            threshold,
         )
     }
 

@@ -26,6 +26,7 @@ async fn all_touched() -> Metrics {
     metrics.revised(7);
     metrics.change_asked("admin", "applied");
     tell_of_calls(&metrics.llm());
+    tell_of_admissions(&metrics);
     let memory = Arc::new(MemoryStore::builder().build().unwrap());
     let engine = Engine::on(memory.clone());
     let limiter = engine.limiter("client", Policy::per_second(1).build().unwrap()).unwrap();
@@ -46,6 +47,32 @@ async fn all_touched() -> Metrics {
         }]
     });
     metrics
+}
+
+/// One of each outcome.
+fn tell_of_admissions(metrics: &Metrics) {
+    use tidegate::Change;
+    use tidegate::admission::{Admission, AllowList, Caller, Mode, Rules};
+    let allowed = AllowList::new().organization("probes").client("acme", "export");
+    let rules = Rules::default().backpressure(5).allow(allowed);
+    let admission = Admission::new(&Engine::new(), rules.clone()).unwrap();
+    let counted = metrics.admission();
+    let admit = |caller: Caller<'_>| counted.count(&admission.admit(caller).now().unwrap());
+    let alice = Caller::new().organization("acme").client("alice");
+    admit(alice);
+    admit(alice.cost(1_000));
+    admit(Caller::new().organization("acme").cost(2_000));
+    admit(Caller::new().organization("acme").client("export"));
+    admit(Caller::new().organization("probes").client("export"));
+    admission.reconfigure(rules.mode(Mode::Shadow), Change::KeepTokens).unwrap();
+    admit(alice.cost(1_000));
+    admission.set_pending(6, Duration::from_secs(60));
+    admit(alice);
+    admission.reconfigure(Rules::default().backpressure(5), Change::KeepTokens).unwrap();
+    admit(alice);
+    admission.disable();
+    admit(alice);
+    metrics.ask_admission(move || AdmissionFigures { pending: 6, threshold: Some(5) });
 }
 
 fn tell_of_calls(llm: &LlmMetrics) {
@@ -95,6 +122,20 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_decisions_total{door="http",limit="inline",outcome="denied"} 1"#,
         r#"tidegate_decisions_total{door="http",limit="other",outcome="error"} 1"#,
         r#"tidegate_decision_duration_seconds_bucket{le="0.00005",door="http"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="admitted"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="rejected"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="shadow"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="allow_listed"} 0"#,
+        r#"tidegate_admissions_total{tier="client",outcome="admitted"} 1"#,
+        r#"tidegate_admissions_total{tier="client",outcome="rejected"} 1"#,
+        r#"tidegate_admissions_total{tier="client",outcome="shadow"} 1"#,
+        r#"tidegate_admissions_total{tier="client",outcome="allow_listed"} 1"#,
+        r#"tidegate_admissions_total{tier="organization",outcome="admitted"} 1"#,
+        r#"tidegate_admissions_total{tier="organization",outcome="rejected"} 1"#,
+        r#"tidegate_admissions_total{tier="organization",outcome="shadow"} 0"#,
+        r#"tidegate_admissions_total{tier="organization",outcome="allow_listed"} 1"#,
+        "tidegate_admission_pending 6",
+        "tidegate_admission_backpressure_threshold 5",
         r#"tidegate_store_degraded{store="redis"} 1"#,
         r#"tidegate_snapshots_total{outcome="saved"} 9"#,
         r#"tidegate_snapshots_total{outcome="failed"} 2"#,

@@ -99,7 +99,7 @@ fn a_part_is_changed_and_the_rest_stays() {
         (&4.into(), &2.into())
     );
     let shown = gate.ask("/admin/config?key=providers.openai.max_retries").member("settings");
-    assert_eq!((&shown[0]["value"], &shown[0]["source"]), (&2.into(), &"database".into()));
+    assert_eq!((&shown[0]["value"], &shown[0]["source"]), (&2.into(), &"runtime".into()));
 }
 
 #[test]

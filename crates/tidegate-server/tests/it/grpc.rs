@@ -95,10 +95,27 @@ fn a_call_changes_limits() {
     let expected = [("limits.api.capacity", "10", "4"), ("limits.api.rate", "\"1/s\"", "\"2/s\"")];
     assert_eq!((answer.revision, told.as_slice()), (1, &expected[..]));
     assert_eq!(gate.post("/v1/peek", PEEK).member("remaining"), 4);
-    assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"2/s\"".into(), "database".into()));
+    assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"2/s\"".into(), "runtime".into()));
     let unset = vec!["limits.api".to_owned()];
     caller.send(UpdateConfigRequest { unset, ..UpdateConfigRequest::default() }).unwrap();
     assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"1/s\"".into(), "file".into()));
+}
+
+/// R360 and G13: what bounds make of a change is told with it.
+#[test]
+fn a_call_is_answered_with_what_was_asked_for_and_what_to_look_at() {
+    let gate = Gate::configured(LIMITS);
+    let mut caller = Caller::at(&gate);
+    for (asked, before) in [("64", "8"), ("77", "32")] {
+        let set = [("providers.openai.max_concurrent_requests", asked)];
+        let answer = caller.update(&set, None).unwrap();
+        let [one] = &answer.changed[..] else { panic!("{answer:?}") };
+        let told = (one.before.as_deref(), one.after.as_deref(), one.asked.as_deref());
+        assert_eq!(told, (Some(before), Some("32"), Some(asked)));
+        assert_eq!(one.source.as_deref(), Some("runtime"), "there is no database");
+        let cap = format!("concurrency limit ({asked}) exceeds maximum (32). Capping at 32.");
+        assert!(answer.warnings.iter().any(|it| it.contains(&cap)), "{answer:?}");
+    }
 }
 
 /// R428: what is not valid is rejected whole, with every mistake by its key.

@@ -85,9 +85,14 @@ impl<'a> Admit<'a> {
         let (shared, caller) = (self.shared, self.caller);
         let live = shared.live.load();
         let rules = &live.rules;
-        if !rules.allowed.is_empty() && rules.allowed.has(caller.organization, caller.client) {
+        let listed = match rules.allowed.is_empty() {
+            true => None,
+            false => rules.allowed.entry(caller.organization, caller.client),
+        };
+        if let Some(entry) = listed {
             shared.allowed.fetch_add(1, Ordering::Relaxed);
-            return Step::Done(Verdict::Admitted(uncharged(shared)));
+            let charged = Charged::allow_listed(entry);
+            return Step::Done(Verdict::Admitted(Pass { charged, ..uncharged(shared) }));
         }
         if let Some(threshold) = rules.threshold {
             if let Some(pending) = shared.pending.above(threshold) {

@@ -5,6 +5,8 @@ use std::fmt;
 
 use tidegate_core::{LimitError, Policy, PolicyError};
 
+use super::verdict::Tier;
+
 /// Why rules cannot be put in place. The old ones stay.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -84,13 +86,15 @@ impl AllowList {
         self.organizations.is_empty() && self.clients.is_empty()
     }
 
-    pub(super) fn has(&self, organization: Option<&str>, client: Option<&str>) -> bool {
-        let Some(organization) = organization else { return false };
+    /// By which entry a caller is on the list: that of its organization, or its own.
+    pub(super) fn entry(&self, organization: Option<&str>, client: Option<&str>) -> Option<Tier> {
+        let organization = organization?;
         if self.organizations.contains(organization) {
-            return true;
+            return Some(Tier::Organization);
         }
         let clients = self.clients.get(organization);
-        clients.zip(client).is_some_and(|(clients, client)| clients.contains(client))
+        let listed = clients.zip(client).is_some_and(|(clients, client)| clients.contains(client));
+        listed.then_some(Tier::Client)
     }
 }
 

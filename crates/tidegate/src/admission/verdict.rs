@@ -56,15 +56,27 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charged {
     Nobody,
+    /// Nobody, since the organization is on the allow-list.
+    AllowedOrganization,
+    /// Nobody, since the client is on the allow-list.
+    AllowedClient,
     Client,
     Organization,
     Both,
 }
 
 impl Charged {
+    /// What is charged for a caller that is on the allow-list by the entry of this tier.
+    pub(super) const fn allow_listed(entry: Tier) -> Self {
+        match entry {
+            Tier::Organization => Self::AllowedOrganization,
+            _ => Self::AllowedClient,
+        }
+    }
+
     pub(super) const fn tiers(self) -> &'static [Tier] {
         match self {
-            Self::Nobody => &[],
+            Self::Nobody | Self::AllowedOrganization | Self::AllowedClient => &[],
             Self::Client => &[Tier::Client],
             Self::Organization => &[Tier::Organization],
             Self::Both => &[Tier::Client, Tier::Organization],
@@ -147,6 +159,33 @@ impl<'a> Pass<'a> {
     pub fn bill(&self) -> Option<Bill> {
         let (receipt, missing_client) = self.rare.as_ref()?.billed.clone()?;
         Some(Bill { charged: self.charged, missing_client, receipt })
+    }
+
+    /// For a caller on the allow-list: whose entry that is, its organization's or the client's own.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::admission::{Admission, AllowList, Caller, Rules, Tier};
+    /// let rules = Rules::default().allow(AllowList::new().client("acme", "export"));
+    /// let admission = Admission::new(&Engine::new(), rules)?;
+    /// let caller = Caller::new().organization("acme").client("export");
+    /// let pass = admission.admit(caller).now()?.admitted().unwrap();
+    /// assert_eq!(pass.allow_listed(), Some(Tier::Client));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn allow_listed(&self) -> Option<Tier> {
+        match self.charged {
+            Charged::AllowedOrganization => Some(Tier::Organization),
+            Charged::AllowedClient => Some(Tier::Client),
+            _ => None,
+        }
+    }
+
+    /// Whether the tiers were looked at: not if admission is switched off.
+    #[must_use]
+    pub const fn is_checked(&self) -> bool {
+        self.in_flight.is_some()
     }
 
     /// In shadow mode: the rejection that would have been.

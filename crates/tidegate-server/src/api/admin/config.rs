@@ -11,7 +11,7 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tidegate_config::{Effective, Patch};
+use tidegate_config::{Changed, Effective, Patch, Source};
 use tidegate_gateway::Gateway;
 
 use super::Open;
@@ -21,7 +21,7 @@ use super::problem::AdminProblem;
 use crate::api::body::{self, json};
 use crate::api::body::{Declared, require_json};
 use crate::api::problem::Problem;
-use crate::configuration::Current;
+use crate::configuration::{Applied, Current};
 use crate::database::{Audit, Note, json_value};
 use crate::tokens::Caller;
 
@@ -98,11 +98,36 @@ pub(super) async fn show(
 ) -> Result<Response, AdminProblem> {
     let Query(Part { key }) = part.map_err(|_| unread("key"))?;
     let gateway = &open.parts().gateway;
-    Ok(shown(&open.api.config.current(), gateway, key.as_deref().unwrap_or("")))
+    Ok(shown(&open.api.config.current(), gateway, key.as_deref().unwrap_or(""), None))
+}
+
+/// What a change has come to, beside the configuration after it.
+#[derive(Serialize)]
+struct Change<'a> {
+    changes: &'a [Changed],
+    /// Those that are new with this change.
+    warnings: Vec<String>,
+    /// `database`, or `until_restart` if there is no database to keep it.
+    kept: &'static str,
+}
+
+impl<'a> Change<'a> {
+    fn of(applied: &'a Applied, kept_by: Source) -> Self {
+        Self {
+            changes: &applied.changes,
+            warnings: applied.warnings.iter().map(ToString::to_string).collect(),
+            kept: if kept_by == Source::Runtime { "until_restart" } else { "database" },
+        }
+    }
 }
 
 /// The part of a configuration that a key or a section names.
-fn shown(current: &Current, gateway: &Gateway, part: &str) -> Response {
+fn shown(
+    current: &Current,
+    gateway: &Gateway,
+    part: &str,
+    change: Option<Change<'_>>,
+) -> Response {
     #[derive(Serialize)]
     struct ShownSetting<'a> {
         #[serde(flatten)]
@@ -116,6 +141,8 @@ fn shown(current: &Current, gateway: &Gateway, part: &str) -> Response {
         settings: Vec<ShownSetting<'a>>,
         /// What people should look at.
         warnings: Vec<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        change: Option<Change<'a>>,
     }
     let shown = Shown {
         revision: current.revision,
@@ -123,6 +150,7 @@ fn shown(current: &Current, gateway: &Gateway, part: &str) -> Response {
             .map(|setting| ShownSetting { setting, in_force: InForce::of(setting, gateway) })
             .collect(),
         warnings: current.plan.warnings.iter().map(ToString::to_string).collect(),
+        change,
     };
     tagged(json(StatusCode::OK, &shown), current.revision)
 }
@@ -149,8 +177,10 @@ pub(super) async fn change(
     // It comes as it was sent, so that a key that stands there twice can be refused.
     let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
     let note = Note { door: "admin", who };
-    open.api.config.update(patch, expected, note).await.map_err(problem)?;
-    Ok(shown(&open.api.config.current(), &open.parts().gateway, ""))
+    let applied = open.api.config.update(patch, expected, note).await.map_err(problem)?;
+    let change = Change::of(&applied, open.api.config.kept_by());
+    let gateway = &open.parts().gateway;
+    Ok(shown(&open.api.config.current(), gateway, "", Some(change)))
 }
 
 /// How much of the past is asked for.

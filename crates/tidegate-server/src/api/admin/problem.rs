@@ -20,7 +20,7 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Any(#[from] Problem),
     #[error(
-        "there is nothing at this path; see /config, /admin/config, /admin/history, /admin/events, /metrics, /openapi.json, /healthz and /readyz"
+        "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /metrics, /openapi.json, /healthz and /readyz"
     )]
     NotFound,
     #[error("{}", refusal(.0))]

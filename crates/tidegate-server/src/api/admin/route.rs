@@ -14,11 +14,11 @@ use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use super::Open;
 use super::problem::AdminProblem;
-use super::{config, watch};
+use super::{config, keys, watch};
 use crate::api::health;
 use crate::api::problem::Problem;
 use crate::metrics::Format;
@@ -35,6 +35,7 @@ pub(super) fn router(open: Arc<Open>) -> Router {
         .layer(middleware::from_fn_with_state(open.clone(), admit_anybody));
     Router::new()
         .route("/admin/config", get(config::show).patch(config::change).post(config::change))
+        .route("/admin/keys/{action}", post(keys::operate))
         .route("/admin/history", get(config::history))
         .route("/admin/events", get(watch::events))
         .route("/metrics", get(metrics))

@@ -3,6 +3,8 @@
 //! A decision is 200 or 429, also under back-pressure: a 503 would look as if this server could
 //! not decide.
 
+use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,7 +20,7 @@ use super::request::{self, key_text, read};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 use crate::configuration::limits::ConfiguredLimits;
-use crate::metrics::Verdict as Decided;
+use crate::metrics::{AdmissionMetrics, Verdict as Decided};
 
 /// How long a number of pending requests is good for if the caller does not say.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -70,13 +72,15 @@ struct Pending {
     pending: u32,
 }
 
-/// `POST /v1/admit`.
+/// `POST /v1/admit`. A request that names no connection has that of its peer's address.
 pub(super) async fn admit(
     admission: &Admission,
-    limits: &ConfiguredLimits,
+    (limits, admissions): (&ConfiguredLimits, &AdmissionMetrics),
     body: &Value<'_>,
     deny: Deny,
+    peer: IpAddr,
 ) -> Result<Response, Problem> {
+    let address = OnceLock::new();
     let count = |tier: Tier, verdict| {
         if let Some(limit) = limits.get(tier.as_str()) {
             limit.metrics.decided(verdict);
@@ -95,10 +99,14 @@ pub(super) async fn admit(
         }
         if let Some(connection) = connection {
             caller = caller.connection(connection);
+        } else if client.is_none() {
+            caller = caller.connection(address.get_or_init(|| peer.to_canonical().to_string()));
         }
         Some(caller)
     })?;
-    Ok(match admission.admit(caller).await? {
+    let verdict = admission.admit(caller).await?;
+    admissions.count(&verdict);
+    Ok(match verdict {
         Verdict::Admitted(pass) => {
             pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
             json(StatusCode::OK, &admitted(&pass))

@@ -13,6 +13,7 @@ use tidegate::{
 };
 use tidegate_http::field::RetryAfter;
 
+use super::hints::Hints;
 use super::request::List;
 use crate::api::body::json;
 
@@ -130,17 +131,20 @@ impl<B: Serialize> IntoResponse for Reply<B> {
     }
 }
 
-/// Answers a take, peek or reserve.
+/// Answers a take, peek or reserve; without `hints` the time to come back is told as it is.
 pub(crate) fn decided<'a>(
     decision: &Decision,
     list: &'a List<'_, u64>,
     extra: Extra,
     deny: Deny,
+    hints: Option<Hints<'_>>,
 ) -> Reply<Body<'a>> {
     match decision {
         Decision::Allowed(grant) => Reply::ok(Body::Allowed(allowed(grant, list, extra))),
         Decision::Denied(denial) => {
-            Reply::denied(Body::Denied(denied(denial, list)), RetryAfter::of(denial.retry), deny)
+            let exact = || RetryAfter::of(denial.retry);
+            let retry = hints.map_or_else(exact, |hints| hints.spread(denial.retry));
+            Reply::denied(Body::Denied(denied(denial, list, retry)), retry, deny)
         }
         // The contract may grow; what is not known to be allowed is not.
         _ => {
@@ -166,13 +170,13 @@ fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<
     }
 }
 
-fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>) -> Denied<'a> {
+fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>, retry: Option<RetryAfter>) -> Denied<'a> {
     Denied {
         allowed: false,
         by: list.items.get(denial.by).map_or("", |item| item.limit.name()),
         by_index: list.listed.then_some(denial.by),
         remaining: least(&denial.outcomes),
-        retry_after_ms: RetryAfter::of(denial.retry).map(RetryAfter::millis),
+        retry_after_ms: retry.map(RetryAfter::millis),
         degraded: denial.degraded.map(FailureRule::as_str),
         charges: states(list, &denial.outcomes),
     }

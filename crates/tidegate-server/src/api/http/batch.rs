@@ -12,6 +12,7 @@ use tidegate_config::{Fields, Path, Rule, Value};
 
 use super::HttpApi;
 use super::answer::{Body, Deny, Reply};
+use super::hints::Hints;
 use super::operation::{Lines, Operation, Verb};
 use super::request::{Reader, read};
 use crate::api::body::json;
@@ -81,6 +82,7 @@ impl HttpApi {
         reader: Reader<'_>,
         body: &Value<'_>,
         deny: Deny,
+        hints: Hints<'_>,
     ) -> Result<Response, Problem> {
         let operations = read(body, &["operations"], |top| top.require("operations", list))?;
         let reader = Reader { beside: &[OP], ..reader };
@@ -93,7 +95,7 @@ impl HttpApi {
             .collect();
         let answers = batch.await;
         let answered: Vec<_> = std::iter::zip(asked.iter().flatten(), answers)
-            .map(|(asked, answer)| asked.answered(answer, deny))
+            .map(|(asked, answer)| self.answered(asked, answer, deny, hints))
             .collect();
         answered.iter().filter_map(|answer| answer.as_ref().err()).for_each(|why| self.note(why));
         let mut answered = answered.iter();

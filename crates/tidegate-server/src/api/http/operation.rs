@@ -8,6 +8,7 @@ use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreErr
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};
+use super::hints::Hints;
 use super::request::{Item, List, Reader, Reserve, Settle, Spend};
 use super::tally;
 use crate::api::problem::Problem;
@@ -111,19 +112,21 @@ impl<'v> Operation<'v> {
         &self,
         answer: Result<Answer, StoreError>,
         deny: Deny,
+        hints: Hints<'_>,
     ) -> Result<Reply<Body<'_>>, Problem> {
+        let hints = Some(hints);
         Ok(match self {
             Self::Take(asked) => {
                 let decision = tally::of(typed(answer), &asked.list)?;
                 let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
-                answer::decided(&decision, &asked.list, extra, deny)
+                answer::decided(&decision, &asked.list, extra, deny, hints)
             }
             Self::Peek(asked) => {
-                answer::decided(&typed(answer)?, &asked.list, Extra::Nothing, deny)
+                answer::decided(&typed(answer)?, &asked.list, Extra::Nothing, deny, None)
             }
             Self::Reserve(asked) => {
                 let decision = tally::of(typed(answer), &asked.list)?;
-                answer::decided(&decision, &asked.list, Extra::WaitAndReceipt, deny)
+                answer::decided(&decision, &asked.list, Extra::WaitAndReceipt, deny, hints)
             }
             Self::Settle(asked) => answer::settled(&typed(answer)?, &asked.list),
             Self::Hold(_) => answer::held(typed(answer)?),

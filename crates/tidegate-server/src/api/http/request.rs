@@ -82,6 +82,11 @@ pub(crate) struct Item<'v, N> {
 }
 
 impl<N> Item<'_, N> {
+    /// The key and its group.
+    pub(crate) const fn names(&self) -> (&str, Option<&str>) {
+        (self.key, self.group)
+    }
+
     pub(crate) fn target(&self) -> Target<'_> {
         let mut key = Key::new(self.key);
         if let Some(group) = self.group {

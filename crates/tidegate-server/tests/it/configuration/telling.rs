@@ -30,15 +30,19 @@ fn whoever_watches_sees_a_change() {
     assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 5}}})).status, 200);
     let expected = json!({
         "revision": 1,
-        "changes": [{"key": "limits.api.capacity", "old": 10, "new": 5}],
+        "changes": [{"key": "limits.api.capacity", "old": 10, "new": 5, "source": "runtime"}],
         "door": "admin",
         "who": null,
     });
     assert_eq!(event(&mut lines, "config"), expected);
     assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 0}}})).status, 422);
-    let warning = event(&mut lines, "warning");
-    let message = warning["message"].as_str().unwrap();
-    assert!(message.contains("limits.api.capacity"), "{message}");
+    // Two come with the change itself: it hides the file, and nothing keeps it.
+    let messages: Vec<_> =
+        (0..3).map(|_| event(&mut lines, "warning")["message"].clone()).collect();
+    let message = |index: usize| messages[index].as_str().unwrap();
+    assert!(message(0).starts_with("limits.api.capacity: 10 of the file is shadowed by 5,"));
+    assert!(message(1).contains("lost when the program ends"), "{messages:?}");
+    assert!(message(2).contains("is not used: ") && message(2).contains("limits.api.capacity"));
 }
 
 #[test]
@@ -51,6 +55,8 @@ fn metrics_after_some_traffic_are_what_prometheus_reads() {
     }
     gate.post("/v1/take", r#"{"key":"bob","policy":{"capacity":1,"rate":"1/s"}}"#);
     gate.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
+    gate.put("/v1/pending", r#"{"value":101}"#);
+    gate.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
     gate.post("/openai/v1/chat/completions", "{}");
     gate.patch(&json!({"limits": {"api": {"capacity": 5}}}));
     gate.patch(&json!({"limits": {"api": {"capacity": 0}}}));
@@ -59,6 +65,10 @@ fn metrics_after_some_traffic_are_what_prometheus_reads() {
     for line in [
         r#"tidegate_decisions_total{door="http",limit="api",outcome="allowed"} 1"#,
         r#"tidegate_decisions_total{door="http",limit="api",outcome="denied"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="admitted"} 1"#,
+        r#"tidegate_admissions_total{tier="backpressure",outcome="rejected"} 1"#,
+        "tidegate_admission_pending 101",
+        "tidegate_admission_backpressure_threshold 100",
         r#"tidegate_config_changes_total{door="admin",outcome="applied"} 1"#,
         r#"tidegate_config_changes_total{door="admin",outcome="refused"} 1"#,
     ] {

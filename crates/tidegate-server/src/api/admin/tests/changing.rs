@@ -106,3 +106,75 @@ fn only_whole_json_of_a_bounded_size_is_taken() {
     gate.patch(&[], &large).refused(413, "body-too-large");
     assert_eq!(gate.revision(), 1);
 }
+
+/// R360 and G13: what bounds make of a change is told with it, each time.
+#[test]
+fn a_change_is_answered_with_what_it_changed_and_what_to_look_at() {
+    let gate = Gate::keeping(TEXT);
+    let change = |asked: u32| {
+        let body = format!(r#"{{"providers":{{"openai":{{"max_concurrent_requests":{asked}}}}}}}"#);
+        let reply = gate.patch(&[], &body);
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.json()["change"].clone()
+    };
+    let told = |old: u32, asked: u32| {
+        json!({
+            "changes": [{"key": "providers.openai.max_concurrent_requests", "old": old,
+                         "new": 32, "asked": asked, "source": "database"}],
+            "warnings": [
+                format!("openai: concurrency limit ({asked}) exceeds maximum (32). Capping at 32."),
+            ],
+            "kept": "database",
+        })
+    };
+    // What the database holds already comes into force with the first change.
+    assert_eq!(gate.patch(&[], CHANGE).status, 200);
+    let mut first = change(64);
+    let warnings = first["warnings"].as_array_mut().unwrap();
+    // The file has a value of its own, which is hidden from now on.
+    assert!(warnings.pop().unwrap().as_str().unwrap().contains("is shadowed by 64"));
+    assert_eq!(first, told(8, 64));
+    let mut second = change(77);
+    second["warnings"].as_array_mut().unwrap().pop();
+    assert_eq!(second, told(32, 77));
+    let nothing = json!({"changes": [], "warnings": [], "kept": "database"});
+    assert_eq!(change(77), nothing);
+    assert_eq!(gate.get("/admin/config").json()["change"], Value::Null);
+}
+
+#[test]
+fn without_a_database_a_change_says_that_it_is_lost_at_the_end() {
+    let gate = Gate::open();
+    let change = gate.patch(&[], CHANGE).json()["change"].clone();
+    assert_eq!(
+        (&change["kept"], &change["changes"][0]["source"]),
+        (&json!("until_restart"), &json!("runtime"))
+    );
+    let warnings = change["warnings"].to_string();
+    assert!(warnings.contains("lost when the program ends"), "{warnings}");
+}
+
+/// G13: an operator looks at a key, closes it, and gives back.
+#[test]
+fn keys_are_looked_at_and_corrected_by_hand() {
+    let gate = Gate::open();
+    let json = [("content-type", "application/json")];
+    let ask =
+        |action: &str, body: &str| gate.ask("POST", &format!("/admin/keys/{action}"), &json, body);
+    let key = r#"{"key":"alice","limit":"client","cost":0}"#;
+    assert_eq!(ask("peek", key).json()["remaining"], 100);
+    let charge = r#"{"key":"alice","limit":"client","delta":40}"#;
+    assert_eq!(ask("settle", charge).json()["remaining"], 60);
+    let refund = r#"{"key":"alice","limit":"client","delta":-40}"#;
+    assert_eq!(ask("settle", refund).json()["remaining"], 100);
+    let hold = r#"{"key":"alice","limit":"client","for_ms":60000}"#;
+    assert_eq!(ask("hold", hold).status, 200);
+    let held = ask("peek", &key.replace("\"cost\":0", "\"cost\":1"));
+    assert_eq!((held.status, &held.json()["allowed"]), (200, &json!(false)));
+    assert_eq!(ask("reset", r#"{"key":"alice","limit":"client"}"#).json()["reset"], true);
+    assert_eq!(ask("peek", key).json()["allowed"], true);
+    for action in ["take", "reserve", "batch", "Peek", ""] {
+        ask(action, key).refused(404, "not-found");
+    }
+    ask("peek", r#"{"key":"alice"}"#).refused(400, "invalid-request");
+}

@@ -40,9 +40,9 @@ fn every_value_is_shown_with_its_source_and_what_it_shadows() {
     assert_eq!(
         part.json()["settings"],
         json!([
-            {"key": "limits.client.capacity", "value": 7, "source": "database",
+            {"key": "limits.client.capacity", "value": 7, "source": "runtime",
              "shadowed": [{"source": "file", "value": 100}]},
-            {"key": "limits.client.rate", "value": "10/s", "source": "database",
+            {"key": "limits.client.rate", "value": "10/s", "source": "runtime",
              "shadowed": [{"source": "file", "value": "50/s"}]},
         ])
     );
@@ -107,6 +107,7 @@ fn the_document_for_programs_describes_every_path_that_answers() {
         "/admin/config",
         "/admin/events",
         "/admin/history",
+        "/admin/keys/{action}",
         "/config",
         "/healthz",
         "/metrics",

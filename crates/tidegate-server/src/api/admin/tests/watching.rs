@@ -63,7 +63,7 @@ fn events_are_told_as_they_happen_and_again_to_those_who_come_back() {
     assert_eq!(first.line("event: "), "config");
     assert_eq!(
         first.line("data: "),
-        r#"{"revision":2,"changes":[{"key":"limits.client.rate","old":"50/s","new":"10/s"}],"door":"admin","who":"01234567"}"#
+        r#"{"revision":2,"changes":[{"key":"limits.client.rate","old":"50/s","new":"10/s","source":"file"}],"door":"admin","who":"01234567"}"#
     );
     drop(first);
     gate.events.publish(&warning("a line\nand another"));

@@ -24,6 +24,9 @@ pub struct UpdateConfigResponse {
     /// What has changed by it.
     #[prost(message, repeated, tag = "2")]
     pub changed: ::prost::alloc::vec::Vec<Changed>,
+    /// Warnings that were not there before it.
+    #[prost(string, repeated, tag = "3")]
+    pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Changed {
@@ -34,6 +37,12 @@ pub struct Changed {
     pub before: ::core::option::Option<::prost::alloc::string::String>,
     #[prost(string, optional, tag = "3")]
     pub after: ::core::option::Option<::prost::alloc::string::String>,
+    /// What was asked for, as JSON, if bounds made another value of it.
+    #[prost(string, optional, tag = "4")]
+    pub asked: ::core::option::Option<::prost::alloc::string::String>,
+    /// Who gives the value now, as in Setting; none if there is none.
+    #[prost(string, optional, tag = "5")]
+    pub source: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetConfigRequest {
@@ -55,7 +64,8 @@ pub struct Setting {
     /// As JSON.
     #[prost(string, tag = "2")]
     pub value: ::prost::alloc::string::String,
-    /// default, file, environment, database or flag.
+    /// default, file, environment, database, flag, or runtime: changed while the program runs, without
+    /// a database to keep it.
     #[prost(string, tag = "3")]
     pub source: ::prost::alloc::string::String,
 }

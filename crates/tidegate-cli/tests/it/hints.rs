@@ -1,0 +1,63 @@
+//! How callers who are denied together are told to come back.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::program::{Serving, serve};
+
+/// Milliseconds of a day, which a token takes to come back.
+const DAY: u64 = 86_400_000;
+
+const TAKE: &str = r#"{"key":"alice","limit":"api"}"#;
+
+/// The hint of an answer.
+fn hint(answer: &Value) -> u64 {
+    answer["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn denied(serving: &Serving, path: &str, body: &str) -> u64 {
+    let (status, answer) = serving.post(path, body);
+    assert_eq!(status, 429, "{answer}");
+    hint(&serde_json::from_str(&answer).unwrap())
+}
+
+/// How far hints lie apart. All are at least as long as the exact one, which only becomes shorter,
+/// and at most a fifth longer.
+fn spread(hints: &[u64], exact: u64) -> u64 {
+    let (least, most) = (hints.iter().min().unwrap(), hints.iter().max().unwrap());
+    assert!(*least >= exact && *most <= DAY + DAY / 5, "{least} to {most} for {exact}");
+    most - least
+}
+
+/// G9: a tenth of the hint, at the least; and exact by default.
+#[test]
+fn hints_of_a_mass_denial_are_spread_as_configured() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("tidegate.toml");
+    fs::write(file, "[limits.api]\ncapacity = 1\nrate = \"1/day\"\n").unwrap();
+    let serving = Serving::start(&mut serve(here.path(), &[]));
+    assert_eq!(serving.post("/v1/take", TAKE).0, 200);
+    let takes = || (0..40).map(|_| denied(&serving, "/v1/take", TAKE)).collect::<Vec<_>>();
+    let exact = takes();
+    assert!(exact.is_sorted_by(|earlier, later| earlier >= later), "time alone passes: {exact:?}");
+    let (status, body) = serving.patch(&json!({"api": {"jitter_percent": 20}}));
+    assert_eq!(status, 200, "{body}");
+    let spread_out = takes();
+    let operation = json!({"op": "take", "key": "alice", "limit": "api"});
+    let batch = json!({"operations": vec![operation; 40]}).to_string();
+    let (_, answer) = serving.post("/v1/batch", &batch);
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let batched: Vec<_> = answer["answers"].as_array().unwrap().iter().map(hint).collect();
+    let reserve = r#"{"key":"alice","limit":"api","max_wait_ms":0}"#;
+    let reserves: Vec<_> = (0..40).map(|_| denied(&serving, "/v1/reserve", reserve)).collect();
+    // A look tells how the bucket stands.
+    let looks: Vec<_> = (0..10).map(|_| denied(&serving, "/v1/peek", TAKE)).collect();
+    assert!(looks.is_sorted_by(|earlier, later| earlier >= later), "{looks:?}");
+    let now = *looks.last().unwrap();
+    for hints in [spread_out, batched, reserves] {
+        assert!(spread(&hints, now) >= DAY / 10, "{hints:?}");
+    }
+    let (status, body) = serving.patch(&json!({"api": {"jitter_percent": 101}}));
+    assert_eq!((status, body.contains("between 0 and 100")), (422, true), "{body}");
+}

@@ -1,0 +1,188 @@
+//! What a change at run time says: its warnings, its lines of the audit, and whether it lasts.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::program::{Ended, Serving, run, serve};
+
+const KEY: &str = "providers.openai.max_concurrent_requests";
+
+/// Asks for so many calls at once.
+fn concurrency(limit: u32) -> Value {
+    json!({"providers": {"openai": {"max_concurrent_requests": limit}}})
+}
+
+/// What came of a change that is accepted.
+#[track_caller]
+fn changed(serving: &Serving, change: &Value) -> Value {
+    let (status, body) = serving.patch(change);
+    assert_eq!(status, 200, "{body}");
+    let mut answer: Value = serde_json::from_str(&body).unwrap();
+    answer["change"].take()
+}
+
+fn cap_warning(asked: u32) -> String {
+    format!("openai: concurrency limit ({asked}) exceeds maximum (32). Capping at 32.")
+}
+
+/// The lines of the audit that have this text.
+fn audit<'e>(ended: &'e Ended, text: &str) -> Vec<&'e str> {
+    let lines = ended.stderr.lines();
+    lines.filter(|line| line.contains("tidegate::audit: ") && line.contains(text)).collect()
+}
+
+/// R360 and G13: both are capped at 32, and both were asked for.
+#[test]
+fn two_changes_that_are_capped_alike_are_two_warnings_and_two_lines_of_the_audit() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve(here.path(), &[]));
+    let before = serving.setting(KEY).0;
+    for (asked, old) in [(64, before.clone()), (77, json!(32))] {
+        let expected = json!({
+            "changes": [{"key": KEY, "old": old, "new": 32, "asked": asked, "source": "database"}],
+            "warnings": [cap_warning(asked)],
+            "kept": "database",
+        });
+        assert_eq!(changed(&serving, &concurrency(asked)), expected);
+        assert_eq!(serving.setting(KEY), (32.into(), "database".to_owned()));
+    }
+    // Asked for again nothing changes, and there is nothing new to look at.
+    let again = changed(&serving, &concurrency(77));
+    assert_eq!((&again["changes"], &again["warnings"]), (&json!([]), &json!([])));
+    // A change of something else does not repeat what was told.
+    changed(&serving, &json!({"limits": {"client": {"capacity": 7}}}));
+    let ended = serving.stop("TERM");
+    let lines = audit(&ended, KEY);
+    let [first, second] = lines[..] else { panic!("{ended:?}") };
+    let revision = |number: u32| format!("door=\"admin\" who=\"-\" revision={number} ");
+    let values = format!("old=\"{before}\" new=\"32\" asked=\"64\" source=\"database\"");
+    assert!(first.contains(&revision(1)) && first.contains(&values), "{first}");
+    let values = "old=\"32\" new=\"32\" asked=\"77\" source=\"database\"";
+    assert!(second.contains(&revision(2)) && second.contains(values), "{second}");
+    for asked in [64, 77] {
+        assert_eq!(ended.stderr.matches(&cap_warning(asked)).count(), 1, "{ended:?}");
+    }
+}
+
+/// G13: a server hears of both also when they come faster than it looks.
+#[test]
+fn two_changes_beside_a_running_server_are_two_lines_of_its_audit() {
+    let here = tempfile::tempdir().unwrap();
+    let mut serving = Serving::start(&mut serve(here.path(), &[]));
+    for asked in [64, 77] {
+        let args = ["config", "--state-dir", "state", "set", KEY, &asked.to_string()];
+        let set = run(here.path(), &args);
+        assert_eq!(set.code, Some(0), "{set:?}");
+        assert_eq!(set.stderr, format!("{}\n", cap_warning(asked)));
+    }
+    serving.wait_for(&cap_warning(77));
+    let ended = serving.stop("TERM");
+    let lines = audit(&ended, KEY);
+    let [first, second] = lines[..] else { panic!("{ended:?}") };
+    for (line, revision, asked) in [(first, 1, 64), (second, 2, 77)] {
+        let author = format!("door=\"database\" who=\"-\" revision={revision} ");
+        assert!(line.contains(&author), "{line}");
+        assert!(line.contains(&format!("asked=\"{asked}\" ")), "{line}");
+        assert!(line.contains("via=\"cli\""), "{line}");
+    }
+}
+
+/// R360: a warning of the file is told when the file says it, and once.
+#[test]
+fn a_file_that_is_read_again_is_warned_of_as_at_the_start() {
+    let here = tempfile::tempdir().unwrap();
+    let file = here.path().join("tidegate.toml");
+    let write = |capacity: u32, rest: &str| {
+        let limit = format!("[limits.api]\ncapacity = {capacity}\nrate = \"1/s\"\n{rest}");
+        fs::write(&file, limit).unwrap();
+    };
+    write(10, "");
+    let mut serving = Serving::start(&mut serve(here.path(), &[]));
+    let unused = "[modules.rate_limit]\nenabled = true\n";
+    write(11, unused);
+    serving.signal("HUP");
+    let warning = "modules.rate_limit.enabled is accepted but not used by this version";
+    serving.wait_for(warning);
+    write(12, unused);
+    serving.signal("HUP");
+    serving.wait_for("key=\"limits.api.capacity\" old=\"11\" new=\"12\"");
+    let ended = serving.stop("TERM");
+    assert_eq!(ended.stderr.matches(warning).count(), 1, "{ended:?}");
+    let line = audit(&ended, "key=\"modules.rate_limit.enabled\" old=\"false\" new=\"true\"");
+    assert_eq!(line.len(), 1, "{ended:?}");
+}
+
+/// Issue 18: without a database nothing claims to be in one.
+#[test]
+fn without_a_database_a_change_says_that_it_ends_with_the_program() {
+    let here = tempfile::tempdir().unwrap();
+    let start = || Serving::start(&mut serve(here.path(), &["--database", "none"]));
+    const CAPACITY: &str = "limits.client.capacity";
+    let serving = start();
+    let change = changed(&serving, &json!({"limits": {"client": {"capacity": 7}}}));
+    assert_eq!(change["kept"], "until_restart");
+    let warnings = change["warnings"].to_string();
+    assert!(warnings.contains("lost when the program ends: there is no database"), "{warnings}");
+    assert_eq!(serving.setting(CAPACITY), (7.into(), "runtime".to_owned()));
+    let sources = serving.settings("").into_iter().map(|mut one| one["source"].take());
+    assert!(sources.into_iter().all(|source| source != "database"));
+    let ended = serving.stop("TERM");
+    let line = audit(&ended, CAPACITY);
+    assert!(line[0].contains("old=\"100\" new=\"7\" asked=\"7\" source=\"runtime\""), "{line:?}");
+    assert!(ended.stderr.contains("lost when the program ends: there is no database"));
+    assert_eq!(start().setting(CAPACITY), (100.into(), "default".to_owned()));
+}
+
+/// G12 and G13: what is done to a key by hand is in the audit, and the key is not.
+#[test]
+fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
+    let here = tempfile::tempdir().unwrap();
+    let (token, hash) = key(here.path());
+    let text = format!("[admin]\nwrite_tokens = [\"{hash}\"]\n");
+    fs::write(here.path().join("tidegate.toml"), text).unwrap();
+    let mut serving = Serving::start(&mut serve(here.path(), &[]));
+    serving.token = Some(token);
+    let body = |rest: &str| format!(r#"{{"key":"alice","limit":"client"{rest}}}"#);
+    for (verb, rest) in [("hold", r#","for_ms":1000"#), ("settle", r#","delta":-3"#), ("reset", "")]
+    {
+        assert_eq!(serving.post(&format!("/v1/{verb}"), &body(rest)).0, 200);
+        assert_eq!(serving.post_admin(&format!("/admin/keys/{verb}"), &body(rest)).0, 200);
+    }
+    let operations = r#"{"operations":[{"op":"reset","key":"alice","limit":"client"}]}"#;
+    assert_eq!(serving.post("/v1/batch", operations).0, 200);
+    assert_eq!(serving.post_admin("/admin/keys/peek", &body("")).0, 200);
+    // Everybody's business, and too much for a log.
+    assert_eq!(serving.post("/v1/take", &body("")).0, 200);
+    assert_eq!(serving.post("/v1/peek", &body("")).0, 200);
+    serving.token = None;
+    assert_eq!(serving.post_admin("/admin/keys/reset", &body("")).0, 401);
+    let ended = serving.stop("TERM");
+    let count = |event: &str, author: &str| {
+        let lines =
+            audit(&ended, &format!("{event} {author} limit=\"client\" key_hash=\"2bd806c9\""));
+        lines.len()
+    };
+    let who = &hash["sha256:".len()..][..8];
+    let (anybody, operator) = ("door=\"http\" who=\"-\"", format!("door=\"admin\" who=\"{who}\""));
+    for (event, by_anybody, by_operator) in [
+        ("a key was held", 1, 1),
+        ("a key was corrected", 1, 1),
+        ("a key was reset", 2, 1),
+        ("a key was looked at", 0, 1),
+    ] {
+        let counted = (count(event, anybody), count(event, &operator));
+        assert_eq!(counted, (by_anybody, by_operator), "{event}: {}", ended.stderr);
+    }
+    assert!(audit(&ended, "alice").is_empty(), "{ended:?}");
+    assert_eq!(audit(&ended, "delta=-3").len(), 2, "{ended:?}");
+}
+
+/// A token and its hash.
+fn key(directory: &Path) -> (String, String) {
+    let made = run(directory, &["key"]);
+    let lines: Vec<_> = made.stdout.lines().map(ToOwned::to_owned).collect();
+    let [token, hash] = <[String; 2]>::try_from(lines).unwrap();
+    (token, hash)
+}

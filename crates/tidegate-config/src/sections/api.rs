@@ -1,0 +1,37 @@
+//! `[api]`: how the HTTP API answers.
+
+use crate::sections::admission::percent;
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value_kind::ValueKind;
+
+pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
+    "api.jitter_percent",
+    ValueKind::Whole(0, 100),
+    |value| percent(value).map(drop),
+    "By up to how many per cent the hints of denied takes and reserves are lengthened at random.",
+)];
+
+/// The HTTP API.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ApiPlan {
+    /// By up to how many per cent hints are lengthened at random, so that callers who were denied
+    /// together do not come back together. Default 0: hints are exact.
+    pub jitter_percent: Setting<u8>,
+}
+
+impl Default for ApiPlan {
+    fn default() -> Self {
+        Self { jitter_percent: Setting::default(0) }
+    }
+}
+
+impl ApiPlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut api = Self::default();
+        api.jitter_percent.replace(fields.setting("jitter_percent", percent));
+        api
+    }
+}

@@ -1,0 +1,32 @@
+//! Keys in the hands of an operator: looked at, held, reset, corrected.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+
+use super::Open;
+use super::problem::AdminProblem;
+use crate::api::body::{self, Declared, require_json};
+use crate::api::http::KeyAction;
+use crate::database::Note;
+use crate::tokens::Caller;
+
+/// `POST /admin/keys/peek`, `hold`, `reset` and `settle`.
+pub(super) async fn operate(
+    State(open): State<Arc<Open>>,
+    Extension(caller): Extension<Caller>,
+    Path(action): Path<String>,
+    request: Request,
+) -> Result<Response, AdminProblem> {
+    let action = KeyAction::named(&action).ok_or(AdminProblem::NotFound)?;
+    require_json(request.headers(), Declared::Json)?;
+    let body = body::whole(request.into_body(), open.api.bounds.body).await?;
+    let who = match caller {
+        Caller::Anybody => None,
+        Caller::Holder(who) => Some(who),
+    };
+    let note = Note { door: "admin", who };
+    Ok(action.carry_out(&open.api.config, &body, &note).await?)
+}

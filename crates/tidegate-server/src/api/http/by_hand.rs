@@ -1,0 +1,53 @@
+//! Operations on keys by the hand of an operator, for the admin API: bodies and answers are those of
+//! the HTTP API, every one of them goes into the audit, and a denial is told with status 200, since
+//! nobody waits for it.
+
+use std::sync::OnceLock;
+
+use axum::response::{IntoResponse as _, Response};
+use tidegate::Jitter;
+
+use super::answer::Deny;
+use super::audit;
+use super::hints::Hints;
+use super::operation::{Operation, Verb};
+use super::request::{self, Reader};
+use crate::api::problem::Problem;
+use crate::configuration::{ActiveConfig, Parts};
+use crate::database::Note;
+
+/// What an operator does to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyAction(Verb);
+
+impl KeyAction {
+    /// The one of this name: `peek`, `hold`, `reset` or `settle`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let verb = Verb::named(name)?;
+        let by_hand = matches!(verb, Verb::Peek | Verb::Hold | Verb::Reset | Verb::Settle);
+        by_hand.then_some(Self(verb))
+    }
+
+    /// Carries it out for whoever the note names.
+    pub(crate) async fn carry_out(
+        self,
+        config: &ActiveConfig,
+        body: &[u8],
+        note: &Note,
+    ) -> Result<Response, Problem> {
+        let body = request::parse(body)?;
+        let Parts { engine, metrics, .. } = config.parts();
+        let read_at = OnceLock::new();
+        let wall = || *read_at.get_or_init(|| engine.wall_time());
+        let (current, inline) = (config.current(), metrics.door("http").inline());
+        let limits = &current.limits;
+        let reader = Reader { limits, inline: &inline, wall: &wall, beside: &[] };
+        let operation = Operation::read(self.0, reader, &body)?;
+        let lines = operation.lines();
+        let answer = operation.request(&lines, engine).await;
+        let exact = Hints { jitter: &Jitter::new(), percent: 0 };
+        let answered = operation.answered(answer, Deny::Ok, exact)?;
+        audit::log(&operation, note);
+        Ok(answered.into_response())
+    }
+}
