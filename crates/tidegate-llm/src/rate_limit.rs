@@ -22,6 +22,7 @@ mod charge_inference;
 mod charging;
 mod estimate;
 mod lane;
+mod limit_view;
 mod meter;
 mod pace;
 mod quota;
@@ -35,6 +36,10 @@ pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::AccountBuilder;
 pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
+pub use limit_view::{
+    BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, ModelView, PaceView,
+    QueueView, ReportOrigin, ReportedView,
+};
 pub use pace::Ramp;
 pub use reservation::Reservation;
 pub use service::{RateLimit, RateLimitLayer};

@@ -20,6 +20,8 @@ pub(super) struct Set {
     retired: Vec<Arc<Meter>>,
     /// Whether they are somebody's wish; others are replaced by what is told.
     pub(super) wished: bool,
+    /// Where they come from.
+    pub(super) source: Source,
 }
 
 impl Lane {
@@ -61,7 +63,7 @@ impl Lane {
         retired.iter().for_each(|meter| meter.retire(self.now()));
         let (day, meters) = used.into_iter().partition::<Vec<_>, _>(|meter| meter.is_of_a_day());
         let (day, wished) = (day.into_iter().next(), source == Source::Override);
-        self.set.store(Arc::new(Set { meters, day, retired, wished }));
+        self.set.store(Arc::new(Set { meters, day, retired, wished, source }));
         if let Some(limit) = constraint.concurrency() {
             self.pacer.set_concurrency(Some(limit.get().into()));
         }
