@@ -12,11 +12,13 @@ mod families;
 mod histogram;
 mod labels;
 mod llm;
+mod provider_figures;
 mod scraped;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -31,7 +33,8 @@ use scraped::Scraped;
 
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use scraped::{ProviderFigures, SnapshotFigures, StoreFigures};
+pub(crate) use provider_figures::{LimitFigures, ProviderFigures};
+pub(crate) use scraped::{SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 
 /// All numbers of a server. Cheap to clone; clones share everything.
@@ -117,12 +120,21 @@ impl Metrics {
         self.0.scraped.ask_store(figures);
     }
 
-    /// Where the figures of queues and quotas come from.
+    /// Where the figures of queues and limits come from. They are asked for by
+    /// [`refresh`](Self::refresh).
     pub(crate) fn ask_providers(
         &self,
-        figures: impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static,
+        figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.0.scraped.ask_providers(figures);
+    }
+
+    /// Asks for the figures of queues and limits that the next text has.
+    pub(crate) async fn refresh(&self) {
+        self.0.scraped.refresh().await;
     }
 
     /// This revision of the configuration is in force.

@@ -8,6 +8,7 @@
 //! | `PATCH`, `POST /admin/config` | changes some values, whole or not at all |
 //! | `GET /admin/history` | what was changed, when and through which listener |
 //! | `GET /admin/events` | what happens, as server-sent events |
+//! | `GET /admin/providers`, `/admin/providers/NAME` | what providers allow, what is left, who waits |
 //! | `GET /metrics` | numbers for Prometheus |
 //! | `GET /openapi.json` | this API, for programs |
 //! | `GET /healthz`, `/readyz` | whether it lives, and whether to send requests |
@@ -17,6 +18,7 @@
 mod config;
 mod etag;
 mod problem;
+mod providers;
 mod route;
 #[cfg(test)]
 mod tests;

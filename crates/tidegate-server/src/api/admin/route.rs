@@ -18,7 +18,7 @@ use axum::routing::get;
 
 use super::Open;
 use super::problem::AdminProblem;
-use super::{config, watch};
+use super::{config, providers, watch};
 use crate::api::health;
 use crate::api::problem::Problem;
 use crate::metrics::Format;
@@ -37,6 +37,8 @@ pub(super) fn router(open: Arc<Open>) -> Router {
         .route("/admin/config", get(config::show).patch(config::change).post(config::change))
         .route("/admin/history", get(config::history))
         .route("/admin/events", get(watch::events))
+        .route("/admin/providers", get(providers::all))
+        .route("/admin/providers/{name}", get(providers::one))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
         .fallback(async || AdminProblem::NotFound)
@@ -89,6 +91,8 @@ async fn openapi() -> Response {
 async fn metrics(State(open): State<Arc<Open>>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    let text = open.parts().metrics.text(format);
+    let metrics = &open.parts().metrics;
+    metrics.refresh().await;
+    let text = metrics.text(format);
     ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }

@@ -107,6 +107,8 @@ fn the_document_for_programs_describes_every_path_that_answers() {
         "/admin/config",
         "/admin/events",
         "/admin/history",
+        "/admin/providers",
+        "/admin/providers/{name}",
         "/config",
         "/healthz",
         "/metrics",
