@@ -6,6 +6,7 @@
 
 mod crowds;
 mod failures;
+mod limits_shown;
 mod lock_outs;
 pub(crate) mod stage;
 mod stalls;
