@@ -21,6 +21,7 @@ use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
+use crate::state::provider_view::{self, ProviderView};
 use crate::state::request_ids::RequestIds;
 use crate::state::routing_table::{self, RoutingTable, Shared};
 use crate::state::status::{self, Status};
@@ -168,6 +169,34 @@ impl Gateway {
             table.routes().map(|route| status::of(&route.provider_state)).collect();
         all.sort_by(|a, b| a.provider.cmp(&b.provider));
         all
+    }
+}
+
+impl Gateway {
+    /// All providers as operators see them: what they allow and where that was learned, what is left
+    /// of it, who waits for what. Nothing is spent by asking.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+    /// # use tidegate::Engine;
+    /// # use tidegate_gateway::{Gateway, Upstream};
+    /// # use tidegate_providers::Dialect;
+    /// let upstream = Upstream::new("openai", Dialect::OpenAi, "https://api.openai.com")?;
+    /// let gateway = Gateway::builder(&Engine::new()).upstream(upstream).build()?;
+    /// let seen = gateway.inspect().await;
+    /// assert_eq!(seen[0].status.provider.as_str(), "openai");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub async fn inspect(&self) -> Vec<ProviderView> {
+        let mut routes: Vec<_> = self.inner.table.load().routes().cloned().collect();
+        routes.sort_by(|one, other| one.upstream.name.cmp(&other.upstream.name));
+        let mut views = Vec::with_capacity(routes.len());
+        for route in routes {
+            views.push(provider_view::of(&route.provider_state).await);
+        }
+        views
     }
 }
 

@@ -8,7 +8,7 @@
 //! - An [`Upstream`] is one provider as it is configured. [`Gateway::reconfigure`] changes all of
 //!   them at run time, whole or not at all.
 //! - A [`CallObserver`] is told of every call once, when it is over. [`Status`] is the state of a
-//!   provider: queue, calls in flight, use of quotas.
+//!   provider: queue, calls in flight; [`ProviderView`] has its limits and tenants too.
 //! - What the gateway itself has to say (a wait that would be too long, a body that is too large) it
 //!   says in the words of the provider, so that its SDKs raise the error that they would raise.
 //!
@@ -32,7 +32,9 @@ pub use error::GatewayError;
 pub use gateway::Gateway;
 pub use request::body::RequestBody;
 pub use response::body::{ResponseBody, ResponseBodyError};
-pub use state::status::{QuotaUse, Status};
+pub use state::provider_view::{AccountOwner, AccountView, ProviderView};
+pub use state::queued_calls::{TenantQueue, TenantQueues};
+pub use state::status::Status;
 pub use upstream::settings::Upstream;
 
 /// The example of the README is compiled with the others.

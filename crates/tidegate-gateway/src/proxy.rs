@@ -159,11 +159,12 @@ impl Proxy<'_> {
     ) -> Response<ResponseBody> {
         let ChargedTo { entry, endpoint, caller } = charged_to;
         let mut terms = Terms::new(endpoint);
-        terms.tenant = Some(options.tenant(&caller, self.peer));
+        let tenant = options.tenant(&caller, self.peer);
+        terms.tenant = Some(tenant.clone());
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         let stack = self.route.stack(&entry);
-        self.context.start_waiting(entry);
+        self.context.start_waiting(entry, tenant);
         let request = Arc::new(request);
         let call = Call { request: request.clone(), context: self.context.clone(), terms };
         let result = self.unless_drained(pin!(stack.1.call(call))).await;

@@ -22,6 +22,7 @@ mod charge_inference;
 mod charging;
 mod estimate;
 mod lane;
+mod limit_view;
 mod limits;
 mod meter;
 mod model_pattern;
@@ -39,6 +40,10 @@ pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
 pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
+pub use limit_view::{
+    BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, ModelView, PaceView,
+    QueueView, ReportOrigin, ReportedView,
+};
 pub use limits::AccountLimits;
 pub use model_pattern::ModelPattern;
 pub use pace::Ramp;

@@ -18,6 +18,7 @@ mod error;
 mod file;
 pub(crate) mod limits;
 mod parts;
+mod provider_figures;
 mod providers;
 
 use std::net::SocketAddr;

@@ -13,11 +13,13 @@ mod families;
 mod histogram;
 mod labels;
 mod llm;
+mod provider_figures;
 mod scraped;
 #[cfg(test)]
 mod tests;
 mod text;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -33,7 +35,8 @@ use scraped::Scraped;
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use scraped::{AdmissionFigures, ProviderFigures, SnapshotFigures, StoreFigures};
+pub(crate) use provider_figures::{LimitFigures, ProviderFigures};
+pub(crate) use scraped::{AdmissionFigures, SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 
 /// All numbers of a server. Cheap to clone; clones share everything.
@@ -126,10 +129,14 @@ impl Metrics {
         self.0.scraped.ask_store(figures);
     }
 
-    /// Where the figures of queues and quotas come from.
+    /// Where the figures of queues and limits come from. They are asked for by
+    /// [`refresh`](Self::refresh).
     pub(crate) fn ask_providers(
         &self,
-        figures: impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static,
+        figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
+        + Send
+        + Sync
+        + 'static,
     ) {
         self.0.scraped.ask_providers(figures);
     }
@@ -140,6 +147,11 @@ impl Metrics {
         figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
     ) {
         self.0.scraped.ask_admission(figures);
+    }
+
+    /// Asks for the figures of queues and limits that the next text has.
+    pub(crate) async fn refresh(&self) {
+        self.0.scraped.refresh().await;
     }
 
     /// This revision of the configuration is in force.

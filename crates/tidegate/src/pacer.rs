@@ -189,6 +189,28 @@ impl Pacer {
         }
     }
 
+    /// The name of the limit that those who wait wait for now, or
+    /// [`WaitPart::CONCURRENCY`]; `None` if nobody waits.
+    ///
+    /// ```
+    /// # use std::future::{Future, IntoFuture};
+    /// # use std::task::{Context, Waker};
+    /// # use tidegate::{Engine, Policy, pacer::Pacer};
+    /// # let engine = Engine::new();
+    /// # let calls = engine.limiter("calls", Policy::per_minute(1).build()?)?;
+    /// let pacer = Pacer::builder(&engine).by_hand().build();
+    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// assert_eq!(pacer.waits_for(), None);
+    /// let mut second = Box::pin(pacer.acquire([calls.claim("key", 1)]).into_future());
+    /// assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    /// assert_eq!(pacer.waits_for().as_deref(), Some("calls"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn waits_for(&self) -> Option<Arc<str>> {
+        self.scope.lock().scheduler.waits_for().cloned()
+    }
+
     /// Renews leases that are due, grants what can be granted now, and says how long until there is more to do; `None` until
     /// something happens. Drivers do this by themselves, unless the pacer is driven
     /// [by hand](PacerBuilder::by_hand).

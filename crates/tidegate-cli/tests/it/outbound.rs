@@ -7,6 +7,7 @@
 mod concurrency;
 mod crowds;
 mod failures;
+mod limits_shown;
 mod lock_outs;
 pub(crate) mod stage;
 mod stalls;

@@ -18,7 +18,7 @@ use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
 
 use crate::state::call_context::OriginalError;
-use crate::state::status::Samples;
+use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
@@ -42,7 +42,6 @@ pub(crate) struct AccountEntry {
     was_accepted: AtomicBool,
     /// The model whose quota ran out, and the provider's error.
     exhausted: Mutex<Option<(String, OriginalError)>>,
-    pub(crate) samples: Samples,
 }
 
 impl AccountEntry {
@@ -227,6 +226,18 @@ impl Accounts {
         lock(&self.state).known.values().cloned().collect()
     }
 
+    /// All accounts, and whose they are. Entries are not held on to, since their number of
+    /// references says whether they are in use.
+    pub(crate) fn with_owners(&self) -> Vec<(AccountOwner, Account)> {
+        let state = lock(&self.state);
+        let owner = |id: &str| match id {
+            id if state.config.is_own(id) => AccountOwner::Own,
+            OVERFLOW => AccountOwner::Shared,
+            _ => AccountOwner::Caller,
+        };
+        state.known.iter().map(|(id, entry)| (owner(id), entry.account.clone())).collect()
+    }
+
     fn entry(
         &self,
         state: &mut State,
@@ -264,7 +275,6 @@ impl Accounts {
             is_rejected: AtomicBool::new(false),
             was_accepted: AtomicBool::new(false),
             exhausted: Mutex::default(),
-            samples: Samples::default(),
         }))
     }
 

@@ -55,6 +55,8 @@ struct State {
     label: Option<Arc<str>>,
     /// Since when it waits; `None` while an attempt is at a provider, and after it.
     waiting_since: Option<Instant>,
+    /// Whose call it is; empty before it waits.
+    tenant: Arc<str>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
     limited_by: Option<&'static str>,
@@ -84,6 +86,7 @@ impl CallContext {
             endpoint: None,
             label: None,
             waiting_since: None,
+            tenant: Arc::default(),
             queued_call: None,
             wait: Duration::ZERO,
             limited_by: None,
@@ -110,9 +113,10 @@ impl CallContext {
         (state.endpoint, state.label) = (Some(endpoint), label);
     }
 
-    /// Sets the account, and starts to measure the wait.
-    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>) {
+    /// Sets the account and the tenant, and starts to measure the wait.
+    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, tenant: Arc<str>) {
         let mut state = self.lock();
+        state.tenant = tenant;
         (state.entry, state.waiting_since) = (Some(entry), Some(Instant::now()));
     }
 
@@ -125,7 +129,7 @@ impl CallContext {
     pub(crate) fn mark_queued(&self) {
         let mut state = self.lock();
         if let (Some(since), None) = (state.waiting_since, &state.queued_call) {
-            state.queued_call = Some(self.provider_state.enqueue(since));
+            state.queued_call = Some(self.provider_state.enqueue(since, state.tenant.clone()));
         }
     }
 

@@ -1,6 +1,5 @@
 //! The state of a provider that outlives a change of the configuration.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::state::accounts::{AccountConfig, AccountParams, Accounts, Engines};
+use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
@@ -23,7 +23,7 @@ pub(crate) struct ProviderState {
     accounts: Accounts,
     /// The calls under way, over all accounts.
     pool: SlotPool,
-    queued: Mutex<BTreeSet<(Instant, u64)>>,
+    queued: Mutex<QueuedCalls>,
     next_queued: AtomicU64,
     /// The limit that a call waited for last.
     binding: Mutex<Option<(&'static str, Instant)>>,
@@ -32,7 +32,8 @@ pub(crate) struct ProviderState {
 /// A call that counts as queued, until it is dropped.
 pub(crate) struct QueuedCall {
     provider_state: Arc<ProviderState>,
-    place: (Instant, u64),
+    tenant: Arc<str>,
+    arrival: Arrival,
 }
 
 impl ProviderState {
@@ -76,18 +77,21 @@ impl ProviderState {
         Ok(())
     }
 
-    /// Counts a call as queued, since `since`.
-    pub(crate) fn enqueue(self: &Arc<Self>, since: Instant) -> QueuedCall {
-        let place = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).insert(place);
-        QueuedCall { provider_state: self.clone(), place }
+    /// Counts a call of a tenant as queued, since `since`.
+    pub(crate) fn enqueue(self: &Arc<Self>, since: Instant, tenant: Arc<str>) -> QueuedCall {
+        let arrival = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).add(&tenant, arrival);
+        QueuedCall { provider_state: self.clone(), tenant, arrival }
     }
 
     /// The number of queued calls, and the wait of the oldest.
     pub(crate) fn queued(&self) -> (usize, Duration) {
-        let queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        let oldest = queued.first().map_or(Duration::ZERO, |(since, _)| since.elapsed());
-        (queued.len(), oldest)
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).total()
+    }
+
+    /// The tenants with most queued calls, at most so many.
+    pub(crate) fn tenant_queues(&self, most: usize) -> TenantQueues {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(most)
     }
 
     /// A call has waited for this limit.
@@ -106,6 +110,6 @@ impl ProviderState {
 impl Drop for QueuedCall {
     fn drop(&mut self) {
         let mut queued = self.provider_state.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        queued.remove(&self.place);
+        queued.remove(&self.tenant, self.arrival);
     }
 }

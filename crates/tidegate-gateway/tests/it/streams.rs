@@ -118,7 +118,10 @@ async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
     tokio::time::sleep(SECOND * 10).await;
     let status = gateway.status().remove(0);
     assert_eq!((status.queued, status.in_flight), (0, 0));
-    let here = status.quotas.iter().find(|quota| quota.dimension == Dimension::Tokens).unwrap();
+    let seen = gateway.inspect().await.remove(0);
+    let limits = seen.queues().flat_map(|queue| queue.all_limits());
+    let mut tokens = limits.filter(|(_, limit)| limit.dimension == Some(Dimension::Tokens));
+    let (_, here) = tokens.next().unwrap();
     let there: u64 = simulator.ledger().entries().iter().map(|one| one.charged.total()).sum();
     let off = here.charged.abs_diff(there) as f64 / there as f64;
     assert!(off < 0.01, "{} here, {there} there, {complete} complete", here.charged);

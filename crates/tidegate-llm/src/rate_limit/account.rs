@@ -3,15 +3,18 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
 use tidegate::{CalendarError, LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
+use tokio::time::Instant;
 
 use super::builder::AccountBuilder;
 use super::charging::Charging;
 use super::lane::Lane;
+use super::limit_view::QueueView;
 use super::limits::AccountLimits;
 use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
@@ -278,6 +281,23 @@ impl Account {
     pub fn standings(&self) -> Vec<Standing> {
         let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.values().map(|lane| lane.standing()).collect()
+    }
+
+    /// What every queue of the account allows, where that comes from, and what is left of it. Buckets
+    /// are peeked at, which spends nothing; those of a shared store that has not answered within
+    /// `patience` are left out.
+    pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
+        let lanes: Vec<Arc<Lane>> = {
+            let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+            lanes.values().cloned().collect()
+        };
+        let until = Instant::now() + patience;
+        let mut views = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            views.push(lane.view(until).await);
+        }
+        views.sort_by(|one, other| one.scope.cmp(&other.scope));
+        views
     }
 
     /// The calls under way, of this account and those that share its pool.

@@ -8,6 +8,7 @@
 mod acquire;
 mod configured;
 mod output_rule;
+mod view;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use tokio::sync::Notify;
 use super::account::{AccountError, Settings, Standing};
 use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
+use super::limit_view::{HoldCause, ReportOrigin};
 use super::limits::AccountLimits;
 use super::meter::Meter;
 use super::quota::{Quota, Throttled};
@@ -249,7 +251,13 @@ impl Lane {
     }
 
     /// What a provider told in the head of an answer, or in an error.
-    pub(super) fn hear(&self, quota: &Quota, told: &ReportedLimits, lines: &[Line], left: Time) {
+    pub(super) fn hear(
+        &self,
+        quota: &Quota,
+        (told, origin): (&ReportedLimits, ReportOrigin),
+        lines: &[Line],
+        left: Time,
+    ) {
         let now = self.now();
         let apart = told.get(Dimension::InputTokens).or(told.get(Dimension::OutputTokens));
         for (dimension, reading) in told.iter() {
@@ -258,10 +266,11 @@ impl Lane {
                 continue;
             }
             if dimension == Dimension::RequestsPerDay {
+                quota.day_reports.reported(reading, origin, now);
                 // Until one is there again, if they come back one by one. If they come back
                 // together, the provider says so when it is asked then.
                 if let (Some(0), Some(one)) = (reading.remaining, reading.until_next()) {
-                    quota.gate().hold(one);
+                    quota.gate().hold(one, HoldCause::RequestsPerDay);
                 }
                 continue;
             }
@@ -277,7 +286,8 @@ impl Lane {
             let mark = line.map_or_else(|| meter.charge(0, now), |line| line.mark);
             let own = line.map_or(0, |line| line.cost);
             let pacer = self.pacer.clone();
-            meter.hear(reading, (mark, now.since(left), own), now, move || pacer.nudge());
+            let heard = (mark, now.since(left), own);
+            meter.hear((reading, origin), heard, now, move || pacer.nudge());
         }
         self.release_replaced(quota);
     }

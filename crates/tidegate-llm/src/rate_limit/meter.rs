@@ -1,8 +1,10 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
 pub(super) mod limit_feedback;
+pub(super) mod limit_record;
 mod pace_cell;
 mod report_trust;
+pub(super) mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +19,10 @@ use super::account::{AccountError, Charged};
 use super::bucket::{Bucket, limit_name};
 use super::charge_inference::REORDERING;
 use super::charging::{Amounts, Charging};
+use super::limit_view::HoldCause;
 use super::pace::{Allowed, MOST_UNKNOWN, Pace};
 use crate::plan::Daily;
+use limit_record::{LimitRecord, Shortage};
 use pace_cell::PaceCell;
 use report_trust::ReportTrust;
 
@@ -86,6 +90,8 @@ pub(super) struct Meter {
     largest: AtomicU64,
     recent: Mutex<RecentCharges>,
     reports: Mutex<ReportTrust>,
+    /// What is remembered for people.
+    record: LimitRecord,
     /// When the bucket was last compared with what the provider says, in nanoseconds.
     compared: AtomicU64,
     shared: bool,
@@ -166,6 +172,7 @@ impl Meter {
             largest: AtomicU64::new(0),
             recent: Mutex::default(),
             reports: Mutex::default(),
+            record: LimitRecord::default(),
             compared: AtomicU64::new(0),
             shared: bucket.store().local().is_none(),
             attended: AtomicBool::new(false),
@@ -258,6 +265,7 @@ impl Meter {
 
     /// A claim of so much was granted.
     pub(super) fn charge(&self, cost: u64, now: Time) -> Mark {
+        self.record.charged(cost, now);
         let cost = i64::try_from(cost).unwrap_or(i64::MAX);
         // The largest fades, so that one giant does not keep a reserve for ever.
         let largest = self.largest.load(Ordering::Relaxed);
@@ -274,8 +282,9 @@ impl Meter {
         u64::try_from(recent.add(0, now)).unwrap_or(0)
     }
 
-    /// A charge was corrected.
-    pub(super) fn corrected(&self, from: u64, to: u64) {
+    /// A call has ended, and its charge was corrected.
+    pub(super) fn corrected(&self, from: u64, to: u64, now: Time) {
+        self.record.ended(from, to, now);
         let delta = i128::from(to) - i128::from(from);
         self.charged.fetch_add(i64::try_from(delta).unwrap_or(0), Ordering::Relaxed);
     }
@@ -354,8 +363,15 @@ impl Meter {
         });
     }
 
+    /// A call was refused for this limit: until then at most, and until our bucket holds what it
+    /// needs, unless the provider refuses it whatever that holds.
+    pub(super) fn fell_short(&self, needed: Option<u64>, until: Time) {
+        self.record.fell_short(Shortage { until, needed });
+    }
+
     /// Closes the limit for a time, for everybody.
-    pub(super) fn hold(&self, span: Duration) {
+    pub(super) fn hold(&self, span: Duration, cause: HoldCause) {
+        self.record.held(self.clock.now().after(span), cause);
         let bucket = self.bucket.clone();
         self.bucket.store().detach(async move {
             let held = bucket.limiter().hold(bucket.key(), span).await;

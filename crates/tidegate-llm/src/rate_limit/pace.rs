@@ -178,6 +178,19 @@ impl Pace {
         self.slowed.is_some() || self.ramp.is_some()
     }
 
+    /// How much of a thousand of the rate is left after push-back, and since when.
+    pub(crate) fn slowed(&self, now: Time) -> Option<(u32, Time)> {
+        let over = if self.allowed.is_some() { 1_000 } else { FORGOTTEN };
+        let slowed = self.slowed.filter(|slowed| slowed.factor(now) < over)?;
+        Some((slowed.factor(now), slowed.since))
+    }
+
+    /// How much longer the rate grows from its floor.
+    pub(crate) fn ramp_left(&self, now: Time) -> Option<Duration> {
+        let (ramp, since) = self.ramp?;
+        Some(ramp.over.saturating_sub(now.since(since))).filter(|left| !left.is_zero())
+    }
+
     /// What the bucket is to be now.
     pub(crate) fn policy(&mut self, now: Time) -> Result<Policy, PolicyError> {
         let (base, factor) = self.base(now);

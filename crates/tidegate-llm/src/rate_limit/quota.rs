@@ -15,6 +15,7 @@ use super::charge_inference::{ChargeInference, Departure, TokenCharge};
 use super::charging::OutputCharge;
 use super::estimate::Estimator;
 use super::lane::INLINE;
+use super::meter::limit_record::LimitRecord;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, MARGIN, Pace, Ramp};
 use super::seen::Seen;
@@ -40,6 +41,8 @@ pub(super) struct Quota {
     gate: Arc<Meter>,
     /// Whether a task looks after calls that wait for tokens.
     pub(super) is_attended: AtomicBool,
+    /// What the provider reported of its requests of a day, which have no bucket here.
+    pub(super) day_reports: LimitRecord,
     state: Mutex<State>,
 }
 
@@ -127,7 +130,8 @@ impl Quota {
             closed: None,
         };
         let is_attended = AtomicBool::new(false);
-        let quota = Self { terms, scope, model, gate, is_attended, state: Mutex::new(state) };
+        let (day_reports, state) = (LimitRecord::default(), Mutex::new(state));
+        let quota = Self { terms, scope, model, gate, is_attended, day_reports, state };
         if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;

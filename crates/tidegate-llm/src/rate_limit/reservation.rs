@@ -14,6 +14,7 @@ use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 use super::charge_inference::Departure;
 use super::charging::{Amounts, Charging, OutputCharge};
 use super::lane::{INLINE, Lane};
+use super::limit_view::ReportOrigin;
 use super::meter::{Counts, Mark, Meter};
 use super::quota::{Epoch, Quota};
 use crate::call::CallError;
@@ -202,7 +203,7 @@ impl Reservation {
         if is_changed {
             held.lane.rule_changed(&held.quota, *followed);
         } else {
-            held.lane.hear(&held.quota, told, lines, *left);
+            held.lane.hear(&held.quota, (told, ReportOrigin::Response), lines, *left);
         }
     }
 
@@ -313,7 +314,7 @@ impl Held {
     fn end(self, fate: Fate, outcome: CallOutcome) {
         let charging = self.lane.settings().charging;
         let store = self.lane.settings().quota.engine.store().clone();
-        let rules = self.end_departure(fate);
+        let (rules, now) = (self.end_departure(fate), self.lane.now());
         self.lane.call_ended(self.leave.left);
         let Self { leave: Leave { mut permit, lines, days, .. }, .. } = self;
         if matches!(fate, Fate::Nothing) {
@@ -322,7 +323,7 @@ impl Held {
         let actual: SmallVec<[u64; INLINE]> =
             lines.iter().map(|line| line.in_the_end(fate, charging, rules)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
-            line.meter.corrected(line.cost, *actual);
+            line.meter.corrected(line.cost, *actual, now);
         }
         if lines.iter().zip(&actual).all(|(line, actual)| line.cost == *actual) {
             permit.finish(outcome);

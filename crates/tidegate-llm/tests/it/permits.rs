@@ -3,6 +3,7 @@
 mod concurrency;
 mod endings;
 mod gates;
+mod inspection;
 mod learning;
 mod limits;
 mod patience;

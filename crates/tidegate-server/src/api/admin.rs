@@ -9,6 +9,7 @@
 //! | `POST /admin/keys/peek`, `hold`, `reset`, `settle` | looks at a key, or corrects it, by hand |
 //! | `GET /admin/history` | what was changed, when and through which listener |
 //! | `GET /admin/events` | what happens, as server-sent events |
+//! | `GET /admin/providers`, `/admin/providers/NAME` | what providers allow, what is left, who waits |
 //! | `GET /metrics` | numbers for Prometheus |
 //! | `GET /openapi.json` | this API, for programs |
 //! | `GET /healthz`, `/readyz` | whether it lives, and whether to send requests |
@@ -20,6 +21,7 @@ mod config;
 mod etag;
 mod keys;
 mod problem;
+mod providers;
 mod route;
 #[cfg(test)]
 mod tests;

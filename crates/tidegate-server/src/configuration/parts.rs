@@ -8,7 +8,8 @@ use tidegate_config::{Limits, Plan};
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 
 use super::limits::ConfiguredLimits;
-use super::providers::{figures, follow_providers, upstreams};
+use super::provider_figures::figures;
+use super::providers::{follow_providers, upstreams};
 use super::{ChangeError, Current};
 use crate::call_observer::CallObserver;
 use crate::database::Database;
@@ -44,7 +45,7 @@ impl Parts {
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
-        metrics.ask_providers(figures(&gateway));
+        metrics.ask_providers(figures(&gateway, metrics.llm()));
         metrics.ask_admission(admission_figures(&admission));
         follow_providers(&metrics, plan);
         let (engine, tokens) = (engine.clone(), Arc::new(tokens));

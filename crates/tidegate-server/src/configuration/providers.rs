@@ -1,11 +1,11 @@
 //! From the providers of a plan to the upstreams of the gateway.
 
 use tidegate_config::{Plan, ProviderPlan};
-use tidegate_gateway::{Gateway, GatewayError, Status, Upstream};
+use tidegate_gateway::{GatewayError, Upstream};
 use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::{Dialect, Endpoint};
 
-use crate::metrics::{Metrics, ProviderFigures};
+use crate::metrics::Metrics;
 
 /// The upstreams of a plan.
 ///
@@ -54,18 +54,4 @@ pub(super) fn follow_providers(metrics: &Metrics, plan: &Plan) {
         (name.as_str(), models)
     });
     metrics.llm().providers(providers);
-}
-
-/// Asks how the queues of the gateway stand.
-pub(super) fn figures(
-    gateway: &Gateway,
-) -> impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static {
-    let gateway = gateway.clone();
-    let figures = |status: &Status| ProviderFigures {
-        provider: status.provider.as_str().to_owned(),
-        queued: status.queued,
-        oldest: status.oldest_wait,
-        used: status.quotas.iter().map(|quota| (quota.dimension.name(), quota.ratio)).collect(),
-    };
-    move || gateway.status().iter().map(figures).collect()
 }

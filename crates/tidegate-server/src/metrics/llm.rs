@@ -72,6 +72,14 @@ impl LlmMetrics {
         self.0.providers.store(Arc::new(known));
     }
 
+    /// The label of a model of a provider: its name if it is configured, else `other`.
+    pub(crate) fn model_label(&self, provider: &str, model: &str) -> Arc<str> {
+        let providers = self.0.providers.load();
+        let mut models = providers.get(provider).into_iter().flat_map(|series| &series.models);
+        let known = models.find(|name| name.eq_ignore_ascii_case(model));
+        known.cloned().unwrap_or_else(|| OTHER.into())
+    }
+
     /// A call has ended, however. To be told once for each.
     pub(crate) fn finished(&self, call: &Call<'_>) {
         let Call { provider, model, outcome, usage } = *call;

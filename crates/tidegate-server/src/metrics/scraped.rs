@@ -1,9 +1,10 @@
 //! Figures that somebody else keeps, asked for when they are scraped.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::OnceLock;
-use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -11,6 +12,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tidegate::Stats;
 use tidegate::guard::{GuardStats, StoreState};
+
+use super::provider_figures::ProviderFigures;
 
 /// How the store stands.
 #[derive(Clone, Copy, Debug)]
@@ -34,18 +37,9 @@ pub(crate) struct SnapshotFigures {
     pub(crate) failed: u64,
 }
 
-/// How the queues and quotas of a provider stand.
-#[derive(Clone, Debug)]
-pub(crate) struct ProviderFigures {
-    /// As it is configured.
-    pub(crate) provider: String,
-    /// Calls that wait.
-    pub(crate) queued: usize,
-    /// How long the oldest of them has waited.
-    pub(crate) oldest: Duration,
-    /// By dimension, the part of the quota that is used.
-    pub(crate) used: Vec<(&'static str, f64)>,
-}
+/// Asks for the figures of providers; a shared store has to answer for them.
+type AskProviders =
+    dyn Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>> + Send + Sync;
 
 /// How much is pending in an admission.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +54,9 @@ pub(crate) struct AdmissionFigures {
 #[derive(Default)]
 pub(super) struct Scraped {
     store: OnceLock<Box<dyn Fn() -> StoreFigures + Send + Sync>>,
-    providers: OnceLock<Box<dyn Fn() -> Vec<ProviderFigures> + Send + Sync>>,
+    providers: OnceLock<Box<AskProviders>>,
+    /// What providers told last.
+    latest: ArcSwap<Vec<ProviderFigures>>,
     admission: OnceLock<Box<dyn Fn() -> AdmissionFigures + Send + Sync>>,
 }
 
@@ -73,7 +69,10 @@ impl Scraped {
 
     pub(super) fn ask_providers(
         &self,
-        figures: impl Fn() -> Vec<ProviderFigures> + Send + Sync + 'static,
+        figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
+        + Send
+        + Sync
+        + 'static,
     ) {
         if self.providers.set(Box::new(figures)).is_err() {
             tracing::warn!("the figures of a second gateway are not shown");
@@ -86,6 +85,13 @@ impl Scraped {
     ) {
         if self.admission.set(Box::new(figures)).is_err() {
             tracing::warn!("the figures of a second admission are not shown");
+        }
+    }
+
+    /// Asks providers for what is shown next.
+    pub(super) async fn refresh(&self) {
+        if let Some(figures) = self.providers.get() {
+            self.latest.store(figures().await.into());
         }
     }
 }
@@ -110,14 +116,14 @@ impl Collector for Scraped {
             sheet.admission(figures())?;
         }
         match self.providers.get() {
-            Some(figures) => sheet.providers(&figures()),
+            Some(_) => sheet.providers(&self.latest.load()),
             None => Ok(()),
         }
     }
 }
 
 /// Where figures are written down.
-struct Sheet<'e>(DescriptorEncoder<'e>);
+pub(super) struct Sheet<'e>(DescriptorEncoder<'e>);
 
 impl Sheet<'_> {
     fn table(&mut self, stats: &Stats) -> fmt::Result {
@@ -200,33 +206,6 @@ impl Sheet<'_> {
         )
     }
 
-    fn providers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
-        self.rows(
-            "tidegate_llm_queue_length",
-            "Calls that wait for a provider",
-            MetricType::Gauge,
-            figures.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.queued))),
-        )?;
-        self.rows(
-            "tidegate_llm_queue_oldest_seconds",
-            "How long the oldest call that waits has waited",
-            MetricType::Gauge,
-            figures
-                .iter()
-                .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.oldest.as_secs_f64()))),
-        )?;
-        let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (&*f.provider, used)));
-        self.rows(
-            "tidegate_llm_quota_used_ratio",
-            "The part of a quota that is used, by dimension",
-            MetricType::Gauge,
-            used.map(|(provider, (dimension, ratio))| {
-                let labels = [("provider", provider), ("dimension", *dimension)];
-                (labels, ConstGauge::new(*ratio))
-            }),
-        )
-    }
-
     fn gauge(&mut self, name: &str, help: &str, value: usize) -> fmt::Result {
         let row = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
         ConstGauge::new(value).encode(row)
@@ -238,7 +217,7 @@ impl Sheet<'_> {
     }
 
     /// A family: its description once, then a row for each set of labels.
-    fn rows<'l, const N: usize, M: EncodeMetric>(
+    pub(super) fn rows<'l, const N: usize, M: EncodeMetric>(
         &mut self,
         name: &str,
         help: &str,

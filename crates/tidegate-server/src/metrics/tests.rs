@@ -39,13 +39,28 @@ async fn all_touched() -> Metrics {
         guard: Some((StoreState::Down, guard.stats())),
     });
     metrics.ask_providers(|| {
-        vec![ProviderFigures {
-            provider: "openai".to_owned(),
-            queued: 3,
-            oldest: Duration::from_millis(1_500),
-            used: vec![("requests", 0.25), ("tokens", 0.5)],
-        }]
+        Box::pin(async {
+            let limit = LimitFigures {
+                model: "gpt-5".into(),
+                dimension: "tokens",
+                source: "learned",
+                limit: 90_000,
+                bucket: Some(-40),
+                reported: Some(120),
+            };
+            vec![ProviderFigures {
+                provider: "openai".to_owned(),
+                queued: 3,
+                oldest: Duration::from_millis(1_500),
+                tenants: vec![("0f1e2d3c".to_owned(), 2), ("other".to_owned(), 1)],
+                concurrency: Some((8, "fixed")),
+                holds: (1, Duration::from_millis(2_500)),
+                used: vec![("requests", 0.25), ("tokens", 0.5)],
+                limits: vec![limit],
+            }]
+        })
     });
+    metrics.refresh().await;
     metrics
 }
 
@@ -152,6 +167,14 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_llm_upstream_429_total{provider="openai"} 1"#,
         r#"tidegate_llm_tokens_total{provider="openai",kind="input"} 100"#,
         r#"tidegate_llm_quota_used_ratio{provider="openai",dimension="tokens"} 0.5"#,
+        r#"tidegate_llm_tenant_queue_length{provider="openai",tenant="0f1e2d3c"} 2"#,
+        r#"tidegate_llm_tenant_queue_length{provider="openai",tenant="other"} 1"#,
+        r#"tidegate_llm_concurrency_limit{provider="openai",reason="fixed"} 8"#,
+        r#"tidegate_llm_holds{provider="openai"} 1"#,
+        r#"tidegate_llm_hold_remaining_seconds{provider="openai"} 2.5"#,
+        r#"tidegate_llm_limit{provider="openai",model="gpt-5",dimension="tokens",source="learned"} 90000"#,
+        r#"tidegate_llm_limit_remaining{provider="openai",model="gpt-5",dimension="tokens"} -40"#,
+        r#"tidegate_llm_limit_reported_remaining{provider="openai",model="gpt-5",dimension="tokens"} 120"#,
         r#"tidegate_rate_limit_acquisitions_total{provider="openai"} 2"#,
         r#"tidegate_rate_limit_delays_total{provider="openai"} 1"#,
         r#"tidegate_rate_limit_wait_time_seconds_sum{provider="openai"} 2.0"#,

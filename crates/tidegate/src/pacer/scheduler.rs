@@ -83,6 +83,15 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.queue.len()
     }
 
+    /// What those who wait wait for: what all of them share, else what a tenant of its own.
+    pub(crate) fn waits_for(&self) -> Option<&Arc<str>> {
+        if self.waiting() == 0 {
+            return None;
+        }
+        let parked = || self.queue.tenants.iter().filter(|tenant| tenant.parked.is_some());
+        self.blame.present().or_else(|| parked().find_map(|tenant| tenant.blame.present()))
+    }
+
     /// Whether the queue takes nobody any more from this line. Tenants that wait for limits of
     /// their own have a bound of their own: they must not keep others out.
     pub(crate) fn is_full_for(&self, line: &Line) -> bool {

@@ -117,6 +117,11 @@ impl Gateway {
         serde_json::from_str(ran.line()).unwrap()
     }
 
+    /// Asks the admin API.
+    pub(crate) fn ask(&self, path: &str) -> (u16, String) {
+        self.serving.ask(path)
+    }
+
     /// Stops the program; its log is in the standard error.
     pub(crate) fn stop(self) -> Ended {
         self.serving.stop("TERM")

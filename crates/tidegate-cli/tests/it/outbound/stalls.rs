@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const BOUND: Duration = Duration::from_secs(4);
 
 const STREAMED: CallOptions =
-    CallOptions { is_streamed: true, max_tokens: None, max_wait_ms: None };
+    CallOptions { is_streamed: true, max_tokens: None, max_wait_ms: None, tenant: None };
 
 /// Calls in a row with a fault, and one without.
 struct Stalls {

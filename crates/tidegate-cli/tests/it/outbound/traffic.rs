@@ -103,6 +103,8 @@ pub(super) struct CallOptions {
     pub(super) max_tokens: Option<u64>,
     /// `x-tidegate-max-wait-ms`.
     pub(super) max_wait_ms: Option<u64>,
+    /// `x-tidegate-tenant`.
+    pub(super) tenant: Option<&'static str>,
 }
 
 impl Caller {
@@ -125,6 +127,10 @@ impl Caller {
         let request = request.header("content-type", "application/json");
         let request = match options.max_wait_ms {
             Some(millis) => request.header("x-tidegate-max-wait-ms", millis.to_string()),
+            None => request,
+        };
+        let request = match options.tenant {
+            Some(tenant) => request.header("x-tidegate-tenant", tenant),
             None => request,
         };
         let start = Instant::now();

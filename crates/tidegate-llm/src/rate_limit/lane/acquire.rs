@@ -144,12 +144,17 @@ impl Lane {
         let provider = self.scope.provider().clone();
         let expected = asked.reserved(asked.expectation.rule);
         let mut longest: Option<(&'static str, Duration)> = None;
+        let mut short = None;
         for meter in meters {
             let cost = meter.reserve(self.settings.charging, expected);
             let delay = meter.delay(cost).await.unwrap_or_default();
             if delay > longest.map_or(Duration::ZERO, |(_, longest)| longest) {
                 longest = Some((meter.counts().blamed(), delay));
+                short = Some((meter, cost));
             }
+        }
+        if let (Some((meter, cost)), Some((_, delay))) = (short, longest) {
+            meter.fell_short(Some(cost), self.now().after(delay));
         }
         let gauges = self.pacer.gauges();
         let configured = self.configured.load();

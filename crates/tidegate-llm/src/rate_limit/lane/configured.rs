@@ -36,6 +36,8 @@ pub(super) struct LimitSet {
     pub(super) slots: Option<SlotGroup>,
     /// Whether they are somebody's wish; others are replaced by what is told.
     pub(super) wished: bool,
+    /// Where they come from.
+    pub(super) source: Source,
     /// Whether they are for one model alone.
     pub(super) is_of_one_model: bool,
     /// Whose buckets they are.
@@ -62,6 +64,16 @@ impl Configured {
 
     pub(super) fn has_endpoint(&self, endpoint: &Endpoint) -> bool {
         self.endpoints.contains_key(endpoint)
+    }
+
+    /// All limits, with what they apply to if that is not everything.
+    pub(super) fn parts(&self) -> Vec<(Option<Arc<str>>, &LimitSet)> {
+        let endpoints = self.endpoints.iter().map(|(endpoint, set)| (endpoint.as_str(), set));
+        let models = self.models.iter().map(|(pattern, set)| (pattern.as_str(), set));
+        let mut parts: Vec<_> = endpoints.chain(models).collect();
+        parts.sort_by_key(|(name, _)| *name);
+        let parts = parts.into_iter().map(|(name, set)| (Some(name.into()), set));
+        [(None, &self.all)].into_iter().chain(parts).collect()
     }
 
     /// All meters that calls are charged to, but for those of a day.
@@ -107,6 +119,7 @@ impl Lane {
         let all = match &limits.all {
             Some((constraint, source)) => LimitSet {
                 wished: *source == Source::Override,
+                source: *source,
                 ..set(self.key.clone(), constraint)?
             },
             None => LimitSet::default(),
@@ -147,7 +160,8 @@ impl Lane {
         known: &[(String, Arc<Meter>)],
         changes: &mut Vec<(Arc<Meter>, Wanted)>,
     ) -> Result<LimitSet, AccountError> {
-        let mut set = LimitSet { wished: true, key, ..LimitSet::default() };
+        let source = Source::Override;
+        let mut set = LimitSet { wished: true, source, key, ..LimitSet::default() };
         for wanted in wanted(constraint, &self.settings) {
             let same = |(key, meter): &&(String, Arc<Meter>)| {
                 *key == set.key && meter.counts() == wanted.counts()

@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use tidegate::clock::Clock as _;
 use tidegate::{Policy, Time};
 use tidegate_providers::Reading;
 
+use super::super::limit_view::ReportOrigin;
 use super::super::pace::{Allowed, Pace};
 use super::report_trust::{Proof, Trust};
 use super::{Mark, Meter};
@@ -31,11 +33,12 @@ impl Meter {
     /// was charged `own`. `then` is called if the bucket was given something.
     pub(in crate::rate_limit) fn hear(
         self: &Arc<Self>,
-        reading: &Reading,
+        (reading, origin): (&Reading, ReportOrigin),
         (mark, ago, own): (Mark, Duration, u64),
         now: Time,
         then: impl FnOnce() + Send + 'static,
     ) {
+        self.record.reported(reading, origin, now);
         let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
@@ -78,6 +81,9 @@ impl Meter {
         needed: u64,
         now: Time,
     ) {
+        if let Some(refill) = self.refill_time(remaining, needed) {
+            self.fell_short(Some(needed), now.after(refill));
+        }
         let edge = self.allowed().map_or(0, |allowed| allowed.amount / EDGE);
         let proof = remaining.map(|remaining| {
             let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,6 +128,7 @@ impl Meter {
         };
         self.correct_by(missing, move |delta| {
             meter.charged.fetch_add(delta, Ordering::Relaxed);
+            meter.record.given_back(delta.unsigned_abs(), meter.clock.now());
             then();
         });
     }
@@ -174,7 +181,7 @@ impl Meter {
     }
 
     /// What the bucket holds, below zero if it is in debt; and what it can hold.
-    async fn level(&self) -> Option<(i128, u64)> {
+    pub(super) async fn level(&self) -> Option<(i128, u64)> {
         let limiter = self.bucket.limiter();
         let Policy::Bucket(policy) = limiter.policy() else { return None };
         let decision = limiter.peek(self.bucket.key()).cost(0).await.ok()?;

@@ -9,6 +9,7 @@ use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
 use super::{Held, LONG, Leave, Line};
 use crate::call::CallError;
+use crate::rate_limit::limit_view::{HoldCause, ReportOrigin};
 use crate::rate_limit::meter::Counts;
 use crate::rate_limit::pace::Pace;
 use crate::rate_limit::quota::Known;
@@ -23,7 +24,8 @@ impl Held {
         let Leave { lines, left, epoch, .. } = &self.leave;
         let now = self.lane.now();
         if let Some(failure) = error.failure() {
-            self.lane.hear(&self.quota, &failure.reported_limits, lines, *left);
+            let reported = (&failure.reported_limits, ReportOrigin::Refusal);
+            self.lane.hear(&self.quota, reported, lines, *left);
             if failure.class.after().is_some_and(|after| after > LONG)
                 || matches!(failure.class, Class::ExhaustedQuota { .. })
             {
@@ -36,9 +38,12 @@ impl Held {
                 let throttled = self.quota.throttled(*epoch, (after, refused_by), known, now);
                 let reported = error.failure().map(|failure| &failure.reported_limits);
                 if !throttled.pause.is_zero() && !self.waits_itself(reported, after) {
-                    self.quota.gate().hold(throttled.pause);
+                    self.quota.gate().hold(throttled.pause, HoldCause::RateLimited);
                 }
                 self.refused(reported, now);
+                for line in refused_by.into_iter().flat_map(|one| self.lines_of(one)) {
+                    line.meter.fell_short(None, now.after(throttled.pause));
+                }
                 if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
                     // A provider that refuses what was set counts finer than by the minute.
                     let requests = lines.iter().filter(|line| line.meter.is_of_requests());

@@ -122,12 +122,7 @@ impl<'a> Change<'a> {
 }
 
 /// The part of a configuration that a key or a section names.
-fn shown(
-    current: &Current,
-    gateway: &Gateway,
-    part: &str,
-    change: Option<Change<'_>>,
-) -> Response {
+fn shown(current: &Current, gateway: &Gateway, part: &str, change: Option<Change<'_>>) -> Response {
     #[derive(Serialize)]
     struct ShownSetting<'a> {
         #[serde(flatten)]

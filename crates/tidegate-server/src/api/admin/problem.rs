@@ -20,9 +20,12 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Any(#[from] Problem),
     #[error(
-        "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /metrics, /openapi.json, /healthz and /readyz"
+        "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
     )]
     NotFound,
+    /// The providers that there are.
+    #[error("there is no such provider; known providers are {}", .0.join(", "))]
+    UnknownProvider(Vec<String>),
     #[error("{}", refusal(.0))]
     Refused(Refused),
     #[error("{}", told(.0))]
@@ -59,7 +62,7 @@ impl AdminProblem {
             Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
                 ProblemType::Internal
             }
-            Self::NotFound => ProblemType::NotFound,
+            Self::NotFound | Self::UnknownProvider(_) => ProblemType::NotFound,
             Self::Refused(Refused::ReadOnly) => ProblemType::Forbidden,
             Self::Refused(_) => ProblemType::Unauthorized,
             Self::BadRequest(_) => ProblemType::InvalidRequest,

@@ -18,7 +18,7 @@ use axum::routing::{get, post};
 
 use super::Open;
 use super::problem::AdminProblem;
-use super::{config, keys, watch};
+use super::{config, keys, providers, watch};
 use crate::api::health;
 use crate::api::problem::Problem;
 use crate::metrics::Format;
@@ -38,6 +38,8 @@ pub(super) fn router(open: Arc<Open>) -> Router {
         .route("/admin/keys/{action}", post(keys::operate))
         .route("/admin/history", get(config::history))
         .route("/admin/events", get(watch::events))
+        .route("/admin/providers", get(providers::all))
+        .route("/admin/providers/{name}", get(providers::one))
         .route("/metrics", get(metrics))
         .route("/openapi.json", get(openapi))
         .fallback(async || AdminProblem::NotFound)
@@ -90,6 +92,8 @@ async fn openapi() -> Response {
 async fn metrics(State(open): State<Arc<Open>>, headers: HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     let format = Format::accepted(accept);
-    let text = open.parts().metrics.text(format);
+    let metrics = &open.parts().metrics;
+    metrics.refresh().await;
+    let text = metrics.text(format);
     ([(CONTENT_TYPE, format.content_type())], text).into_response()
 }

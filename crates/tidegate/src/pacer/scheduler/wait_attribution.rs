@@ -51,6 +51,11 @@ impl Blame {
         self.current = Some((index, now));
     }
 
+    /// What keeps the queue from moving now.
+    pub(crate) fn present(&self) -> Option<&Arc<str>> {
+        self.current.map(|(index, _)| &self.totals[index].0)
+    }
+
     pub(crate) fn mark(&mut self, now: Time) -> Mark {
         self.bring_up(now);
         Mark(self.totals.iter().map(|(_, total)| *total).collect())

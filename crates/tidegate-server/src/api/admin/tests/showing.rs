@@ -108,6 +108,8 @@ fn the_document_for_programs_describes_every_path_that_answers() {
         "/admin/events",
         "/admin/history",
         "/admin/keys/{action}",
+        "/admin/providers",
+        "/admin/providers/{name}",
         "/config",
         "/healthz",
         "/metrics",

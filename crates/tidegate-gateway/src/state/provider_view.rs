@@ -1,0 +1,95 @@
+//! Providers as operators see them: limits and their origin, what is left, who waits for what.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use tidegate_llm::rate_limit::QueueView;
+
+use crate::state::provider_state::ProviderState;
+use crate::state::queued_calls::TenantQueues;
+use crate::state::status::{self, Status};
+
+/// How long a shared store has to tell what its buckets hold, all together.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// So many accounts are looked at.
+const MAX_ACCOUNTS: usize = 64;
+/// So many tenants are named.
+const MAX_TENANTS: usize = 10;
+
+/// Whose key an account is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum AccountOwner {
+    /// The configured key, or calls without one.
+    Own,
+    /// A key that a caller brought.
+    Caller,
+    /// Keys of callers beyond the number that is told apart.
+    Shared,
+}
+
+impl AccountOwner {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Caller => "caller",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// One account.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AccountView {
+    /// Whose key it is of.
+    pub owner: AccountOwner,
+    /// The hash of the key.
+    pub id: String,
+    /// Its queues with their limits.
+    pub queues: Vec<QueueView>,
+}
+
+/// One provider.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProviderView {
+    /// How it stands.
+    pub status: Status,
+    /// Who waits: the ten longest queues of tenants.
+    pub tenants: TenantQueues,
+    /// Its accounts: our own first, then those with most calls, at most 64.
+    pub accounts: Vec<AccountView>,
+}
+
+impl ProviderView {
+    /// All queues of all accounts that are shown.
+    pub fn queues(&self) -> impl Iterator<Item = &QueueView> {
+        self.accounts.iter().flat_map(|account| &account.queues)
+    }
+}
+
+/// How a provider is seen now.
+pub(crate) async fn of(provider_state: &ProviderState) -> ProviderView {
+    let status = status::of(provider_state);
+    let tenants = provider_state.tenant_queues(MAX_TENANTS);
+    let mut known: Vec<_> = provider_state.accounts().with_owners();
+    // Of accounts that cannot all be shown, the busiest are.
+    known.sort_by_cached_key(|(owner, account)| {
+        let busy = account.standings().iter().fold(0, |sum, standing| {
+            let waiting = u64::try_from(standing.gauges.waiting).unwrap_or(u64::MAX);
+            standing.gauges.in_flight.saturating_add(waiting).saturating_add(sum)
+        });
+        (*owner != AccountOwner::Own, Reverse(busy), account.scope().clone())
+    });
+    known.truncate(MAX_ACCOUNTS);
+    let mut accounts = Vec::with_capacity(known.len());
+    for (owner, account) in known {
+        let queues = account.inspect(PATIENCE).await;
+        let id = account.scope().credential_id().to_owned();
+        accounts.push(AccountView { owner, id, queues });
+    }
+    ProviderView { status, tenants, accounts }
+}

@@ -1,0 +1,131 @@
+//! Calls that are held, by tenant. What is kept is bounded by the calls themselves: a tenant is
+//! forgotten with its last call that waits.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The arrival of a call, and a number that tells it from others of the same instant.
+pub(crate) type Arrival = (Instant, u64);
+
+/// Calls of one tenant that wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantQueue {
+    /// The tenant's name.
+    pub tenant: Arc<str>,
+    /// How many of its calls wait.
+    pub waiting: usize,
+    /// How long the oldest of them has waited.
+    pub oldest_wait: Duration,
+}
+
+/// The tenants with most calls that wait, and what is left of the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TenantQueues {
+    /// The longest queues, longest first.
+    pub longest: Vec<TenantQueue>,
+    /// How many tenants have calls that wait, all together.
+    pub tenants: usize,
+    /// Calls that wait and are of tenants beyond `longest`.
+    pub waiting_of_others: usize,
+}
+
+/// Calls that wait.
+#[derive(Debug, Default)]
+pub(crate) struct QueuedCalls {
+    all: BTreeSet<Arrival>,
+    by_tenant: HashMap<Arc<str>, BTreeSet<Arrival>>,
+}
+
+impl QueuedCalls {
+    pub(crate) fn add(&mut self, tenant: &Arc<str>, arrival: Arrival) {
+        self.all.insert(arrival);
+        self.by_tenant.entry(tenant.clone()).or_default().insert(arrival);
+    }
+
+    pub(crate) fn remove(&mut self, tenant: &Arc<str>, arrival: Arrival) {
+        self.all.remove(&arrival);
+        let Some(calls) = self.by_tenant.get_mut(tenant) else { return };
+        calls.remove(&arrival);
+        if calls.is_empty() {
+            self.by_tenant.remove(tenant);
+        }
+    }
+
+    /// How many wait, and how long the oldest has waited.
+    pub(crate) fn total(&self) -> (usize, Duration) {
+        (self.all.len(), oldest(&self.all))
+    }
+
+    /// The tenants with most calls that wait, at most so many.
+    pub(crate) fn longest(&self, most: usize) -> TenantQueues {
+        let mut ranked: Vec<_> = self.by_tenant.iter().collect();
+        ranked
+            .sort_by_key(|(tenant, calls)| (Reverse(calls.len()), calls.first().copied(), *tenant));
+        let view = |(tenant, calls): &(&Arc<str>, &BTreeSet<Arrival>)| TenantQueue {
+            tenant: (*tenant).clone(),
+            waiting: calls.len(),
+            oldest_wait: oldest(calls),
+        };
+        let longest: Vec<_> = ranked.iter().take(most).map(view).collect();
+        let shown: usize = longest.iter().map(|queue| queue.waiting).sum();
+        TenantQueues {
+            longest,
+            tenants: ranked.len(),
+            waiting_of_others: self.all.len().saturating_sub(shown),
+        }
+    }
+}
+
+fn oldest(calls: &BTreeSet<Arrival>) -> Duration {
+    calls.first().map_or(Duration::ZERO, |(since, _)| since.elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_queues_are_named_and_the_others_are_summed_up() {
+        let mut calls = QueuedCalls::default();
+        let start = Instant::now();
+        let names: Vec<Arc<str>> = (0..100).map(|n| format!("tenant-{n:02}").into()).collect();
+        let mut number = 0;
+        for (index, name) in names.iter().enumerate() {
+            for _ in 0..if index < 3 { 5 - index } else { 1 } {
+                calls.add(name, (start + Duration::from_millis(number), number));
+                number += 1;
+            }
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let shown = calls.longest(2);
+        assert_eq!((shown.tenants, shown.waiting_of_others), (100, 3 + 97));
+        let longest: Vec<_> =
+            shown.longest.iter().map(|queue| (&*queue.tenant, queue.waiting)).collect();
+        assert_eq!(longest, [("tenant-00", 5), ("tenant-01", 4)]);
+        assert_eq!(shown.longest[1].oldest_wait, Duration::from_millis(1_995));
+        assert_eq!(calls.total(), (109, Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_tenant_is_forgotten_with_its_last_call() {
+        let mut calls = QueuedCalls::default();
+        let (tenant, now): (Arc<str>, _) = ("a".into(), Instant::now());
+        for number in 0..1_000 {
+            let tenant: Arc<str> = format!("invented-{number}").into();
+            calls.add(&tenant, (now, number));
+            calls.remove(&tenant, (now, number));
+        }
+        calls.add(&tenant, (now, 1));
+        calls.add(&tenant, (now, 2));
+        calls.remove(&tenant, (now, 1));
+        assert_eq!((calls.by_tenant.len(), calls.all.len()), (1, 1));
+        calls.remove(&tenant, (now, 2));
+        assert!(calls.by_tenant.is_empty() && calls.all.is_empty());
+    }
+}

@@ -1,0 +1,172 @@
+//! How one limit is shown. Its bucket is peeked at, which spends nothing.
+
+use std::time::Duration;
+
+use tidegate::{Policy, Time};
+use tokio::time::{Instant, timeout_at};
+
+use super::super::limit_view::{
+    BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, PaceView, ReportOrigin,
+    ReportedView,
+};
+use super::super::pace::Allowed;
+use super::limit_record::{LimitRecord, Remembered};
+use super::{Counts, Meter};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What those who look at limits bring along.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rate_limit) struct Looking<'a> {
+    /// The name of the limit that calls wait for.
+    pub(in crate::rate_limit) waits_for: Option<&'a str>,
+    pub(in crate::rate_limit) now: Time,
+    /// A shared store that has not answered until then is not shown.
+    pub(in crate::rate_limit) until: Instant,
+}
+
+impl Meter {
+    /// How it is shown; `None` if nothing is known of it and it holds nobody up.
+    pub(in crate::rate_limit) async fn view(
+        &self,
+        source: LimitSource,
+        looking: &Looking<'_>,
+    ) -> Option<LimitView> {
+        let now = looking.now;
+        let remembered = self.record.read();
+        let policy = self.bucket.limiter().policy();
+        let (pace, slowed_since) = self.pace_view(&policy, now);
+        let allowed = match (&policy, self.allowed()) {
+            (_, Some(Allowed { amount, window })) => Some((amount, window)),
+            (Policy::Bucket(_), None) => None,
+            (policy, None) => Some((policy.capacity(), DAY)),
+        };
+        let moves = pace.is_some_and(|pace| pace.slowed_to.or(ramp_of(&pace)).is_some());
+        if allowed.is_none() && !moves && remembered.reported.is_none() {
+            return None;
+        }
+        let bucket = match allowed {
+            Some(_) => timeout_at(looking.until, self.bucket_view(&policy)).await.ok().flatten(),
+            // A bucket that nobody is meant to empty tells nothing.
+            None => None,
+        };
+        let dimension = match self.counts {
+            Counts::Dimension(dimension) => Some(dimension),
+            Counts::Starts | Counts::Gate => None,
+        };
+        let refusal = |since| LearnedView { from: ReportOrigin::Refusal, age: now.since(since) };
+        let learned = match source {
+            LimitSource::Learned => learned(&remembered, now).or(slowed_since.map(refusal)),
+            _ => None,
+        };
+        Some(LimitView {
+            name: self.counts.blamed(),
+            dimension,
+            source,
+            allowed,
+            learned,
+            reported: reported(&remembered, now),
+            bucket,
+            pace,
+            reserved: remembered.reserved(),
+            used_in_last_minute: remembered.used_in_last_minute(now),
+            charged: self.charged().map_or(0, |charged| charged.charged),
+            is_short: remembered.is_short(bucket.map(|bucket| bucket.remaining), now)
+                || looking.waits_for.is_some_and(|limit| limit == self.name()),
+            in_force: true,
+            applies_to: None,
+        })
+    }
+
+    /// For how long it is held, and why. Meant for limits that nobody empties.
+    pub(in crate::rate_limit) async fn hold_view(&self, looking: &Looking<'_>) -> Option<HoldView> {
+        let Policy::Bucket(policy) = self.bucket.limiter().policy() else { return None };
+        let (level, _) = timeout_at(looking.until, self.level()).await.ok()??;
+        // A limit reopens empty: what it is in debt by is what comes in until then.
+        let debt = u128::try_from(-level).ok().filter(|debt| *debt > 0)?;
+        let rate = policy.rate();
+        let nanos = debt.saturating_mul(rate.period().into()) / u128::from(rate.tokens().max(1));
+        let left = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        let unknown = if self.shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
+        let cause = self.record.read().hold_cause(looking.now).unwrap_or(unknown);
+        Some(HoldView { left, cause })
+    }
+
+    async fn bucket_view(&self, policy: &Policy) -> Option<BucketView> {
+        if let Policy::Bucket(_) = policy {
+            let (level, capacity) = self.level().await?;
+            let remaining = i64::try_from(level).unwrap_or(i64::MIN);
+            return Some(BucketView { remaining, capacity });
+        }
+        let peeked = self.bucket.limiter().peek(self.bucket.key()).cost(0).await.ok()?;
+        let outcome = peeked.outcomes().first()?;
+        let remaining = i64::try_from(outcome.remaining).unwrap_or(i64::MAX);
+        Some(BucketView { remaining, capacity: outcome.capacity })
+    }
+
+    /// How fast it lets calls leave, and since when it is slowed down.
+    fn pace_view(&self, policy: &Policy, now: Time) -> (Option<PaceView>, Option<Time>) {
+        let (Some(pace), Policy::Bucket(policy)) = (&self.pace, policy) else {
+            return (None, None);
+        };
+        let rate = policy.rate();
+        let per_minute = u128::from(rate.tokens()) * MINUTE.as_nanos() / u128::from(rate.period());
+        let (slowed, ramp_left) = pace.change(|pace| (pace.slowed(now), pace.ramp_left(now)));
+        let view = PaceView {
+            per_minute: u64::try_from(per_minute).unwrap_or(u64::MAX),
+            burst: policy.capacity(),
+            slowed_to: slowed.map(|(thousandths, _)| f64::from(thousandths) / 1_000.0),
+            ramp_left,
+        };
+        (Some(view), slowed.map(|(_, since)| since))
+    }
+}
+
+/// What a provider reported of a limit that has no bucket here.
+pub(in crate::rate_limit) fn view_of_reports(
+    record: &LimitRecord,
+    (name, dimension): (&'static str, tidegate_providers::Dimension),
+    now: Time,
+) -> Option<LimitView> {
+    let remembered = record.read();
+    let of_record = remembered.learned.map(|learned| (learned.amount, learned.window));
+    if of_record.is_none() && remembered.reported.is_none() {
+        return None;
+    }
+    Some(LimitView {
+        name,
+        dimension: Some(dimension),
+        source: LimitSource::Learned,
+        allowed: of_record,
+        learned: learned(&remembered, now),
+        reported: reported(&remembered, now),
+        bucket: None,
+        pace: None,
+        reserved: 0,
+        used_in_last_minute: 0,
+        charged: 0,
+        is_short: false,
+        in_force: true,
+        applies_to: None,
+    })
+}
+
+fn learned(remembered: &Remembered, now: Time) -> Option<LearnedView> {
+    let learned = remembered.learned?;
+    Some(LearnedView { from: learned.from, age: now.since(learned.at) })
+}
+
+fn reported(remembered: &Remembered, now: Time) -> Option<ReportedView> {
+    let reported = remembered.reported?;
+    Some(ReportedView {
+        remaining: reported.remaining,
+        reset: reported.reset,
+        from: reported.from,
+        age: now.since(reported.at),
+    })
+}
+
+fn ramp_of(pace: &PaceView) -> Option<f64> {
+    pace.ramp_left.map(|left| left.as_secs_f64())
+}

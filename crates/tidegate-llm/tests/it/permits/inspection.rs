@@ -1,0 +1,119 @@
+//! What an account shows of its limits, and that looking changes nothing.
+
+use tidegate_llm::CallError;
+use tidegate_llm::rate_limit::{
+    Account, HoldCause, LimitSource, LimitView, QueueView, ReportOrigin,
+};
+use tidegate_providers::{Class, Dimension, Failure, Reading, ReportedLimits, Usage};
+
+use super::{MINUTE, SECOND, account, also, ask, reserve, tokens, told};
+
+async fn queue_of(account: &Account) -> QueueView {
+    account.inspect(SECOND).await.remove(0)
+}
+
+/// The limit of an account on a dimension.
+async fn limit(account: &Account, dimension: Dimension) -> LimitView {
+    let queue = queue_of(account).await;
+    let mut same = queue.all_limits().filter(|(_, one)| one.dimension == Some(dimension));
+    same.next().unwrap_or_else(|| panic!("{queue:?}")).1.clone()
+}
+
+fn refused(after: std::time::Duration) -> CallError {
+    let class = Class::RateLimited { after: Some(after), dimension: Some(Dimension::Requests) };
+    let status = http::StatusCode::TOO_MANY_REQUESTS;
+    Box::new(Failure::new("openai".into(), class, status)).into()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
+    let account = account("openai").build().unwrap();
+    let mut call = reserve(&account, &ask(100, 900)).await;
+    assert!(queue_of(&account).await.models[0].limits.is_empty(), "nothing is known");
+    let mut report = told(Dimension::Tokens, 90_000, 89_000);
+    also(&mut report, Dimension::Requests, 600, 599);
+    call.heard(&report);
+    tokio::time::advance(SECOND * 3).await;
+    let tokens = limit(&account, Dimension::Tokens).await;
+    assert_eq!(tokens.source, LimitSource::Learned);
+    assert_eq!((tokens.per_minute(), tokens.allowed), (Some(90_000), Some((90_000, MINUTE))));
+    let learned = tokens.learned.unwrap();
+    assert_eq!((learned.from, learned.age), (ReportOrigin::Response, SECOND * 3));
+    let reported = tokens.reported.unwrap();
+    assert_eq!((reported.remaining, reported.age), (89_000, SECOND * 3));
+    assert!(tokens.reserved >= 1_000, "{tokens:?}");
+    let before = tokens.bucket.unwrap();
+    for _ in 0..100 {
+        assert_eq!(limit(&account, Dimension::Tokens).await.bucket, Some(before));
+    }
+    call.complete(Some(Usage { input: 100, output: 10, ..Usage::default() }));
+    assert_eq!(limit(&account, Dimension::Tokens).await.reserved, 0);
+    let requests = limit(&account, Dimension::Requests).await;
+    assert_eq!((requests.per_minute(), requests.used_in_last_minute), (Some(600), 1));
+    assert_eq!(requests.used_ratio(), Some(1.0 / 600.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_calls_wait_for_is_used_up_and_named() {
+    let account = tokens("mistral").await;
+    let half = limit(&account, Dimension::Tokens).await;
+    assert!(half.used_ratio().unwrap() > 0.9, "{half:?}");
+    let other = account.clone();
+    let waiting = tokio::spawn(async move { reserve(&other, &ask(0, 300)).await.complete(None) });
+    tokio::time::advance(SECOND).await;
+    tokio::task::yield_now().await;
+    let queue = queue_of(&account).await;
+    assert_eq!((queue.gauges.waiting, queue.limited_by), (1, Some("tokens")));
+    assert_eq!(queue.limits[0].source, LimitSource::Configured);
+    assert!(queue.limits[0].used_ratio() >= Some(1.0), "{:?}", queue.limits);
+    waiting.await.unwrap();
+    tokio::time::advance(MINUTE).await;
+    let after = limit(&account, Dimension::Tokens).await;
+    assert!(after.used_ratio() < Some(0.1), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn holds_are_shown_with_their_cause_and_what_is_left_of_them() {
+    let account = account("openai").build().unwrap();
+    let mut first = reserve(&account, &ask(1, 1)).await;
+    first.heard(&told(Dimension::Requests, 600, 600));
+    first.complete(None);
+    reserve(&account, &ask(1, 1)).await.failed(refused(SECOND * 30));
+    tokio::time::advance(SECOND * 10).await;
+    let queue = queue_of(&account).await;
+    let hold = queue.models[0].hold.unwrap();
+    assert_eq!(hold.cause, HoldCause::RateLimited);
+    assert_eq!(hold.left.as_secs_f64().round(), 20.0, "{hold:?}");
+    let requests = limit(&account, Dimension::Requests).await;
+    assert!(requests.used_ratio() >= Some(1.0), "calls are refused for it: {requests:?}");
+    tokio::time::advance(SECOND * 21).await;
+    assert_eq!(queue_of(&account).await.models[0].hold, None);
+    let requests = limit(&account, Dimension::Requests).await;
+    assert!(requests.used_ratio() < Some(0.1), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_day_are_shown_as_they_are_reported() {
+    let account = account("groq").build().unwrap();
+    let mut day = ReportedLimits::nothing();
+    let window = SECOND * 86_400;
+    let reading = Reading { limit: Some(14_400), remaining: Some(0), reset: None, window };
+    day.add(Dimension::RequestsPerDay, reading);
+    let mut first = reserve(&account, &ask(1, 1)).await;
+    first.heard(&day);
+    first.complete(None);
+    let shown = limit(&account, Dimension::RequestsPerDay).await;
+    assert_eq!((shown.per_window(), shown.used_ratio()), (Some(14_400), Some(1.0)));
+    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    assert_eq!(hold.cause, HoldCause::RequestsPerDay);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_whose_quota_is_used_up_is_shown_as_held() {
+    let account = account("openai").build().unwrap();
+    let class = Class::ExhaustedQuota { after: Some(SECOND * 3_600) };
+    let failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
+    reserve(&account, &ask(1, 1)).await.failed(Box::new(failure).into());
+    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    assert_eq!((hold.cause, hold.left), (HoldCause::ExhaustedQuota, SECOND * 3_600));
+}

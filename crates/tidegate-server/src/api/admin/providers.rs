@@ -1,0 +1,287 @@
+//! Showing providers: what they allow and where that was learned, what is left, who waits for what.
+//!
+//! Lists are bounded. Keys are shown by their hashes, tenants by their names: whoever may read this
+//! API is an operator.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use tidegate_gateway::{AccountView, ProviderView, TenantQueue};
+use tidegate_llm::rate_limit::{
+    BucketView, HoldView, LimitView, ModelView, PaceView, QueueView, ReportedView,
+};
+use tidegate_providers::Provider;
+use tidegate_providers::name::short_hash;
+
+use super::Open;
+use super::problem::AdminProblem;
+use crate::api::body::json;
+
+/// So many queues of an account, and models of a queue, are shown.
+const MOST_SHOWN: usize = 64;
+/// Names of models come from callers; longer ones are cut.
+const LONGEST_MODEL: usize = 128;
+
+/// `GET /admin/providers`.
+pub(super) async fn all(State(open): State<Arc<Open>>) -> Response {
+    #[derive(Serialize)]
+    struct Shown {
+        providers: Vec<ShownProvider>,
+    }
+    let seen = open.parts().gateway.inspect().await;
+    json(StatusCode::OK, &Shown { providers: seen.into_iter().map(ShownProvider::of).collect() })
+}
+
+/// `GET /admin/providers/NAME`.
+pub(super) async fn one(
+    State(open): State<Arc<Open>>,
+    Path(name): Path<String>,
+) -> Result<Response, AdminProblem> {
+    let mut seen = open.parts().gateway.inspect().await;
+    let name = Provider::new(&name);
+    match seen.iter().position(|view| view.status.provider == name) {
+        Some(index) => Ok(json(StatusCode::OK, &ShownProvider::of(seen.swap_remove(index)))),
+        None => Err(AdminProblem::UnknownProvider(
+            seen.iter().map(|view| view.status.provider.as_str().to_owned()).collect(),
+        )),
+    }
+}
+
+#[derive(Serialize)]
+struct ShownProvider {
+    provider: String,
+    /// What those who wait wait for, in the longest queue.
+    limited_by: Option<&'static str>,
+    /// What a call last waited for, within a minute.
+    last_limited_by: Option<&'static str>,
+    in_flight: u64,
+    concurrency_limit: Option<u64>,
+    waiting: usize,
+    oldest_wait_ms: u64,
+    /// How many tenants have calls that wait.
+    tenants_waiting: usize,
+    tenants: Vec<ShownTenant>,
+    waiting_of_other_tenants: usize,
+    accounts_known: usize,
+    accounts: Vec<ShownAccount>,
+}
+
+#[derive(Serialize)]
+struct ShownTenant {
+    tenant: String,
+    /// The hash by which metrics name it.
+    id: String,
+    waiting: usize,
+    oldest_wait_ms: u64,
+}
+
+#[derive(Serialize)]
+struct ShownAccount {
+    owner: &'static str,
+    /// The hash of its key.
+    id: String,
+    queues_known: usize,
+    queues: Vec<ShownQueue>,
+}
+
+#[derive(Serialize)]
+struct ShownQueue {
+    /// `null`: all models share it.
+    model: Option<String>,
+    endpoint: Option<String>,
+    in_flight: u64,
+    concurrency_limit: Option<u64>,
+    waiting: usize,
+    limited_by: Option<&'static str>,
+    /// What was set.
+    limits: Vec<ShownLimit>,
+    models_known: usize,
+    /// What was learned.
+    models: Vec<ShownModel>,
+}
+
+#[derive(Serialize)]
+struct ShownModel {
+    model: String,
+    hold: Option<ShownHold>,
+    limits: Vec<ShownLimit>,
+}
+
+#[derive(Serialize)]
+struct ShownHold {
+    remaining_ms: u64,
+    cause: &'static str,
+}
+
+#[derive(Serialize)]
+struct ShownLimit {
+    dimension: &'static str,
+    /// The endpoint or the models that it was set for; `null`: all of the queue.
+    applies_to: Option<String>,
+    limit: Option<u64>,
+    window_ms: Option<u64>,
+    limit_per_minute: Option<u64>,
+    source: &'static str,
+    learned_from: Option<&'static str>,
+    learned_ms_ago: Option<u64>,
+    in_force: bool,
+    used_ratio: Option<f64>,
+    used_in_last_minute: u64,
+    reserved: u64,
+    reported: Option<ShownReport>,
+    bucket: Option<ShownBucket>,
+    pace: Option<ShownPace>,
+}
+
+#[derive(Serialize)]
+struct ShownReport {
+    remaining: u64,
+    reset_ms: Option<u64>,
+    from: &'static str,
+    age_ms: u64,
+}
+
+#[derive(Serialize)]
+struct ShownBucket {
+    remaining: i64,
+    capacity: u64,
+}
+
+#[derive(Serialize)]
+struct ShownPace {
+    per_minute: u64,
+    burst: u64,
+    slowed_to: Option<f64>,
+    ramp_remaining_ms: Option<u64>,
+}
+
+impl ShownProvider {
+    fn of(view: ProviderView) -> Self {
+        let queues = view.queues().filter(|queue| queue.gauges.waiting > 0);
+        let longest = queues.max_by_key(|queue| queue.gauges.waiting);
+        let (status, tenants) = (&view.status, &view.tenants);
+        Self {
+            provider: status.provider.as_str().to_owned(),
+            limited_by: longest.and_then(|queue| queue.limited_by),
+            last_limited_by: status.binding,
+            in_flight: status.in_flight,
+            concurrency_limit: status.concurrency,
+            waiting: status.queued,
+            oldest_wait_ms: millis(status.oldest_wait),
+            tenants_waiting: tenants.tenants,
+            tenants: tenants.longest.iter().map(ShownTenant::of).collect(),
+            waiting_of_other_tenants: tenants.waiting_of_others,
+            accounts_known: status.accounts,
+            accounts: view.accounts.into_iter().map(ShownAccount::of).collect(),
+        }
+    }
+}
+
+impl ShownTenant {
+    fn of(queue: &TenantQueue) -> Self {
+        Self {
+            tenant: queue.tenant.as_ref().to_owned(),
+            id: short_hash(&queue.tenant),
+            waiting: queue.waiting,
+            oldest_wait_ms: millis(queue.oldest_wait),
+        }
+    }
+}
+
+impl ShownAccount {
+    fn of(mut view: AccountView) -> Self {
+        // Of queues that cannot all be shown, the busiest are.
+        let busy = |queue: &QueueView| {
+            queue.gauges.in_flight + u64::try_from(queue.gauges.waiting).unwrap_or(u64::MAX / 2)
+        };
+        view.queues.sort_by_key(|queue| Reverse(busy(queue)));
+        let queues_known = view.queues.len();
+        Self {
+            owner: view.owner.name(),
+            id: view.id,
+            queues_known,
+            queues: view.queues.iter().take(MOST_SHOWN).map(ShownQueue::of).collect(),
+        }
+    }
+}
+
+impl ShownQueue {
+    fn of(view: &QueueView) -> Self {
+        // Of models that cannot all be shown, those of which something is known are.
+        let mut models: Vec<&ModelView> = view.models.iter().collect();
+        models.sort_by_key(|model| model.limits.is_empty() && model.hold.is_none());
+        Self {
+            model: view.scope.model_name().map(short),
+            endpoint: view.scope.endpoint_of().map(|endpoint| endpoint.as_str().to_owned()),
+            in_flight: view.gauges.in_flight,
+            concurrency_limit: view.gauges.concurrency,
+            waiting: view.gauges.waiting,
+            limited_by: view.limited_by,
+            limits: view.limits.iter().map(ShownLimit::of).collect(),
+            models_known: models.len(),
+            models: models.into_iter().take(MOST_SHOWN).map(ShownModel::of).collect(),
+        }
+    }
+}
+
+impl ShownModel {
+    fn of(view: &ModelView) -> Self {
+        let hold = |HoldView { left, cause, .. }| ShownHold {
+            remaining_ms: millis(left),
+            cause: cause.name(),
+        };
+        Self {
+            model: short(&view.model),
+            hold: view.hold.map(hold),
+            limits: view.limits.iter().map(ShownLimit::of).collect(),
+        }
+    }
+}
+
+impl ShownLimit {
+    fn of(view: &LimitView) -> Self {
+        let report = |ReportedView { remaining, reset, from, age, .. }| ShownReport {
+            remaining,
+            reset_ms: reset.map(millis),
+            from: from.name(),
+            age_ms: millis(age),
+        };
+        let bucket = |BucketView { remaining, capacity, .. }| ShownBucket { remaining, capacity };
+        let pace = |PaceView { per_minute, burst, slowed_to, ramp_left, .. }| ShownPace {
+            per_minute,
+            burst,
+            slowed_to,
+            ramp_remaining_ms: ramp_left.map(millis),
+        };
+        Self {
+            dimension: view.name,
+            applies_to: view.applies_to.as_deref().map(short),
+            limit: view.allowed.map(|(amount, _)| amount),
+            window_ms: view.allowed.map(|(_, window)| millis(window)),
+            limit_per_minute: view.per_minute(),
+            source: view.source.name(),
+            learned_from: view.learned.map(|learned| learned.from.name()),
+            learned_ms_ago: view.learned.map(|learned| millis(learned.age)),
+            in_force: view.in_force,
+            used_ratio: view.used_ratio(),
+            used_in_last_minute: view.used_in_last_minute,
+            reserved: view.reserved,
+            reported: view.reported.map(report),
+            bucket: view.bucket.map(bucket),
+            pace: view.pace.map(pace),
+        }
+    }
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn short(model: &str) -> String {
+    model.chars().take(LONGEST_MODEL).collect()
+}

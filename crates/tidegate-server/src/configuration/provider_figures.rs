@@ -1,0 +1,100 @@
+//! From what the gateway shows of providers to the figures of metrics.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_gateway::{Gateway, ProviderView};
+use tidegate_llm::rate_limit::LimitView;
+use tidegate_providers::name::short_hash;
+
+use crate::metrics::{LimitFigures, LlmMetrics, ProviderFigures};
+
+/// The limits of all models together.
+const ALL: &str = "all";
+/// Tenants beyond those that are told apart.
+const OTHER: &str = "other";
+
+/// Figures that are on their way.
+pub(super) type Figures = Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>;
+
+/// Asks how the queues and limits of the gateway stand.
+pub(super) fn figures(
+    gateway: &Gateway,
+    llm: LlmMetrics,
+) -> impl Fn() -> Figures + Send + Sync + 'static {
+    let gateway = gateway.clone();
+    move || {
+        let (gateway, llm) = (gateway.clone(), llm.clone());
+        Box::pin(
+            async move { gateway.inspect().await.iter().map(|view| of_view(view, &llm)).collect() },
+        )
+    }
+}
+
+fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
+    let name = view.status.provider.as_str();
+    let mut tenants: Vec<(String, usize)> = view
+        .tenants
+        .longest
+        .iter()
+        .map(|queue| (short_hash(&queue.tenant), queue.waiting))
+        .collect();
+    if view.tenants.waiting_of_others > 0 {
+        tenants.push((OTHER.to_owned(), view.tenants.waiting_of_others));
+    }
+    let held = view.queues().flat_map(|queue| &queue.models).filter_map(|model| model.hold);
+    let holds = held
+        .fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.left)));
+    let in_force = || {
+        let limits = view.queues().flat_map(|queue| queue.all_limits());
+        limits.filter(|(_, limit)| limit.in_force && limit.dimension.is_some())
+    };
+    let mut used: BTreeMap<&'static str, f64> = BTreeMap::new();
+    let mut limits: BTreeMap<(Arc<str>, &'static str), LimitFigures> = BTreeMap::new();
+    for (model, limit) in in_force() {
+        if let Some(ratio) = limit.used_ratio() {
+            let most = used.entry(limit.name).or_insert(ratio);
+            *most = most.max(ratio);
+        }
+        let model = model.map_or_else(|| ALL.into(), |model| llm.model_label(name, model));
+        add(&mut limits, model, limit);
+    }
+    ProviderFigures {
+        provider: name.to_owned(),
+        queued: view.status.queued,
+        oldest: view.status.oldest_wait,
+        tenants,
+        concurrency: view.status.concurrency.map(|limit| {
+            let is_tuned = view.status.auto_tuning.is_some();
+            (limit, if is_tuned { "auto_tuned" } else { "fixed" })
+        }),
+        holds,
+        used: used.into_iter().collect(),
+        limits: limits.into_values().collect(),
+    }
+}
+
+/// Adds a limit, of which the tightest counts.
+fn add(
+    limits: &mut BTreeMap<(Arc<str>, &'static str), LimitFigures>,
+    model: Arc<str>,
+    limit: &LimitView,
+) {
+    let Some(amount) = limit.per_window() else { return };
+    let (source, dimension) = (limit.source.name(), limit.name);
+    let bucket = limit.bucket.map(|bucket| bucket.remaining);
+    let reported = limit.reported.map(|reported| reported.remaining);
+    let this = LimitFigures { model, dimension, source, limit: amount, bucket, reported };
+    let Some(known) = limits.get_mut(&(this.model.clone(), dimension)) else {
+        limits.insert((this.model.clone(), dimension), this);
+        return;
+    };
+    let bucket = known.bucket.into_iter().chain(this.bucket).min();
+    let reported = known.reported.into_iter().chain(this.reported).min();
+    if this.limit < known.limit {
+        *known = this;
+    }
+    (known.bucket, known.reported) = (bucket, reported);
+}

@@ -1,0 +1,160 @@
+//! How providers stand, as series: queues, tenants, limits and what is left of them.
+//!
+//! Labels are bounded: models are those of the configuration, `all` or `other`; tenants are the ten
+//! with the longest queues, by the hash of their name, and `other`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::scraped::Sheet;
+
+/// How the queues and limits of a provider stand.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProviderFigures {
+    /// As it is configured.
+    pub(crate) provider: String,
+    /// Calls that wait.
+    pub(crate) queued: usize,
+    /// How long the oldest of them has waited.
+    pub(crate) oldest: Duration,
+    /// By tenant, the calls that wait; few tenants, by the hash of their name.
+    pub(crate) tenants: Vec<(String, usize)>,
+    /// How many calls may be under way, if that is bounded, and whether that number is `fixed` or
+    /// `auto_tuned`.
+    pub(crate) concurrency: Option<(u64, &'static str)>,
+    /// How many models are held, and for how long at most.
+    pub(crate) holds: (usize, Duration),
+    /// By dimension, the part of the limit that is used.
+    pub(crate) used: Vec<(&'static str, f64)>,
+    /// By model and dimension, the tightest limit.
+    pub(crate) limits: Vec<LimitFigures>,
+}
+
+/// The tightest limit of a model on one dimension.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitFigures {
+    /// A name of the configuration, `all` or `other`.
+    pub(crate) model: Arc<str>,
+    pub(crate) dimension: &'static str,
+    /// Where the limit comes from.
+    pub(crate) source: &'static str,
+    /// What is allowed in a minute, or in a day.
+    pub(crate) limit: u64,
+    /// The least that our buckets hold.
+    pub(crate) bucket: Option<i64>,
+    /// The least that the provider last reported.
+    pub(crate) reported: Option<u64>,
+}
+
+impl Sheet<'_> {
+    pub(super) fn providers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+        let provider = "provider";
+        self.rows(
+            "tidegate_llm_queue_length",
+            "Calls that wait for a provider",
+            MetricType::Gauge,
+            figures.iter().map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.queued))),
+        )?;
+        self.rows(
+            "tidegate_llm_queue_oldest_seconds",
+            "How long the oldest call that waits has waited",
+            MetricType::Gauge,
+            figures
+                .iter()
+                .map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.oldest.as_secs_f64()))),
+        )?;
+        let tenants = figures.iter().flat_map(|f| f.tenants.iter().map(move |one| (f, one)));
+        self.rows(
+            "tidegate_llm_tenant_queue_length",
+            "Calls that wait for a provider, by the hash of the tenant: the ten longest queues, and \
+             other",
+            MetricType::Gauge,
+            tenants.map(|(f, (tenant, waiting))| {
+                let labels = [(provider, &*f.provider), ("tenant", &**tenant)];
+                (labels, ConstGauge::new(*waiting))
+            }),
+        )?;
+        self.rows(
+            "tidegate_llm_concurrency_limit",
+            "Calls that may be under way at once now, over all keys, models and endpoints, and \
+             whether that is fixed or auto_tuned; absent if there is no bound",
+            MetricType::Gauge,
+            figures.iter().filter_map(|f| {
+                let (limit, reason) = f.concurrency?;
+                let labels = [(provider, &*f.provider), ("reason", reason)];
+                Some((labels, ConstGauge::new(limit)))
+            }),
+        )?;
+        self.holds(figures)?;
+        let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (f, used)));
+        self.rows(
+            "tidegate_llm_quota_used_ratio",
+            "The part of a limit that is used, by the account that uses most: what a bucket of a \
+             minute or a day lacks, or the use of the last minute where calls are paced. At least 1 \
+             while calls wait for the limit or are refused for it, more in debt",
+            MetricType::Gauge,
+            used.map(|(f, (dimension, ratio))| {
+                let labels = [(provider, &*f.provider), ("dimension", *dimension)];
+                (labels, ConstGauge::new(*ratio))
+            }),
+        )?;
+        self.limits(figures)
+    }
+
+    fn holds(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+        self.rows(
+            "tidegate_llm_holds",
+            "Models of accounts to which no call leaves for a time",
+            MetricType::Gauge,
+            figures.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.0))),
+        )?;
+        self.rows(
+            "tidegate_llm_hold_remaining_seconds",
+            "How long the longest of these holds still is",
+            MetricType::Gauge,
+            figures
+                .iter()
+                .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.1.as_secs_f64()))),
+        )
+    }
+
+    fn limits(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+        let all = || figures.iter().flat_map(|f| f.limits.iter().map(move |limit| (f, limit)));
+        self.rows(
+            "tidegate_llm_limit",
+            "The tightest limit in force, in a minute (requests_per_day: in a day), and its source",
+            MetricType::Gauge,
+            all().map(|(f, limit)| {
+                let [provider, model, dimension] = labels(f, limit);
+                let labels = [provider, model, dimension, ("source", limit.source)];
+                (labels, ConstGauge::new(limit.limit))
+            }),
+        )?;
+        self.rows(
+            "tidegate_llm_limit_remaining",
+            "The least that our buckets of a limit hold; below zero in debt",
+            MetricType::Gauge,
+            all().filter_map(|(f, limit)| Some((labels(f, limit), ConstGauge::new(limit.bucket?)))),
+        )?;
+        self.rows(
+            "tidegate_llm_limit_reported_remaining",
+            "The least that the provider last reported to be left of a limit",
+            MetricType::Gauge,
+            all().filter_map(|(f, limit)| {
+                Some((labels(f, limit), ConstGauge::new(limit.reported?)))
+            }),
+        )
+    }
+}
+
+fn labels<'f>(
+    figures: &'f ProviderFigures,
+    limit: &'f LimitFigures,
+) -> [(&'static str, &'f str); 3] {
+    let LimitFigures { model, dimension, .. } = limit;
+    [("provider", &figures.provider), ("model", model), ("dimension", dimension)]
+}
