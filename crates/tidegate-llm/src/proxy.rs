@@ -163,7 +163,8 @@ mod tests {
             let proxy: Proxy = text.parse().unwrap();
             assert_eq!((proxy.to_string().as_str(), proxy.authorization()), (shown, None));
         }
-        for text in ["", "http://", "ftp://h:1", "http://h:x", "http://h:0", "h:1/path", "a b", ":1"]
+        for text in
+            ["", "http://", "ftp://h:1", "http://h:x", "http://h:0", "h:1/path", "a b", ":1"]
         {
             assert_eq!(text.parse::<Proxy>(), Err(ProxyError::Address), "{text:?}");
         }

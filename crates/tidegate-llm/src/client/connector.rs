@@ -116,12 +116,7 @@ impl Peer {
     }
 
     /// The typed error.
-    pub(super) fn failed(
-        self,
-        error: BoxError,
-        found: &[IpAddr],
-        limit: Duration,
-    ) -> ConnectError {
+    pub(super) fn failed(self, error: BoxError, found: &[IpAddr], limit: Duration) -> ConnectError {
         // That of a proxy is typed already.
         let error = match error.downcast::<ConnectError>() {
             Ok(typed) => return *typed,

@@ -18,8 +18,9 @@ use crate::proxy::Proxy;
 /// and one that is closed from their side may take a call with it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pools that are kept. Beyond that the oldest are let go.
-const MAX_POOLS: usize = 128;
+/// Pools that are kept: some for each runtime and each provider that is reached in a way of its own.
+/// Beyond that the oldest are let go.
+const MAX_POOLS: usize = 1_024;
 
 /// Connections of one runtime, made in one way.
 pub(super) type Pool<B> = legacy::Client<Connector, B>;
@@ -113,7 +114,7 @@ mod tests {
             pools.get(way(seconds));
         }
         assert_eq!(pools.all.load().len(), 2);
-        for seconds in 0..1_000 {
+        for seconds in 0..2_000 {
             pools.get(way(seconds));
         }
         assert_eq!(pools.all.load().len(), MAX_POOLS);

@@ -47,9 +47,7 @@ impl Roots {
     ///
     /// # Errors
     /// If there is none, or one cannot be used.
-    pub fn from_der(
-        certificates: impl IntoIterator<Item = Vec<u8>>,
-    ) -> Result<Self, RootsError> {
+    pub fn from_der(certificates: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, RootsError> {
         let certificates: Vec<_> = certificates.into_iter().map(CertificateDer::from).collect();
         let mut roots = RootCertStore::empty();
         for (index, certificate) in certificates.iter().enumerate() {
