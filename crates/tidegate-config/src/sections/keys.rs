@@ -3,7 +3,7 @@
 //! Each section has its part of the table beside the code that reads it. From the table come the
 //! keys that are known, their variables, the schema, and which of them a database may hold.
 
-use super::{admin, admission, database, limits, listen, modules, providers, store};
+use super::{admin, admission, database, limits, listen, modules, providers, proxy, store};
 use crate::fault::Rule;
 use crate::plan;
 use crate::values::value::Value;
@@ -25,7 +25,7 @@ pub struct KnownKey {
 }
 
 /// All sections, in the order of the file.
-const SECTIONS: [&[KnownKey]; 9] = [
+const SECTIONS: [&[KnownKey]; 10] = [
     plan::KEYS,
     listen::KEYS,
     store::KEYS,
@@ -34,6 +34,7 @@ const SECTIONS: [&[KnownKey]; 9] = [
     limits::KEYS,
     admission::KEYS,
     providers::KEYS,
+    proxy::KEYS,
     modules::KEYS,
 ];
 
@@ -97,7 +98,8 @@ impl KnownKey {
         self.fixed.is_none()
     }
 
-    /// The variable of the environment; `*` stands for a name of the user's choice.
+    /// The variable of the environment; `*` stands for a name of the user's choice. A key that ends
+    /// with such a name, as a model's, is read from no variable: names lose too much in one.
     #[must_use]
     pub fn variable(&self) -> String {
         variable(self.pattern)

@@ -15,12 +15,33 @@ pub(crate) struct ReadContext<'c> {
     /// The most calls under way at once, for values that nobody wrote down for this program.
     pub(crate) cap: NonZeroU32,
     pub(crate) warnings: Vec<Warning>,
+    reading: Reading,
+}
+
+/// What a plan is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// To run with it.
+    ToRun,
+    /// To tell all mistakes, also those that a program can run with.
+    ToCheck,
 }
 
 impl<'c> ReadContext<'c> {
     pub(crate) fn of(environment: &'c Environment) -> Self {
         let (cap, warning) = resolve_concurrency_cap(environment.get("MAX_CONCURRENT_THREADS"));
-        Self { environment, cap, warnings: warning.map(Warning::Cap).into_iter().collect() }
+        let warnings = warning.map(Warning::Cap).into_iter().collect();
+        Self { environment, cap, warnings, reading: Reading::ToRun }
+    }
+
+    /// The context for a plan in which every mistake counts, also those that a program can run with.
+    pub(crate) fn to_check(environment: &'c Environment) -> Self {
+        Self { reading: Reading::ToCheck, ..Self::of(environment) }
+    }
+
+    /// Whether mistakes count that a program can run with.
+    pub(crate) fn is_check(&self) -> bool {
+        self.reading == Reading::ToCheck
     }
 
     /// Whether a value that cannot be used is replaced instead of refused.
