@@ -7,6 +7,7 @@
 mod admission;
 mod answer;
 mod batch;
+mod not_found;
 mod operation;
 mod request;
 mod route;
@@ -82,6 +83,10 @@ impl HttpApi {
         }
         let Parts { gateway, admission, .. } = self.config.parts();
         if gateway.serves(request.uri().path()) {
+            let plan = &self.config.current().plan;
+            if let Some(told) = not_found::bare_provider(request.uri().path(), plan) {
+                return Problem::NotFound(told).into_response();
+            }
             return gateway.handle(request, peer).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
@@ -99,7 +104,10 @@ impl HttpApi {
             Route::OtherMethod { allow } => {
                 ([(ALLOW, HeaderValue::from_static(allow))], Problem::Method).into_response()
             }
-            Route::Nothing => Problem::NotFound.into_response(),
+            Route::Nothing => {
+                let told = not_found::advice(request.uri().path(), &self.config.current().plan);
+                Problem::NotFound(told).into_response()
+            }
         }
     }
 
