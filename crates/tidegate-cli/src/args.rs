@@ -33,7 +33,21 @@ database has limits, api, admission and providers only; it is changed while the 
 `tidegate config set` or the admin door. SIGHUP reads the file again. The file
 is the one given, else ./tidegate.toml, else tidegate/tidegate.toml in $XDG_CONFIG_HOME or /etc.
 Every key of the file has a name in the environment: [store] max_memory is TIDEGATE_STORE_MAX_MEMORY.
+Calls to providers go through HTTPS_PROXY and HTTP_PROXY, or ALL_PROXY, but for hosts in NO_PROXY.
 TIDEGATE_LOG says what is logged: error, warn, info (default), debug, trace.";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  tidegate check tidegate.toml
+  tidegate check --strict tidegate.toml
+
+The file is read together with the environment, as `serve --config FILE` reads them; flags and the
+database do not count. The variable that an api_key_env names must be set, and a fallback must be
+one that calls can fall back to: `serve` only warns of these and goes on.
+--strict makes a connection to each configured provider: name, TCP and TLS within its
+connect_timeout, through its proxy, with its ca_file. No key is sent.
+
+Exit codes: 0 no mistake, 1 a provider cannot be reached, 2 a mistake.";
 
 /// Rate limits for programs of any language
 #[derive(Debug, Parser)]
@@ -49,9 +63,13 @@ pub(crate) enum Command {
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Look for mistakes in a configuration file, and tell all of them
+    #[command(after_help = CHECK_EXAMPLES)]
     Check {
         /// The file
         file: PathBuf,
+        /// Also try to reach every provider that is configured
+        #[arg(long)]
+        strict: bool,
     },
     /// Show the settings in force and change those of the database
     #[command(after_help = CONFIG_EXAMPLES)]

@@ -2,18 +2,54 @@
 
 use std::path::PathBuf;
 
-use tidegate_config::{Loader, Warning};
+use tidegate_config::{Loader, Plan, process_environment};
+use tidegate_server::{Reached, check_plan, configured_providers, reach};
 
 use crate::failure::Failure;
 use crate::terminal::{print, tell};
 
-/// Checks the file alone: neither the environment nor flags count.
-pub(crate) fn check(file: PathBuf) -> Result<(), Failure> {
-    let plan = Loader::default().file(file).load()?;
-    // What else a plan warns of depends on the environment, in which the program will run.
-    let of_file = |it: &&Warning| matches!(it, Warning::Unused { .. } | Warning::NotATier { .. });
-    for warning in plan.warnings.iter().filter(of_file) {
+/// Checks the file together with the environment, in which the variables of keys and proxies are.
+/// Flags and the database do not count. With `strict` every configured provider is to be reached too.
+pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
+    let loader = Loader::default().file(file).environment(process_environment());
+    let plan = loader.layers()?.check()?;
+    for warning in &plan.warnings {
         tell(&warning.to_string());
     }
+    for variable in &plan.unknown_variables {
+        tell(&variable.to_string());
+    }
+    // Limits are tried on stores of their own, which want a runtime.
+    crate::block_on(async { check_plan(&plan) })?.map_err(Failure::Unusable)?;
+    if strict {
+        reach_all(&plan)?;
+    }
     print("ok")
+}
+
+/// Tries to reach every configured provider, and tells what came of each.
+fn reach_all(plan: &Plan) -> Result<(), Failure> {
+    let providers = configured_providers(plan);
+    if providers.is_empty() {
+        tell("no provider is configured, so there is none to reach");
+        return Ok(());
+    }
+    tell(&format!("trying to reach {}", providers.join(", ")));
+    let mut failed = 0;
+    let told = |reached: Reached| {
+        failed += usize::from(reached.error.is_some());
+        tell(&line(&reached));
+    };
+    crate::block_on(reach(plan, told))?;
+    if failed == 0 { Ok(()) } else { Err(Failure::Unreachable(failed, providers.len())) }
+}
+
+/// What came of one provider.
+fn line(reached: &Reached) -> String {
+    let Reached { provider, base_url, proxy, error, .. } = reached;
+    let way = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));
+    match error {
+        None => format!("{provider}: reached {base_url}{way}"),
+        Some(error) => format!("{provider}: cannot reach {base_url}{way}: {error}"),
+    }
 }

@@ -13,6 +13,10 @@ pub(crate) enum Failure {
     Config(#[from] ConfigError),
     #[error("TIDEGATE_LOG: {0}")]
     Log(#[from] tracing_subscriber::filter::ParseError),
+    #[error("{0}\nthe configuration is not used: 1 mistake")]
+    Unusable(ChangeError),
+    #[error("{0} of {1} providers cannot be reached")]
+    Unreachable(usize, usize),
     #[error("there is no database: --database says none")]
     NoDatabase,
     #[error("keys and values come in pairs, and {0:?} has no value")]
@@ -38,6 +42,7 @@ impl Failure {
             | Self::Start(StartError::Configuration(
                 ChangeError::Config(_) | ChangeError::Limit { .. } | ChangeError::TierKind { .. },
             ))
+            | Self::Unusable(_)
             | Self::Log(_)
             | Self::NoDatabase
             | Self::NoValue(_) => ExitCode::from(2),

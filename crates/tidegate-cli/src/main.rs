@@ -27,7 +27,7 @@ static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Serve(args) => serve::serve(args),
-        Command::Check { file } => check::check(file),
+        Command::Check { file, strict } => check::check(file, strict),
         Command::Config { place, action } => config::config(place, action),
         Command::Key => key::key(),
         Command::Db { place, action } => db::db(place, action),

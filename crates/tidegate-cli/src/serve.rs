@@ -65,6 +65,7 @@ async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
     let running = server.open().await?;
     announce(&running)?;
     tell(&format!("try: {}", curl(running.http(), plan)));
+    base_urls(running.http(), plan).iter().for_each(|line| tell(line));
     tokio::select! {
         () = told_to_stop(&mut terminate, &mut interrupt) => {}
         () = read_again(&running, &mut hangup) => {}
@@ -111,6 +112,14 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
         "curl -i -H 'content-type: application/json' -d '{{\"key\":\"alice\",{limit}}}' \
          http://{http}/v1/take"
     )
+}
+
+/// The base URLs that SDKs take in place of those of their providers.
+fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
+    let providers = plan.providers.iter().filter(|(_, it)| it.has_path());
+    let lines = providers.map(|(name, it)| format!("  {name}: http://{http}{}", it.sdk_path()));
+    let head = "base URLs for the SDKs of LLM providers, in place of the providers' own:";
+    [head.to_owned()].into_iter().chain(lines).collect()
 }
 
 /// A door beyond loopback that will refuse everybody who calls it by a name.

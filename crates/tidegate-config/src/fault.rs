@@ -244,6 +244,47 @@ pub enum Rule {
         /// All of them.
         known: Vec<String>,
     },
+    /// The variable of a key that is not there.
+    #[error(
+        "{0} is not set in this environment: set it to the key, or remove api_key_env to let the \
+         caller's own key pass through"
+    )]
+    VariableNotSet(String),
+    /// A fallback that is never used.
+    #[error("must not name {name:?}, calls never fall back to it: {why}")]
+    UnsuitableFallback {
+        /// Who was named.
+        name: String,
+        /// Why calls never fall back to it.
+        why: tidegate_llm::fallback::Unsuitable,
+    },
+    /// Names of models at a provider that calls do not fall back to.
+    #[error("is not among the `fallback` of this provider, so its models are never asked for")]
+    NotAFallback,
+    /// Not the name of a model.
+    #[error("must be the name of a model, of 1 to 256 characters")]
+    ModelName,
+    /// Not the name of a model where paths have it.
+    #[error("must have letters, digits, `-`, `.` and `_` only: this API has it in its paths")]
+    ModelInPath,
+    /// Not a file of roots.
+    #[error("must be the path of a file of root certificates in PEM")]
+    RootsFile,
+    /// A file of roots that cannot be read.
+    #[error("cannot be read: {0}")]
+    RootsUnreadable(String),
+    /// A file of roots without any.
+    #[error("has no certificate in it; a certificate in PEM is between BEGIN and END CERTIFICATE")]
+    NoRoots,
+    /// A file of roots with one that cannot be used.
+    #[error("has a certificate that cannot be used, number {0}")]
+    BrokenRoot(usize),
+    /// Not a proxy.
+    #[error(transparent)]
+    Proxy(tidegate_llm::proxy::ProxyError),
+    /// Not hosts that are reached without a proxy.
+    #[error(transparent)]
+    Bypass(tidegate_llm::proxy::BypassError),
     /// A provider that falls back to itself.
     #[error("must name other providers than this one")]
     OwnFallback,
@@ -276,7 +317,13 @@ impl Rule {
 }
 
 /// The name that looks most like `name`, if any does.
-pub(crate) fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+///
+/// ```
+/// let known = ["openai", "anthropic"];
+/// assert_eq!(tidegate_config::nearest("opnai", known.into_iter()), Some("openai"));
+/// assert_eq!(tidegate_config::nearest("weather", known.into_iter()), None);
+/// ```
+pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     // Long names are nobody's typing error, and the comparison costs their square.
     if name.len() > 64 {
         return None;
@@ -341,7 +388,7 @@ impl Fault {
         let told = self.rule.to_string();
         match &self.rule {
             // These show how an address is written, and repeat nothing.
-            Rule::RedisUrl(_) | Rule::PostgresUrl(_) => told,
+            Rule::RedisUrl(_) | Rule::PostgresUrl(_) | Rule::Proxy(_) => told,
             _ => without_credentials(&told).into_owned(),
         }
     }

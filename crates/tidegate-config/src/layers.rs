@@ -86,8 +86,28 @@ impl Layers {
     /// # Errors
     /// With everything that is wrong in any layer.
     pub fn plan(&self) -> Result<Plan, ConfigError> {
+        self.read(ReadContext::of(&self.environment))
+    }
+
+    /// The plan of all layers, if there is nothing in it that a program would run with all the same:
+    /// the variable of a provider's key that is not set, and fallbacks that are never used.
+    ///
+    /// ```
+    /// let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
+    /// let layers = tidegate_config::Loader::default().text_layers("in-line", text);
+    /// assert_eq!(layers.plan()?.warnings.len(), 1);
+    /// assert!(layers.check().is_err());
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// With everything that is wrong in any layer.
+    pub fn check(&self) -> Result<Plan, ConfigError> {
+        self.read(ReadContext::to_check(&self.environment))
+    }
+
+    fn read(&self, mut with: ReadContext<'_>) -> Result<Plan, ConfigError> {
         let Merging { merged, mut faults, warnings, unknown } = self.merging();
-        let mut with = ReadContext::of(&self.environment);
         let plan = Plan::read(&merged.tree, &mut with, &mut faults);
         faults.extend(merged.shadows.iter().filter_map(|shadow| mistake(shadow, &with)));
         if !faults.is_empty() {

@@ -20,7 +20,7 @@ mod values;
 mod warning;
 
 pub use error::{ConfigError, Located, Origin};
-pub use fault::{Fault, Rule};
+pub use fault::{Fault, Rule, nearest};
 pub use layers::Layers;
 pub use layers::effective::{Changed, Effective, diff};
 pub use layers::environment::{Environment, process_environment};
@@ -44,8 +44,9 @@ pub use sections::listen::Listen;
 pub use sections::modules::{Modules, RateLimitPlan};
 pub use sections::policy::{Calendar, PolicyPlan, read_policy};
 pub use sections::providers::{
-    AutoTunePlan, EndpointPlan, ModelPlan, ProviderLimits, ProviderPlan,
+    AutoTunePlan, EndpointPlan, FallbackModels, ModelPlan, ProviderLimits, ProviderPlan,
 };
+pub use sections::proxy::ProxyPlan;
 pub use sections::store::{StorePlan, StoreUrl};
 pub use values::duration::DurationError;
 pub use values::fields::{Fields, Path};

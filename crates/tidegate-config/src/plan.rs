@@ -16,6 +16,7 @@ use crate::sections::limits::Limits;
 use crate::sections::listen::Listen;
 use crate::sections::modules::Modules;
 use crate::sections::providers::{self, ProviderPlan};
+use crate::sections::proxy::ProxyPlan;
 use crate::sections::read_context::ReadContext;
 use crate::sections::store::StorePlan;
 use crate::values::fields::{Fields, Path};
@@ -55,6 +56,8 @@ pub struct Plan {
     pub admission: AdmissionPlan,
     /// The LLM providers that the gateway forwards to.
     pub providers: BTreeMap<String, ProviderPlan>,
+    /// The proxies on the way to them.
+    pub proxy: ProxyPlan,
     /// What calls to LLM providers go through.
     pub modules: Modules,
     /// The file that was read, if any.
@@ -77,6 +80,7 @@ impl Default for Plan {
             api: ApiPlan::default(),
             admission: AdmissionPlan::default(),
             providers: providers::shipped(),
+            proxy: ProxyPlan::default(),
             modules: Modules::default(),
             file: None,
             unknown_variables: Vec::new(),
@@ -103,9 +107,8 @@ impl Plan {
             // Names of limits and providers are the user's choice.
             let fields = match key {
                 "limits" | "providers" => Fields::any(&entry.value, path, faults),
-                "listen" | "store" | "database" | "admin" | "api" | "admission" | "modules" => {
-                    Fields::open(&entry.value, path, &keys::below(key), faults)
-                }
+                "listen" | "store" | "database" | "admin" | "api" | "admission" | "proxy"
+                | "modules" => Fields::open(&entry.value, path, &keys::below(key), faults),
                 _ => None,
             };
             let Some(mut fields) = fields else { continue };
@@ -118,6 +121,7 @@ impl Plan {
                 "api" => plan.api = ApiPlan::read(&mut fields),
                 "admission" => plan.admission = AdmissionPlan::read(&mut fields),
                 "providers" => plan.providers = providers::read(&mut fields, with),
+                "proxy" => plan.proxy = ProxyPlan::read(&mut fields),
                 "modules" => plan.modules = Modules::read(&mut fields),
                 _ => {}
             }

@@ -65,6 +65,7 @@ impl Level {
     }
 
     fn schema(mut self) -> Map<String, Json> {
+        let leaf_of_any_name = self.leaves.remove("*");
         let of_any_name = self.tables.remove("*");
         let mut properties: Map<String, Json> =
             self.leaves.into_iter().map(|(key, leaf)| (key.to_owned(), leaf)).collect();
@@ -77,7 +78,8 @@ impl Level {
             };
             properties.insert(key.to_owned(), schema);
         }
-        let others = of_any_name.map_or(json!(false), |table| Json::Object(table.schema()));
+        let of_any_name = of_any_name.map(|table| Json::Object(table.schema()));
+        let others = of_any_name.or(leaf_of_any_name).unwrap_or(json!(false));
         let mut schema = Map::new();
         schema.insert("additionalProperties".into(), others);
         if !properties.is_empty() {

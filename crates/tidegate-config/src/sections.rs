@@ -10,6 +10,7 @@ pub(crate) mod listen;
 pub(crate) mod modules;
 pub(crate) mod policy;
 pub(crate) mod providers;
+pub(crate) mod proxy;
 pub(crate) mod read_context;
 pub(crate) mod redact;
 pub(crate) mod store;

@@ -1,6 +1,6 @@
 //! Why there is no gateway, or why it stays as it was.
 
-use tidegate_llm::client::ClientError;
+use tidegate_llm::client::{ClientError, RootsError};
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::TargetError;
 
@@ -22,6 +22,15 @@ pub enum GatewayError {
         /// What is wrong.
         #[source]
         source: TargetError,
+    },
+    /// Root certificates cannot be used.
+    #[error("provider `{name}`: {source}")]
+    Roots {
+        /// The provider.
+        name: String,
+        /// What is wrong.
+        #[source]
+        source: RootsError,
     },
     /// A fallback names nobody.
     #[error("provider `{name}` falls back to `{target}`, which there is not")]

@@ -127,12 +127,11 @@ impl Gateway {
     {
         let uri = request.uri();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
-        let Some((name, rest)) = address::split(target) else {
-            return proxy_error::unknown_provider();
-        };
         let table = self.inner.table.load();
-        let Some(route) = table.route(name).cloned() else {
-            return proxy_error::unknown_provider();
+        let found = address::split(target)
+            .and_then(|(name, rest)| Some((table.route(name)?.clone(), rest)));
+        let Some((route, rest)) = found else {
+            return proxy_error::unknown_provider(&table.names());
         };
         drop(table);
         let inner = &*self.inner;

@@ -4,12 +4,17 @@
 //! connection in the making ([`ConnectTimeout`]). An adapter bounds the rest. A connection that
 //! cannot be made fails with a [`ConnectError`] that says why.
 //!
-//! Certificates are checked against the roots of the system. On a machine that has none, `http://`
-//! works all the same, and `https://` fails with an error that says why.
+//! Certificates are checked against the roots of the system, unless a request brings [`Roots`] of its
+//! own. On a machine that has none, `http://` works all the same, and `https://` fails with an error
+//! that says why. A request that carries a [`Proxy`] goes through it.
 
 mod connector;
+mod dialer;
 mod pools;
+mod probe;
 mod resolver;
+mod roots;
+mod tunnel;
 mod verifier;
 
 use std::fmt;
@@ -20,19 +25,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Request, Response};
+use http::{Extensions, Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
-use rustls::{ClientConfig, RootCertStore};
 use tower_service::Service;
 
 use crate::adapter::NotConnected;
 use crate::call::{BoxError, ConnectError};
-use pools::Pools;
-use verifier::Verifier;
+use crate::proxy::Proxy;
+use pools::{Pools, Way};
+pub use probe::ProbeError;
+pub use roots::{Roots, RootsError};
 
 /// How long making a connection may take unless a request says otherwise: ten seconds.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -125,35 +132,33 @@ where
     ///
     /// If TLS cannot be set up. That there are no roots is told when they are needed.
     pub fn of_bodies() -> Result<Self, ClientError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()?;
-        let verifier = native_roots()
-            .and_then(|roots| Verifier::new(roots, provider).map_err(io::Error::other));
-        let (builder, rootless) = match verifier {
-            Ok(verifier) => {
-                // The verifier is that of rustls; ours only adds to what a rejection says.
-                let builder = builder.dangerous();
-                (builder.with_custom_certificate_verifier(Arc::new(verifier)), None)
-            }
-            Err(error) => (builder.with_root_certificates(RootCertStore::empty()), Some(error)),
+        let (tls, rootless) = match roots::native() {
+            Ok(native) => (roots::checking(native)?, None),
+            Err(error) => (roots::trusting_nobody()?, Some(error)),
         };
-        let pools = Pools::new(Arc::new(builder.with_no_client_auth()));
+        let pools = Pools::new(Arc::new(tls));
         Ok(Self { inner: Arc::new(Inner { pools, rootless }) })
     }
 }
 
-/// The root certificates of the system. Systems carry some that rustls does not understand; those
-/// are left out.
-fn native_roots() -> Result<RootCertStore, io::Error> {
-    let loaded = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(loaded.certs);
-    if added > 0 {
-        return Ok(roots);
+impl<B> Client<B> {
+    /// Why a request cannot be sent, if there are no roots to check its server against.
+    fn no_roots(&self, scheme: Option<&Scheme>, way: &Way) -> Option<ConnectError> {
+        let error = self.inner.rootless.as_ref()?;
+        let needs_roots = scheme == Some(&Scheme::HTTPS) && way.roots.is_none();
+        let copy = || io::Error::new(error.kind(), error.to_string());
+        needs_roots.then(|| ConnectError::NoRoots(copy()))
     }
-    let why = loaded.errors.first().map_or_else(|| "none found".to_owned(), ToString::to_string);
-    Err(io::Error::new(io::ErrorKind::NotFound, why))
+}
+
+/// How the connection for a request is made.
+fn way_of(extensions: &Extensions) -> Way {
+    let connect_timeout = extensions.get::<ConnectTimeout>();
+    Way {
+        connect_timeout: connect_timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0),
+        roots: extensions.get().cloned(),
+        proxy: extensions.get().cloned(),
+    }
 }
 
 impl<B> Service<Request<B>> for Client<B>
@@ -170,17 +175,18 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> ClientFuture {
-        if let Some(error) = &self.inner.rootless
-            && request.uri().scheme() == Some(&Scheme::HTTPS)
-        {
-            let error = io::Error::new(error.kind(), error.to_string());
-            let error = ConnectError::NoRoots(error);
+    fn call(&mut self, mut request: Request<B>) -> ClientFuture {
+        let way = way_of(request.extensions());
+        if let Some(error) = self.no_roots(request.uri().scheme(), &way) {
             return ClientFuture(Err(Some(NotConnected(error.into()).into())));
         }
-        let connect_timeout = request.extensions().get::<ConnectTimeout>();
-        let connect_timeout = connect_timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0);
-        ClientFuture(Ok(self.inner.pools.get(connect_timeout).request(request)))
+        // A tunnel is opened with it; without one the proxy reads it from each request.
+        if request.uri().scheme() == Some(&Scheme::HTTP)
+            && let Some(value) = way.proxy.as_ref().and_then(Proxy::authorization)
+        {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
+        }
+        ClientFuture(Ok(self.inner.pools.get(way).request(request)))
     }
 }
 
@@ -215,10 +221,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_roots_tls_is_refused_with_the_reason() {
-        let tls =
-            ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into());
-        let tls = tls.with_safe_default_protocol_versions().unwrap();
-        let tls = tls.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let tls = roots::trusting_nobody().unwrap();
         let rootless = Some(io::Error::other("no such file"));
         let inner = Inner { pools: Pools::new(Arc::new(tls)), rootless };
         let mut client = Client { inner: Arc::new(inner) };

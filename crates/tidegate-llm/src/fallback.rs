@@ -22,9 +22,11 @@
 mod layer;
 mod service;
 mod stats;
+mod suitability;
 mod target;
 
 pub use layer::{ChainError, FallbackLayer, MAX_TARGETS};
 pub use service::Fallback;
 pub use stats::Stats;
+pub use suitability::Unsuitable;
 pub use target::Target;

@@ -25,6 +25,7 @@ pub mod mock;
 pub mod models;
 pub mod pipeline;
 pub mod plan;
+pub mod proxy;
 pub mod rate_limit;
 mod recent;
 pub mod retry;

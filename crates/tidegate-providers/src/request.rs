@@ -6,12 +6,14 @@
 
 mod base;
 mod error;
+mod model;
 mod path;
 mod size;
 mod target;
 
 pub use base::Base;
 pub use error::{EncodeError, TargetError};
+pub use model::{model_spans, with_model};
 pub use path::{Purpose, plain_path};
 pub use size::size_limit;
 pub(crate) use target::escaped;

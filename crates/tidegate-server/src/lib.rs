@@ -15,11 +15,13 @@ mod database;
 mod events;
 mod listener;
 mod metrics;
+mod reach;
 mod server;
 mod tokens;
 
 pub use configuration::ChangeError;
 pub use database::{Audit, AutoMigrate, Change, Database, DatabaseError, Migrated, Note, Stored};
 pub use listener::drain::{Drained, GRACE};
-pub use server::{Running, Server, StartError, check_change};
+pub use reach::{Reached, configured_providers, reach};
+pub use server::{Running, Server, StartError, check_change, check_plan};
 pub use tokens::{MintError, Minted, OpenToAll, TokenDigest, mint};

@@ -44,6 +44,14 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> 
     limits::check(before.limits.by_name.values().map(|before| &before.limit), &plan.limits)
 }
 
+/// Whether a server could follow a plan, without anything being opened or changed.
+///
+/// # Errors
+/// When something in it cannot be used.
+pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
+    Parts::check(plan).map(drop)
+}
+
 /// A server that has not opened its doors yet.
 ///
 /// ```

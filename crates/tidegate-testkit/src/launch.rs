@@ -5,6 +5,8 @@
 //! - [`PostgresServer`]: PostgreSQL on a free loopback port, plain or with TLS, to be killed and
 //!   started again.
 //! - [`Proxy`]: a TCP proxy that delays, stalls and cuts.
+//! - [`ForwardProxy`]: an HTTP proxy on the way to servers.
+//! - [`TlsFront`]: TLS in front of a server that has none.
 //! - [`Peer`]: the test's own program, once more, as a process of its own.
 //! - [`unprivileged`]: work to which the permissions of files apply, also if root runs the tests.
 //! - [`check_metrics`]: what `promtool` says of metrics.
@@ -20,6 +22,7 @@
 
 mod certificates;
 mod deadline;
+mod forward_proxy;
 mod home;
 mod peer;
 mod ports;
@@ -30,8 +33,10 @@ mod promtool;
 mod proxy;
 mod python;
 mod redis;
+mod tls_front;
 
 pub use deadline::wait_until;
+pub use forward_proxy::{ForwardProxy, ProxyRequest};
 pub use peer::Peer;
 pub use postgres::PostgresServer;
 pub use process::privileges::unprivileged;
@@ -41,3 +46,4 @@ pub use python::{Python, Ran};
 pub use redis::RedisServer;
 pub use redis::control::Reply;
 pub use redis::settings::{Flavor, RedisBuilder};
+pub use tls_front::TlsFront;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::program::run;
+use crate::program::{end, run, tidegate};
 
 #[test]
 fn a_good_file_is_ok() {
@@ -18,7 +18,8 @@ fn keys_without_effect_are_told_and_the_file_is_ok() {
     let text = "[listen]\nresp = \"127.0.0.1:7000\"\n[providers.openai]\ntier = \"tier-1\"\n\
                 api_key_env = \"OPENAI_API_KEY\"\n";
     fs::write(here.path().join("good.toml"), text).unwrap();
-    let ended = run(here.path(), &["check", "good.toml"]);
+    let mut command = tidegate(here.path(), &["check", "good.toml"]);
+    let ended = end(command.env("OPENAI_API_KEY", "sk-test"));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
     let expected = "good.toml:2:8: listen.resp is accepted but not used by this version: there is \
                     no RESP listener\n\

@@ -4,6 +4,7 @@
 mod check;
 mod config;
 mod doors;
+mod first_run;
 mod hints;
 mod nodes;
 mod outbound;

@@ -12,6 +12,7 @@ use crate::fault::{Fault, Rule, nearest};
 use crate::layers::environment::Environment;
 use crate::layers::tree::{Leaf, names_in};
 use crate::sections::keys::{KnownKey, known_keys};
+use crate::sections::proxy;
 use crate::values::key_path;
 use crate::values::setting::{Place, Source};
 use crate::values::value::Value;
@@ -95,7 +96,25 @@ impl<'e> Said<'e> {
                 said.of_provider(environment, &format!("{variable}{suffix}"), providers, key);
             }
         }
+        for (key, variables) in proxy::VARIABLES {
+            said.of_proxy(environment, key, variables);
+        }
         said
+    }
+
+    /// Variables of proxies. The first one counts that says something; ours comes before all.
+    fn of_proxy(&mut self, environment: &'e Environment, key: &str, variables: &[&str]) {
+        let names = vec!["proxy".to_owned(), key.to_owned()];
+        if self.leaves.iter().any(|leaf| leaf.names == names) {
+            return;
+        }
+        let found = variables.iter().find_map(|variable| {
+            let mut all = environment.iter().enumerate();
+            all.find(|(_, (name, text))| name == variable && !text.trim().is_empty())
+        });
+        let Some((at, (_, text))) = found else { return };
+        let place = Place { source: Source::Environment, at: Some(at) };
+        self.leaves.push(Leaf { names, value: Value { place, ..Value::text(text.as_str()) } });
     }
 
     /// A variable with our prefix.

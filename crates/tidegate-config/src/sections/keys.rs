@@ -3,7 +3,7 @@
 //! Each section has its part of the table beside the code that reads it. From the table come the
 //! keys that are known, their variables, the schema, and which of them a database may hold.
 
-use super::{admin, admission, api, database, limits, listen, modules, providers, store};
+use super::{admin, admission, api, database, limits, listen, modules, providers, proxy, store};
 use crate::fault::Rule;
 use crate::plan;
 use crate::values::value::Value;
@@ -37,6 +37,7 @@ const SECTIONS: &[&[KnownKey]] = &[
     providers::KEYS,
     providers::AUTO_TUNE_KEYS,
     providers::MODEL_KEYS,
+    proxy::KEYS,
     modules::KEYS,
 ];
 
@@ -100,7 +101,8 @@ impl KnownKey {
         self.fixed.is_none()
     }
 
-    /// The variable of the environment; `*` stands for a name of the user's choice.
+    /// The variable of the environment; `*` stands for a name of the user's choice. A key that ends
+    /// with such a name, as a model's, is read from no variable: names lose too much in one.
     #[must_use]
     pub fn variable(&self) -> String {
         variable(self.pattern)

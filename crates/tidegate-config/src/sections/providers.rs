@@ -7,23 +7,27 @@
 mod auto_tune;
 mod bounded;
 mod fallback;
+mod fallback_models;
 mod keys;
 mod limits;
 mod models;
 mod read;
+mod roots;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tidegate::pacer::PoolSize;
 use tidegate_llm::plan::{Constraint, TierTable};
 use tidegate_llm::settings::{RetrySettings, default_concurrency};
-use tidegate_providers::{Credential, Dialect, Provider};
+use tidegate_providers::{Credential, Dialect, Family, Provider};
 
 pub use auto_tune::AutoTunePlan;
 pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
 use fallback::Speakers;
+pub use fallback_models::FallbackModels;
 pub(crate) use keys::KEYS;
 pub use limits::{EndpointPlan, ProviderLimits};
 pub(crate) use models::KEYS as MODEL_KEYS;
@@ -33,11 +37,12 @@ pub(crate) use read::name_of_variable;
 use read::{base_url, check_name, dialect};
 
 use crate::fault::Rule;
+use crate::layers::tree::leaves;
 use crate::sections::keys as table;
 use crate::sections::read_context::ReadContext;
 use crate::values::duration::{duration, positive};
 use crate::values::fields::{Fields, Path};
-use crate::values::setting::Setting;
+use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::warning::Warning;
 
@@ -52,6 +57,9 @@ pub struct ProviderPlan {
     pub base_url: Setting<String>,
     /// The variable that holds the key. Default none: the caller's own key passes through.
     pub api_key_env: Setting<Option<String>>,
+    /// The file of root certificates that its own is checked against, in place of those of the
+    /// system. Default none.
+    pub ca_file: Setting<Option<PathBuf>>,
     /// Which API it speaks. Default: by its name.
     pub dialect: Setting<Dialect>,
     /// The tier of the account, for a table of tiers. Default none.
@@ -77,6 +85,8 @@ pub struct ProviderPlan {
     pub idle_timeout: Setting<Duration>,
     /// Whom to turn to, in this order. Default nobody.
     pub fallback: Setting<Vec<String>>,
+    /// What models are called at those whom calls fall back to.
+    pub fallback_models: FallbackModels,
     /// Models that metrics may name. Default none.
     pub models: Setting<Vec<String>>,
     /// Limits of single models, by name or pattern.
@@ -85,6 +95,9 @@ pub struct ProviderPlan {
     pub endpoints: BTreeMap<String, EndpointPlan>,
     name: Provider,
     credential: Option<Credential>,
+    roots: Option<Vec<Vec<u8>>>,
+    /// The highest layer that says anything about it.
+    source: Source,
 }
 
 impl ProviderPlan {
@@ -95,6 +108,7 @@ impl ProviderPlan {
         Self {
             base_url: Setting::default(dialect.base_url().unwrap_or_default().to_owned()),
             api_key_env: Setting::default(None),
+            ca_file: Setting::default(None),
             dialect: Setting::default(dialect),
             tier: Setting::default(None),
             limits: ProviderLimits::default(),
@@ -107,11 +121,14 @@ impl ProviderPlan {
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
             idle_timeout: Setting::default(Duration::from_secs(60)),
             fallback: Setting::default(Vec::new()),
+            fallback_models: FallbackModels::new(),
             models: Setting::default(Vec::new()),
             model_limits: BTreeMap::new(),
             endpoints: BTreeMap::new(),
             name: Provider::new(name),
             credential: None,
+            roots: None,
+            source: Source::Default,
         }
     }
 
@@ -131,6 +148,53 @@ impl ProviderPlan {
     #[must_use]
     pub const fn credential(&self) -> Option<&Credential> {
         self.credential.as_ref()
+    }
+
+    /// The root certificates of [`ca_file`](Self::ca_file), in DER.
+    #[must_use]
+    pub fn roots(&self) -> Option<&[Vec<u8>]> {
+        self.roots.as_deref()
+    }
+
+    /// Whether somebody said anything about it. The providers that are there without a word from
+    /// anybody are not configured.
+    #[must_use]
+    pub fn is_configured(&self) -> bool {
+        self.source != Source::Default
+    }
+
+    /// Whether calls can be made to it over HTTP. A mock is in programs only.
+    #[must_use]
+    pub fn has_path(&self) -> bool {
+        self.dialect() != Dialect::Mock
+    }
+
+    /// The path of the HTTP listener that SDKs of this provider take in their base URL, such as
+    /// `/openai/v1`.
+    ///
+    /// ```
+    /// let plan = tidegate_config::Loader::default().text("none", "")?;
+    /// assert_eq!(plan.providers["openai"].sdk_path(), "/openai/v1");
+    /// assert_eq!(plan.providers["anthropic"].sdk_path(), "/anthropic");
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn sdk_path(&self) -> String {
+        let (name, dialect) = (self.name.as_str(), self.dialect());
+        if Family::of(dialect) != Family::OpenAi || dialect == Dialect::Azure {
+            return format!("/{name}");
+        }
+        let address = self.base_url.value.split_once("://").map_or("", |(_, rest)| rest);
+        let last = address.split_once('/').and_then(|(_, path)| path.rsplit('/').next());
+        let is_version = |last: &&str| {
+            let digits = last.strip_prefix('v').unwrap_or_default();
+            digits.starts_with(|first: char| first.is_ascii_digit())
+        };
+        match last.filter(is_version) {
+            // A version that the base URL ends with is not put there twice.
+            Some(version) => format!("/{name}/{version}"),
+            None => format!("/{name}{}", dialect.root()),
+        }
     }
 
     /// What calls keep to, as far as somebody said; calls under way at once are told apart. `None`
@@ -164,7 +228,11 @@ impl ProviderPlan {
         plan.tier.replace(fields.setting("tier", tier));
         plan.api_key_env
             .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
-        plan.credential = key(name, plan.api_key_env.value.as_deref(), with);
+        plan.credential = key(name, plan.api_key_env.value.as_deref(), fields, with);
+        plan.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
+        if plan.ca_file.value.is_some() {
+            plan.roots = fields.read("ca_file", roots::certificates);
+        }
         plan.limits = ProviderLimits::read(fields, None);
         let concurrency = bounded::concurrency(name, &speaker, fields, with);
         plan.max_concurrent_requests.replace(concurrency);
@@ -177,6 +245,12 @@ impl ProviderPlan {
         plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
         plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
+        if with.is_check() {
+            let unsuitable = all.unsuitable(plan.dialect.value, &plan.fallback.value);
+            unsuitable.into_iter().for_each(|rule| fields.refuse("fallback", rule));
+        }
+        let own = (name, plan.dialect.value);
+        plan.fallback_models = fallback_models::read(fields, all, own, &plan.fallback.value, with);
         let models = Models::read(name, &speaker, fields, with);
         plan.models.replace(models.named);
         plan.model_limits = models.limited;
@@ -233,7 +307,9 @@ pub(crate) fn read(
         }
         let path = Path::Key(&path, &entry.key);
         if let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) {
-            let plan = ProviderPlan::read(&entry.key, &mut fields, &all, with);
+            let mut plan = ProviderPlan::read(&entry.key, &mut fields, &all, with);
+            let said = leaves(&entry.value).into_iter().map(|(_, it)| it.place.source);
+            plan.source = said.max().unwrap_or_default().max(entry.place.source);
             plans.insert(entry.key.to_string(), plan);
         }
     }
@@ -241,10 +317,17 @@ pub(crate) fn read(
 }
 
 /// The key to a provider, from the variable that was named.
-fn key(name: &str, variable: Option<&str>, with: &mut ReadContext<'_>) -> Option<Credential> {
+fn key(
+    name: &str,
+    variable: Option<&str>,
+    fields: &mut Fields<'_, '_>,
+    with: &mut ReadContext<'_>,
+) -> Option<Credential> {
     let variable = variable?;
     let found = with.environment.get(variable).map(str::trim).filter(|key| !key.is_empty());
-    if found.is_none() {
+    if found.is_none() && with.is_check() {
+        fields.refuse("api_key_env", Rule::VariableNotSet(variable.to_owned()));
+    } else if found.is_none() {
         let (provider, variable) = (name.to_owned(), variable.to_owned());
         with.warnings.push(Warning::NoKey { provider, variable });
     }

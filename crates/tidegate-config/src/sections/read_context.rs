@@ -17,6 +17,16 @@ pub(crate) struct ReadContext<'c> {
     /// The same, if somebody set it: then it bounds what adapts too.
     pub(crate) set_cap: Option<NonZeroU32>,
     pub(crate) warnings: Vec<Warning>,
+    reading: Reading,
+}
+
+/// What a plan is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    /// To run with it.
+    ToRun,
+    /// To tell all mistakes, also those that a program can run with.
+    ToCheck,
 }
 
 impl<'c> ReadContext<'c> {
@@ -25,7 +35,17 @@ impl<'c> ReadContext<'c> {
         let (cap, warning) = resolve_concurrency_cap(given);
         let set_cap = given.filter(|_| warning.is_none()).map(|_| cap);
         let warnings = warning.map(Warning::Cap).into_iter().collect();
-        Self { environment, cap, set_cap, warnings }
+        Self { environment, cap, set_cap, warnings, reading: Reading::ToRun }
+    }
+
+    /// The context for a plan in which every mistake counts, also those that a program can run with.
+    pub(crate) fn to_check(environment: &'c Environment) -> Self {
+        Self { reading: Reading::ToCheck, ..Self::of(environment) }
+    }
+
+    /// Whether mistakes count that a program can run with.
+    pub(crate) fn is_check(&self) -> bool {
+        self.reading == Reading::ToCheck
     }
 
     /// Whether a value that cannot be used is replaced instead of refused.

@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use crate::sections::admin::TokenHash;
 use crate::sections::database;
 use crate::sections::providers;
+use crate::sections::proxy;
 use crate::sections::store;
 use crate::values::secret::{looks_like_key, without_credentials};
 use crate::values::value::Value;
@@ -18,6 +19,10 @@ pub(crate) fn redacted(names: &[&str], value: &Value<'_>) -> Json {
     match names {
         ["store", "url"] => or_hidden(store::url(value).ok().map(|url| url.to_string())),
         ["database", "url"] => or_hidden(database::url(value).ok().map(|url| url.to_string())),
+        ["proxy", "https" | "http"] => {
+            let proxy = proxy::proxy(value).ok();
+            or_hidden(proxy.map(|it| it.map_or("none".to_owned(), |it| it.to_string())))
+        }
         ["providers", _, "api_key_env"] => or_hidden(providers::name_of_variable(value).ok()),
         ["admin", "read_tokens" | "write_tokens"] => {
             let hash =

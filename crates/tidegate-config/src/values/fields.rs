@@ -27,10 +27,13 @@ impl Path<'_> {
     /// shown. Where a hash or the name of a variable belongs, people put the secret itself.
     pub(crate) fn may_hide(&self, text: &str) -> bool {
         match *self {
-            Self::Key(Path::Root, "store" | "database" | "admin")
+            Self::Key(Path::Root, "store" | "database" | "admin" | "proxy")
             | Self::Key(Path::Key(Path::Key(Path::Root, "providers"), _), "api_key_env") => true,
             Self::Key(Path::Key(Path::Root, "store" | "database"), key) => {
                 key == "url" || text.contains([':', '/', '@'])
+            }
+            Self::Key(Path::Key(Path::Root, "proxy"), key) => {
+                key != "no_proxy" || text.contains('@')
             }
             Self::Key(Path::Key(Path::Root, "admin"), key) => {
                 key != "allow_unauthenticated" || is_secret(text)

@@ -83,7 +83,7 @@ fn sections_that_this_version_does_not_know_are_refused() {
     assert_eq!(
         complaints("[envoy]\nconfig_dir = \"x\"\n"),
         ["tidegate.toml:1:2: envoy: is not a known key; known are state_dir, listen, \
-             store, database, admin, limits, api, admission, providers, modules"]
+             store, database, admin, limits, api, admission, providers, proxy, modules"]
     );
     assert_eq!(
         complaints("listen = 5\n"),
@@ -206,8 +206,13 @@ fn passwords_are_not_shown_wherever_they_were_put() {
 fn passwords_are_not_shown_from_other_places_either() {
     let address = "redis://gate:hunter2@cache.internal:6379/x";
     // Any text is the name of an organization, of a tier, of a model or of a directory.
-    let free =
-        ["state_dir", "admission.allow_organizations", "providers.*.tier", "providers.*.models"];
+    let free = [
+        "state_dir",
+        "admission.allow_organizations",
+        "providers.*.tier",
+        "providers.*.models",
+        "providers.*.fallback_models.*.*",
+    ];
     for key in known_keys().filter(|key| !free.contains(&key.path())) {
         let variable = key.variable().replace('*', "OPENAI");
         let told = Loader::default()

@@ -4,6 +4,7 @@
 mod admission;
 mod changes;
 mod errors;
+mod first_run;
 mod layers;
 mod modules;
 mod policies;

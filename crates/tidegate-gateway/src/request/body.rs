@@ -3,6 +3,7 @@
 //! A streamed body enforces its own bounds: it fails when it is larger than its limit, or when the
 //! caller sends nothing for a minute. Its beginning can be read ahead, and is sent all the same.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -27,12 +28,19 @@ pub struct RequestBody(Kind);
 #[derive(Debug)]
 enum Kind {
     Buffered(Option<Bytes>),
+    /// In the order in which they are sent; none is empty.
+    Parts(VecDeque<Bytes>),
     Streamed(Box<StreamedBody>),
 }
 
 impl RequestBody {
     pub(crate) fn buffered(bytes: Bytes) -> Self {
         Self(Kind::Buffered(Some(bytes).filter(|bytes| !bytes.is_empty())))
+    }
+
+    /// A body of pieces, one after the other.
+    pub(crate) fn parts(parts: Vec<Bytes>) -> Self {
+        Self(Kind::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()))
     }
 
     pub(crate) const fn streamed(body: Box<StreamedBody>) -> Self {
@@ -50,6 +58,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Kind::Buffered(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Parts(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
             Kind::Streamed(body) => body.poll(context),
         }
     }
@@ -57,6 +66,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Buffered(bytes) => bytes.is_none(),
+            Kind::Parts(parts) => parts.is_empty(),
             Kind::Streamed(body) => body.first.is_none() && body.rest.is_end_stream(),
         }
     }
@@ -64,6 +74,10 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Parts(parts) => {
+                let size = parts.iter().map(Bytes::len).sum::<usize>();
+                SizeHint::with_exact(u64::try_from(size).unwrap_or(u64::MAX))
+            }
             Kind::Streamed(body) => size_with(body.first.as_ref(), &body.rest.size_hint()),
         }
     }

@@ -41,6 +41,9 @@ pub(crate) struct OutgoingRequest {
 pub(crate) enum Content {
     /// It can be sent any number of times.
     Buffered { bytes: Bytes, _permit: BufferPermit },
+    /// It can be sent any number of times: pieces of another request's body, which stays within the
+    /// budget, with something else in between.
+    Parts { parts: Vec<Bytes>, _of: Arc<OutgoingRequest> },
     /// It can be sent once. `None` after that.
     Streamed(Mutex<Option<Box<StreamedBody>>>, Upload),
 }
@@ -62,7 +65,7 @@ impl Content {
     /// When a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
-            Self::Buffered { .. } => None,
+            Self::Buffered { .. } | Self::Parts { .. } => None,
             Self::Streamed(_, upload) => upload.last_sent(),
         }
     }
@@ -70,7 +73,7 @@ impl Content {
     /// Why a streamed body was cut off, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         match self {
-            Self::Buffered { .. } => None,
+            Self::Buffered { .. } | Self::Parts { .. } => None,
             Self::Streamed(_, upload) => upload.error(),
         }
     }
@@ -79,6 +82,7 @@ impl Content {
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
             Self::Buffered { bytes, .. } => Some(RequestBody::buffered(bytes.clone())),
+            Self::Parts { parts, .. } => Some(RequestBody::parts(parts.clone())),
             Self::Streamed(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
                 body.map(RequestBody::streamed)
@@ -88,7 +92,7 @@ impl Content {
 
     /// Whether it can be sent again.
     pub(crate) const fn is_repeatable(&self) -> bool {
-        matches!(self, Self::Buffered { .. })
+        matches!(self, Self::Buffered { .. } | Self::Parts { .. })
     }
 }
 

@@ -197,8 +197,11 @@ pub(crate) fn no_retry(headers: &mut HeaderMap) {
 }
 
 /// The response to a path of an unknown provider.
-pub(crate) fn unknown_provider() -> Response<ResponseBody> {
-    let detail = "no provider of this name is configured";
+pub(crate) fn unknown_provider(known: &[&str]) -> Response<ResponseBody> {
+    let detail = match known {
+        [] => "no provider is configured".to_owned(),
+        known => format!("no provider of this name is configured; known are {}", known.join(", ")),
+    };
     let problem = Problem::new(ProblemType::NotFound, detail).response();
     problem.map(|body| ResponseBody::buffered(body.into()))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::HeaderValue;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::fallback::MAX_TARGETS;
+use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
@@ -62,6 +62,13 @@ impl RoutingTable {
     /// The route of a provider, by its name as it stands in a path.
     pub(crate) fn route(&self, name: &str) -> Option<&Arc<Route>> {
         self.routes.get(name)
+    }
+
+    /// The names of all providers, in their order.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<_> = self.routes.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
     }
 
     pub(crate) fn routes(&self) -> impl Iterator<Item = &Arc<Route>> {
@@ -204,8 +211,8 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
                 return Err(GatewayError::Fallback { name: name(), target });
             }
         }
-        let targets = named(upstream, upstreams)
-            .filter(|(_, other)| unsuitable_reason(upstream, other).is_none());
+        let targets =
+            named(upstream, upstreams).filter(|(_, other)| unsuitable(upstream, other).is_none());
         if targets.count() > MAX_TARGETS {
             return Err(too_many(upstream));
         }
@@ -251,8 +258,9 @@ fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
 fn targets(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
     let mut targets = Vec::new();
     for (index, other) in named(upstream, all) {
-        match unsuitable_reason(upstream, other) {
-            None => targets.push(index),
+        match unsuitable(upstream, other) {
+            None if other.name != upstream.name => targets.push(index),
+            None => {}
             Some(why) => {
                 tracing::warn!("No fallback from {} to {}: {why}", upstream.name, other.name);
             }
@@ -270,19 +278,9 @@ fn named<'u>(
     upstream.fallback.iter().filter_map(place)
 }
 
-/// Why a provider cannot be a fallback of another, if it cannot.
-fn unsuitable_reason(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
-    if other.family() != upstream.family() {
-        Some("it speaks another API")
-    } else if !other.takes_others_calls() {
-        Some("it has no key of its own, and a caller's key is not shown to another provider")
-    } else if other.dialect == Dialect::Azure && upstream.dialect != Dialect::Azure {
-        Some("its paths name deployments of its own")
-    } else if other.name == upstream.name {
-        Some("it is the same provider")
-    } else {
-        None
-    }
+/// Why calls never fall back from one provider to another, if they do not.
+fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<Unsuitable> {
+    Unsuitable::reason(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
 /// The chain of fallbacks, with the limits of their own keys.
@@ -293,7 +291,8 @@ fn chain(
 ) -> Result<Option<Chain>, GatewayError> {
     let targets = plan.targets.iter().filter_map(|index| {
         let (other, own) = (plans.get(*index)?, owns.get(*index)?);
-        Some(fallback(own, &other.client))
+        let models = plan.upstream.fallback_models.get(&other.upstream.name);
+        Some(fallback(own, &other.client, models.cloned().unwrap_or_default()))
     });
     let targets: Vec<_> = targets.collect();
     if targets.is_empty() {

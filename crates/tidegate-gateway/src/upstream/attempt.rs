@@ -100,6 +100,12 @@ impl UpstreamClient {
         if connect != DEFAULT_CONNECT_TIMEOUT {
             request.extensions_mut().insert(ConnectTimeout(connect));
         }
+        if let Some(roots) = &self.base.roots {
+            request.extensions_mut().insert(roots.clone());
+        }
+        if let Some(proxy) = &self.base.proxy {
+            request.extensions_mut().insert(proxy.clone());
+        }
         Ok(request)
     }
 

@@ -1,19 +1,22 @@
 //! Upstreams: providers as they are configured.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
 use tidegate::pacer::PoolSize;
-use tidegate_llm::client::DEFAULT_CONNECT_TIMEOUT;
+use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
+use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, TargetError, key_field};
-use tidegate_providers::{Credential, Dialect, Endpoint, Family, Provider};
+use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
+use crate::request::model_map::ModelMap;
 
 /// How long a call is held unless set otherwise.
 const MAX_WAIT: Duration = Duration::from_secs(120);
@@ -43,6 +46,9 @@ impl Default for Timeouts {
 pub(crate) struct Destination {
     pub(crate) address: Base,
     pub(crate) timeouts: Timeouts,
+    /// Those of the system if there are none.
+    pub(crate) roots: Option<Roots>,
+    pub(crate) proxy: Option<Proxy>,
 }
 
 impl Destination {
@@ -75,6 +81,7 @@ pub struct Upstream {
     pub(crate) schedule: Schedule,
     pub(crate) max_wait: Duration,
     pub(crate) fallback: Vec<Provider>,
+    pub(crate) fallback_models: HashMap<Provider, ModelMap>,
     pub(crate) models: Vec<Arc<str>>,
 }
 
@@ -94,7 +101,8 @@ impl Upstream {
             return Err(wrong(&provider, TargetError::Mock));
         }
         let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
-        let base = Destination { address, timeouts: Timeouts::default() };
+        let timeouts = Timeouts::default();
+        let base = Destination { address, timeouts, roots: None, proxy: None };
         Ok(Self {
             name: provider,
             dialect,
@@ -105,6 +113,7 @@ impl Upstream {
             schedule: Schedule::default(),
             max_wait: MAX_WAIT,
             fallback: Vec::new(),
+            fallback_models: HashMap::new(),
             models: Vec::new(),
         })
     }
@@ -192,6 +201,40 @@ impl Upstream {
         self
     }
 
+    /// What models are called at a provider that calls fall back to, each by the name that callers ask
+    /// for; `*` is every model that is not named. Others have the same name there.
+    pub fn fallback_models<'n>(
+        mut self,
+        target: &str,
+        names: impl IntoIterator<Item = (&'n str, &'n str)>,
+    ) -> Self {
+        let names = names.into_iter().map(|(from, to)| (from.to_owned(), to.to_owned()));
+        self.fallback_models.insert(Provider::new(target), names.collect());
+        self
+    }
+
+    /// The root certificates, in DER, that the certificate of the provider is checked against.
+    /// Default: those of the system.
+    ///
+    /// # Errors
+    /// If there is none, or one cannot be used.
+    pub fn roots(
+        mut self,
+        certificates: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Self, GatewayError> {
+        let name = || self.name.as_str().to_owned();
+        let roots = Roots::from_der(certificates);
+        let roots = roots.map_err(|source| GatewayError::Roots { name: name(), source })?;
+        self.base.roots = Some(roots);
+        Ok(self)
+    }
+
+    /// The proxy on the way to the provider. Default: none.
+    pub fn proxy(mut self, proxy: Proxy) -> Self {
+        self.base.proxy = Some(proxy);
+        self
+    }
+
     /// Models that have a name in metrics; all others are `other`.
     pub fn models<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.models = names.into_iter().map(Arc::from).collect();
@@ -202,16 +245,6 @@ impl Upstream {
     #[must_use]
     pub const fn name(&self) -> &Provider {
         &self.name
-    }
-
-    /// Whether calls may fall back to it: only if no caller's key has to be shown to it. A server of
-    /// one's own needs none.
-    pub(crate) fn takes_others_calls(&self) -> bool {
-        self.credential.is_some() || matches!(self.dialect, Dialect::Ollama | Dialect::Compatible)
-    }
-
-    pub(crate) const fn family(&self) -> Family {
-        Family::of(self.dialect)
     }
 }
 

@@ -7,15 +7,20 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
 use tidegate_llm::CallError;
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
 
-use crate::request::call::{Call, UNKNOWN};
+use crate::request::call::{Call, OutgoingRequest, UNKNOWN};
+use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
 use crate::upstream::attempt::UpstreamClient;
+
+/// Says which model answered, where that is not the one that was asked for.
+const MODEL: HeaderName = HeaderName::from_static("x-tidegate-model");
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
@@ -46,15 +51,30 @@ impl Stack {
     }
 }
 
-/// A fallback: another provider, with the account of its own key.
+/// A fallback: another provider, with the account of its own key and its own names of models.
 pub(crate) fn fallback(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
+    models: ModelMap,
 ) -> Target<Call, UpstreamResponse> {
     let (account, client) = (entry.account.clone(), client.clone());
-    Target::from_fn(client.provider.clone(), move |call| {
+    Target::from_fn(client.provider.clone(), move |mut call: Call| {
         let (account, client) = (account.clone(), client.clone());
-        async move { limited(&account, &client, call).await }
+        let renamed = models.rename(&call.request);
+        async move {
+            let renamed = renamed.map_err(|error| CallError::Request {
+                provider: client.provider.clone(),
+                source: error.into(),
+            })?;
+            let model = renamed.as_ref().map(OutgoingRequest::model_name);
+            let model = model.and_then(|model| HeaderValue::from_str(model).ok());
+            if let Some(renamed) = renamed {
+                call.request = Arc::new(renamed);
+            }
+            let mut answer = limited(&account, &client, call).await?;
+            answer.head.headers.extend(model.map(|model| (MODEL, model)));
+            Ok(answer)
+        }
     })
 }
 

@@ -126,6 +126,25 @@ pub enum ConnectError {
     /// Name resolution, TCP and TLS together took longer than the connect time-out.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
+    /// The proxy on the way cannot be reached itself.
+    #[error("proxy {proxy} cannot be reached: {source}")]
+    ProxyUnreachable {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// Why.
+        #[source]
+        source: Box<ConnectError>,
+    },
+    /// The proxy on the way opened no tunnel to the server.
+    #[error("proxy {proxy} opened no tunnel to {host:?}: {reason}")]
+    Tunnel {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// The host that was asked for.
+        host: String,
+        /// What the proxy said.
+        reason: Cow<'static, str>,
+    },
     /// Anything else.
     #[error("connection to {host:?} failed{}", Because(&**.source))]
     Other {
@@ -142,11 +161,12 @@ impl ConnectError {
     #[must_use]
     pub const fn broken(&self) -> Broken {
         match self {
+            Self::ProxyUnreachable { source, .. } => source.broken(),
             Self::HostNotFound { .. } => Broken::HostNotFound,
             Self::Refused { .. } => Broken::Refused,
             Self::Certificate { .. } | Self::Handshake { .. } | Self::NoRoots(_) => Broken::Tls,
             Self::TimedOut(_) => Broken::ConnectTimedOut,
-            Self::Other { .. } => Broken::NotConnected,
+            Self::Tunnel { .. } | Self::Other { .. } => Broken::NotConnected,
         }
     }
 }

@@ -13,15 +13,15 @@ use http::Uri;
 use http::uri::Scheme;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
 use rustls::{CertificateError, ClientConfig, OtherError};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower_service::Service;
 
+use super::dialer::{Dialed, Dialer};
 use super::resolver::{Resolver, Unresolved};
 use crate::call::connection::chain;
 use crate::call::{BoxError, ConnectError};
+use crate::proxy::Proxy;
 
 /// How often a silent connection is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -29,13 +29,22 @@ const KEEPALIVE: Duration = Duration::from_secs(60);
 /// Makes connections with one connect time-out. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Connector {
-    tls: Arc<ClientConfig>,
-    timeout: Duration,
+    pub(super) tls: Arc<ClientConfig>,
+    pub(super) timeout: Duration,
+    pub(super) proxy: Option<Proxy>,
+    /// For proxies that are themselves asked over TLS.
+    pub(super) proxy_tls: Arc<ClientConfig>,
 }
 
 impl Connector {
-    pub(super) const fn new(tls: Arc<ClientConfig>, timeout: Duration) -> Self {
-        Self { tls, timeout }
+    fn dialer(&self, resolver: Resolver) -> Dialer {
+        Dialer {
+            http: self.http(resolver.clone()),
+            resolver,
+            proxy: self.proxy.clone(),
+            proxy_tls: self.proxy_tls.clone(),
+            timeout: self.timeout,
+        }
     }
 
     fn http(&self, resolver: Resolver) -> HttpConnector<Resolver> {
@@ -49,7 +58,7 @@ impl Connector {
     }
 }
 
-type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+type Stream = MaybeHttpsStream<Dialed>;
 
 impl Service<Uri> for Connector {
     type Response = Stream;
@@ -62,7 +71,7 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let (resolver, limit) = (Resolver::new(), self.timeout);
-        let mut https = HttpsConnector::from((self.http(resolver.clone()), self.tls.clone()));
+        let mut https = HttpsConnector::from((self.dialer(resolver.clone()), self.tls.clone()));
         let peer = Peer::of(&uri);
         Box::pin(async move {
             let connecting = async {
@@ -80,13 +89,13 @@ impl Service<Uri> for Connector {
 }
 
 /// Whom a connection is made to.
-struct Peer {
-    host: String,
+pub(super) struct Peer {
+    pub(super) host: String,
     port: u16,
 }
 
 impl Peer {
-    fn of(uri: &Uri) -> Self {
+    pub(super) fn of(uri: &Uri) -> Self {
         let host = uri.host().unwrap_or_default();
         let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
@@ -100,8 +109,19 @@ impl Peer {
         all.map(|address| SocketAddr::new(*address, self.port)).collect()
     }
 
+    /// Host and port, with brackets around an IPv6 address.
+    pub(super) fn host_port(&self) -> String {
+        let Self { host, port } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
     /// The typed error.
-    fn failed(self, error: BoxError, found: &[IpAddr], limit: Duration) -> ConnectError {
+    pub(super) fn failed(self, error: BoxError, found: &[IpAddr], limit: Duration) -> ConnectError {
+        // That of a proxy is typed already.
+        let error = match error.downcast::<ConnectError>() {
+            Ok(typed) => return *typed,
+            Err(error) => error,
+        };
         match Cause::of(&error) {
             Cause::Unresolved => ConnectError::HostNotFound { host: self.host, source: error },
             Cause::Refused => {

@@ -10,6 +10,7 @@ mod audit;
 mod batch;
 mod by_hand;
 mod hints;
+mod not_found;
 mod operation;
 mod request;
 mod route;
@@ -94,6 +95,10 @@ impl HttpApi {
         }
         let Parts { gateway, admission, .. } = self.config.parts();
         if gateway.serves(request.uri().path()) {
+            let plan = &self.config.current().plan;
+            if let Some(told) = not_found::bare_provider(request.uri().path(), plan) {
+                return Problem::NotFound(told).into_response();
+            }
             return gateway.handle(request, peer).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
@@ -111,7 +116,10 @@ impl HttpApi {
             Route::OtherMethod { allow } => {
                 ([(ALLOW, HeaderValue::from_static(allow))], Problem::Method).into_response()
             }
-            Route::Nothing => Problem::NotFound.into_response(),
+            Route::Nothing => {
+                let told = not_found::advice(request.uri().path(), &self.config.current().plan);
+                Problem::NotFound(told).into_response()
+            }
         }
     }
 

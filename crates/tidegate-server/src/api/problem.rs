@@ -32,10 +32,9 @@ pub(crate) enum Problem {
     TooLarge,
     #[error("the body must be JSON and say so, once: content-type: application/json")]
     NotJsonType,
-    #[error(
-        "there is nothing at this path; see /v1/take, peek, reserve, settle, hold, reset, batch and /healthz"
-    )]
-    NotFound,
+    /// Nothing is at the path; what there is instead.
+    #[error("{0}")]
+    NotFound(String),
     #[error("this path does not take this method; the header `allow` says which it takes")]
     Method,
     #[error("{}{}", .0, advice(.0))]
@@ -92,7 +91,7 @@ impl Problem {
             Self::SlowBody => ProblemType::SlowBody,
             Self::TooLarge => ProblemType::BodyTooLarge,
             Self::NotJsonType => ProblemType::NotJson,
-            Self::NotFound => ProblemType::NotFound,
+            Self::NotFound(_) => ProblemType::NotFound,
             Self::Method => ProblemType::MethodNotAllowed,
             Self::Host(HostError::ForeignHost) => ProblemType::ForeignHost,
             Self::Host(HostError::ForeignOrigin) => ProblemType::ForeignOrigin,

@@ -14,7 +14,14 @@ use crate::metrics::Metrics;
 pub(super) fn upstreams(plan: &Plan) -> Result<Vec<Upstream>, GatewayError> {
     // The mock is for programs: nothing of it can be reached over HTTP.
     let providers = plan.providers.iter().filter(|(_, plan)| plan.dialect() != Dialect::Mock);
-    providers.map(|(name, provider)| upstream(name, provider)).collect()
+    let to_upstream = |(name, provider): (&String, &ProviderPlan)| {
+        let upstream = upstream(name, provider)?;
+        Ok(match plan.proxy.on_the_way_to(&provider.base_url.value) {
+            Some(proxy) => upstream.proxy(proxy.clone()),
+            None => upstream,
+        })
+    };
+    providers.map(to_upstream).collect()
 }
 
 fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
@@ -29,6 +36,13 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
         .models(plan.models.value.iter().map(String::as_str));
     if let Some(credential) = plan.credential() {
         upstream = upstream.credential(credential.clone())?;
+    }
+    if let Some(roots) = plan.roots() {
+        upstream = upstream.roots(roots.iter().cloned())?;
+    }
+    for (target, models) in &plan.fallback_models {
+        let models = models.iter().map(|(from, to)| (from.as_str(), to.as_str()));
+        upstream = upstream.fallback_models(target, models);
     }
     if let Some(constraint) = plan.constraint() {
         upstream = upstream.limits(constraint.clone());

@@ -1,6 +1,6 @@
 //! Whom a provider turns to: others that are there, and that calls can be sent to.
 
-use tidegate_llm::fallback::MAX_TARGETS;
+use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
 use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
@@ -8,32 +8,58 @@ use crate::fault::{Rule, nearest};
 use crate::values::value::{Entry, Node, Value};
 
 /// All providers that are configured, and what they speak.
-pub(super) struct Speakers<'t>(Vec<(&'t str, Dialect)>);
+pub(super) struct Speakers<'t>(Vec<Speaker<'t>>);
+
+struct Speaker<'t> {
+    name: &'t str,
+    dialect: Dialect,
+    /// Whether it has a key of its own, or should have: a variable that is not set is a mistake of
+    /// its own.
+    has_key: bool,
+}
 
 impl<'t> Speakers<'t> {
     pub(super) fn of(entries: &'t [Entry<'t>]) -> Self {
-        Self(entries.iter().map(|entry| (&*entry.key, spoken(entry))).collect())
+        let speaker = |entry: &'t Entry<'t>| Speaker {
+            name: &entry.key,
+            dialect: spoken(entry),
+            has_key: names_key(entry),
+        };
+        Self(entries.iter().map(speaker).collect())
     }
 
     /// The names of others, all of which are there.
     pub(super) fn others(&self, value: &Value<'_>, own: &str) -> Result<Vec<String>, Rule> {
         let names = names(value)?;
-        for name in &names {
-            if name == own {
-                return Err(Rule::OwnFallback);
-            }
-            match self.0.iter().find(|(known, _)| known == name) {
-                Some((_, Dialect::Mock)) => return Err(Rule::MockFallback(cut(name))),
-                Some(_) => {}
-                None => return Err(self.unknown(name)),
-            }
-        }
+        names.iter().try_for_each(|name| self.other(name, own))?;
         Ok(names)
+    }
+
+    /// Refuses a name that is not that of another provider.
+    pub(super) fn other(&self, name: &str, own: &str) -> Result<(), Rule> {
+        if name == own {
+            return Err(Rule::OwnFallback);
+        }
+        match self.0.iter().find(|known| known.name == name) {
+            Some(known) if known.dialect == Dialect::Mock => Err(Rule::MockFallback(cut(name))),
+            Some(_) => Ok(()),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    /// The rules that the fallbacks of a provider break, because calls never fall back to them.
+    pub(super) fn unsuitable(&self, dialect: Dialect, fallback: &[String]) -> Vec<Rule> {
+        let rule = |name: &String| {
+            let target = self.0.iter().find(|known| known.name == name)?;
+            let why = Unsuitable::reason(dialect, target.dialect, target.has_key)?;
+            Some(Rule::UnsuitableFallback { name: cut(name), why })
+        };
+        fallback.iter().filter_map(rule).collect()
     }
 
     fn unknown(&self, name: &str) -> Rule {
         const SHOWN: usize = 20;
-        let known = || self.0.iter().map(|(known, _)| *known);
+        let known = || self.0.iter().map(|known| known.name);
         Rule::NoSuchProvider {
             name: cut(name),
             nearest: nearest(name, known()).map(ToOwned::to_owned),
@@ -54,6 +80,12 @@ fn spoken(entry: &Entry<'_>) -> Dialect {
     let said = fields.iter().find(|field| field.key == "dialect");
     let said = said.and_then(|field| dialect(&field.value).ok());
     said.map_or_else(|| Dialect::of(&Provider::new(&entry.key)), |(dialect, _)| dialect)
+}
+
+/// Whether the section of a provider names the variable of a key.
+fn names_key(entry: &Entry<'_>) -> bool {
+    let Node::Table(fields) = &entry.value.node else { return false };
+    fields.iter().any(|field| field.key == "api_key_env")
 }
 
 fn cut(name: &str) -> String {

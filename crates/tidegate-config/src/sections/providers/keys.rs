@@ -1,7 +1,9 @@
 //! The keys of `[providers.NAME]` and of `[providers.NAME.endpoints.ENDPOINT]`.
 
 use super::fallback::names;
+use super::fallback_models::model;
 use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
+use super::roots::file;
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::{capacity, rate};
 use crate::values::duration::{duration, positive};
@@ -40,6 +42,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
         ValueKind::Text,
         |value| name_of_variable(value).map(drop),
         "The variable that holds the key; the caller's own key passes through if unset.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "providers.*.ca_file",
+        ValueKind::Text,
+        |value| file(value).map(drop),
+        "A file of root certificates (PEM) that the provider's is checked against, in place of \
+         those of the system.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
@@ -134,6 +144,12 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Providers of the same API to turn to, in this order.",
     )
     .or("[]"),
+    KnownKey::new(
+        "providers.*.fallback_models.*.*",
+        ValueKind::Text,
+        |value| model(value).map(drop),
+        "What a model is called at a provider that calls fall back to; * is every other model.",
+    ),
     KnownKey::new(
         "providers.*.models",
         ValueKind::Texts,

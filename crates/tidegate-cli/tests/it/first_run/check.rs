@@ -1,0 +1,122 @@
+//! `tidegate check`: what a program could run with, and nobody means.
+
+use std::fs;
+
+use super::serve_text;
+use crate::program::{Ended, Serving, end, tidegate};
+
+/// Checks a text in an environment.
+fn check(text: &str, environment: &[(&str, &str)]) -> Ended {
+    let here = tempfile::tempdir().unwrap();
+    fs::write(here.path().join("t.toml"), text).unwrap();
+    let mut command = tidegate(here.path(), &["check", "t.toml"]);
+    end(command.envs(environment.iter().copied()))
+}
+
+const KEYS: &str = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
+
+#[test]
+fn the_variable_of_a_key_has_to_be_set() {
+    for environment in [&[][..], &[("OPENAI_API_KEY", "  ")]] {
+        let ended = check(KEYS, environment);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
+        let expected = "t.toml:2:15: providers.openai.api_key_env: OPENAI_API_KEY is not set in \
+                        this environment: set it to the key, or remove api_key_env to let the \
+                        caller's own key pass through\n\
+                        the configuration is not used: 1 mistake\n";
+        assert_eq!(ended.stderr, expected);
+    }
+    let ended = check(KEYS, &[("OPENAI_API_KEY", "sk-test")]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
+}
+
+/// `serve` goes on, and says what happens then.
+#[test]
+fn serve_starts_without_the_key_and_says_whose_key_is_used() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve_text(here.path(), KEYS));
+    let told = serving.stop("TERM").stderr;
+    let warning = "openai: OPENAI_API_KEY is not set; calls go out with the caller's own key";
+    assert!(told.contains(warning), "{told}");
+}
+
+#[test]
+fn a_fallback_that_is_never_used_is_a_mistake_each() {
+    let text = "[providers.openai]\n\
+                fallback = [\"anthropic\", \"groq\", \"azure\"]\n\
+                [providers.groq]\n\
+                [providers.azure]\n\
+                base_url = \"https://me.openai.azure.com\"\n\
+                api_key_env = \"AZURE_KEY\"\n\
+                [providers.openai.fallback_models.ollama]\n\
+                \"gpt-4o\" = \"llama3\"\n";
+    let ended = check(text, &[("AZURE_KEY", "k")]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    for told in [
+        "t.toml:2:12: providers.openai.fallback = ",
+        "must not name \"anthropic\", calls never fall back to it: it speaks another API\n",
+        "must not name \"groq\", calls never fall back to it: it has no key of its own, and a \
+         caller's key is not shown to another provider\n",
+        "must not name \"azure\", calls never fall back to it: its paths name deployments of its own",
+        "providers.openai.fallback_models.ollama: is not among the `fallback` of this provider",
+        "4 mistakes",
+    ] {
+        assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
+    }
+    let good = "[providers.openai]\nfallback = [\"groq\"]\n\
+                [providers.groq]\napi_key_env = \"GROQ_KEY\"\n";
+    let ended = check(good, &[("GROQ_KEY", "k")]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let ended = check(good, &[]);
+    assert_eq!(ended.stderr.lines().count(), 2, "the key alone is missing: {ended:?}");
+}
+
+#[test]
+fn unknown_fallbacks_and_the_provider_itself_are_refused_as_before() {
+    for (name, told) in [
+        ("opnai", "\"opnai\" is not a configured provider; did you mean `openai`?"),
+        ("anthropic", "must name other providers than this one"),
+    ] {
+        let ended = check(&format!("[providers.anthropic]\nfallback = [\"{name}\"]\n"), &[]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        assert!(ended.stderr.contains(told), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_key_that_no_header_can_carry_is_a_mistake() {
+    let ended = check(KEYS, &[("OPENAI_API_KEY", "sk\u{7}test")]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.starts_with("providers: provider `openai`: "), "{ended:?}");
+    assert!(!ended.stderr.contains("test"), "{ended:?}");
+}
+
+#[test]
+fn the_environment_counts_as_it_does_for_serve() {
+    let ended = check("", &[("TIDEGATE_STORE_MAX_MEMORY", "much")]);
+    assert_eq!(ended.code, Some(2), "{ended:?}");
+    assert!(ended.stderr.starts_with("TIDEGATE_STORE_MAX_MEMORY: store.max_memory"), "{ended:?}");
+}
+
+#[test]
+fn names_of_models_have_to_fit_the_api() {
+    let text = |dialect: &str, model: &str| {
+        format!(
+            "[providers.a]\ndialect = \"{dialect}\"\nbase_url = \"http://a.test\"\n\
+             fallback = [\"b\"]\nfallback_models.b = {{ \"m\" = \"{model}\" }}\n\
+             [providers.b]\ndialect = \"{dialect}\"\nbase_url = \"http://b.test\"\n\
+             api_key_env = \"B_KEY\"\n"
+        )
+    };
+    for (dialect, model, code) in [
+        ("compatible", "org/model:free", 0),
+        ("compatible", "", 2),
+        ("gemini", "gemini-2.5-flash", 0),
+        ("gemini", "../secret", 2),
+        ("azure", "my-gpt", 0),
+        ("azure", "a/b", 2),
+    ] {
+        let ended = check(&text(dialect, model), &[("B_KEY", "k")]);
+        assert_eq!(ended.code, Some(code), "{dialect} {model:?}: {ended:?}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Root certificates of single providers.
+
+use std::fs;
+
+use serde_json::json;
+use tidegate_testkit::launch::TlsFront;
+
+use super::{address, chat, provider, serve_text};
+use crate::program::{Serving, end};
+
+#[test]
+fn a_provider_is_checked_against_the_roots_of_its_file_and_others_are_not() {
+    let server = provider("m");
+    let front = TlsFront::start(address(&server));
+    let url = format!("https://localhost:{}", front.address().port());
+    let text = format!(
+        "[providers.trusted]\nbase_url = \"{url}\"\nca_file = \"{}\"\n\
+         [providers.unknown]\nbase_url = \"{url}\"\nmax_retries = 0\n",
+        front.ca().display()
+    );
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve_text(here.path(), &text));
+    // The second call comes after there is a connection that it must not use.
+    for (provider, status) in [("trusted", 200), ("unknown", 502), ("trusted", 200)] {
+        let answer = chat(&serving, provider, "m");
+        assert_eq!(answer.status, status, "{provider}: {answer:?}");
+    }
+}
+
+#[test]
+fn roots_of_another_authority_do_not_do() {
+    let server = provider("m");
+    let (front, other) = (TlsFront::start(address(&server)), TlsFront::start(address(&server)));
+    let text = format!(
+        "[providers.openai]\nbase_url = \"https://localhost:{}\"\nca_file = \"{}\"\nmax_retries = 0\n",
+        front.address().port(),
+        other.ca().display()
+    );
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve_text(here.path(), &text));
+    let answer = chat(&serving, "openai", "m");
+    assert_eq!(answer.status, 502, "{answer:?}");
+    let message = answer.body["error"]["message"].as_str().unwrap();
+    assert!(message.contains("is not trusted"), "{message}");
+}
+
+#[test]
+fn a_file_that_has_no_roots_is_refused_at_the_start() {
+    let here = tempfile::tempdir().unwrap();
+    let pem = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n";
+    for (name, text) in [("empty.pem", ""), ("text.pem", "no certificate"), ("broken.pem", pem)] {
+        fs::write(here.path().join(name), text).unwrap();
+    }
+    for (name, told) in [
+        ("missing.pem", "cannot be read: No such file"),
+        ("empty.pem", "has no certificate in it"),
+        ("text.pem", "has no certificate in it"),
+        ("broken.pem", "has a certificate that cannot be used, number 1"),
+        ("", "must be the path of a file of root certificates in PEM"),
+    ] {
+        let text = format!("[providers.openai]\nca_file = \"{name}\"\n");
+        let ended = end(&mut serve_text(here.path(), &text));
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        let place = format!("tidegate.toml:2:11: providers.openai.ca_file = \"{name}\": {told}");
+        assert!(ended.stderr.contains(&place), "{place}: {ended:?}");
+    }
+}
+
+/// Whoever may change settings at run time must not choose whom keys are shown to.
+#[test]
+fn no_database_says_which_roots_count() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve_text(here.path(), ""));
+    for patch in [
+        json!({ "providers": { "openai": { "ca_file": "/etc/roots.pem" } } }),
+        json!({ "proxy": { "https": "http://proxy.test:1" } }),
+    ] {
+        let (status, body) = serving.patch(&patch);
+        assert_eq!(status, 422, "{patch}: {body}");
+        assert!(body.contains("never comes from the database"), "{body}");
+    }
+}

@@ -1,0 +1,66 @@
+//! `[providers.NAME.fallback_models.TARGET]`: what models are called at a provider that calls fall
+//! back to.
+
+use std::collections::BTreeMap;
+
+use tidegate_providers::Dialect;
+
+use super::fallback::Speakers;
+use crate::fault::Rule;
+use crate::sections::read_context::ReadContext;
+use crate::values::fields::{Fields, Path};
+use crate::values::value::Value;
+
+/// What models of this provider are called at others: by the name of the other, and by the model
+/// that the caller asks for. The model `*` stands for all that are not named.
+pub type FallbackModels = BTreeMap<String, BTreeMap<String, String>>;
+
+/// No name of a model is longer.
+const MAX_NAME: usize = 256;
+
+/// The name of a model.
+pub(crate) fn model(value: &Value<'_>) -> Result<String, Rule> {
+    let text = value.to_text().map_err(|_| Rule::ModelName)?;
+    let fits = !text.is_empty() && text.len() <= MAX_NAME && !text.contains(char::is_control);
+    if fits { Ok(text.to_owned()) } else { Err(Rule::ModelName) }
+}
+
+/// The name of a model that has to fit into a path.
+fn model_in_path(value: &Value<'_>) -> Result<String, Rule> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let model = model(value)?;
+    let fits = model.bytes().all(plain) && model.bytes().any(|byte| byte != b'.');
+    if fits { Ok(model) } else { Err(Rule::ModelInPath) }
+}
+
+pub(super) fn read(
+    fields: &mut Fields<'_, '_>,
+    all: &Speakers<'_>,
+    (own, dialect): (&str, Dialect),
+    fallback: &[String],
+    with: &ReadContext<'_>,
+) -> FallbackModels {
+    let mut targets = FallbackModels::new();
+    let path = fields.path();
+    let path = Path::Key(&path, "fallback_models");
+    let Some(section) = fields.get("fallback_models") else { return targets };
+    let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return targets };
+    let parse = match dialect {
+        Dialect::Gemini | Dialect::Azure => model_in_path,
+        _ => model,
+    };
+    for entry in fields.entries() {
+        if let Err(rule) = all.other(&entry.key, own) {
+            fields.refuse(&entry.key, rule);
+        } else if with.is_check() && !fallback.iter().any(|name| *name == entry.key) {
+            fields.refuse(&entry.key, Rule::NotAFallback);
+        }
+        let path = Path::Key(&path, &entry.key);
+        let Some(mut fields) = Fields::any(&entry.value, path, fields.faults()) else { continue };
+        let names = fields.entries().iter();
+        let names = names
+            .filter_map(|entry| Some((entry.key.to_string(), fields.read(&entry.key, parse)?)));
+        targets.insert(entry.key.to_string(), names.collect());
+    }
+    targets
+}

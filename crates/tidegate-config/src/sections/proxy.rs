@@ -1,0 +1,114 @@
+//! `[proxy]`: the HTTP proxies on the way to providers, and which hosts are reached without one.
+//!
+//! The variables that other programs know say the same: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` for
+//! both, and `NO_PROXY`, each in capitals or not.
+
+use http::Uri;
+use http::uri::Scheme;
+use tidegate_llm::proxy::{Bypass, Proxy};
+
+use crate::fault::Rule;
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
+
+const WHY_FIXED: &str = "keys and prompts pass through it, so only who runs the program says which";
+
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "proxy.https",
+        ValueKind::Text,
+        |value| proxy(value).map(drop),
+        "The HTTP proxy to providers at https:// addresses, or \"none\"; HTTPS_PROXY says it too.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "proxy.http",
+        ValueKind::Text,
+        |value| proxy(value).map(drop),
+        "The HTTP proxy to providers at http:// addresses, or \"none\"; HTTP_PROXY says it too.",
+    )
+    .fixed(WHY_FIXED),
+    KnownKey::new(
+        "proxy.no_proxy",
+        ValueKind::Texts,
+        |value| bypass(value).map(drop),
+        "Hosts, domains, addresses and networks that are reached without a proxy, each perhaps with \
+         a port; NO_PROXY says it too.",
+    )
+    .fixed(WHY_FIXED),
+];
+
+/// The variables that other programs know too, the first of which counts, and the keys they stand
+/// for.
+pub(crate) const VARIABLES: [(&str, &[&str]); 3] = [
+    ("https", &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]),
+    ("http", &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]),
+    ("no_proxy", &["NO_PROXY", "no_proxy"]),
+];
+
+/// The proxies on the way to providers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProxyPlan {
+    /// For `https://` addresses. Default none.
+    pub https: Setting<Option<Proxy>>,
+    /// For `http://` addresses. Default none.
+    pub http: Setting<Option<Proxy>>,
+    /// What is reached without a proxy. Default nothing.
+    pub no_proxy: Setting<Bypass>,
+}
+
+impl Default for ProxyPlan {
+    fn default() -> Self {
+        Self {
+            https: Setting::default(None),
+            http: Setting::default(None),
+            no_proxy: Setting::default(Bypass::default()),
+        }
+    }
+}
+
+impl ProxyPlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut plan = Self::default();
+        plan.https.replace(fields.setting("https", proxy));
+        plan.http.replace(fields.setting("http", proxy));
+        plan.no_proxy.replace(fields.setting("no_proxy", bypass));
+        plan
+    }
+
+    /// The proxy on the way to an address, if there is one.
+    ///
+    /// ```
+    /// let text = "[proxy]\nhttps = \"http://proxy.test:3128\"\nno_proxy = [\"openai.com\"]\n";
+    /// let plan = tidegate_config::Loader::default().text("in-line", text)?;
+    /// let proxy = plan.proxy.on_the_way_to("https://api.anthropic.com").unwrap();
+    /// assert_eq!(proxy.to_string(), "http://proxy.test:3128");
+    /// assert!(plan.proxy.on_the_way_to("https://api.openai.com").is_none());
+    /// # Ok::<(), tidegate_config::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn on_the_way_to(&self, base_url: &str) -> Option<&Proxy> {
+        let uri: Uri = base_url.parse().ok()?;
+        let is_https = uri.scheme() == Some(&Scheme::HTTPS);
+        let proxy = if is_https { &self.https } else { &self.http };
+        proxy.value.as_ref().filter(|_| !self.no_proxy.value.covers(&uri))
+    }
+}
+
+/// A proxy, or none.
+pub(crate) fn proxy(value: &Value<'_>) -> Result<Option<Proxy>, Rule> {
+    match value.to_text()?.trim() {
+        "" | "none" => Ok(None),
+        text => text.parse().map(Some).map_err(Rule::Proxy),
+    }
+}
+
+fn bypass(value: &Value<'_>) -> Result<Bypass, Rule> {
+    // Some write spaces where others write commas.
+    let entries = value.to_texts()?.into_iter().flat_map(str::split_whitespace);
+    Bypass::new(entries).map_err(Rule::Bypass)
+}

@@ -1,0 +1,79 @@
+//! A tunnel through a proxy: `CONNECT`, and what the proxy says to it.
+
+use hyper::rt::{Read, Write};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::connector::Peer;
+use crate::call::ConnectError;
+use crate::proxy::Proxy;
+
+/// The longest answer of a proxy that is read.
+const MAX_HEAD: usize = 16 << 10;
+
+/// Opens a tunnel to a server on a connection to a proxy.
+pub(super) async fn open(
+    stream: impl Read + Write + Unpin,
+    server: &Peer,
+    proxy: &Proxy,
+) -> Result<(), ConnectError> {
+    let mut stream = TokioIo::new(stream);
+    let failed = |reason: TunnelFailure| {
+        let (proxy, host) = (proxy.host_port().to_owned(), server.host.clone());
+        ConnectError::Tunnel { proxy, host, reason: reason.to_string().into() }
+    };
+    stream.write_all(&request(server, proxy)).await.map_err(|_| failed(TunnelFailure::Closed))?;
+    let mut head = Vec::new();
+    loop {
+        let read = stream.read_buf(&mut head).await.map_err(|_| failed(TunnelFailure::Closed))?;
+        let end = head.windows(4).position(|four| four == b"\r\n\r\n");
+        match (end, read) {
+            (Some(end), _) => {
+                let status = status(&head).ok_or_else(|| failed(TunnelFailure::NotHttp))?;
+                let rest = head.len() - end - 4;
+                return match status {
+                    // In a tunnel to a TLS server the client speaks first.
+                    200..=299 if rest == 0 => Ok(()),
+                    200..=299 => Err(failed(TunnelFailure::NotHttp)),
+                    407 => Err(failed(TunnelFailure::Credentials)),
+                    other => Err(failed(TunnelFailure::Status(other))),
+                };
+            }
+            (None, 0) => return Err(failed(TunnelFailure::Closed)),
+            (None, _) if head.len() > MAX_HEAD => return Err(failed(TunnelFailure::NotHttp)),
+            (None, _) => {}
+        }
+    }
+}
+
+fn request(server: &Peer, proxy: &Proxy) -> Vec<u8> {
+    let target = server.host_port();
+    let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+    if let Some(value) = proxy.authorization() {
+        head.extend_from_slice(b"Proxy-Authorization: ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    head.extend_from_slice(b"\r\n");
+    head
+}
+
+/// The status of an answer.
+fn status(head: &[u8]) -> Option<u16> {
+    let line = head.strip_prefix(b"HTTP/1.")?;
+    let digits = line.get(2..5).filter(|_| line.get(1) == Some(&b' '))?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// Why there is no tunnel.
+#[derive(Debug, thiserror::Error)]
+enum TunnelFailure {
+    #[error("it closed the connection")]
+    Closed,
+    #[error("its answer is not that of an HTTP proxy")]
+    NotHttp,
+    #[error("status 407, it asks for other credentials")]
+    Credentials,
+    #[error("status {0}")]
+    Status(u16),
+}

@@ -1,0 +1,154 @@
+//! What is said at a path where nothing is: what was probably meant, and what there is.
+
+use tidegate_config::{Plan, ProviderPlan, nearest};
+use tidegate_providers::Dialect;
+use tidegate_providers::request::Purpose;
+
+/// The paths of this API.
+const PATHS: &[&str] = &[
+    "/v1/take",
+    "/v1/peek",
+    "/v1/reserve",
+    "/v1/settle",
+    "/v1/hold",
+    "/v1/reset",
+    "/v1/batch",
+    "/v1/admit",
+    "/v1/pending",
+    "/healthz",
+];
+
+/// A longer path is not repeated.
+const LONGEST: usize = 128;
+
+/// What to say at a path where nothing is.
+pub(super) fn advice(path: &str, plan: &Plan) -> String {
+    let meant = meant(path, plan).map(|meant| format!("; did you mean {meant}?"));
+    format!(
+        "there is nothing at this path{}; the gateway has {}; the decision API has {}",
+        meant.unwrap_or_default(),
+        gateway(plan),
+        PATHS.join(", ")
+    )
+}
+
+/// What to say at the path of a provider itself, of which nothing is known at its root.
+pub(super) fn bare_provider(path: &str, plan: &Plan) -> Option<String> {
+    let name = path.strip_prefix('/')?;
+    let name = name.strip_suffix('/').unwrap_or(name);
+    let provider = plan.providers.get(name)?;
+    // Clients of these ask at the root whether they are there.
+    let has_root = matches!(provider.dialect(), Dialect::Ollama | Dialect::Compatible);
+    let sdk = provider.sdk_path();
+    (!has_root).then(|| {
+        format!(
+            "this is where calls to {name} go; SDKs take {sdk} of this address as their base URL, \
+             and the path of a call follows /{name}"
+        )
+    })
+}
+
+fn gateway(plan: &Plan) -> String {
+    let path = |name: &str| format!("/{name}/...");
+    let names: Vec<_> = reachable(plan).map(|(name, _)| path(name)).collect();
+    if names.is_empty() { "no providers".to_owned() } else { names.join(", ") }
+}
+
+fn reachable(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
+    let providers = plan.providers.iter().map(|(name, provider)| (name.as_str(), provider));
+    providers.filter(|(_, provider)| provider.has_path())
+}
+
+/// The path that was probably meant.
+fn meant(path: &str, plan: &Plan) -> Option<String> {
+    let is_plain = path.len() <= LONGEST && path.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_plain || path.len() < 2 {
+        return None;
+    }
+    if let Some(name) = without_provider(path, plan) {
+        return Some(format!("/{name}{path}"));
+    }
+    if let Some(verb) = path.strip_prefix("/v1/") {
+        let known = PATHS.iter().filter_map(|path| path.strip_prefix("/v1/"));
+        return nearest(verb, known).map(|verb| format!("/v1/{verb}"));
+    }
+    let (first, rest) = path.get(1..)?.split_once('/').unwrap_or((path.get(1..)?, ""));
+    let name = nearest(first, reachable(plan).map(|(name, _)| name))?;
+    let rest = if rest.is_empty() { String::new() } else { format!("/{rest}") };
+    Some(format!("/{name}{rest}"))
+}
+
+/// The provider that a path without one is for: the first one whose own API has it.
+fn without_provider<'p>(path: &str, plan: &'p Plan) -> Option<&'p str> {
+    const LISTS: [&str; 4] = ["/v1/models", "/v1beta/models", "/api/tags", "/v1/files"];
+    let dialects: &[Dialect] = match path {
+        "/v1/models" | "/v1/files" => &[Dialect::OpenAi],
+        "/v1beta/models" => &[Dialect::Gemini],
+        "/api/tags" => &[Dialect::Ollama],
+        _ => &[Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama],
+    };
+    // Only roots that some API has: a provider's name in front of them means something else.
+    let is_api = ["/v1/", "/v1beta/", "/api/", "/chat/", "/openai/v1/"];
+    if !is_api.iter().any(|root| path.starts_with(root)) {
+        return None;
+    }
+    let speaks = |dialect: Dialect| {
+        reachable(plan).find(|(_, it)| it.dialect() == dialect).map(|(name, _)| name)
+    };
+    dialects.iter().find_map(|dialect| {
+        let purpose = Purpose::of(*dialect, path);
+        let is_own = purpose.is_some_and(|purpose| purpose.dialect == *dialect);
+        (is_own || LISTS.contains(&path)).then(|| speaks(*dialect)).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_config::Loader;
+
+    use super::*;
+
+    fn plan() -> Plan {
+        Loader::default().text("none", "").unwrap()
+    }
+
+    #[test]
+    fn a_call_without_its_provider_is_shown_with_it() {
+        for (path, shown) in [
+            ("/v1/chat/completions", Some("/openai/v1/chat/completions")),
+            ("/v1/embeddings", Some("/openai/v1/embeddings")),
+            ("/v1/models", Some("/openai/v1/models")),
+            ("/v1/messages", Some("/anthropic/v1/messages")),
+            ("/v1beta/models/g:generateContent", Some("/gemini/v1beta/models/g:generateContent")),
+            ("/api/chat", Some("/ollama/api/chat")),
+            ("/opnai/v1/chat/completions", Some("/openai/v1/chat/completions")),
+            ("/OpenAI/v1/models", Some("/openai/v1/models")),
+            ("/anthropc", Some("/anthropic")),
+            ("/v1/tak", Some("/v1/take")),
+            ("/v1/weather", None),
+            ("/weather", None),
+            ("/", None),
+        ] {
+            assert_eq!(meant(path, &plan()).as_deref(), shown, "{path}");
+        }
+    }
+
+    #[test]
+    fn everything_there_is_is_named() {
+        let told = advice("/nothing/of/this", &plan());
+        for path in ["/openai/...", "/anthropic/...", "/v1/take", "/v1/admit", "/healthz"] {
+            assert!(told.contains(path), "{told}");
+        }
+        assert!(!told.contains("did you mean"), "{told}");
+    }
+
+    #[test]
+    fn the_path_of_a_provider_alone_tells_its_base_url() {
+        let told = bare_provider("/openai", &plan()).unwrap();
+        assert!(told.contains("take /openai/v1 of this address"), "{told}");
+        assert_eq!(bare_provider("/openai/", &plan()).unwrap(), told);
+        for path in ["/ollama", "/ollama/", "/openai/v1", "/nobody", "/"] {
+            assert_eq!(bare_provider(path, &plan()), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Whether the providers of a plan can be reached from here.
+
+use http::Uri;
+use tidegate_config::{Plan, ProviderPlan};
+use tidegate_llm::client::{Client, Roots};
+use tidegate_llm::proxy::Proxy;
+use tokio::task::JoinSet;
+
+/// What came of an attempt to reach a provider.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Reached {
+    /// The provider.
+    pub provider: String,
+    /// Where it is.
+    pub base_url: String,
+    /// The proxy on the way, without credentials.
+    pub proxy: Option<String>,
+    /// Why it cannot be reached, if it cannot.
+    pub error: Option<String>,
+}
+
+/// The names of the providers that [`reach`] tries: those that somebody configured.
+#[must_use]
+pub fn configured_providers(plan: &Plan) -> Vec<&str> {
+    configured(plan).map(|(name, _)| name).collect()
+}
+
+fn configured(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
+    let providers = plan.providers.iter().map(|(name, provider)| (name.as_str(), provider));
+    providers.filter(|(_, it)| it.is_configured() && it.has_path())
+}
+
+/// Tries to reach every provider that somebody configured, all at once: name resolution, TCP and TLS
+/// within the provider's connect time-out, through its proxy, with its roots. No key is sent. `tell`
+/// hears of each one as soon as it is known.
+pub async fn reach(plan: &Plan, mut tell: impl FnMut(Reached)) {
+    let mut probes = JoinSet::new();
+    for (name, provider) in configured(plan) {
+        let base_url = provider.base_url.value.clone();
+        let proxy = plan.proxy.on_the_way_to(&base_url).cloned();
+        let (name, provider) = (name.to_owned(), provider.clone());
+        probes.spawn(async move {
+            let tried = probe(&provider, proxy.clone()).await;
+            let proxy = proxy.map(|proxy| proxy.host_port().to_owned());
+            Reached { provider: name, base_url, proxy, error: tried.err() }
+        });
+    }
+    while let Some(done) = probes.join_next().await {
+        if let Ok(reached) = done {
+            tell(reached);
+        }
+    }
+}
+
+async fn probe(provider: &ProviderPlan, proxy: Option<Proxy>) -> Result<(), String> {
+    let uri: Uri = provider.base_url.value.parse().map_err(|_| "not an address".to_owned())?;
+    let roots = provider.roots().map(|roots| Roots::from_der(roots.to_vec()));
+    let roots = roots.transpose().map_err(|error| error.to_string())?;
+    let client = Client::new().map_err(|error| error.to_string())?;
+    let limit = provider.connect_timeout.value;
+    client.probe(uri, limit, roots, proxy).await.map_err(|error| error.to_string())
+}
