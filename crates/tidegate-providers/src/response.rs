@@ -17,6 +17,19 @@ pub use stream::Decoder;
 use crate::dialect::{Dialect, Family};
 pub use crate::failure::request_id;
 use crate::reply::{Event, Reply};
+use crate::tokens::TextCounter;
+
+/// Output tokens of an answer that came in one piece, counted from its texts. `None` if it is no
+/// JSON. What was read before something was missing counts.
+#[must_use]
+pub fn count_output(dialect: Dialect, body: &[u8]) -> Option<u64> {
+    let body = serde_json::from_slice(body).ok()?;
+    let mut events: Vec<Event> = Vec::new();
+    let _ = Family::of(dialect).reader().read_whole(&body, &mut events);
+    let mut counter = TextCounter::default();
+    events.iter().filter_map(Event::words).for_each(|words| counter.add(words));
+    Some(counter.total())
+}
 
 /// Reads an answer that came in one piece.
 ///
