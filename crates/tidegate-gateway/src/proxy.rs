@@ -159,7 +159,9 @@ impl Proxy<'_> {
     ) -> Response<ResponseBody> {
         let ChargedTo { entry, endpoint, caller } = charged_to;
         let mut terms = Terms::new(endpoint);
-        terms.tenant = Some(options.tenant(&caller, self.peer));
+        let tenant = options.tenant(&caller, self.peer);
+        self.context.set_caller(&tenant, request.asked.model.as_deref());
+        terms.tenant = Some(tenant);
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         let stack = self.route.stack(&entry);

@@ -19,16 +19,22 @@ pub use crate::failure::request_id;
 use crate::reply::{Event, Reply};
 use crate::tokens::TextCounter;
 
-/// Output tokens of an answer that came in one piece, counted from its texts. `None` if it is no
-/// JSON. What was read before something was missing counts.
-#[must_use]
-pub fn count_output(dialect: Dialect, body: &[u8]) -> Option<u64> {
-    let body = serde_json::from_slice(body).ok()?;
+/// Output tokens of an answer that came in one piece, counted from its texts. What was read before
+/// something was missing counts.
+///
+/// # Errors
+///
+/// If it is no JSON, or an error that came with a status of success.
+pub fn count_output(dialect: Dialect, body: &[u8]) -> Result<u64, DecodeError> {
+    let body = serde_json::from_slice(body)?;
     let mut events: Vec<Event> = Vec::new();
-    let _ = Family::of(dialect).reader().read_whole(&body, &mut events);
+    let read = Family::of(dialect).reader().read_whole(&body, &mut events);
+    if let Err(error @ DecodeError::Failed(_)) = read {
+        return Err(error);
+    }
     let mut counter = TextCounter::default();
     events.iter().filter_map(Event::words).for_each(|words| counter.add(words));
-    Some(counter.total())
+    Ok(counter.total())
 }
 
 /// Reads an answer that came in one piece.

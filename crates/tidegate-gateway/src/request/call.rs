@@ -11,10 +11,13 @@ use tokio::time::Instant;
 use crate::request::body::{RequestBody, StreamedBody, Upload};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
+use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
 
 /// The model of a request whose model is not known.
 pub(crate) const UNKNOWN: &str = "unknown";
+/// The endpoint that answers with words.
+const CHAT: &str = "chat";
 
 /// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
@@ -89,6 +92,14 @@ impl Content {
     /// Whether it can be sent again.
     pub(crate) const fn is_repeatable(&self) -> bool {
         matches!(self, Self::Buffered { .. })
+    }
+}
+
+impl Call {
+    /// What is known of the answer before it comes.
+    pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
+        let has_words = self.terms.endpoint.as_str() == CHAT;
+        ExpectedAnswer { has_words, max_output: self.request.asked.max_output }
     }
 }
 

@@ -6,20 +6,15 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{BoxError, Broken, CallError, TimeoutError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::call_observer::Outcome;
 use crate::request::body::{IncomingBody, size_with};
-use crate::response::usage_reader::UsageReader;
-use crate::state::call_context::CallContext;
-use crate::upstream::attempt::UpstreamClient;
+use crate::response::pending_call::{Cause, Ending, PendingCall};
 
 /// The body of a response to a caller: the answer of a provider, or an error.
 pub struct ResponseBody(Kind);
@@ -52,16 +47,6 @@ struct StreamedAnswer {
     call: Option<PendingCall>,
 }
 
-/// A call whose answer has not ended.
-pub(crate) struct PendingCall {
-    pub(crate) usage_reader: UsageReader,
-    pub(crate) reservation: Option<Reservation>,
-    pub(crate) client: Arc<UpstreamClient>,
-    pub(crate) context: Arc<CallContext>,
-    /// The outcome of the call if the answer is complete.
-    pub(crate) outcome: Outcome,
-}
-
 impl ResponseBody {
     pub(crate) const fn buffered(bytes: Bytes) -> Self {
         Self(Kind::Buffered(Some(bytes)))
@@ -70,6 +55,10 @@ impl ResponseBody {
     pub(crate) fn streamed(first: Option<Bytes>, rest: IncomingBody, call: PendingCall) -> Self {
         let (timeout, last_received) = (None, Instant::now());
         let mut answer = StreamedAnswer { first, rest, timeout, last_received, call: Some(call) };
+        if let Some(call) = answer.call.as_mut().filter(|call| call.is_over()) {
+            // All of it was read ahead.
+            call.settle(Ending::Complete);
+        }
         if answer.first.is_none() && answer.rest.is_end_stream() {
             // A body that is at its end is not polled.
             answer.end();
@@ -126,7 +115,7 @@ impl StreamedAnswer {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(error))) => {
-                self.break_off(Broken::Cut, None);
+                self.break_off(Broken::Cut, None, Cause::Connection);
                 Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
             }
             Poll::Ready(None) => {
@@ -144,7 +133,7 @@ impl StreamedAnswer {
         let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
         while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
-                if call.usage_reader.is_over() {
+                if call.is_over() {
                     // Nothing is missing; the provider has not closed the connection.
                     self.end();
                     return Poll::Ready(None);
@@ -156,7 +145,7 @@ impl StreamedAnswer {
                     after = ?idle,
                     "provider stopped sending; answer broken off"
                 );
-                self.break_off(Broken::TimedOut, Some(error.into()));
+                self.break_off(Broken::TimedOut, Some(error.into()), Cause::IdleTimeout);
                 return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error))));
             }
             timeout.as_mut().reset(end);
@@ -165,66 +154,27 @@ impl StreamedAnswer {
     }
 
     fn end(&mut self) {
-        if let Some(call) = self.call.take() {
-            call.end();
+        if let Some(mut call) = self.call.take() {
+            call.settle(Ending::Complete);
         }
     }
 
     /// Settles the call, and closes the connection to the provider.
-    fn break_off(&mut self, broken: Broken, source: Option<BoxError>) {
+    fn break_off(&mut self, broken: Broken, source: Option<BoxError>, cause: Cause) {
         self.rest = IncomingBody::default();
-        if let Some(call) = self.call.take() {
-            call.break_off(broken, source);
+        if let Some(mut call) = self.call.take() {
+            let provider = call.client.provider.clone();
+            let error = CallError::Connection { provider, broken, source };
+            call.settle(Ending::Failed(error, cause));
         }
     }
 }
 
-impl PendingCall {
-    /// Reads a part of the body.
-    fn read(&mut self, data: &Bytes) {
-        let read = self.usage_reader.read(data, &self.client.provider);
-        self.usage_reader.report_to(self.reservation.as_mut());
-        self.note_usage();
-        match read {
-            Ok(()) if self.usage_reader.is_over() => {
-                // Callers close the connection after the last event, before the body has ended.
-                self.complete();
-            }
-            Ok(()) => {}
-            Err(error) => {
-                if let Some(reservation) = self.reservation.take() {
-                    reservation.broke_off(&error, self.usage_reader.usage());
-                }
-                self.outcome = Outcome::Broken;
-            }
-        }
-    }
-
-    fn note_usage(&self) {
-        if let Some(usage) = self.usage_reader.usage() {
-            self.context.set_usage(usage);
-        }
-    }
-
-    fn complete(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            reservation.complete(self.usage_reader.usage());
-        }
-        self.context.set_outcome(self.outcome);
-    }
-
-    fn end(mut self) {
-        self.usage_reader.end(self.reservation.as_mut());
-        self.note_usage();
-        self.complete();
-    }
-
-    fn break_off(self, broken: Broken, source: Option<BoxError>) {
-        self.context.set_outcome(Outcome::Broken);
-        if let Some(reservation) = self.reservation {
-            let provider = self.client.provider.clone();
-            let error = CallError::Connection { provider, broken, source };
-            reservation.broke_off(&error, self.usage_reader.usage());
+impl Drop for StreamedAnswer {
+    /// The caller has gone.
+    fn drop(&mut self) {
+        if let Some(mut call) = self.call.take() {
+            call.settle(Ending::Left);
         }
     }
 }

@@ -9,7 +9,8 @@ use tidegate_providers::ReportedLimits;
 
 use crate::headers;
 use crate::request::body::IncomingBody;
-use crate::response::body::{PendingCall, ResponseBody};
+use crate::response::body::ResponseBody;
+use crate::response::pending_call::PendingCall;
 use crate::state::call_context::CallContext;
 
 const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
@@ -33,13 +34,12 @@ impl Answered for UpstreamResponse {
         &self.told
     }
 
-    fn keep(&mut self, mut reservation: Reservation) {
-        let PendingCall { usage_reader, context, reservation: kept, .. } = &mut self.call;
+    fn keep(&mut self, reservation: Reservation) {
         if let Some((limit, _)) = reservation.waited_for().first() {
-            context.set_limited_by(limit);
+            self.call.context.set_limited_by(limit);
         }
-        usage_reader.report_to(Some(&mut reservation));
-        *kept = Some(reservation);
+        self.call.context.set_expected(reservation.expected());
+        self.call.keep(reservation);
     }
 }
 

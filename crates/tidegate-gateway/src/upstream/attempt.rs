@@ -25,8 +25,9 @@ use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
 use crate::request::body_reader::READ_TIMEOUT;
 use crate::request::call::Call;
-use crate::response::body::PendingCall;
+use crate::response::content_coding;
 use crate::response::first_event::FirstEvent;
+use crate::response::pending_call::PendingCall;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
 use crate::state::call_context::{CallContext, OriginalError};
@@ -108,13 +109,13 @@ impl UpstreamClient {
         self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        call.context.attempt_started();
+        call.context.attempt_started(&self.provider, None);
         let (response, _) = self.send(&call).await?;
         let (head, rest) = response.into_parts();
         let is_error = head.status.as_u16() >= 400;
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
-        let call = self.pending(call.context, usage_reader, outcome);
+        let call = self.pending(call.context, usage_reader, outcome, &head.headers);
         Ok(UpstreamResponse { head, told: ReportedLimits::nothing(), first: None, rest, call })
     }
 
@@ -123,7 +124,7 @@ impl UpstreamClient {
         self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        call.context.attempt_started();
+        call.context.attempt_started(&self.provider, Some(call.request.asked.input_tokens));
         let response = self.answer(&call).await;
         if response.is_err() {
             call.context.attempt_failed();
@@ -170,7 +171,9 @@ impl UpstreamClient {
             return Err(self.failed(call, head, body).await);
         }
         let form = Form::of(&head.headers);
-        let mut usage_reader = UsageReader::new(call.request.dialect, form, &head.headers);
+        let expected = call.expected_answer();
+        let mut usage_reader =
+            UsageReader::new(call.request.dialect, form, &head.headers, expected);
         let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut first_event = FirstEvent::default();
         if form == Form::Stream
@@ -185,7 +188,8 @@ impl UpstreamClient {
             return Err(error);
         }
         let first = first_event.into_bytes();
-        let call = self.pending(call.context.clone(), usage_reader, Outcome::Answered);
+        let context = call.context.clone();
+        let call = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
         Ok(UpstreamResponse { head, told, first, rest: body, call })
     }
 
@@ -194,8 +198,10 @@ impl UpstreamClient {
         context: Arc<CallContext>,
         usage_reader: UsageReader,
         outcome: Outcome,
+        headers: &HeaderMap,
     ) -> PendingCall {
-        PendingCall { usage_reader, reservation: None, client: self.clone(), context, outcome }
+        let upstream_id = headers::upstream_request_id(headers);
+        PendingCall::new(usage_reader, self.clone(), context, outcome, upstream_id)
     }
 
     /// Waits for the first event of a stream. Fails if the provider reports an error in it, the
@@ -207,7 +213,7 @@ impl UpstreamClient {
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
-        while !first_event.is_whole() {
+        while !first_event.is_whole() && !(usage_reader.is_coded() && usage_reader.has_begun()) {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.broken(Broken::Cut, Some(error))),
@@ -221,7 +227,11 @@ impl UpstreamClient {
             if first_event.is_empty() {
                 end = Instant::now() + HOLD;
             }
-            first_event.push(&data);
+            if usage_reader.is_coded() {
+                first_event.hold(&data);
+            } else {
+                first_event.push(&data);
+            }
             usage_reader.read(&data, &self.provider)?;
             if !usage_reader.is_reading() {
                 // An error in it would not be recognised either.
@@ -235,8 +245,10 @@ impl UpstreamClient {
     async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
         let body = adapter::error_body(body).await;
         let rules = Rules::new();
+        let decoded = content_coding::decode_whole(&head.headers, &body);
+        let text = decoded.as_deref().unwrap_or(&body);
         let failure =
-            Failure::of_response(self.dialect, &self.provider, &head, &body, &rules, wall_now());
+            Failure::of_response(self.dialect, &self.provider, &head, text, &rules, wall_now());
         let error = CallError::Provider(Box::new(failure));
         self.keep(call, head, body, &error);
         error
