@@ -10,6 +10,7 @@ use crate::layers::variables::UnknownVariable;
 use crate::sections::admin::AdminPlan;
 use crate::sections::admission::AdmissionPlan;
 use crate::sections::database::{self, DatabasePlan};
+use crate::sections::gateway::GatewayPlan;
 use crate::sections::keys::{self, KnownKey};
 use crate::sections::limits::Limits;
 use crate::sections::listen::Listen;
@@ -50,6 +51,8 @@ pub struct Plan {
     pub limits: Limits,
     /// Admission in three tiers.
     pub admission: AdmissionPlan,
+    /// What holds for calls to all providers.
+    pub gateway: GatewayPlan,
     /// The LLM providers that the gateway forwards to.
     pub providers: BTreeMap<String, ProviderPlan>,
     /// What calls to LLM providers go through.
@@ -72,6 +75,7 @@ impl Default for Plan {
             admin: AdminPlan::default(),
             limits: Limits::default(),
             admission: AdmissionPlan::default(),
+            gateway: GatewayPlan::default(),
             providers: providers::shipped(),
             modules: Modules::default(),
             file: None,
@@ -99,7 +103,7 @@ impl Plan {
             // Names of limits and providers are the user's choice.
             let fields = match key {
                 "limits" | "providers" => Fields::any(&entry.value, path, faults),
-                "listen" | "store" | "database" | "admin" | "admission" | "modules" => {
+                "listen" | "store" | "database" | "admin" | "admission" | "gateway" | "modules" => {
                     Fields::open(&entry.value, path, &keys::below(key), faults)
                 }
                 _ => None,
@@ -112,6 +116,7 @@ impl Plan {
                 "admin" => plan.admin = AdminPlan::read(&mut fields),
                 "limits" => plan.limits = Limits::read(&mut fields),
                 "admission" => plan.admission = AdmissionPlan::read(&mut fields),
+                "gateway" => plan.gateway = GatewayPlan::read(&mut fields),
                 "providers" => plan.providers = providers::read(&mut fields, with),
                 "modules" => plan.modules = Modules::read(&mut fields),
                 _ => {}

@@ -3,7 +3,7 @@
 //! Each section has its part of the table beside the code that reads it. From the table come the
 //! keys that are known, their variables, the schema, and which of them a database may hold.
 
-use super::{admin, admission, database, limits, listen, modules, providers, store};
+use super::{admin, admission, database, gateway, limits, listen, modules, providers, store};
 use crate::fault::Rule;
 use crate::plan;
 use crate::values::value::Value;
@@ -25,7 +25,7 @@ pub struct KnownKey {
 }
 
 /// All sections, in the order of the file.
-const SECTIONS: [&[KnownKey]; 9] = [
+const SECTIONS: [&[KnownKey]; 10] = [
     plan::KEYS,
     listen::KEYS,
     store::KEYS,
@@ -33,6 +33,7 @@ const SECTIONS: [&[KnownKey]; 9] = [
     admin::KEYS,
     limits::KEYS,
     admission::KEYS,
+    gateway::KEYS,
     providers::KEYS,
     modules::KEYS,
 ];

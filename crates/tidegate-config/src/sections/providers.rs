@@ -65,6 +65,8 @@ pub struct ProviderPlan {
     pub first_byte_timeout: Setting<Duration>,
     /// How long the provider may send nothing in the middle of an answer. Default 60 s.
     pub idle_timeout: Setting<Duration>,
+    /// Whether streams of OpenAI's API are made to tell their tokens. Default `false`.
+    pub ask_for_usage: Setting<bool>,
     /// Whom to turn to, in this order. Default nobody.
     pub fallback: Setting<Vec<String>>,
     /// Models that metrics may name. Default none.
@@ -93,6 +95,7 @@ impl ProviderPlan {
             connect_timeout: Setting::default(Duration::from_secs(10)),
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
             idle_timeout: Setting::default(Duration::from_secs(60)),
+            ask_for_usage: Setting::default(false),
             fallback: Setting::default(Vec::new()),
             models: Setting::default(Vec::new()),
             endpoints: BTreeMap::new(),
@@ -160,6 +163,7 @@ impl ProviderPlan {
         plan.connect_timeout.replace(fields.setting("connect_timeout", positive));
         plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
         plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
+        plan.ask_for_usage.replace(fields.setting("ask_for_usage", Value::to_switch));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
         plan.models.replace(fields.setting("models", Value::to_strings));
         plan.endpoints = limits::endpoints(name, &speaker, fields, with);
