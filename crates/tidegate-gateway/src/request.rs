@@ -6,3 +6,4 @@ pub(crate) mod body_reader;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod options;
+pub(crate) mod stream_options;

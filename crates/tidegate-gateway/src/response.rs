@@ -8,3 +8,4 @@ pub(crate) mod pending_call;
 pub(crate) mod proxy_error;
 pub(crate) mod upstream_response;
 pub(crate) mod usage_reader;
+pub(crate) mod usage_stripper;

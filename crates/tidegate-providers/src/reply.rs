@@ -113,9 +113,7 @@ impl fmt::Debug for Event {
             Self::ToolCall { index, part } => {
                 f.debug_struct("ToolCall").field("index", index).field("part", part).finish()
             }
-            Self::Alternative(text) => {
-                f.debug_tuple("Alternative").field(&Redacted(text)).finish()
-            }
+            Self::Alternative(text) => f.debug_tuple("Alternative").field(&Redacted(text)).finish(),
             Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
             Self::Stop(reason) => f.debug_tuple("Stop").field(reason).finish(),
         }

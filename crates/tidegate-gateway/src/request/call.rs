@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::request::body::{RequestBody, StreamedBody, Upload};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
+use crate::request::stream_options;
 use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
 
@@ -38,6 +39,8 @@ pub(crate) struct OutgoingRequest {
     pub(crate) asked: RequestSummary,
     /// The dialect that the caller speaks.
     pub(crate) dialect: Dialect,
+    /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
+    pub(crate) takes_usage_option: bool,
 }
 
 /// The body of a call.
@@ -104,6 +107,16 @@ impl Call {
 }
 
 impl OutgoingRequest {
+    /// The body with the option that asks for usage, where it makes a difference.
+    pub(crate) fn with_usage(&self) -> Option<Bytes> {
+        match &self.content {
+            Content::Buffered { bytes, .. } if self.takes_usage_option => {
+                stream_options::with_usage(bytes)
+            }
+            Content::Buffered { .. } | Content::Streamed(..) => None,
+        }
+    }
+
     /// The model, as far as it is known.
     pub(crate) fn model_name(&self) -> &str {
         self.asked.model.as_deref().unwrap_or(UNKNOWN)

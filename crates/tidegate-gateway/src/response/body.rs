@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::body::{IncomingBody, size_with};
 use crate::response::pending_call::{Cause, Ending, PendingCall};
+use crate::response::usage_stripper::UsageStripper;
 
 /// The body of a response to a caller: the answer of a provider, or an error.
 pub struct ResponseBody(Kind);
@@ -41,6 +42,8 @@ struct StreamedAnswer {
     /// What was read ahead.
     first: Option<Bytes>,
     rest: IncomingBody,
+    /// Takes out the usage that the caller did not ask for.
+    stripper: Option<UsageStripper>,
     timeout: Option<Pin<Box<Sleep>>>,
     last_received: Instant,
     /// `None` once the call is settled.
@@ -52,9 +55,25 @@ impl ResponseBody {
         Self(Kind::Buffered(Some(bytes)))
     }
 
-    pub(crate) fn streamed(first: Option<Bytes>, rest: IncomingBody, call: PendingCall) -> Self {
-        let (timeout, last_received) = (None, Instant::now());
-        let mut answer = StreamedAnswer { first, rest, timeout, last_received, call: Some(call) };
+    pub(crate) fn streamed(
+        first: Option<Bytes>,
+        rest: IncomingBody,
+        mut stripper: Option<UsageStripper>,
+        call: PendingCall,
+    ) -> Self {
+        let first = match &mut stripper {
+            Some(stripper) => {
+                let mut passed = first.map(|first| stripper.strip(&first)).unwrap_or_default();
+                if rest.is_end_stream() {
+                    passed = [passed, stripper.finish()].concat().into();
+                }
+                Some(passed)
+            }
+            None => first,
+        };
+        let first = first.filter(|first| !first.is_empty());
+        let (timeout, last_received, call) = (None, Instant::now(), Some(call));
+        let mut answer = StreamedAnswer { first, rest, stripper, timeout, last_received, call };
         if let Some(call) = answer.call.as_mut().filter(|call| call.is_over()) {
             // All of it was read ahead.
             call.settle(Ending::Complete);
@@ -88,6 +107,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Streamed(answer) if answer.stripper.is_some() => SizeHint::default(),
             Kind::Streamed(answer) => size_with(answer.first.as_ref(), &answer.rest.size_hint()),
         }
     }
@@ -98,31 +118,59 @@ type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>>;
 impl StreamedAnswer {
     fn poll(&mut self, context: &mut Context<'_>) -> PolledFrame {
         if let Some(first) = self.first.take() {
+            if self.rest.is_end_stream() {
+                // The server may not poll again.
+                self.end();
+            }
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        let Some(call) = &mut self.call else { return Poll::Ready(None) };
-        match Pin::new(&mut self.rest).poll_frame(context) {
-            Poll::Pending => self.poll_timeout(context),
-            Poll::Ready(Some(Ok(frame))) => {
-                self.last_received = Instant::now();
-                if let Some(data) = frame.data_ref() {
-                    call.read(data);
+        loop {
+            let Some(call) = &mut self.call else { return Poll::Ready(None) };
+            let frame = match Pin::new(&mut self.rest).poll_frame(context) {
+                Poll::Pending => return self.poll_timeout(context),
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => {
+                    self.break_off(Broken::Cut, None, Cause::Connection);
+                    return Poll::Ready(Some(Err(ResponseBodyError::Cut(error))));
                 }
-                if self.rest.is_end_stream() {
-                    // The server may not poll again.
+                Poll::Ready(None) => {
                     self.end();
+                    return Poll::Ready(self.held_back().map(Ok));
                 }
-                Poll::Ready(Some(Ok(frame)))
+            };
+            self.last_received = Instant::now();
+            if let Some(data) = frame.data_ref() {
+                call.read(data);
             }
-            Poll::Ready(Some(Err(error))) => {
-                self.break_off(Broken::Cut, None, Cause::Connection);
-                Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
-            }
-            Poll::Ready(None) => {
+            let is_last = self.rest.is_end_stream();
+            if is_last {
+                // The server may not poll again.
                 self.end();
-                Poll::Ready(None)
+            }
+            if let Some(frame) = self.passed(frame, is_last) {
+                return Poll::Ready(Some(Ok(frame)));
             }
         }
+    }
+
+    /// What the caller gets of a frame; `None` if that is nothing yet.
+    fn passed(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
+        let Some(stripper) = &mut self.stripper else { return Some(frame) };
+        let data = match frame.into_data() {
+            Ok(data) => stripper.strip(&data),
+            Err(trailers) => return Some(trailers),
+        };
+        let data = match is_last {
+            true => [data, stripper.finish()].concat().into(),
+            false => data,
+        };
+        (!data.is_empty()).then(|| Frame::data(data))
+    }
+
+    /// What was held back of a stream that has ended.
+    fn held_back(&mut self) -> Option<Frame<Bytes>> {
+        let held = self.stripper.as_mut().map(UsageStripper::finish)?;
+        (!held.is_empty()).then(|| Frame::data(held))
     }
 
     /// The timer is polled only while nothing arrives, and reset only when it fires.

@@ -63,9 +63,9 @@ impl ContentCoding {
 
 fn is_a_coding(value: &http::HeaderValue) -> bool {
     let text = value.to_str().unwrap_or("?");
-    text.split(',').map(str::trim).any(|name| {
-        !name.is_empty() && !name.eq_ignore_ascii_case("identity")
-    })
+    text.split(',')
+        .map(str::trim)
+        .any(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
 }
 
 /// The decoded form of a body that came whole, such as that of an error. `None` if it has no coding,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
@@ -30,6 +30,7 @@ use crate::response::first_event::FirstEvent;
 use crate::response::pending_call::PendingCall;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
+use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::{CallContext, OriginalError};
 use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::{Destination, Timeouts};
@@ -49,6 +50,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) dialect: Dialect,
     pub(crate) base: Destination,
     pub(crate) host: HeaderValue,
+    /// Whether streams are asked for their usage where the caller does not ask.
+    pub(crate) asks_for_usage: bool,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
     pub(crate) http: HttpService,
@@ -77,9 +80,16 @@ impl UpstreamClient {
 
     /// The request of an attempt. A caller's key is sent only to the provider that it named, and not
     /// even there if a key is configured.
-    fn request(&self, call: &Call) -> Result<Request<RequestBody>, BoxError> {
+    fn request(
+        &self,
+        call: &Call,
+        with_usage: Option<&Bytes>,
+    ) -> Result<Request<RequestBody>, BoxError> {
         let sent = &call.request;
-        let body = sent.content.take().ok_or(AlreadySent)?;
+        let body = match with_usage {
+            Some(bytes) => RequestBody::buffered(bytes.clone()),
+            None => sent.content.take().ok_or(AlreadySent)?,
+        };
         let mut request = Request::new(body);
         *request.method_mut() = sent.method.clone();
         let (headers, uri) = if self.is_requested(&call.context) {
@@ -95,6 +105,9 @@ impl UpstreamClient {
             (headers, address::carry(self.dialect, &self.base.address, &target)?)
         };
         (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
+        if let Some(bytes) = with_usage {
+            request.headers_mut().insert(CONTENT_LENGTH, bytes.len().into());
+        }
         // The first-byte time-out includes making a connection, which is to be told as what it is.
         let Timeouts { connect, first_byte, .. } = self.base.timeouts;
         let connect = connect.min(first_byte);
@@ -110,13 +123,14 @@ impl UpstreamClient {
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
         call.context.attempt_started(&self.provider, None);
-        let (response, _) = self.send(&call).await?;
+        let (response, _) = self.send(&call, None).await?;
         let (head, rest) = response.into_parts();
         let is_error = head.status.as_u16() >= 400;
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
         let call = self.pending(call.context, usage_reader, outcome, &head.headers);
-        Ok(UpstreamResponse { head, told: ReportedLimits::nothing(), first: None, rest, call })
+        let told = ReportedLimits::nothing();
+        Ok(UpstreamResponse { head, told, first: None, rest, stripper: None, call })
     }
 
     /// Makes one attempt.
@@ -134,9 +148,13 @@ impl UpstreamClient {
 
     /// Sends the request and waits for the head of the answer. Also returns until when a stream has
     /// to begin.
-    async fn send(&self, call: &Call) -> Result<(Response<IncomingBody>, Instant), CallError> {
+    async fn send(
+        &self,
+        call: &Call,
+        with_usage: Option<&Bytes>,
+    ) -> Result<(Response<IncomingBody>, Instant), CallError> {
         let request = self
-            .request(call)
+            .request(call, with_usage)
             .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
         let mut sending = self.http.send(request);
         let (first_byte, start) = (self.base.timeouts.first_byte, Instant::now());
@@ -161,8 +179,12 @@ impl UpstreamClient {
     }
 
     async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
-        let (response, end) = self.send(call).await?;
-        let (head, mut body) = response.into_parts();
+        let with_usage = match self.asks_for_usage {
+            true => call.request.with_usage(),
+            false => None,
+        };
+        let (response, end) = self.send(call, with_usage.as_ref()).await?;
+        let (mut head, mut body) = response.into_parts();
         call.context.provider_answered(head.status);
         if self.is_requested(&call.context) {
             call.context.credential_checked(head.status);
@@ -188,9 +210,14 @@ impl UpstreamClient {
             return Err(error);
         }
         let first = first_event.into_bytes();
+        let is_stripped = with_usage.is_some() && form == Form::Stream && !usage_reader.is_coded();
+        let stripper = is_stripped.then(UsageStripper::default);
+        if is_stripped {
+            head.headers.remove(CONTENT_LENGTH);
+        }
         let context = call.context.clone();
         let call = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
-        Ok(UpstreamResponse { head, told, first, rest: body, call })
+        Ok(UpstreamResponse { head, told, first, rest: body, stripper, call })
     }
 
     fn pending(

@@ -10,7 +10,9 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
-use tidegate_providers::{Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage, UsageSource};
+use tidegate_providers::{
+    Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage, UsageSource,
+};
 
 use measure::UsageSoFar;
 

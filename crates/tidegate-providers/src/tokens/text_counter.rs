@@ -102,7 +102,8 @@ mod tests {
 
     #[test]
     fn pieces_are_counted_like_the_whole() {
-        for text in ["The tide, as it were, was out. ".repeat(1_000), "潮水退了。".repeat(3_000)] {
+        for text in ["The tide, as it were, was out. ".repeat(1_000), "潮水退了。".repeat(3_000)]
+        {
             let whole = count(&text);
             for piece in [1, 5, 1_000, usize::MAX] {
                 let counted = counted(&text, piece);
