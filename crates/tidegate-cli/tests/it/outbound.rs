@@ -12,3 +12,4 @@ mod stalls;
 mod tokens;
 mod traffic;
 mod unreachable;
+mod usage;
