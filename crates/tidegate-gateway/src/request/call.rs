@@ -19,6 +19,8 @@ use crate::state::call_context::CallContext;
 pub(crate) const UNKNOWN: &str = "unknown";
 /// The endpoint that answers with words.
 const CHAT: &str = "chat";
+/// The endpoints whose calls use no tokens, or use them later.
+const WITHOUT_TOKENS: [&str; 3] = ["token_counting", "moderations", "batches"];
 
 /// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
@@ -101,8 +103,12 @@ impl Content {
 impl Call {
     /// What is known of the answer before it comes.
     pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
-        let has_words = self.terms.endpoint.as_str() == CHAT;
-        ExpectedAnswer { has_words, max_output: self.request.asked.max_output }
+        let endpoint = self.terms.endpoint.as_str();
+        ExpectedAnswer {
+            has_words: endpoint == CHAT,
+            uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
+            max_output: self.request.asked.max_output,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::Reservation;
+use tidegate_providers::UsageSource;
 
 use crate::call_observer::Outcome;
 use crate::response::usage_reader::{BodyEnd, UsageReader};
@@ -122,8 +123,13 @@ impl PendingCall {
             (ending, _) => ending,
         };
         let reservation = self.reservation.take();
-        if let Some(reservation) = &reservation {
-            self.context.set_usage(reservation.measured());
+        if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
+            let is_told = [measured.input, measured.output].contains(&UsageSource::Reported);
+            if is_told || self.usage_reader.uses_tokens() {
+                self.context.set_usage(measured);
+            } else {
+                self.context.no_usage();
+            }
         }
         match ending {
             Ending::Complete => {

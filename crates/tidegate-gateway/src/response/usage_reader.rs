@@ -57,6 +57,8 @@ enum ReadMode {
 pub(crate) struct ExpectedAnswer {
     /// Whether it is made of words, so that its size tells of tokens.
     pub(crate) has_words: bool,
+    /// Whether tokens are used for it, also if the provider does not say so. Counting tokens uses none.
+    pub(crate) uses_tokens: bool,
     /// The most output tokens that the request allows.
     pub(crate) max_output: Option<u64>,
 }
@@ -204,6 +206,11 @@ impl UsageReader {
         self.events.clear();
     }
 
+    /// Whether the answer used tokens, also if the provider does not say so.
+    pub(crate) const fn uses_tokens(&self) -> bool {
+        self.answer.uses_tokens
+    }
+
     /// Whether the body is still read.
     pub(crate) const fn is_reading(&self) -> bool {
         !matches!(self.mode, ReadMode::Off)
@@ -265,7 +272,9 @@ impl UsageReader {
                 let read = decoder.end(&mut self.events);
                 return match (read, end) {
                     (Err(DecodeError::Failed(body)), _) => Err(self.failure(&body, provider)),
-                    (Err(DecodeError::Cut), BodyEnd::Complete) if *is_known => {
+                    (Err(DecodeError::Cut), BodyEnd::Complete)
+                        if *is_known && self.answer.has_words =>
+                    {
                         let source = Some(DecodeError::Cut.into());
                         let provider = provider.clone();
                         Err(CallError::Connection { provider, broken: Broken::Cut, source })

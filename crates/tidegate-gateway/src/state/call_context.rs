@@ -234,6 +234,11 @@ impl CallContext {
         self.lock().usage = Some(usage);
     }
 
+    /// The call used no tokens.
+    pub(crate) fn no_usage(&self) {
+        self.lock().sent_input = None;
+    }
+
     /// Sets the tokens that were reserved, input and output.
     pub(crate) fn set_expected(&self, reserved: (u64, u64)) {
         self.lock().reserved = Some(reserved);

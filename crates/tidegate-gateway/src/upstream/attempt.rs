@@ -138,7 +138,9 @@ impl UpstreamClient {
         self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        call.context.attempt_started(&self.provider, Some(call.request.asked.input_tokens));
+        let input = call.request.asked.input_tokens;
+        let input = call.expected_answer().uses_tokens.then_some(input);
+        call.context.attempt_started(&self.provider, input);
         let response = self.answer(&call).await;
         if response.is_err() {
             call.context.attempt_failed();

@@ -123,3 +123,17 @@ fn what_cannot_be_read_is_estimated_and_a_long_answer_is_read_at_its_end() {
         assert!(expected.contains(&tokens), "{path}: {tokens}");
     }
 }
+
+/// Whoever has tokens counted uses none.
+#[test]
+fn a_call_that_counts_tokens_uses_none() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
+                  content-length: 19\r\n\r\n{\"input_tokens\":14}";
+    let provider = RawProvider::start(answer);
+    let gateway = Gateway::start(Sdk::ANTHROPIC, &provider.url, "");
+    let messages = json!([{ "role": "user", "content": "How is the tide?" }]);
+    let body = json!({ "model": MODEL, "messages": messages });
+    assert_eq!(send(&gateway, "/v1/messages/count_tokens", &body, WHOLE).0, 200);
+    wait_until("the call is counted", || (gateway.metric(REQUESTS, &[]) == 1.0).then_some(()));
+    assert_eq!(gateway.metric(TOKENS, &[]), 0.0);
+}
