@@ -1,3 +1,5 @@
+//! Every coding, cut anywhere, broken off, and larger than it looks.
+
 use std::io::Write as _;
 
 use flate2::Compression;
@@ -7,7 +9,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::*;
 
-/// `data: {"tide":"high"}\n\n` a hundred times, by the reference encoder of Brotli.
+/// A stream of a hundred events.
 fn text() -> String {
     "data: {\"tide\":\"high\"}\n\n".repeat(100)
 }
@@ -49,10 +51,10 @@ fn zstd(text: &str) -> Vec<u8> {
 
 /// Brotli's format with its bytes stored as they are, in one block.
 fn brotli(text: &str) -> Vec<u8> {
-    // A window of 64 KiB; not the last block, 4 digits of its length less one, which is stored.
+    // A window of 64 KiB, a block that is not the last, its length less one in four digits, stored.
     let length = u32::try_from(text.len() - 1).unwrap();
     assert!(length < 1 << 16);
-    let head = u32::from(length) << 4 | 1 << 20;
+    let head = length << 4 | 1 << 20;
     let mut coded = head.to_le_bytes()[..3].to_vec();
     coded.extend_from_slice(text.as_bytes());
     coded.push(0b11);
