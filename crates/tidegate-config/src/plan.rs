@@ -11,6 +11,7 @@ use crate::sections::admin::AdminPlan;
 use crate::sections::admission::AdmissionPlan;
 use crate::sections::api::ApiPlan;
 use crate::sections::database::{self, DatabasePlan};
+use crate::sections::gateway::GatewayPlan;
 use crate::sections::keys::{self, KnownKey};
 use crate::sections::limits::Limits;
 use crate::sections::listen::Listen;
@@ -54,6 +55,8 @@ pub struct Plan {
     pub api: ApiPlan,
     /// Admission in three tiers.
     pub admission: AdmissionPlan,
+    /// What holds for calls to all providers.
+    pub gateway: GatewayPlan,
     /// The LLM providers that the gateway forwards to.
     pub providers: BTreeMap<String, ProviderPlan>,
     /// The proxies on the way to them.
@@ -79,6 +82,7 @@ impl Default for Plan {
             limits: Limits::default(),
             api: ApiPlan::default(),
             admission: AdmissionPlan::default(),
+            gateway: GatewayPlan::default(),
             providers: providers::shipped(),
             proxy: ProxyPlan::default(),
             modules: Modules::default(),
@@ -107,8 +111,10 @@ impl Plan {
             // Names of limits and providers are the user's choice.
             let fields = match key {
                 "limits" | "providers" => Fields::any(&entry.value, path, faults),
-                "listen" | "store" | "database" | "admin" | "api" | "admission" | "proxy"
-                | "modules" => Fields::open(&entry.value, path, &keys::below(key), faults),
+                "listen" | "store" | "database" | "admin" | "api" | "admission" | "gateway"
+                | "proxy" | "modules" => {
+                    Fields::open(&entry.value, path, &keys::below(key), faults)
+                }
                 _ => None,
             };
             let Some(mut fields) = fields else { continue };
@@ -120,6 +126,7 @@ impl Plan {
                 "limits" => plan.limits = Limits::read(&mut fields),
                 "api" => plan.api = ApiPlan::read(&mut fields),
                 "admission" => plan.admission = AdmissionPlan::read(&mut fields),
+                "gateway" => plan.gateway = GatewayPlan::read(&mut fields),
                 "providers" => plan.providers = providers::read(&mut fields, with),
                 "proxy" => plan.proxy = ProxyPlan::read(&mut fields),
                 "modules" => plan.modules = Modules::read(&mut fields),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_providers::{Endpoint, Provider, Usage};
+use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,16 +65,46 @@ pub struct FinishedCall<'a> {
     pub attempts: u32,
     /// How many of them were answered with 429.
     pub upstream_429s: u32,
-    /// What it used, if the provider said.
-    pub usage: Option<Usage>,
+    /// What it used, as the provider told it or as it was counted here. `None` if no provider did
+    /// anything for it.
+    pub usage: Option<MeasuredUsage>,
+    /// The provider that did what was used; not the one that was asked for if that is a fallback.
+    pub used_at: Option<&'a Provider>,
+    /// Why the answer failed after it had begun, if it did.
+    pub answer_failure: Option<Class>,
     /// The status that the caller got; `None` if it went away before.
     pub status: Option<StatusCode>,
+    /// How long all of it took.
+    pub duration: Duration,
+    /// What is told only to observers that [want it](CallObserver::wants_details).
+    pub details: Option<CallDetails<'a>>,
+}
+
+/// What an access log shows of a call, beyond what is counted.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CallDetails<'a> {
+    /// The `x-tidegate-request-id` of the answer.
+    pub request_id: &'a str,
+    /// On whose behalf the call was queued: a name that the caller chose, or its address and a hash of
+    /// its key.
+    pub tenant: Option<&'a str>,
+    /// The model as the caller named it, up to 256 bytes.
+    pub model: Option<&'a str>,
+    /// Input and output tokens that were reserved for it.
+    pub reserved: Option<(u64, u64)>,
 }
 
 /// An observer of calls. It runs on the path of a call and must not block.
 pub trait CallObserver: Send + Sync + fmt::Debug {
     /// Called exactly once for each call, when the call is over.
     fn finished(&self, call: &FinishedCall<'_>);
+
+    /// Whether it is to be told [details](FinishedCall::details) of calls that begin now. They are kept
+    /// while a call is under way, so that whoever does not need them does not pay for them.
+    fn wants_details(&self) -> bool {
+        false
+    }
 }
 
 /// Ignores every call.

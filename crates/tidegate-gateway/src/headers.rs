@@ -55,6 +55,10 @@ const SDK_PREFIX: &str = "x-stainless-";
 /// Query parameters that are sent to a fallback.
 const QUERY_FOR_OTHERS: [&str; 2] = ["alt", "beta"];
 
+/// Where providers put what they call a request.
+const UPSTREAM_IDS: [&str; 4] =
+    ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
+
 /// The content codings that an answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Coding {
@@ -109,6 +113,11 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
         let protocol = offer.split('/').next().unwrap_or_default().trim();
         protocol.eq_ignore_ascii_case("websocket")
     })
+}
+
+/// What the provider calls a request.
+pub(crate) fn upstream_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    UPSTREAM_IDS.iter().find_map(|name| headers.get(*name).cloned())
 }
 
 /// Removes a `content-length` that differs from the length of the body.

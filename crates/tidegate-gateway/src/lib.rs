@@ -27,7 +27,7 @@ mod state;
 mod upstream;
 
 pub use builder::GatewayBuilder;
-pub use call_observer::{CallObserver, FinishedCall, Outcome};
+pub use call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
 pub use error::GatewayError;
 pub use gateway::Gateway;
 pub use request::body::RequestBody;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{BoxError, CallError, Terms};
 use tidegate_providers::request::{Purpose, plain_path};
-use tidegate_providers::{Credential, Endpoint, RequestSummary};
+use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSummary};
 
 use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
@@ -146,7 +146,16 @@ impl Proxy<'_> {
             self.refuse(dialect, &internal(), Outcome::Rejected)
         })?;
         let (method, headers, target) = (head.method, head.headers, target.clone());
-        let request = OutgoingRequest { method, target, headers, content, asked, dialect };
+        let takes_usage_option = takes_usage_option(dialect, &asked, &target);
+        let request = OutgoingRequest {
+            method,
+            target,
+            headers,
+            content,
+            asked,
+            dialect,
+            takes_usage_option,
+        };
         Ok((request, ChargedTo { entry, endpoint, caller }))
     }
 
@@ -160,6 +169,7 @@ impl Proxy<'_> {
         let ChargedTo { entry, endpoint, caller } = charged_to;
         let mut terms = Terms::new(endpoint);
         let tenant = options.tenant(&caller, self.peer);
+        self.context.set_model(request.asked.model.as_deref());
         terms.tenant = Some(tenant.clone());
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
@@ -238,6 +248,7 @@ impl Proxy<'_> {
             content,
             asked: RequestSummary::default(),
             dialect: self.route.dialect(),
+            takes_usage_option: false,
         });
         let (context, terms) = (self.context.clone(), Terms::default());
         let call = Call { request: request.clone(), context, terms };
@@ -246,6 +257,15 @@ impl Proxy<'_> {
             Err(error) => self.failed(&request, &error),
         }
     }
+}
+
+/// Whether a request is for a stream that tells its usage only if `stream_options` ask for it: of chats
+/// and completions, and not of responses, which always tell.
+fn takes_usage_option(dialect: Dialect, asked: &RequestSummary, target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or_default();
+    Family::of(dialect) == Family::OpenAi
+        && asked.mode == Mode::Stream
+        && plain_path(path).ends_with("/completions")
 }
 
 /// What a call is charged to.

@@ -7,3 +7,4 @@ pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod model_map;
 pub(crate) mod options;
+pub(crate) mod stream_options;

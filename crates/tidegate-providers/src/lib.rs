@@ -35,4 +35,4 @@ pub use provider::{Credential, Endpoint, Provider, Tier};
 pub use reply::{Event, Reply, StopReason};
 pub use reported_limits::{Dimension, Reading, ReportedLimits};
 pub use request_summary::RequestSummary;
-pub use usage::Usage;
+pub use usage::{MeasuredUsage, Usage, UsageSource};

@@ -21,10 +21,25 @@ pub enum Event {
         /// What came of it; texts are to be put together.
         part: ToolCall,
     },
+    /// Words of a further answer to the same request, where several were asked for. Only the first
+    /// answer makes a reply, and all of them are counted.
+    Alternative(String),
     /// What the call has used so far. A later one replaces an earlier one.
     Usage(Usage),
     /// Why the answer ends.
     Stop(StopReason),
+}
+
+impl Event {
+    /// The words in it that are output of the model, if it has any.
+    #[must_use]
+    pub fn words(&self) -> Option<&str> {
+        match self {
+            Self::Text(words) | Self::Reasoning(words) | Self::Alternative(words) => Some(words),
+            Self::ToolCall { part, .. } => Some(&part.arguments),
+            Self::Usage(_) | Self::Stop(_) => None,
+        }
+    }
 }
 
 /// Why an answer ends.
@@ -80,6 +95,7 @@ impl Reply {
                 call.arguments.push_str(&part.arguments);
                 call.signature = part.signature.or(call.signature.take());
             }
+            Event::Alternative(_) => {}
             Event::Usage(usage) => self.usage = Some(usage),
             Event::Stop(stop) => self.stop = Some(stop),
         }
@@ -97,6 +113,7 @@ impl fmt::Debug for Event {
             Self::ToolCall { index, part } => {
                 f.debug_struct("ToolCall").field("index", index).field("part", part).finish()
             }
+            Self::Alternative(text) => f.debug_tuple("Alternative").field(&Redacted(text)).finish(),
             Self::Usage(usage) => f.debug_tuple("Usage").field(usage).finish(),
             Self::Stop(reason) => f.debug_tuple("Stop").field(reason).finish(),
         }

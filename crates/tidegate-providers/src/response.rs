@@ -17,6 +17,25 @@ pub use stream::Decoder;
 use crate::dialect::{Dialect, Family};
 pub use crate::failure::request_id;
 use crate::reply::{Event, Reply};
+use crate::tokens::TextCounter;
+
+/// Output tokens of an answer that came in one piece, counted from its texts. What was read before
+/// something was missing counts.
+///
+/// # Errors
+///
+/// If it is no JSON, or an error that came with a status of success.
+pub fn count_output(dialect: Dialect, body: &[u8]) -> Result<u64, DecodeError> {
+    let body = serde_json::from_slice(body)?;
+    let mut events: Vec<Event> = Vec::new();
+    let read = Family::of(dialect).reader().read_whole(&body, &mut events);
+    if let Err(error @ DecodeError::Failed(_)) = read {
+        return Err(error);
+    }
+    let mut counter = TextCounter::default();
+    events.iter().filter_map(Event::words).for_each(|words| counter.add(words));
+    Ok(counter.total())
+}
 
 /// Reads an answer that came in one piece.
 ///

@@ -1,8 +1,12 @@
-//! Counting tokens before a provider does.
+//! Counting tokens where no provider does, or before it does.
 //!
 //! With the feature `tokenizer` texts are counted with the vocabulary of OpenAI's present models.
 //! Other providers publish none, and how far the count is off is learned for each model. Without
 //! the feature four characters are a token, as providers themselves say for English.
+
+mod text_counter;
+
+pub use text_counter::TextCounter;
 
 use crate::chat::Chat;
 

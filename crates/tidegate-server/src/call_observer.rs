@@ -13,6 +13,7 @@ use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
+use crate::access_log::AccessLog;
 use crate::events::{Event, Events};
 use crate::metrics::{Call, LlmMetrics};
 
@@ -27,12 +28,18 @@ const MOST: usize = 1_000;
 pub(crate) struct CallObserver {
     numbers: LlmMetrics,
     events: Events,
+    access_log: AccessLog,
     told: Mutex<BTreeMap<Provider, Instant>>,
 }
 
 impl CallObserver {
     pub(crate) fn new(numbers: LlmMetrics, events: Events) -> Self {
-        Self { numbers, events, told: Mutex::default() }
+        Self { numbers, events, access_log: AccessLog::default(), told: Mutex::default() }
+    }
+
+    /// The access log, which is off at first.
+    pub(crate) const fn access_log(&self) -> &AccessLog {
+        &self.access_log
     }
 
     /// Whether an event of this provider is due, and from now on it is told.
@@ -93,7 +100,14 @@ impl gateway::CallObserver for CallObserver {
             model: call.model,
             outcome: call.outcome.name(),
             usage: call.usage,
+            used_at: call.used_at.unwrap_or(call.provider).as_str(),
+            answer_failure: call.answer_failure,
         });
+        self.access_log.write(call);
+    }
+
+    fn wants_details(&self) -> bool {
+        self.access_log.is_on()
     }
 }
 

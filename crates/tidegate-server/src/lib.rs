@@ -8,6 +8,7 @@
 //!
 //! This crate reads no environment, and never logs a key.
 
+mod access_log;
 mod api;
 mod call_observer;
 mod configuration;

@@ -85,6 +85,9 @@ pub struct Entry {
     pub endpoint: Option<Endpoint>,
     /// What it was charged; while it is open, by estimate.
     pub charged: Charge,
+    /// What it really used, however it was charged: its input, and the output that was sent. Nothing
+    /// before it has ended, or if it was refused or failed.
+    pub used: Charge,
     /// The status it was answered with, if it was.
     pub status: Option<u16>,
     /// Why it was refused, if it was.
@@ -265,6 +268,7 @@ pub(crate) fn entry(at: Duration, fingerprint: u64) -> Entry {
         model: Some("m".into()),
         endpoint: Some(Endpoint::Chat),
         charged: Charge { requests: 1, ..Charge::default() },
+        used: Charge::default(),
         status: None,
         refusal: None,
         in_flight: 1,

@@ -73,7 +73,7 @@ pub use limits::charging::{
 };
 pub use limits::quota::Dimension;
 pub use reporting::{ReportTime, Reporting};
-pub use server::ask::{CACHED_TOKENS, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
+pub use server::ask::{CACHED_TOKENS, CONTENT_CODING, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use server::wire::Connection;
 pub use simulator::{Simulator, SimulatorBuilder};
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod call;
+mod coding;
 pub(crate) mod exchange;
 mod response_stream;
 mod serve;

@@ -1,7 +1,9 @@
 //! What the simulator says, and how it counts tokens: four characters are one token.
 //!
-//! No tokenizer of a real model is imitated. A client's estimate will differ from this count, as it
-//! does from a provider's; a request can fix the count with a header where that matters.
+//! No tokenizer of a real model is imitated. A client's estimate of a prompt will differ from this
+//! count, as it does from a provider's; a request can fix the count with a header where that matters.
+//! What is said has one token for each word to OpenAI's vocabulary too, so that a client that counts
+//! an answer can be compared with the ledger.
 
 use serde_json::Value;
 

@@ -14,3 +14,4 @@ mod stalls;
 mod tokens;
 mod traffic;
 mod unreachable;
+mod usage;

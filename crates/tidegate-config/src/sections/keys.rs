@@ -3,7 +3,9 @@
 //! Each section has its part of the table beside the code that reads it. From the table come the
 //! keys that are known, their variables, the schema, and which of them a database may hold.
 
-use super::{admin, admission, api, database, limits, listen, modules, providers, proxy, store};
+use super::{
+    admin, admission, api, database, gateway, limits, listen, modules, providers, proxy, store,
+};
 use crate::fault::Rule;
 use crate::plan;
 use crate::values::value::Value;
@@ -34,6 +36,7 @@ const SECTIONS: &[&[KnownKey]] = &[
     limits::KEYS,
     api::KEYS,
     admission::KEYS,
+    gateway::KEYS,
     providers::KEYS,
     providers::AUTO_TUNE_KEYS,
     providers::MODEL_KEYS,

@@ -83,6 +83,8 @@ pub struct ProviderPlan {
     pub first_byte_timeout: Setting<Duration>,
     /// How long the provider may send nothing in the middle of an answer. Default 60 s.
     pub idle_timeout: Setting<Duration>,
+    /// Whether streams of OpenAI's API are made to tell their tokens. Default `false`.
+    pub ask_for_usage: Setting<bool>,
     /// Whom to turn to, in this order. Default nobody.
     pub fallback: Setting<Vec<String>>,
     /// What models are called at those whom calls fall back to.
@@ -120,6 +122,7 @@ impl ProviderPlan {
             connect_timeout: Setting::default(Duration::from_secs(10)),
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
             idle_timeout: Setting::default(Duration::from_secs(60)),
+            ask_for_usage: Setting::default(false),
             fallback: Setting::default(Vec::new()),
             fallback_models: FallbackModels::new(),
             models: Setting::default(Vec::new()),
@@ -244,6 +247,7 @@ impl ProviderPlan {
         plan.connect_timeout.replace(fields.setting("connect_timeout", positive));
         plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));
         plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
+        plan.ask_for_usage.replace(fields.setting("ask_for_usage", Value::to_switch));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
         if with.is_check() {
             let unsuitable = all.unsuitable(plan.dialect.value, &plan.fallback.value);

@@ -11,10 +11,16 @@ use tokio::time::Instant;
 use crate::request::body::{RequestBody, StreamedBody, Upload};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
+use crate::request::stream_options;
+use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
 
 /// The model of a request whose model is not known.
 pub(crate) const UNKNOWN: &str = "unknown";
+/// The endpoint that answers with words.
+const CHAT: &str = "chat";
+/// The endpoints whose calls use no tokens, or use them later.
+const WITHOUT_TOKENS: [&str; 3] = ["token_counting", "moderations", "batches"];
 
 /// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
@@ -35,6 +41,8 @@ pub(crate) struct OutgoingRequest {
     pub(crate) asked: RequestSummary,
     /// The dialect that the caller speaks.
     pub(crate) dialect: Dialect,
+    /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
+    pub(crate) takes_usage_option: bool,
 }
 
 /// The body of a call.
@@ -96,7 +104,29 @@ impl Content {
     }
 }
 
+impl Call {
+    /// What is known of the answer before it comes.
+    pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
+        let endpoint = self.terms.endpoint.as_str();
+        ExpectedAnswer {
+            has_words: endpoint == CHAT,
+            uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
+            max_output: self.request.asked.max_output,
+        }
+    }
+}
+
 impl OutgoingRequest {
+    /// The body with the option that asks for usage, where it makes a difference.
+    pub(crate) fn with_usage(&self) -> Option<Bytes> {
+        match &self.content {
+            Content::Buffered { bytes, .. } if self.takes_usage_option => {
+                stream_options::with_usage(bytes)
+            }
+            Content::Buffered { .. } | Content::Streamed(..) => None,
+        }
+    }
+
     /// The model, as far as it is known.
     pub(crate) fn model_name(&self) -> &str {
         self.asked.model.as_deref().unwrap_or(UNKNOWN)

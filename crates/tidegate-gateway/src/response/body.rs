@@ -6,20 +6,16 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{BoxError, Broken, CallError, TimeoutError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::call_observer::Outcome;
 use crate::request::body::{IncomingBody, size_with};
-use crate::response::usage_reader::UsageReader;
-use crate::state::call_context::CallContext;
-use crate::upstream::attempt::UpstreamClient;
+use crate::response::pending_call::{Cause, Ending, PendingCall};
+use crate::response::usage_stripper::UsageStripper;
 
 /// The body of a response to a caller: the answer of a provider, or an error.
 pub struct ResponseBody(Kind);
@@ -46,20 +42,12 @@ struct StreamedAnswer {
     /// What was read ahead.
     first: Option<Bytes>,
     rest: IncomingBody,
+    /// Takes out the usage that the caller did not ask for.
+    stripper: Option<UsageStripper>,
     timeout: Option<Pin<Box<Sleep>>>,
     last_received: Instant,
     /// `None` once the call is settled.
     call: Option<PendingCall>,
-}
-
-/// A call whose answer has not ended.
-pub(crate) struct PendingCall {
-    pub(crate) usage_reader: UsageReader,
-    pub(crate) reservation: Option<Reservation>,
-    pub(crate) client: Arc<UpstreamClient>,
-    pub(crate) context: Arc<CallContext>,
-    /// The outcome of the call if the answer is complete.
-    pub(crate) outcome: Outcome,
 }
 
 impl ResponseBody {
@@ -67,9 +55,29 @@ impl ResponseBody {
         Self(Kind::Buffered(Some(bytes)))
     }
 
-    pub(crate) fn streamed(first: Option<Bytes>, rest: IncomingBody, call: PendingCall) -> Self {
-        let (timeout, last_received) = (None, Instant::now());
-        let mut answer = StreamedAnswer { first, rest, timeout, last_received, call: Some(call) };
+    pub(crate) fn streamed(
+        first: Option<Bytes>,
+        rest: IncomingBody,
+        mut stripper: Option<UsageStripper>,
+        call: PendingCall,
+    ) -> Self {
+        let first = match &mut stripper {
+            Some(stripper) => {
+                let mut passed = first.map(|first| stripper.strip(&first)).unwrap_or_default();
+                if rest.is_end_stream() {
+                    passed = [passed, stripper.finish()].concat().into();
+                }
+                Some(passed)
+            }
+            None => first,
+        };
+        let first = first.filter(|first| !first.is_empty());
+        let (timeout, last_received, call) = (None, Instant::now(), Some(call));
+        let mut answer = StreamedAnswer { first, rest, stripper, timeout, last_received, call };
+        if let Some(call) = answer.call.as_mut().filter(|call| call.is_over()) {
+            // All of it was read ahead.
+            call.settle(Ending::Complete);
+        }
         if answer.first.is_none() && answer.rest.is_end_stream() {
             // A body that is at its end is not polled.
             answer.end();
@@ -99,6 +107,7 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Streamed(answer) if answer.stripper.is_some() => SizeHint::default(),
             Kind::Streamed(answer) => size_with(answer.first.as_ref(), &answer.rest.size_hint()),
         }
     }
@@ -109,31 +118,59 @@ type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>>;
 impl StreamedAnswer {
     fn poll(&mut self, context: &mut Context<'_>) -> PolledFrame {
         if let Some(first) = self.first.take() {
+            if self.rest.is_end_stream() {
+                // The server may not poll again.
+                self.end();
+            }
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
-        let Some(call) = &mut self.call else { return Poll::Ready(None) };
-        match Pin::new(&mut self.rest).poll_frame(context) {
-            Poll::Pending => self.poll_timeout(context),
-            Poll::Ready(Some(Ok(frame))) => {
-                self.last_received = Instant::now();
-                if let Some(data) = frame.data_ref() {
-                    call.read(data);
+        loop {
+            let Some(call) = &mut self.call else { return Poll::Ready(None) };
+            let frame = match Pin::new(&mut self.rest).poll_frame(context) {
+                Poll::Pending => return self.poll_timeout(context),
+                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Err(error))) => {
+                    self.break_off(Broken::Cut, None, Cause::Connection);
+                    return Poll::Ready(Some(Err(ResponseBodyError::Cut(error))));
                 }
-                if self.rest.is_end_stream() {
-                    // The server may not poll again.
+                Poll::Ready(None) => {
                     self.end();
+                    return Poll::Ready(self.held_back().map(Ok));
                 }
-                Poll::Ready(Some(Ok(frame)))
+            };
+            self.last_received = Instant::now();
+            if let Some(data) = frame.data_ref() {
+                call.read(data);
             }
-            Poll::Ready(Some(Err(error))) => {
-                self.break_off(Broken::Cut, None);
-                Poll::Ready(Some(Err(ResponseBodyError::Cut(error))))
-            }
-            Poll::Ready(None) => {
+            let is_last = self.rest.is_end_stream();
+            if is_last {
+                // The server may not poll again.
                 self.end();
-                Poll::Ready(None)
+            }
+            if let Some(frame) = self.passed(frame, is_last) {
+                return Poll::Ready(Some(Ok(frame)));
             }
         }
+    }
+
+    /// What the caller gets of a frame; `None` if that is nothing yet.
+    fn passed(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
+        let Some(stripper) = &mut self.stripper else { return Some(frame) };
+        let data = match frame.into_data() {
+            Ok(data) => stripper.strip(&data),
+            Err(trailers) => return Some(trailers),
+        };
+        let data = match is_last {
+            true => [data, stripper.finish()].concat().into(),
+            false => data,
+        };
+        (!data.is_empty()).then(|| Frame::data(data))
+    }
+
+    /// What was held back of a stream that has ended.
+    fn held_back(&mut self) -> Option<Frame<Bytes>> {
+        let held = self.stripper.as_mut().map(UsageStripper::finish)?;
+        (!held.is_empty()).then(|| Frame::data(held))
     }
 
     /// The timer is polled only while nothing arrives, and reset only when it fires.
@@ -144,7 +181,7 @@ impl StreamedAnswer {
         let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
         while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= end {
-                if call.usage_reader.is_over() {
+                if call.is_over() {
                     // Nothing is missing; the provider has not closed the connection.
                     self.end();
                     return Poll::Ready(None);
@@ -156,7 +193,7 @@ impl StreamedAnswer {
                     after = ?idle,
                     "provider stopped sending; answer broken off"
                 );
-                self.break_off(Broken::TimedOut, Some(error.into()));
+                self.break_off(Broken::TimedOut, Some(error.into()), Cause::IdleTimeout);
                 return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error))));
             }
             timeout.as_mut().reset(end);
@@ -165,66 +202,27 @@ impl StreamedAnswer {
     }
 
     fn end(&mut self) {
-        if let Some(call) = self.call.take() {
-            call.end();
+        if let Some(mut call) = self.call.take() {
+            call.settle(Ending::Complete);
         }
     }
 
     /// Settles the call, and closes the connection to the provider.
-    fn break_off(&mut self, broken: Broken, source: Option<BoxError>) {
+    fn break_off(&mut self, broken: Broken, source: Option<BoxError>, cause: Cause) {
         self.rest = IncomingBody::default();
-        if let Some(call) = self.call.take() {
-            call.break_off(broken, source);
+        if let Some(mut call) = self.call.take() {
+            let provider = call.client.provider.clone();
+            let error = CallError::Connection { provider, broken, source };
+            call.settle(Ending::Failed(error, cause));
         }
     }
 }
 
-impl PendingCall {
-    /// Reads a part of the body.
-    fn read(&mut self, data: &Bytes) {
-        let read = self.usage_reader.read(data, &self.client.provider);
-        self.usage_reader.report_to(self.reservation.as_mut());
-        self.note_usage();
-        match read {
-            Ok(()) if self.usage_reader.is_over() => {
-                // Callers close the connection after the last event, before the body has ended.
-                self.complete();
-            }
-            Ok(()) => {}
-            Err(error) => {
-                if let Some(reservation) = self.reservation.take() {
-                    reservation.broke_off(&error, self.usage_reader.usage());
-                }
-                self.outcome = Outcome::Broken;
-            }
-        }
-    }
-
-    fn note_usage(&self) {
-        if let Some(usage) = self.usage_reader.usage() {
-            self.context.set_usage(usage);
-        }
-    }
-
-    fn complete(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            reservation.complete(self.usage_reader.usage());
-        }
-        self.context.set_outcome(self.outcome);
-    }
-
-    fn end(mut self) {
-        self.usage_reader.end(self.reservation.as_mut());
-        self.note_usage();
-        self.complete();
-    }
-
-    fn break_off(self, broken: Broken, source: Option<BoxError>) {
-        self.context.set_outcome(Outcome::Broken);
-        if let Some(reservation) = self.reservation {
-            let provider = self.client.provider.clone();
-            let error = CallError::Connection { provider, broken, source };
-            reservation.broke_off(&error, self.usage_reader.usage());
+impl Drop for StreamedAnswer {
+    /// The caller has gone.
+    fn drop(&mut self) {
+        if let Some(mut call) = self.call.take() {
+            call.settle(Ending::Left);
         }
     }
 }

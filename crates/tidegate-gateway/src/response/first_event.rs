@@ -44,8 +44,13 @@ impl FirstEvent {
         self.has_event || self.held.len() >= MOST
     }
 
-    pub(crate) fn push(&mut self, piece: &[u8]) {
+    /// Holds a piece in a content coding, of which this cannot tell where an event ends.
+    pub(crate) fn hold(&mut self, piece: &[u8]) {
         self.held.extend_from_slice(piece);
+    }
+
+    pub(crate) fn push(&mut self, piece: &[u8]) {
+        self.hold(piece);
         for byte in piece {
             let is_second_half = self.was_return && *byte == b'\n';
             self.was_return = *byte == b'\r';

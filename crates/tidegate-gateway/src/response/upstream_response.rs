@@ -9,7 +9,9 @@ use tidegate_providers::ReportedLimits;
 
 use crate::headers;
 use crate::request::body::IncomingBody;
-use crate::response::body::{PendingCall, ResponseBody};
+use crate::response::body::ResponseBody;
+use crate::response::pending_call::PendingCall;
+use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::CallContext;
 
 const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
@@ -25,6 +27,8 @@ pub(crate) struct UpstreamResponse {
     /// The part of the body that was read ahead.
     pub(crate) first: Option<Bytes>,
     pub(crate) rest: IncomingBody,
+    /// Takes out the usage that the caller did not ask for.
+    pub(crate) stripper: Option<UsageStripper>,
     pub(crate) call: PendingCall,
 }
 
@@ -33,24 +37,23 @@ impl Answered for UpstreamResponse {
         &self.told
     }
 
-    fn keep(&mut self, mut reservation: Reservation) {
-        let PendingCall { usage_reader, context, reservation: kept, .. } = &mut self.call;
+    fn keep(&mut self, reservation: Reservation) {
         if let Some((limit, _)) = reservation.waited_for().first() {
-            context.set_limited_by(limit);
+            self.call.context.set_limited_by(limit);
         }
-        usage_reader.report_to(Some(&mut reservation));
-        *kept = Some(reservation);
+        self.call.context.set_expected(reservation.expected());
+        self.call.keep(reservation);
     }
 }
 
 impl UpstreamResponse {
     /// The response to the caller.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
-        let Self { mut head, first, rest, call, .. } = self;
+        let Self { mut head, first, rest, stripper, call, .. } = self;
         headers::without_hops(&mut head.headers);
         add_call_headers(&mut head.headers, &call.context, &call.client.label);
         call.context.set_status(head.status);
-        Response::from_parts(head, ResponseBody::streamed(first, rest, call))
+        Response::from_parts(head, ResponseBody::streamed(first, rest, stripper, call))
     }
 }
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tidegate_providers::{Class, Endpoint, Usage};
+use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
 use tokio::time::Instant;
 
-use crate::call_observer::{CallObserver, FinishedCall, Outcome};
+use crate::call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
 use crate::state::accounts::AccountEntry;
 use crate::state::provider_state::{ProviderState, QueuedCall};
 use crate::state::request_ids::RequestId;
@@ -44,6 +44,8 @@ pub(crate) struct CallContext {
     pub(crate) id: RequestId,
     pub(crate) provider_state: Arc<ProviderState>,
     call_observer: Arc<dyn CallObserver>,
+    wants_details: bool,
+    began: Instant,
     /// Whether an attempt is at a provider.
     is_at_provider: AtomicBool,
     state: Mutex<State>,
@@ -63,9 +65,16 @@ struct State {
     attempts: u32,
     throttled: u32,
     original: Option<OriginalError>,
-    usage: Option<Usage>,
+    /// The provider of the last attempt.
+    used_at: Option<Provider>,
+    /// Input tokens of an attempt that is not answered yet.
+    sent_input: Option<u64>,
+    usage: Option<MeasuredUsage>,
+    answer_failure: Option<Class>,
     outcome: Outcome,
     status: Option<StatusCode>,
+    model: Option<Box<str>>,
+    reserved: Option<(u64, u64)>,
 }
 
 /// What the headers of an answer say about a call.
@@ -93,14 +102,21 @@ impl CallContext {
             attempts: 0,
             throttled: 0,
             original: None,
+            used_at: None,
+            sent_input: None,
             usage: None,
+            answer_failure: None,
             // Stays if the caller goes away before anything else is known.
             outcome: Outcome::Cancelled,
             status: None,
+            model: None,
+            reserved: None,
         };
         Self {
             id,
             provider_state,
+            wants_details: call_observer.wants_details(),
+            began: Instant::now(),
             call_observer,
             is_at_provider: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -111,6 +127,13 @@ impl CallContext {
     pub(crate) fn set_endpoint(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
         let mut state = self.lock();
         (state.endpoint, state.label) = (Some(endpoint), label);
+    }
+
+    /// Notes the model, if an observer wants to know.
+    pub(crate) fn set_model(&self, model: Option<&str>) {
+        if self.wants_details {
+            self.lock().model = model.map(Box::from);
+        }
     }
 
     /// Sets the account and the tenant, and starts to measure the wait.
@@ -133,9 +156,13 @@ impl CallContext {
         }
     }
 
-    /// An attempt is sent to a provider.
-    pub(crate) fn attempt_started(&self) {
+    /// An attempt is sent to a provider, with so many input tokens if it is one that is counted.
+    pub(crate) fn attempt_started(&self, provider: &Provider, input: Option<u64>) {
         let mut state = self.lock();
+        if state.used_at.as_ref() != Some(provider) {
+            state.used_at = Some(provider.clone());
+        }
+        state.sent_input = input;
         state.queued_call = None;
         if let Some(since) = state.waiting_since.take() {
             state.wait += since.elapsed();
@@ -146,7 +173,9 @@ impl CallContext {
 
     /// An attempt failed; another may follow.
     pub(crate) fn attempt_failed(&self) {
-        self.lock().waiting_since = Some(Instant::now());
+        let mut state = self.lock();
+        (state.waiting_since, state.sent_input) = (Some(Instant::now()), None);
+        drop(state);
         self.is_at_provider.store(false, Ordering::Release);
     }
 
@@ -201,9 +230,25 @@ impl CallContext {
         entry.and_then(|entry| entry.exhausted_quota_error(model))
     }
 
-    /// Sets the usage reported so far.
-    pub(crate) fn set_usage(&self, usage: Usage) {
+    /// Sets what was used.
+    pub(crate) fn set_usage(&self, usage: MeasuredUsage) {
         self.lock().usage = Some(usage);
+    }
+
+    /// The call used no tokens.
+    pub(crate) fn no_usage(&self) {
+        self.lock().sent_input = None;
+    }
+
+    /// Sets the tokens that were reserved, input and output.
+    pub(crate) fn set_expected(&self, reserved: (u64, u64)) {
+        self.lock().reserved = Some(reserved);
+    }
+
+    /// The answer failed after it had begun.
+    pub(crate) fn answer_failed(&self, class: Class) {
+        let mut state = self.lock();
+        (state.answer_failure, state.outcome) = (Some(class), Outcome::Broken);
     }
 
     /// Sets the status that the caller gets.
@@ -234,6 +279,15 @@ impl Drop for CallContext {
             state.wait += since.elapsed();
         }
         state.queued_call = None;
+        // A caller that leaves before the answer leaves its prompt with the provider.
+        let sent = state.sent_input.take().map(MeasuredUsage::of_input);
+        let request_id = self.wants_details.then(|| self.id.to_string());
+        let details = request_id.as_deref().map(|request_id| CallDetails {
+            request_id,
+            tenant: Some(&*state.tenant).filter(|tenant| !tenant.is_empty()),
+            model: state.model.as_deref(),
+            reserved: state.reserved,
+        });
         self.call_observer.finished(&FinishedCall {
             provider: self.provider_state.provider(),
             model: state.label.as_deref().unwrap_or(OTHER),
@@ -243,8 +297,12 @@ impl Drop for CallContext {
             limited_by: state.limited_by,
             attempts: state.attempts,
             upstream_429s: state.throttled,
-            usage: state.usage,
+            usage: state.usage.or(sent),
+            used_at: state.used_at.as_ref(),
+            answer_failure: state.answer_failure,
             status: state.status,
+            duration: self.began.elapsed(),
+            details,
         });
         if let Some(entry) = state.entry.take() {
             self.provider_state.accounts().call_ended(&entry);

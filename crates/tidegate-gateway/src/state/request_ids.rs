@@ -1,5 +1,6 @@
 //! Ids of calls, for `x-tidegate-request-id`.
 
+use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
@@ -34,15 +35,25 @@ impl RequestIds {
 }
 
 impl RequestId {
-    /// Sixteen hexadecimal digits.
-    pub(crate) fn header(self) -> HeaderValue {
+    /// Sixteen hexadecimal digits, those of the lowest value first.
+    fn digits(self) -> [u8; 16] {
         let mut rest = self.0;
-        let digits: [u8; 16] = std::array::from_fn(|_| {
+        std::array::from_fn(|_| {
             let digit = DIGITS[(rest & 15) as usize];
             rest >>= 4;
             digit
-        });
+        })
+    }
+
+    pub(crate) fn header(self) -> HeaderValue {
+        let digits = self.digits();
         HeaderValue::from_bytes(&digits).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.digits().iter().try_for_each(|digit| f.write_char(char::from(*digit)))
     }
 }
 
@@ -58,5 +69,7 @@ mod tests {
         let made: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
         assert_eq!(made.len(), 10_000);
         assert!(made.iter().all(|id| id.len() == 16));
+        let id = ids.next();
+        assert_eq!(id.header(), id.to_string());
     }
 }

@@ -242,6 +242,7 @@ fn upstream_client(
         provider: upstream.name.clone(),
         dialect: upstream.dialect,
         base: upstream.base.clone(),
+        asks_for_usage: upstream.ask_for_usage && upstream.dialect != Dialect::Mistral,
         key,
         http: shared.http.clone(),
     }))

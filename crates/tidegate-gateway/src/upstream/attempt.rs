@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use http_body_util::BodyExt as _;
@@ -25,10 +25,12 @@ use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
 use crate::request::body_reader::READ_TIMEOUT;
 use crate::request::call::Call;
-use crate::response::body::PendingCall;
+use crate::response::content_coding;
 use crate::response::first_event::FirstEvent;
+use crate::response::pending_call::PendingCall;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
+use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::{CallContext, OriginalError};
 use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::{Destination, Timeouts};
@@ -48,6 +50,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) dialect: Dialect,
     pub(crate) base: Destination,
     pub(crate) host: HeaderValue,
+    /// Whether streams are asked for their usage where the caller does not ask.
+    pub(crate) asks_for_usage: bool,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
     pub(crate) http: HttpService,
@@ -76,9 +80,16 @@ impl UpstreamClient {
 
     /// The request of an attempt. A caller's key is sent only to the provider that it named, and not
     /// even there if a key is configured.
-    fn request(&self, call: &Call) -> Result<Request<RequestBody>, BoxError> {
+    fn request(
+        &self,
+        call: &Call,
+        with_usage: Option<&Bytes>,
+    ) -> Result<Request<RequestBody>, BoxError> {
         let sent = &call.request;
-        let body = sent.content.take().ok_or(AlreadySent)?;
+        let body = match with_usage {
+            Some(bytes) => RequestBody::buffered(bytes.clone()),
+            None => sent.content.take().ok_or(AlreadySent)?,
+        };
         let mut request = Request::new(body);
         *request.method_mut() = sent.method.clone();
         let (headers, uri) = if self.is_requested(&call.context) {
@@ -94,6 +105,9 @@ impl UpstreamClient {
             (headers, address::carry(self.dialect, &self.base.address, &target)?)
         };
         (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
+        if let Some(bytes) = with_usage {
+            request.headers_mut().insert(CONTENT_LENGTH, bytes.len().into());
+        }
         // The first-byte time-out includes making a connection, which is to be told as what it is.
         let Timeouts { connect, first_byte, .. } = self.base.timeouts;
         let connect = connect.min(first_byte);
@@ -114,14 +128,15 @@ impl UpstreamClient {
         self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        call.context.attempt_started();
-        let (response, _) = self.send(&call).await?;
+        call.context.attempt_started(&self.provider, None);
+        let (response, _) = self.send(&call, None).await?;
         let (head, rest) = response.into_parts();
         let is_error = head.status.as_u16() >= 400;
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
-        let call = self.pending(call.context, usage_reader, outcome);
-        Ok(UpstreamResponse { head, told: ReportedLimits::nothing(), first: None, rest, call })
+        let call = self.pending(call.context, usage_reader, outcome, &head.headers);
+        let told = ReportedLimits::nothing();
+        Ok(UpstreamResponse { head, told, first: None, rest, stripper: None, call })
     }
 
     /// Makes one attempt.
@@ -129,7 +144,9 @@ impl UpstreamClient {
         self: &Arc<Self>,
         call: Call,
     ) -> Result<UpstreamResponse, CallError> {
-        call.context.attempt_started();
+        let input = call.request.asked.input_tokens;
+        let input = call.expected_answer().uses_tokens.then_some(input);
+        call.context.attempt_started(&self.provider, input);
         let response = self.answer(&call).await;
         if response.is_err() {
             call.context.attempt_failed();
@@ -139,9 +156,13 @@ impl UpstreamClient {
 
     /// Sends the request and waits for the head of the answer. Also returns until when a stream has
     /// to begin.
-    async fn send(&self, call: &Call) -> Result<(Response<IncomingBody>, Instant), CallError> {
+    async fn send(
+        &self,
+        call: &Call,
+        with_usage: Option<&Bytes>,
+    ) -> Result<(Response<IncomingBody>, Instant), CallError> {
         let request = self
-            .request(call)
+            .request(call, with_usage)
             .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
         let mut sending = self.http.send(request);
         let (first_byte, start) = (self.base.timeouts.first_byte, Instant::now());
@@ -166,8 +187,12 @@ impl UpstreamClient {
     }
 
     async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
-        let (response, end) = self.send(call).await?;
-        let (head, mut body) = response.into_parts();
+        let with_usage = match self.asks_for_usage {
+            true => call.request.with_usage(),
+            false => None,
+        };
+        let (response, end) = self.send(call, with_usage.as_ref()).await?;
+        let (mut head, mut body) = response.into_parts();
         call.context.provider_answered(head.status);
         if self.is_requested(&call.context) {
             call.context.credential_checked(head.status);
@@ -176,7 +201,9 @@ impl UpstreamClient {
             return Err(self.failed(call, head, body).await);
         }
         let form = Form::of(&head.headers);
-        let mut usage_reader = UsageReader::new(call.request.dialect, form, &head.headers);
+        let expected = call.expected_answer();
+        let mut usage_reader =
+            UsageReader::new(call.request.dialect, form, &head.headers, expected);
         let told = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut first_event = FirstEvent::default();
         if form == Form::Stream
@@ -191,8 +218,14 @@ impl UpstreamClient {
             return Err(error);
         }
         let first = first_event.into_bytes();
-        let call = self.pending(call.context.clone(), usage_reader, Outcome::Answered);
-        Ok(UpstreamResponse { head, told, first, rest: body, call })
+        let is_stripped = with_usage.is_some() && form == Form::Stream && !usage_reader.is_coded();
+        let stripper = is_stripped.then(UsageStripper::default);
+        if is_stripped {
+            head.headers.remove(CONTENT_LENGTH);
+        }
+        let context = call.context.clone();
+        let call = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
+        Ok(UpstreamResponse { head, told, first, rest: body, stripper, call })
     }
 
     fn pending(
@@ -200,8 +233,10 @@ impl UpstreamClient {
         context: Arc<CallContext>,
         usage_reader: UsageReader,
         outcome: Outcome,
+        headers: &HeaderMap,
     ) -> PendingCall {
-        PendingCall { usage_reader, reservation: None, client: self.clone(), context, outcome }
+        let upstream_id = headers::upstream_request_id(headers);
+        PendingCall::new(usage_reader, self.clone(), context, outcome, upstream_id)
     }
 
     /// Waits for the first event of a stream. Fails if the provider reports an error in it, the
@@ -213,7 +248,7 @@ impl UpstreamClient {
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
-        while !first_event.is_whole() {
+        while !first_event.is_whole() && !(usage_reader.is_coded() && usage_reader.has_begun()) {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.broken(Broken::Cut, Some(error))),
@@ -227,7 +262,11 @@ impl UpstreamClient {
             if first_event.is_empty() {
                 end = Instant::now() + HOLD;
             }
-            first_event.push(&data);
+            if usage_reader.is_coded() {
+                first_event.hold(&data);
+            } else {
+                first_event.push(&data);
+            }
             usage_reader.read(&data, &self.provider)?;
             if !usage_reader.is_reading() {
                 // An error in it would not be recognised either.
@@ -241,8 +280,10 @@ impl UpstreamClient {
     async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
         let body = adapter::error_body(body).await;
         let rules = Rules::new();
+        let decoded = content_coding::decode_whole(&head.headers, &body);
+        let text = decoded.as_deref().unwrap_or(&body);
         let failure =
-            Failure::of_response(self.dialect, &self.provider, &head, &body, &rules, wall_now());
+            Failure::of_response(self.dialect, &self.provider, &head, text, &rules, wall_now());
         let error = CallError::Provider(Box::new(failure));
         self.keep(call, head, body, &error);
         error

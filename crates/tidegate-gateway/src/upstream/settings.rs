@@ -80,6 +80,7 @@ pub struct Upstream {
     pub(crate) concurrency: PoolSize,
     pub(crate) schedule: Schedule,
     pub(crate) max_wait: Duration,
+    pub(crate) ask_for_usage: bool,
     pub(crate) fallback: Vec<Provider>,
     pub(crate) fallback_models: HashMap<Provider, ModelMap>,
     pub(crate) models: Vec<Arc<str>>,
@@ -112,6 +113,7 @@ impl Upstream {
             concurrency: default_concurrency(dialect),
             schedule: Schedule::default(),
             max_wait: MAX_WAIT,
+            ask_for_usage: false,
             fallback: Vec::new(),
             fallback_models: HashMap::new(),
             models: Vec::new(),
@@ -191,6 +193,14 @@ impl Upstream {
     /// How long the provider may send nothing in the middle of an answer. Default: 60 s.
     pub fn idle_timeout(mut self, span: Duration) -> Self {
         self.base.timeouts.idle = span.min(MAX_TIMEOUT);
+        self
+    }
+
+    /// Whether streams of OpenAI's API are asked for their usage where the caller does not ask. What
+    /// comes of it is taken out again, so that the caller gets what it would have got without. Mistral
+    /// tells its usage unasked and is not asked. Default: `false`, and output is counted here.
+    pub fn ask_for_usage(mut self, ask: bool) -> Self {
+        self.ask_for_usage = ask;
         self
     }
 

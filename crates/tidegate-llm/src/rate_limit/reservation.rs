@@ -1,5 +1,6 @@
 //! A reservation: what a call was granted, and what becomes of it.
 
+mod measure;
 mod refusal;
 
 use std::fmt;
@@ -9,7 +10,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
-use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
+use tidegate_providers::{
+    Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage, UsageSource,
+};
+
+use measure::UsageSoFar;
 
 use super::charge_inference::Departure;
 use super::charging::{Amounts, Charging, OutputCharge};
@@ -22,8 +27,6 @@ use crate::telemetry::{Stage, Stay};
 
 /// A wait that is longer than this is none, but a quota that is used up.
 const LONG: Duration = Duration::from_secs(600);
-/// Characters of output that count as a token, of an answer that broke off.
-const CHARS_PER_TOKEN: u64 = 4;
 
 /// What a call was charged to one limit.
 #[derive(Clone, Debug)]
@@ -103,10 +106,8 @@ struct Held {
     quota: Arc<Quota>,
     leave: Leave,
     estimate: Estimate,
-    /// Characters of output so far; `None` before the answer has begun.
-    seen: Option<u64>,
-    /// What is used so far, if the provider said.
-    used: Option<Usage>,
+    /// What the answer has used so far; `None` before it has begun.
+    used: Option<UsageSoFar>,
     /// The limit that refused it, if one did.
     refused_by: Option<Dimension>,
     _in_flight: Stay,
@@ -138,7 +139,6 @@ impl Reservation {
             quota,
             leave,
             estimate,
-            seen: None,
             used: None,
             refused_by: None,
         };
@@ -189,7 +189,7 @@ impl Reservation {
     /// The answer begins, and its head told this about limits.
     pub fn heard(&mut self, told: &ReportedLimits) {
         let Some(held) = &mut self.held else { return };
-        held.seen.get_or_insert(0);
+        held.used.get_or_insert_default();
         held.quota.answered();
         let Leave { lines, left, departure, followed, .. } = &held.leave;
         let now = held.lane.now();
@@ -210,48 +210,69 @@ impl Reservation {
     /// A piece of the answer has come.
     pub fn came(&mut self, event: &Event) {
         match event {
-            Event::Text(text) | Event::Reasoning(text) => self.saw(text),
-            Event::ToolCall { part, .. } => self.saw(&part.arguments),
             Event::Usage(usage) => self.uses(*usage),
-            _ => {}
+            event => event.words().into_iter().for_each(|words| self.saw(words)),
         }
     }
 
     /// Some of the output has come.
     pub fn saw(&mut self, text: &str) {
-        let Some(held) = &mut self.held else { return };
-        let chars = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
-        held.seen = Some(held.seen.unwrap_or(0).saturating_add(chars));
+        if let Some(held) = &mut self.held {
+            held.used.get_or_insert_default().saw(text);
+        }
+    }
+
+    /// Output has come that cannot be read, and is estimated at so many tokens.
+    pub fn saw_unread(&mut self, tokens: u64) {
+        if let Some(held) = &mut self.held {
+            held.used.get_or_insert_default().saw_unread(tokens);
+        }
     }
 
     /// So much is used so far, as the provider says. A later word replaces an earlier one.
     pub fn uses(&mut self, usage: Usage) {
         if let Some(held) = &mut self.held {
-            held.used = Some(usage);
+            held.used.get_or_insert_default().tell(usage);
         }
+    }
+
+    /// What the call has used so far: as the provider told it, and else as it was counted.
+    #[must_use]
+    pub fn measured(&self) -> MeasuredUsage {
+        match &self.held {
+            Some(held) => held.measured(),
+            None => MeasuredUsage::of_input(0),
+        }
+    }
+
+    /// Tokens that the call was expected to use when it left: input and output.
+    #[must_use]
+    pub fn expected(&self) -> (u64, u64) {
+        let expected = self.held.as_ref().map(|held| held.estimate.expected);
+        expected.map_or((0, 0), |expected| (expected.input, expected.output))
     }
 
     /// The answer is complete, and used so much, if the provider said.
     pub fn complete(mut self, usage: Option<Usage>) {
-        let Some(held) = self.held.take() else { return };
-        // Nothing uses nothing: whoever says so has not counted.
-        let usage = usage.filter(|usage| usage.total() > 0);
-        if let Some(usage) = &usage {
-            held.quota.learn(held.estimate.counted, usage.input, usage.output);
+        let Some(mut held) = self.held.take() else { return };
+        held.told(usage);
+        let measured = held.measured();
+        let is_known = |source| source == UsageSource::Reported;
+        let MeasuredUsage { usage, input, output } = measured;
+        if usage.output > 0 || is_known(input) && is_known(output) {
+            let input = if is_known(input) { usage.input } else { 0 };
+            held.quota.learn(held.estimate.counted, input, usage.output);
         }
-        // The last word of a provider is better than any count of ours.
-        let fate = match usage {
-            Some(usage) if usage.output > 0 => held.settled(usage),
-            _ => held.used(usage),
-        };
+        let fate = held.settled(measured);
         held.end(fate, CallOutcome::Success);
     }
 
     /// The answer broke off, after having used so much, if the provider said.
     pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
         let Some(mut held) = self.held.take() else { return };
+        held.told(usage);
         held.note(error);
-        let fate = held.used(usage);
+        let fate = held.settled(held.measured());
         let outcome = held.outcome(error);
         held.end(fate, outcome);
     }
@@ -297,17 +318,20 @@ impl Held {
         self.quota.rule() == OutputCharge::Kept
     }
 
-    /// What the part of an answer that came has used: what was told may be from its beginning.
-    fn used(&self, usage: Option<Usage>) -> Fate {
-        let seen = self.seen.unwrap_or(0).div_ceil(CHARS_PER_TOKEN);
-        let told = usage.or(self.used).unwrap_or_default();
-        self.settled(Usage { output: told.output.max(seen), ..told })
+    /// What the provider said at last, unless it was said before the last piece came.
+    fn told(&mut self, usage: Option<Usage>) {
+        if let Some(usage) = usage {
+            self.used.get_or_insert_default().tell_last(usage);
+        }
     }
 
-    fn settled(&self, told: Usage) -> Fate {
-        let input = if told.input > 0 { told.input } else { self.estimate.expected.input };
-        let usage = Usage { input, ..told };
-        Fate::Settle(self.lane.settings().charging.used(&usage))
+    fn measured(&self) -> MeasuredUsage {
+        let input = self.estimate.expected.input;
+        self.used.as_ref().map_or(MeasuredUsage::of_input(input), |used| used.measured(input))
+    }
+
+    fn settled(&self, measured: MeasuredUsage) -> Fate {
+        Fate::Settle(self.lane.settings().charging.used(&measured.usage))
     }
 
     /// Settles, and gives the place back.
@@ -367,7 +391,10 @@ impl Drop for Reservation {
     /// never more than the provider admits. Nobody locks others out by leaving.
     fn drop(&mut self) {
         let Some(held) = self.held.take() else { return };
-        let fate = if held.seen.is_some() { held.used(None) } else { Fate::Unknown };
+        let fate = match &held.used {
+            Some(_) => held.settled(held.measured()),
+            None => Fate::Unknown,
+        };
         held.end(fate, CallOutcome::Ignored);
     }
 }

@@ -142,7 +142,8 @@ impl Reader {
         if is_error(chunk) {
             return Err(DecodeError::failed(chunk));
         }
-        let candidate = list(chunk, "candidates").iter().find(|one| count(one, "index") == 0);
+        let candidates = list(chunk, "candidates");
+        let candidate = candidates.iter().find(|one| count(one, "index") == 0);
         for part in candidate.map_or(&[][..], |candidate| list(&candidate["content"], "parts")) {
             self.part(part, events);
         }
@@ -152,6 +153,10 @@ impl Reader {
             self.state.stop = Some(stop);
             self.state.progress = Progress::Complete;
         }
+        let others = candidates.iter().filter(|one| count(one, "index") != 0);
+        let words = others.flat_map(|other| list(&other["content"], "parts"));
+        let words = words.filter_map(|part| text(part, "text"));
+        events.extend(words.map(|words| Event::Alternative(words.to_owned())));
         let usage = &chunk["usageMetadata"];
         if usage.is_object() {
             events.push(Event::Usage(used(usage)));

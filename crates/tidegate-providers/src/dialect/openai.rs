@@ -128,7 +128,8 @@ impl Reader {
         said: &str,
         events: &mut Vec<Event>,
     ) -> Result<(), DecodeError> {
-        let choice = list(body, "choices").iter().find(|choice| count(choice, "index") == 0);
+        let choices = list(body, "choices");
+        let choice = choices.iter().find(|choice| count(choice, "index") == 0);
         // OpenRouter fails in a chunk that may still have words in it.
         if is_error(body) || choice.is_some_and(|choice| choice["finish_reason"] == "error") {
             return Err(DecodeError::failed(body));
@@ -142,6 +143,8 @@ impl Reader {
                 self.state.progress = Progress::Complete;
             }
         }
+        let others = choices.iter().filter(|choice| count(choice, "index") != 0);
+        events.extend(others.flat_map(|other| alternative(other, said)));
         let usage = [&body["usage"], &body["x_groq"]["usage"]];
         let usage = usage.into_iter().find(|usage| usage.is_object());
         events.extend(usage.map(|usage| Event::Usage(used(usage))));
@@ -159,6 +162,9 @@ impl Reader {
             events.extend(thoughts.map(|words| Event::Reasoning(words.to_owned())));
             events.extend(text(part, "text").map(|words| Event::Text(words.to_owned())));
         }
+        // Calls as they were before there were several.
+        let call = text(&message["function_call"], "arguments");
+        events.extend(call.map(|words| Event::Text(words.to_owned())));
         for (place, call) in list(message, "tool_calls").iter().enumerate() {
             let index = call["index"].as_u64().map_or(Some(place), |index| index.try_into().ok());
             let member = |object: &Value, name| text(object, name).unwrap_or_default().to_owned();
@@ -172,6 +178,18 @@ impl Reader {
             events.extend(index.and_then(|index| self.state.calls.part(index, part)));
         }
     }
+}
+
+/// The words of a choice that is not the first.
+fn alternative<'a>(choice: &'a Value, said: &str) -> impl Iterator<Item = Event> + 'a {
+    let message = &choice[said];
+    let words = ["content", "refusal", "reasoning_content", "reasoning"];
+    let words = words.into_iter().filter_map(|name| text(message, name));
+    let parts = list(message, "content").iter().filter_map(|part| text(part, "text"));
+    let calls = list(message, "tool_calls").iter();
+    let calls = calls.filter_map(|call| text(&call["function"], "arguments"));
+    let all = words.chain(parts).chain(calls).chain(text(choice, "text"));
+    all.map(|words| Event::Alternative(words.to_owned()))
 }
 
 /// Arguments as text; some servers write them as an object.

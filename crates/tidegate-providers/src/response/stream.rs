@@ -44,6 +44,16 @@ struct Records {
     framing: Framing,
     reader: Box<dyn Reader>,
     is_over: bool,
+    /// Whether anything was read.
+    has_begun: bool,
+    unreadable: Unreadable,
+}
+
+/// What becomes of a record that is no JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unreadable {
+    Refused,
+    PassedOver,
 }
 
 /// What lines are.
@@ -63,12 +73,24 @@ impl Decoder {
     /// A decoder of one stream.
     #[must_use]
     pub fn new(dialect: Dialect) -> Self {
+        Self::with(dialect, Unreadable::Refused)
+    }
+
+    /// A decoder that passes over events that are no JSON, for those who pass the bytes on and only
+    /// want to know what they can.
+    #[must_use]
+    pub fn lenient(dialect: Dialect) -> Self {
+        Self::with(dialect, Unreadable::PassedOver)
+    }
+
+    fn with(dialect: Dialect, unreadable: Unreadable) -> Self {
         let family = Family::of(dialect);
         let framing = match family {
             Family::Ollama => Framing::Objects,
             Family::OpenAi | Family::Anthropic | Family::Gemini => Framing::Unknown,
         };
-        let records = Records { framing, reader: family.reader(), is_over: false };
+        let (reader, is_over, has_begun) = (family.reader(), false, false);
+        let records = Records { framing, reader, is_over, has_begun, unreadable };
         Self { lines: Lines::default(), records, is_spoilt: false }
     }
 
@@ -98,6 +120,12 @@ impl Decoder {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.records.is_over
+    }
+
+    /// Whether a first event was read.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.records.has_begun
     }
 
     /// Reads on, unless there is nothing more to be read. An error is remembered.
@@ -145,13 +173,26 @@ impl Records {
                 _ => Framing::Events(sse::Events::default()),
             };
         }
-        let Self { framing, reader, is_over } = self;
+        let mut framing = std::mem::replace(&mut self.framing, Framing::Objects);
+        let read = self.framed_line(&mut framing, line, events);
+        self.framing = framing;
+        read?;
+        if self.is_over {
+            self.close(events);
+        }
+        Ok(())
+    }
+
+    fn framed_line(
+        &mut self,
+        framing: &mut Framing,
+        line: &[u8],
+        events: &mut Vec<Event>,
+    ) -> Result<(), DecodeError> {
         match framing {
-            Framing::Unknown => return Ok(()),
-            Framing::Events(framed) => {
-                framed.line(line, |data| piece(&mut **reader, is_over, data, events))?;
-            }
-            Framing::Objects => piece(&mut **reader, is_over, line, events)?,
+            Framing::Unknown => {}
+            Framing::Events(framed) => framed.line(line, |data| self.piece(data, events))?,
+            Framing::Objects => self.piece(line, events)?,
             Framing::Whole(body) => {
                 if body.len() + line.len() >= MAX_EVENT {
                     return Err(DecodeError::TooLong { limit: MAX_EVENT });
@@ -160,22 +201,16 @@ impl Records {
                 body.push(b'\n');
             }
         }
-        if self.is_over {
-            self.close(events);
-        }
         Ok(())
     }
 
     /// What is left when the last line was read.
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        let Self { framing, reader, is_over } = self;
-        match framing {
-            Framing::Events(framed) => {
-                framed.end(|data| piece(&mut **reader, is_over, data, events))
-            }
+        match std::mem::replace(&mut self.framing, Framing::Objects) {
+            Framing::Events(mut framed) => framed.end(|data| self.piece(data, events)),
             Framing::Whole(body) => {
-                *is_over = true;
-                reader.read_whole(&serde_json::from_slice(body)?, events)
+                self.is_over = true;
+                self.reader.read_whole(&serde_json::from_slice(&body)?, events)
             }
             Framing::Unknown | Framing::Objects => Ok(()),
         }
@@ -185,26 +220,26 @@ impl Records {
         self.is_over = true;
         events.extend(self.reader.take_stop().map(Event::Stop));
     }
-}
 
-/// Reads the data of one event, or one line.
-fn piece(
-    reader: &mut dyn Reader,
-    is_over: &mut bool,
-    data: &[u8],
-    events: &mut Vec<Event>,
-) -> Result<(), DecodeError> {
-    let data = data.trim_ascii();
-    if data.is_empty() {
-        return Ok(());
+    /// Reads the data of one event, or one line.
+    fn piece(&mut self, data: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
+        let data = data.trim_ascii();
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.has_begun = true;
+        if data == DONE {
+            self.is_over = true;
+            return Ok(());
+        }
+        let record = match serde_json::from_slice(data) {
+            Err(_) if self.unreadable == Unreadable::PassedOver => return Ok(()),
+            record => record?,
+        };
+        self.reader.read(&record, events)?;
+        self.is_over = self.reader.state().progress == Progress::Over;
+        Ok(())
     }
-    if data == DONE {
-        *is_over = true;
-        return Ok(());
-    }
-    reader.read(&serde_json::from_slice(data)?, events)?;
-    *is_over = reader.state().progress == Progress::Over;
-    Ok(())
 }
 
 impl fmt::Debug for Decoder {

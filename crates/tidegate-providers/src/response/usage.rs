@@ -29,6 +29,40 @@ impl Usage {
     }
 }
 
+impl Usage {
+    /// What was used, by the end of a body that was not kept whole: providers tell it last.
+    ///
+    /// ```
+    /// use tidegate_providers::{Dialect, Usage};
+    /// let end = br#"0.25,0.5]}],"usage":{"prompt_tokens":8,"total_tokens":8}}"#;
+    /// assert_eq!(Usage::read_end(Dialect::OpenAi, end).unwrap().input, 8);
+    /// ```
+    #[must_use]
+    pub fn read_end(dialect: Dialect, end: &[u8]) -> Option<Self> {
+        let member = |name: &str| last_member(end, name).unwrap_or_default();
+        let part = Part {
+            usage: member("\"usage\""),
+            metadata: member("\"usageMetadata\""),
+            prompt_eval_count: member("\"prompt_eval_count\""),
+            prompt_eval_cached_count: member("\"prompt_eval_cached_count\""),
+            eval_count: member("\"eval_count\""),
+        };
+        part.usage(dialect)
+    }
+}
+
+/// The value of the last member of this name, which is given in quotes. Inside of a text the quotes
+/// would be escaped.
+fn last_member(end: &[u8], name: &str) -> Option<Value> {
+    let mut found = (0..end.len()).rev().filter(|at| {
+        let is_escaped = at.checked_sub(1).and_then(|before| end.get(before)) == Some(&b'\\');
+        !is_escaped && end.get(*at..).is_some_and(|rest| rest.starts_with(name.as_bytes()))
+    });
+    let rest = end.get(found.next()? + name.len()..)?.trim_ascii_start();
+    let value = rest.strip_prefix(b":")?;
+    serde_json::Deserializer::from_slice(value).into_iter().next()?.ok()
+}
+
 /// The places where counts are.
 #[derive(Deserialize)]
 struct Part {
@@ -84,6 +118,19 @@ mod tests {
             {"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}]"#;
         assert_eq!(used(Dialect::Gemini, listed), (3, 4));
         assert_eq!(used(Dialect::Ollama, r#"{"prompt_eval_count":3,"eval_count":4}"#), (3, 4));
+    }
+
+    #[test]
+    fn the_end_of_a_body_is_enough() {
+        let end = r#"\"usage\":{\"prompt_tokens\":1}"}],"usage": {"prompt_tokens":3}}"#;
+        assert_eq!(Usage::read_end(Dialect::OpenAi, end.as_bytes()).unwrap().input, 3);
+        let end = r#"ok"}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}"#;
+        assert_eq!(Usage::read_end(Dialect::Gemini, end.as_bytes()).unwrap().output, 4);
+        let end = r#"","done":true,"prompt_eval_count":3,"eval_count":4}"#;
+        assert_eq!(Usage::read_end(Dialect::Ollama, end.as_bytes()).unwrap().total(), 7);
+        for end in ["", "\"usage\"", "\"usage\":{\"prompt", "0.25,0.5,"] {
+            assert_eq!(Usage::read_end(Dialect::OpenAi, end.as_bytes()), None, "{end}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::limits::ConfiguredLimits;
 use super::provider_figures::figures;
 use super::providers::{follow_providers, upstreams};
 use super::{ChangeError, Current};
+use crate::access_log::AccessLog;
 use crate::call_observer::CallObserver;
 use crate::database::Database;
 use crate::events::Events;
@@ -26,6 +27,7 @@ pub(crate) struct Parts {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) events: Events,
     pub(crate) metrics: Metrics,
+    access_log: AccessLog,
     pub(crate) database: Option<Database>,
 }
 
@@ -42,6 +44,8 @@ impl Parts {
         configure(&admission, plan)?;
         let events = Events::default();
         let observer = Arc::new(CallObserver::new(metrics.llm(), events.clone()));
+        observer.access_log().follow(&plan.gateway);
+        let access_log = observer.access_log().clone();
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
@@ -49,7 +53,7 @@ impl Parts {
         metrics.ask_admission(admission_figures(&admission));
         follow_providers(&metrics, plan);
         let (engine, tokens) = (engine.clone(), Arc::new(tokens));
-        Ok(Self { engine, admission, gateway, tokens, events, metrics, database })
+        Ok(Self { engine, admission, gateway, tokens, events, metrics, access_log, database })
     }
 
     /// Whether parts could follow a plan, without anything being changed; the upstreams that the
@@ -86,6 +90,7 @@ impl Parts {
         };
         limits.retire_others(&before.limits, &self.engine, &self.admission);
         self.tokens.follow(&plan.admin);
+        self.access_log.follow(&plan.gateway);
         follow_providers(&self.metrics, plan);
         Ok(limits)
     }

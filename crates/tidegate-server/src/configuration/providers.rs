@@ -32,6 +32,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
         .connect_timeout(plan.connect_timeout.value)
         .first_byte_timeout(plan.first_byte_timeout.value)
         .idle_timeout(plan.idle_timeout.value)
+        .ask_for_usage(plan.ask_for_usage.value)
         .fallback(plan.fallback.value.iter().map(String::as_str))
         .models(plan.models.value.iter().map(String::as_str));
     if let Some(credential) = plan.credential() {

@@ -41,6 +41,7 @@ pub(super) struct RequestLabels {
 pub(super) struct TokenLabels {
     pub(super) provider: Arc<str>,
     pub(super) kind: &'static str,
+    pub(super) source: &'static str,
 }
 
 type Counters<S> = Family<S, Counter>;
@@ -59,6 +60,7 @@ pub(super) struct Families {
     pub(super) retry_delay: Histograms<ProviderLabels>,
     pub(super) retries: Histograms<ProviderLabels>,
     pub(super) failures: Counters<FailureLabels>,
+    pub(super) answer_failures: Counters<FailureLabels>,
     pub(super) requests: Counters<RequestLabels>,
     pub(super) tokens: Counters<TokenLabels>,
 }
@@ -123,11 +125,15 @@ impl Families {
                 "llm_failures",
                 "Calls that failed in the end, by class of the last failure",
             ),
+            answer_failures: add.counters(
+                "llm_answer_failures",
+                "Answers that failed after they had begun, by class; they are llm_failures too",
+            ),
             requests: add.counters("llm_requests", "Calls, by what became of them"),
             tokens: add.counters(
                 "llm_tokens",
-                "Tokens that the provider counted; cache_read and cache_write are parts of input, \
-                 reasoning of output",
+                "Tokens that were used, reported by the provider or estimated here; cache_read and \
+                 cache_write are parts of input, reasoning of output",
             ),
         }
     }

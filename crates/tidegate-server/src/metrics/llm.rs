@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
-use tidegate_providers::{Class, Provider, Usage};
+use tidegate_providers::{Class, MeasuredUsage, Provider, UsageSource};
 
 use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
 use super::labels::{MOST, OTHER};
@@ -24,8 +24,12 @@ pub(crate) struct Call<'a> {
     pub(crate) model: &'a str,
     /// One of a few words of the program.
     pub(crate) outcome: &'static str,
-    /// What the provider counted, if it said.
-    pub(crate) usage: Option<Usage>,
+    /// What it used, if anything.
+    pub(crate) usage: Option<MeasuredUsage>,
+    /// The provider that did what was used.
+    pub(crate) used_at: &'a str,
+    /// Why its answer failed after it had begun, if it did.
+    pub(crate) answer_failure: Option<Class>,
 }
 
 /// The numbers of calls to providers. Cheap to clone; clones share everything.
@@ -82,15 +86,23 @@ impl LlmMetrics {
 
     /// A call has ended, however. To be told once for each.
     pub(crate) fn finished(&self, call: &Call<'_>) {
-        let Call { provider, model, outcome, usage } = *call;
+        let Call { provider, model, outcome, usage, used_at, answer_failure } = *call;
         let families = &self.0.families;
         self.with(provider, |series| {
             let provider = series.provider.clone();
             let model = series.models.get(model).cloned().unwrap_or_else(|| OTHER.into());
             families.requests.get_or_create(&RequestLabels { provider, model, outcome }).inc();
-            for (kind, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
-                let labels = TokenLabels { provider: series.provider.clone(), kind };
+        });
+        self.with(used_at, |series| {
+            for (kind, source, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
+                let provider = series.provider.clone();
+                let labels = TokenLabels { provider, kind, source: source.name() };
                 families.tokens.get_or_create(&labels).inc_by(tokens);
+            }
+            if let Some(class) = answer_failure.map(Class::name) {
+                let labels = FailureLabels { provider: series.provider.clone(), class };
+                families.failures.get_or_create(&labels).inc();
+                families.answer_failures.get_or_create(&labels).inc();
             }
         });
     }
@@ -101,13 +113,14 @@ impl LlmMetrics {
     }
 }
 
-const fn kinds(usage: &Usage) -> [(&'static str, u64); 5] {
+const fn kinds(measured: &MeasuredUsage) -> [(&'static str, UsageSource, u64); 5] {
+    let MeasuredUsage { usage, input, output } = measured;
     [
-        ("input", usage.input),
-        ("output", usage.output),
-        ("cache_read", usage.cache_read),
-        ("cache_write", usage.cache_write),
-        ("reasoning", usage.reasoning),
+        ("input", *input, usage.input),
+        ("output", *output, usage.output),
+        ("cache_read", *input, usage.cache_read),
+        ("cache_write", *input, usage.cache_write),
+        ("reasoning", *output, usage.reasoning),
     ]
 }
 

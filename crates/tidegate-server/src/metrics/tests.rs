@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
-use tidegate_providers::{Class, Provider, Usage};
+use tidegate_providers::{Class, MeasuredUsage, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
 
 use super::*;
@@ -110,9 +110,16 @@ fn tell_of_calls(llm: &LlmMetrics) {
     llm.failed(&Retried::new(&openai, Class::Overloaded, 2, None));
     llm.recovered(&openai, 2);
     let usage = Usage { input: 100, output: 20, ..Usage::default() };
-    let call = Call { provider: "openai", model: "gpt-5", outcome: "ok", usage: Some(usage) };
+    let call = Call {
+        provider: "openai",
+        model: "gpt-5",
+        outcome: "ok",
+        usage: Some(MeasuredUsage::reported(usage)),
+        used_at: "openai",
+        answer_failure: Some(Class::Overloaded),
+    };
     llm.finished(&call);
-    llm.finished(&Call { model: "made-up", usage: None, ..call });
+    llm.finished(&Call { model: "made-up", usage: None, answer_failure: None, ..call });
 }
 
 #[track_caller]
@@ -165,7 +172,7 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_llm_queue_length{provider="openai"} 3"#,
         r#"tidegate_llm_queue_oldest_seconds{provider="openai"} 1.5"#,
         r#"tidegate_llm_upstream_429_total{provider="openai"} 1"#,
-        r#"tidegate_llm_tokens_total{provider="openai",kind="input"} 100"#,
+        r#"tidegate_llm_tokens_total{provider="openai",kind="input",source="reported"} 100"#,
         r#"tidegate_llm_quota_used_ratio{provider="openai",dimension="tokens"} 0.5"#,
         r#"tidegate_llm_tenant_queue_length{provider="openai",tenant="0f1e2d3c"} 2"#,
         r#"tidegate_llm_tenant_queue_length{provider="openai",tenant="other"} 1"#,
@@ -183,7 +190,8 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_llm_in_flight{provider="openai"} 1"#,
         r#"tidegate_llm_retry_delay_seconds_sum{provider="openai"} 4.0"#,
         r#"tidegate_llm_retries_until_success_sum{provider="openai"} 2.0"#,
-        r#"tidegate_llm_failures_total{provider="openai",class="overloaded"} 1"#,
+        r#"tidegate_llm_failures_total{provider="openai",class="overloaded"} 2"#,
+        r#"tidegate_llm_answer_failures_total{provider="openai",class="overloaded"} 1"#,
         "tidegate_config_revision 7",
         r#"tidegate_config_changes_total{door="admin",outcome="applied"} 1"#,
         concat!(r#"tidegate_build_info{version=""#, env!("CARGO_PKG_VERSION"), r#""} 1"#),
@@ -204,9 +212,16 @@ async fn made_up_names_add_no_series() {
             let provider = Provider::new(&name);
             llm.acquired(&Acquired::new(&provider, &name));
             llm.throttled(&provider, &name, Duration::ZERO);
-            let usage = Some(Usage::default());
-            llm.finished(&Call { provider: &name, model: &name, outcome: "ok", usage });
-            llm.finished(&Call { provider: "openai", model: &name, outcome: "ok", usage });
+            let call = Call {
+                provider: &name,
+                model: &name,
+                outcome: "ok",
+                usage: Some(MeasuredUsage::reported(Usage::default())),
+                used_at: &name,
+                answer_failure: Some(Class::Transient),
+            };
+            llm.finished(&call);
+            llm.finished(&Call { provider: "openai", used_at: "openai", ..call });
         }
         metrics.text(Format::Classic)
     };

@@ -24,6 +24,10 @@ impl Charge {
         self.input.saturating_add(self.output)
     }
 
+    pub(crate) const fn of_use(input: u64, output: u64) -> Self {
+        Self { requests: 1, input, output }
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             requests: self.requests.saturating_add(other.requests),

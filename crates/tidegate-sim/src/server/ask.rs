@@ -1,6 +1,6 @@
 //! A request, as far as a simulator wants to know it.
 //!
-//! The texts of prompts are counted and forgotten. Three headers let a test decide what a real
+//! The texts of prompts are counted and forgotten. Four headers let a test decide what a real
 //! provider would not let it decide.
 
 use http::{HeaderMap, Method, Uri};
@@ -16,6 +16,10 @@ pub const OUTPUT_TOKENS: &str = "x-sim-output-tokens";
 pub const INPUT_TOKENS: &str = "x-sim-input-tokens";
 /// How many of the input tokens are in the provider's cache.
 pub const CACHED_TOKENS: &str = "x-sim-cached-tokens";
+
+/// The content coding that the answer comes in, whatever the caller accepts: `gzip`, `deflate`, `br` or
+/// `zstd`. Others are ignored.
+pub const CONTENT_CODING: &str = "x-sim-content-coding";
 
 /// The most output tokens of an answer, so that a mistyped header fills no memory.
 const MAX_OUTPUT: u64 = 1_000_000;

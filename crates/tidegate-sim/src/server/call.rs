@@ -60,7 +60,13 @@ impl Call {
         let now = self.shared.now();
         self.pool.leave(now, self.taken, self.admitted, charge);
         self.permit = None;
-        self.shared.ledger.revise(self.number, |entry| entry.charged = charge);
+        let used = match ending {
+            Ending::Failed => Charge::default(),
+            _ => Charge::of_use(self.tokens.input, self.sent),
+        };
+        self.shared.ledger.revise(self.number, |entry| {
+            (entry.charged, entry.used) = (charge, used);
+        });
         self.shared.ledger.close(self.number, self.shared.elapsed(now), ending);
     }
 }

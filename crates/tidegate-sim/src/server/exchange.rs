@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, DATE, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, DATE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -27,8 +27,9 @@ use crate::limits::pool::{Admitted, Pool, Refused};
 use crate::limits::quota::{Standing, Wait};
 use crate::random::Random;
 use crate::reporting::Reporting;
-use crate::server::ask::{Ask, Endpoint, Head, Tokens};
+use crate::server::ask::{Ask, CONTENT_CODING, Endpoint, Head, Tokens};
 use crate::server::call::Call;
+use crate::server::coding::Coding;
 use crate::server::response_stream::Body;
 use crate::server::wire::Link;
 use crate::simulator::Shared;
@@ -248,9 +249,18 @@ impl Visit {
         kind: &'static str,
         body: Body,
     ) -> Response<Body> {
+        let coding = self.head.header(CONTENT_CODING).and_then(Coding::of);
+        let body = match coding {
+            Some(coding) => coding.encode(body),
+            None => body,
+        };
         let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = fields.0;
+        if let Some(coding) = coding {
+            let name = HeaderValue::from_static(coding.name());
+            response.headers_mut().insert(CONTENT_ENCODING, name);
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         let date = http_date(self.shared.now().unix_seconds());
         if let Ok(date) = HeaderValue::from_str(&date) {
@@ -267,6 +277,7 @@ impl Visit {
             model: asked.map(|asked| Arc::clone(&asked.model)),
             endpoint: self.endpoint,
             charged,
+            used: Charge::default(),
             status: None,
             refusal: None,
             in_flight: asked.map_or(0, |asked| asked.pool.in_flight()),

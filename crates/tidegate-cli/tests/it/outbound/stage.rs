@@ -84,7 +84,7 @@ impl Provider {
 pub(crate) struct Gateway {
     sdk: Sdk,
     serving: Serving,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Gateway {
@@ -98,7 +98,28 @@ impl Gateway {
         let mut args = vec!["serve", "--config", "tidegate.toml", "--database", "none"];
         args.extend(["--http", "--admin", "--grpc", "--resp"].iter().flat_map(|door| [door, free]));
         let serving = Serving::start(&mut tidegate(folder.path(), &args));
-        Self { sdk, serving, _folder: folder }
+        Self { sdk, serving, folder: folder }
+    }
+
+    /// Replaces the settings, and waits until they are in force.
+    pub(crate) fn reload(&mut self, base_url: &str, settings: &str) {
+        let text =
+            format!("[providers.{}]\nbase_url = \"{base_url}\"\n{settings}\n", self.sdk.name);
+        fs::write(self.folder.path().join("tidegate.toml"), text).unwrap();
+        self.serving.signal("HUP");
+        self.serving.wait_for("door=\"signal\"");
+    }
+
+    /// The sum of all series of a metric whose labels contain all of these.
+    pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let (status, text) = self.serving.ask("/metrics");
+        assert_eq!(status, 200, "{text}");
+        let series = text.lines().filter_map(|line| line.strip_prefix(name)?.rsplit_once(' '));
+        let wanted = series.filter(|(found, _)| {
+            (found.is_empty() || found.starts_with('{'))
+                && labels.iter().all(|one| found.contains(one))
+        });
+        wanted.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
     }
 
     /// The base URL by which the client reaches its provider.

@@ -138,6 +138,13 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "How long the provider may send nothing in the middle of an answer.",
     ),
     KnownKey::new(
+        "providers.*.ask_for_usage",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether streams of OpenAI's API are made to tell their tokens; the caller does not see it.",
+    )
+    .or("false"),
+    KnownKey::new(
         "providers.*.fallback",
         ValueKind::Texts,
         |value| names(value).map(drop),

@@ -1,0 +1,9 @@
+//! What is counted of calls: tokens that a provider tells and those that it does not, errors after the
+//! head of an answer, and the line of each call in the access log.
+
+mod access_log;
+mod asked;
+mod client;
+mod counted;
+mod failed;
+mod raw_provider;

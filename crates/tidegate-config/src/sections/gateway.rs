@@ -1,0 +1,36 @@
+//! `[gateway]`: what holds for calls to all providers.
+
+use crate::sections::keys::KnownKey;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value::Value;
+use crate::values::value_kind::ValueKind;
+
+pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
+    "gateway.access_log",
+    ValueKind::Switch,
+    |value| value.to_switch().map(drop),
+    "Whether each call to a provider is logged in one line when it is over.",
+)];
+
+/// What holds for calls to all providers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GatewayPlan {
+    /// Whether each call is logged in one line. Default `false`.
+    pub access_log: Setting<bool>,
+}
+
+impl Default for GatewayPlan {
+    fn default() -> Self {
+        Self { access_log: Setting::default(false) }
+    }
+}
+
+impl GatewayPlan {
+    pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut gateway = Self::default();
+        gateway.access_log.replace(fields.setting("access_log", Value::to_switch));
+        gateway
+    }
+}

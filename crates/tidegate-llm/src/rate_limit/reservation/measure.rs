@@ -1,0 +1,132 @@
+//! What an answer has used so far: what the provider told last, and what came since.
+//!
+//! Some providers tell the counts with every piece, some at the beginning and the end, some at the end
+//! if they are asked to, some never. The text that came after the last word of the provider is
+//! counted, so that an answer that breaks off, or never tells, is not taken for free.
+
+use tidegate_providers::tokens::TextCounter;
+use tidegate_providers::{MeasuredUsage, Usage, UsageSource};
+
+/// What an answer has used so far.
+#[derive(Debug, Default)]
+pub(super) struct UsageSoFar {
+    told: Option<Usage>,
+    /// Output that came after the last word of the provider.
+    since: TextCounter,
+    /// Output since then that could not be read, in tokens.
+    unread: u64,
+    /// Output tokens that the last word of the provider covers. A count from before any output is a
+    /// placeholder, as Anthropic's, and covers nothing.
+    covered: u64,
+    has_output: bool,
+}
+
+impl UsageSoFar {
+    pub(super) fn saw(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.has_output = true;
+            self.since.add(text);
+        }
+    }
+
+    pub(super) fn saw_unread(&mut self, tokens: u64) {
+        self.has_output |= tokens > 0;
+        self.unread = self.unread.saturating_add(tokens);
+    }
+
+    pub(super) fn tell(&mut self, usage: Usage) {
+        self.told = Some(usage);
+        if usage.output > 0 && self.has_output {
+            self.covered = usage.output;
+            self.since.clear();
+            self.unread = 0;
+        }
+    }
+
+    /// Notes the last word of the provider, which may have been told already.
+    pub(super) fn tell_last(&mut self, usage: Usage) {
+        if self.told != Some(usage) {
+            self.tell(usage);
+        }
+    }
+
+    /// What was used, with so much input if the provider did not say.
+    pub(super) fn measured(&self, expected_input: u64) -> MeasuredUsage {
+        // Nothing uses nothing: a provider that says so has not counted.
+        let told = self.told.filter(|told| told.total() > 0);
+        let usage = told.unwrap_or_default();
+        let since = self.since.total().saturating_add(self.unread);
+        let is_told = |is_told: bool| match is_told {
+            true => UsageSource::Reported,
+            false => UsageSource::Estimated,
+        };
+        let output = match since {
+            0 => usage.output,
+            since => self.covered.saturating_add(since).max(usage.output),
+        };
+        let input = if usage.input > 0 { usage.input } else { expected_input };
+        MeasuredUsage {
+            usage: Usage { input, output, ..usage },
+            input: is_told(usage.input > 0),
+            output: is_told(told.is_some() && since == 0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(input: u64, output: u64) -> Usage {
+        Usage { input, output, ..Usage::default() }
+    }
+
+    fn measured(so_far: &UsageSoFar) -> (u64, &'static str, u64, &'static str) {
+        let MeasuredUsage { usage, input, output } = so_far.measured(40);
+        (usage.input, input.name(), usage.output, output.name())
+    }
+
+    #[test]
+    fn what_is_not_told_is_counted_and_marked() {
+        let mut so_far = UsageSoFar::default();
+        assert_eq!(measured(&so_far), (40, "estimated", 0, "estimated"));
+        so_far.saw("one two three four");
+        let (_, _, output, source) = measured(&so_far);
+        assert!((4..=5).contains(&output) && source == "estimated", "{output} {source}");
+        so_far.tell(usage(7, 4));
+        assert_eq!(measured(&so_far), (7, "reported", 4, "reported"));
+    }
+
+    #[test]
+    fn a_count_from_the_beginning_does_not_cover_what_comes_after_it() {
+        let mut so_far = UsageSoFar::default();
+        so_far.tell(usage(7, 1));
+        assert_eq!(measured(&so_far), (7, "reported", 1, "reported"));
+        so_far.saw("one two three four");
+        so_far.tell_last(usage(7, 1));
+        let (input, input_source, output, source) = measured(&so_far);
+        assert_eq!((input, input_source, source), (7, "reported", "estimated"));
+        assert!((4..=5).contains(&output), "{output}");
+    }
+
+    #[test]
+    fn counts_that_come_with_every_piece_cover_what_came_before_them() {
+        let mut so_far = UsageSoFar::default();
+        so_far.saw(&"word ".repeat(10));
+        so_far.tell(usage(7, 30));
+        so_far.saw_unread(5);
+        assert_eq!(measured(&so_far), (7, "reported", 35, "estimated"));
+    }
+
+    #[test]
+    fn a_count_of_nothing_is_no_count() {
+        let mut so_far = UsageSoFar::default();
+        so_far.saw("one two three four");
+        so_far.tell(usage(0, 0));
+        let (input, _, output, source) = measured(&so_far);
+        assert!(input == 40 && output > 0 && source == "estimated");
+        let mut vectors = UsageSoFar::default();
+        vectors.tell(usage(8, 0));
+        assert_eq!(measured(&vectors), (8, "reported", 0, "reported"));
+    }
+}
