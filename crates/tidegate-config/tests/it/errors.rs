@@ -83,7 +83,7 @@ fn sections_that_this_version_does_not_know_are_refused() {
     assert_eq!(
         complaints("[envoy]\nconfig_dir = \"x\"\n"),
         ["tidegate.toml:1:2: envoy: is not a known key; known are state_dir, listen, \
-             store, database, admin, limits, api, admission, providers, proxy, modules"]
+             store, database, admin, limits, api, admission, gateway, providers, proxy, modules"]
     );
     assert_eq!(
         complaints("listen = 5\n"),
