@@ -15,6 +15,7 @@ mod database;
 mod events;
 mod listener;
 mod metrics;
+mod permits;
 mod server;
 mod tokens;
 

@@ -47,11 +47,27 @@ pub(crate) struct ProviderFigures {
     pub(crate) used: Vec<(&'static str, f64)>,
 }
 
+/// How the permits of the HTTP API stand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PermitFigures {
+    /// Held now.
+    pub(crate) held: usize,
+    /// Waited for now.
+    pub(crate) waiting: usize,
+    /// Released so far.
+    pub(crate) released: u64,
+    /// That ran out so far.
+    pub(crate) expired: u64,
+    /// Whose slots were lost so far.
+    pub(crate) lost: u64,
+}
+
 /// Sources of figures. Each is set once, when there is one.
 #[derive(Default)]
 pub(super) struct Scraped {
     store: OnceLock<Box<dyn Fn() -> StoreFigures + Send + Sync>>,
     providers: OnceLock<Box<dyn Fn() -> Vec<ProviderFigures> + Send + Sync>>,
+    permits: OnceLock<Box<dyn Fn() -> PermitFigures + Send + Sync>>,
 }
 
 impl Scraped {
@@ -67,6 +83,12 @@ impl Scraped {
     ) {
         if self.providers.set(Box::new(figures)).is_err() {
             tracing::warn!("the figures of a second gateway are not shown");
+        }
+    }
+
+    pub(super) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
+        if self.permits.set(Box::new(figures)).is_err() {
+            tracing::warn!("the figures of a second HTTP API are not shown");
         }
     }
 }
@@ -86,6 +108,9 @@ impl Collector for Scraped {
                 sheet.table(&table)?;
             }
             sheet.store(&figures)?;
+        }
+        if let Some(figures) = self.permits.get() {
+            sheet.permits(&figures())?;
         }
         match self.providers.get() {
             Some(figures) => sheet.providers(&figures()),
@@ -160,6 +185,23 @@ impl Sheet<'_> {
             "tidegate_store_downs",
             "How often the store was taken to be down",
             stats.downs,
+        )
+    }
+
+    fn permits(&mut self, figures: &PermitFigures) -> fmt::Result {
+        self.gauge("tidegate_permits", "Permits of the HTTP API that are held", figures.held)?;
+        self.gauge(
+            "tidegate_permit_waiters",
+            "Requests that wait for a permit of the HTTP API",
+            figures.waiting,
+        )?;
+        let ended =
+            [("released", figures.released), ("expired", figures.expired), ("lost", figures.lost)];
+        self.rows(
+            "tidegate_permits_ended",
+            "Permits of the HTTP API that are held no more, by how they ended",
+            MetricType::Counter,
+            ended.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
         )
     }
 
