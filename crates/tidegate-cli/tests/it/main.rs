@@ -6,6 +6,7 @@ mod config;
 mod doors;
 mod nodes;
 mod outbound;
+mod permits;
 mod program;
 mod reload;
 mod sdk;
