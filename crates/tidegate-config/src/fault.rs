@@ -306,7 +306,8 @@ pub enum Rule {
 }
 
 const KINDS: &str = "token bucket (rate or tokens_per_second, capacity, max_debt), \
-    calendar quota (quota, every, zone), allowance (allowance), strict window (strict, burst)";
+    calendar quota (quota, every, zone), allowance (allowance), strict window (strict, burst), \
+    concurrency limit (concurrency, lease)";
 
 impl Rule {
     /// An unknown key, with the known one that looks most like it.

@@ -16,6 +16,7 @@ mod database;
 mod events;
 mod listener;
 mod metrics;
+mod permits;
 mod reach;
 mod server;
 mod tokens;

@@ -22,6 +22,7 @@ mod text;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -30,13 +31,14 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use decisions::Decisions;
+use histogram::Histogram;
 use scraped::Scraped;
 
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
 pub(crate) use provider_figures::{LimitFigures, ProviderFigures};
-pub(crate) use scraped::{AdmissionFigures, SnapshotFigures, StoreFigures};
+pub(crate) use scraped::{AdmissionFigures, PermitFigures, SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 
 /// All numbers of a server. Cheap to clone; clones share everything.
@@ -50,6 +52,7 @@ struct Inner {
     admission: AdmissionMetrics,
     llm: LlmMetrics,
     scraped: Arc<Scraped>,
+    permit_waits: Histogram,
     revision: Gauge<u64, AtomicU64>,
     changes: Family<ChangeLabels, Counter>,
 }
@@ -82,10 +85,18 @@ impl Default for Metrics {
             "Changes of the configuration that were asked for, by door and what became of them",
             changes.clone(),
         );
+        let permit_waits = Histogram::new(&histogram::WAITS);
+        registry.register(
+            "tidegate_permit_wait_seconds",
+            "Time that permits of /v1/acquire were waited for, zero too",
+            permit_waits.clone(),
+        );
         about_the_process(&mut registry);
         let scraped = Arc::new(Scraped::default());
         registry.register_collector(Box::new(scraped.clone()));
-        Self(Arc::new(Inner { registry, decisions, admission, llm, scraped, revision, changes }))
+        let inner =
+            Inner { registry, decisions, admission, llm, scraped, permit_waits, revision, changes };
+        Self(Arc::new(inner))
     }
 }
 
@@ -94,7 +105,7 @@ fn about_the_process(registry: &mut Registry) {
     build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
     registry.register("tidegate_build_info", "The version that runs", build);
     let started = Gauge::<f64, AtomicU64>::default();
-    let now = std::time::Duration::from_nanos(tidegate::clock::wall_now().as_nanos());
+    let now = Duration::from_nanos(tidegate::clock::wall_now().as_nanos());
     started.set(now.as_secs_f64());
     registry.register(
         "process_start_time_seconds",
@@ -152,6 +163,16 @@ impl Metrics {
     /// Asks for the figures of queues and limits that the next text has.
     pub(crate) async fn refresh(&self) {
         self.0.scraped.refresh().await;
+    }
+
+    /// Where the figures of permits come from.
+    pub(crate) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
+        self.0.scraped.ask_permits(figures);
+    }
+
+    /// A permit was waited for this long.
+    pub(crate) fn permit_waited(&self, span: Duration) {
+        self.0.permit_waits.record_span(span);
     }
 
     /// This revision of the configuration is in force.

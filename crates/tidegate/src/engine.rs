@@ -222,6 +222,30 @@ impl Engine {
         Ok(self.register(Terms::scheduled(limit, schedule))?)
     }
 
+    /// A limiter of `amount` in every window of a schedule, without a name: limiters of equal amount
+    /// on a calendar of the same name share their buckets.
+    ///
+    /// ```
+    /// use tidegate::{Engine, Every, Schedule};
+    /// let daily = Schedule::new(Every::Day, "UTC")?;
+    /// let limiter = Engine::new().inline_calendar("day:UTC", 3, daily)?;
+    /// assert_eq!(limiter.take("alice").now()?.remaining(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the amount is zero.
+    #[cfg(feature = "calendar")]
+    pub fn inline_calendar(
+        &self,
+        calendar: &str,
+        amount: u64,
+        schedule: crate::Schedule,
+    ) -> Result<Limiter, CalendarError> {
+        let limit = Limit::inline_on(calendar, Policy::quota(amount)?);
+        Ok(Limiter::on(self.clone(), Arc::new(Terms::scheduled(limit, schedule))))
+    }
+
     /// The wall time to compute calendar windows from: the store's if it can tell, else the
     /// machine's.
     #[must_use]

@@ -8,6 +8,7 @@ mod first_run;
 mod hints;
 mod nodes;
 mod outbound;
+mod permits;
 mod program;
 mod reload;
 mod run_time;

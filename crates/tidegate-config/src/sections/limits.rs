@@ -11,7 +11,7 @@ use crate::sections::store::{FAILURES, on_failure};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Source;
 use crate::values::value::Value;
-use crate::values::value_kind::ValueKind;
+use crate::values::value_kind::{DURATION, ValueKind};
 
 const WHOLE: ValueKind = ValueKind::Whole(1, u64::MAX);
 
@@ -75,6 +75,18 @@ pub(crate) const KEYS: &[KnownKey] = &[
         WHOLE,
         |value| policy::check("burst", value),
         "How many tokens of a strict window may be spent at once; 1 if unset.",
+    ),
+    KnownKey::new(
+        "limits.*.concurrency",
+        WHOLE,
+        |value| policy::check("concurrency", value),
+        "Slots that may be taken at the same time, as by /v1/acquire.",
+    ),
+    KnownKey::new(
+        "limits.*.lease",
+        DURATION,
+        |value| policy::check("lease", value),
+        "How long a slot stays taken when the program that took it is gone; 30s if unset.",
     ),
     KnownKey::new(
         "limits.*.on_failure",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate::{Every, Policy, PolicyError, Rate, RateError, Schedule, WallTime, Windows};
 
 use crate::fault::{Fault, Rule};
+use crate::values::duration::positive;
 use crate::values::fields::{Fields, Path};
 use crate::values::value::Value;
 use crate::values::zone::{UTC, canonical_zone};
@@ -23,7 +24,12 @@ pub(crate) const POLICY_KEYS: &[&str] = &[
     "allowance",
     "strict",
     "burst",
+    "concurrency",
+    "lease",
 ];
+
+/// How long a slot is kept without being renewed, unless set otherwise.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) const PERIODS: &[&str] = &["day", "week", "month", "year"];
 
@@ -34,10 +40,12 @@ pub(crate) enum Kind {
     Calendar,
     Allowance,
     Strict,
+    Concurrency,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Bucket, Self::Calendar, Self::Allowance, Self::Strict];
+    const ALL: [Self; 5] =
+        [Self::Bucket, Self::Calendar, Self::Allowance, Self::Strict, Self::Concurrency];
 
     const fn keys(self) -> &'static [&'static str] {
         match self {
@@ -45,6 +53,7 @@ impl Kind {
             Self::Calendar => &["quota", "every", "zone"],
             Self::Allowance => &["allowance"],
             Self::Strict => &["strict", "burst"],
+            Self::Concurrency => &["concurrency", "lease"],
         }
     }
 
@@ -54,6 +63,7 @@ impl Kind {
             Self::Calendar => "a calendar quota",
             Self::Allowance => "an allowance",
             Self::Strict => "a strict window",
+            Self::Concurrency => "a concurrency limit",
         }
     }
 
@@ -122,6 +132,7 @@ pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPl
         Kind::Calendar => calendar(fields),
         Kind::Allowance => counted(fields, "allowance", Policy::allowance).map(plain),
         Kind::Strict => strict(fields).map(plain),
+        Kind::Concurrency => concurrency(fields).map(plain),
     }
 }
 
@@ -212,6 +223,8 @@ pub(crate) fn check(key: &str, value: &Value<'_>) -> Result<(), Rule> {
         "every" => period(value).map(drop),
         "zone" => canonical_zone(value.to_text()?).map(drop),
         "strict" => window(value.to_text().ok()).map(drop),
+        "concurrency" => count(value, slots).map(drop),
+        "lease" => positive(value).map(drop),
         _ => value.to_whole(1).map(drop),
     }
 }
@@ -270,6 +283,23 @@ fn strict(fields: &mut Fields<'_, '_>) -> Option<Policy> {
     let at = if fields.get("burst").is_some() { "burst" } else { "strict" };
     let policy = Policy::strict_window(tokens, window, burst);
     policy.map_err(|error| fields.refuse(at, error.into())).ok()
+}
+
+fn concurrency(fields: &mut Fields<'_, '_>) -> Option<Policy> {
+    let slots = fields.require("concurrency", |value| count(value, slots));
+    let lease = match fields.get("lease") {
+        Some(_) => fields.read("lease", positive),
+        None => Some(DEFAULT_LEASE),
+    };
+    let (slots, lease) = (slots?.capacity(), lease?);
+    let policy = Policy::concurrency(slots, Some(lease));
+    policy.map_err(|error| fields.refuse("lease", error.into())).ok()
+}
+
+/// So many slots, under the default lease: slots without one would stay taken when their holder
+/// dies.
+fn slots(slots: u64) -> Result<Policy, PolicyError> {
+    Policy::concurrency(slots, Some(DEFAULT_LEASE))
 }
 
 /// A whole number of tokens and the window they belong to.

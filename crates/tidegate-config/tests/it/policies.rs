@@ -54,6 +54,12 @@ fn both_languages_give_the_same_policies() {
             r#"{"strict":"60/min","burst":20}"#,
             "bucket 20 1/1500000000ns 20 3600000000000",
         ),
+        ("concurrency = 4", r#"{"concurrency":4}"#, "concurrency 4 30000000000"),
+        (
+            "concurrency = 4\nlease = \"2m\"",
+            r#"{"concurrency":4,"lease":"2m"}"#,
+            "concurrency 4 120000000000",
+        ),
     ] {
         assert_eq!(toml_fingerprint(toml), fingerprint, "{toml}");
         assert_eq!(json_fingerprint(json), fingerprint, "{json}");
@@ -125,7 +131,7 @@ fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
 fn kinds_do_not_mix() {
     let kinds = "a policy is of one kind: token bucket (rate or tokens_per_second, capacity, \
                  max_debt), calendar quota (quota, every, zone), allowance (allowance), strict \
-                 window (strict, burst)";
+                 window (strict, burst), concurrency limit (concurrency, lease)";
     assert_eq!(
         from_json(r#"{"capacity":5,"quota":10,"every":"day"}"#).unwrap_err(),
         [
@@ -165,6 +171,9 @@ fn what_is_missing_or_doubled_is_named() {
         (r#"{"allowance":0}"#, "policy.allowance = 0: an allowance must be >= 1"),
         (r#"{"allowance":1.5}"#, "policy.allowance = 1.5: must be a whole number >= 0"),
         (r#"{"burst":5}"#, "policy.strict: is required"),
+        (r#"{"concurrency":0}"#, "policy.concurrency = 0: a concurrency limit must be >= 1"),
+        (r#"{"lease":"1s"}"#, "policy.concurrency: is required"),
+        (r#"{"concurrency":2,"lease":"0s"}"#, "policy.lease = \"0s\": must be at least 1ms"),
         (
             r#"{"strict":"1.5/s"}"#,
             "policy.strict = \"1.5/s\": must be a whole number and a window, such as \"60/min\" \

@@ -4,6 +4,7 @@
 //! and is answered from one call to the engine. What is wrong with it is told as a problem document,
 //! and spends nothing.
 
+mod acquire;
 mod admission;
 mod answer;
 mod audit;
@@ -12,6 +13,8 @@ mod by_hand;
 mod hints;
 mod not_found;
 mod operation;
+mod permit_request;
+mod permits;
 mod request;
 mod route;
 mod store_errors;
@@ -22,6 +25,7 @@ mod tests;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
+use arc_swap::Guard;
 use axum::body::Body;
 use axum::response::IntoResponse as _;
 use http::header::ALLOW;
@@ -42,10 +46,11 @@ use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
 use crate::metrics::{AdmissionMetrics, DoorMetrics, LimitMetrics};
+use crate::permits::Permits;
 use answer::{Deny, Reply};
 pub(crate) use by_hand::KeyAction;
 use hints::Hints;
-use operation::Operation;
+use operation::{Operation, Verb};
 use request::Reader;
 use route::{Route, Task};
 use store_errors::StoreErrors;
@@ -63,19 +68,38 @@ pub(crate) struct HttpApi {
     host_check: HostCheck,
     bounds: Bounds,
     store_errors: StoreErrors,
+    permits: Permits,
+    /// Set while it serves.
+    stop: Option<Stop>,
 }
 
 impl HttpApi {
     pub(crate) fn new(config: Arc<ActiveConfig>, host_check: HostCheck, bounds: Bounds) -> Self {
-        let metrics = config.parts().metrics.door("http");
+        let all = &config.parts().metrics;
+        let metrics = all.door("http");
+        let permits = Permits::new(bounds.connections);
+        let figures = permits.clone();
+        all.ask_permits(move || figures.figures());
         let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
-        let (admissions, jitter) = (config.parts().metrics.admission(), Jitter::new());
-        Self { config, metrics, inline, admissions, jitter, host_check, bounds, store_errors }
+        let (admissions, jitter) = (all.admission(), Jitter::new());
+        Self {
+            config,
+            metrics,
+            inline,
+            admissions,
+            jitter,
+            host_check,
+            bounds,
+            store_errors,
+            permits,
+            stop: None,
+        }
     }
 
     /// Serves until told to stop, and then what is under way.
-    pub(crate) async fn serve(self, listener: TcpListener, workers: Workers, stop: Stop) {
-        let bounds = self.bounds;
+    pub(crate) async fn serve(mut self, listener: TcpListener, workers: Workers, stop: Stop) {
+        let (bounds, permits) = (self.bounds, self.permits.clone());
+        self.stop = Some(stop.clone());
         let api = Arc::new(self);
         let connection = {
             let stop = stop.clone();
@@ -85,7 +109,11 @@ impl HttpApi {
                 connection::serve(stream, answer, bounds, stop.clone())
             }
         };
-        accept_loop::serve(listener, bounds.connections, &workers, stop, connection).await;
+        let expiry = permits.expire(stop.clone());
+        let accepting =
+            accept_loop::serve(listener, bounds.connections, &workers, stop, connection);
+        tokio::join!(accepting, expiry);
+        permits.leave();
     }
 
     /// Answers a request: calls to providers go to the gateway, everything else by its path.
@@ -105,7 +133,10 @@ impl HttpApi {
             Route::Task(task) => {
                 let begun = Instant::now();
                 let answer = self.carry_out(task, request, peer).await;
-                self.metrics.took(begun.elapsed());
+                // What was waited for on purpose is no time that a decision took.
+                if !matches!(task, Task::Acquire) {
+                    self.metrics.took(begun.elapsed());
+                }
                 answer.unwrap_or_else(|problem| {
                     self.note(&problem);
                     problem.into_response()
@@ -138,24 +169,48 @@ impl HttpApi {
         let Parts { engine, admission, .. } = self.config.parts();
         let read_at = OnceLock::new();
         let wall = || *read_at.get_or_init(|| engine.wall_time());
-        let current = self.config.current();
+        let current = match task {
+            // It may wait for long, and others read the configuration meanwhile.
+            Task::Acquire => Guard::from_inner(Guard::into_inner(self.config.current())),
+            _ => self.config.current(),
+        };
         let limits = &current.limits;
         let reader = Reader { limits, inline: &self.inline, wall: &wall, beside: &[] };
         let percent = current.plan.api.jitter_percent.value;
         let hints = Hints { jitter: &self.jitter, percent };
         match task {
+            Task::One(Verb::Settle) if permit_request::has_id(&body) => {
+                self.settle_permit(&body).await
+            }
             Task::One(verb) => {
                 let operation = Operation::read(verb, reader, &body)?;
                 let lines = operation.lines();
                 let answer = operation.request(&lines, engine).await;
+                self.permits.queues().nudge(&operation.opened());
                 Ok(self.answered(&operation, answer, deny, hints)?.into_response())
             }
             Task::Batch => self.batch(reader, &body, deny, hints).await,
             Task::Admit => {
                 let counted = (limits.as_ref(), &self.admissions);
-                admission::admit(admission, counted, &body, deny, peer).await
+                admission::admit(admission, counted, &self.permits, &body, (deny, peer)).await
             }
             Task::SetPending => admission::set_pending(admission, &body),
+            Task::Acquire => self.acquire(reader, &body, deny).await,
+            Task::Release => self.release(&body).await,
+            Task::Renew => self.renew(&body, deny),
+        }
+    }
+
+    /// Whether it was told to stop.
+    fn is_stopping(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::is_told)
+    }
+
+    /// Ready once it is told to stop.
+    async fn stopping(&self) {
+        match &self.stop {
+            Some(stop) => stop.clone().told().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -16,6 +16,7 @@ use tidegate_http::host::HostError;
 use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
 
 use crate::listener::bounds::MAX_BODY;
+use crate::permits::PermitsError;
 
 /// Why a request is not answered with a decision. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,14 @@ pub(crate) enum Problem {
     Host(#[from] HostError),
     #[error(transparent)]
     Store(StoreError),
+    #[error(transparent)]
+    Permits(#[from] PermitsError),
+    #[error("{0} wait for this already, which is the most")]
+    QueueFull(usize),
+    #[error("the server stops: nobody waits here any more")]
+    Stopping,
+    #[error("nobody can wait here for now: {0}")]
+    NoWaiting(String),
 }
 
 impl From<Vec<Fault>> for Problem {
@@ -97,7 +106,11 @@ impl Problem {
             Self::Host(HostError::ForeignOrigin) => ProblemType::ForeignOrigin,
             Self::Host(_) => ProblemType::NoHost,
             Self::Store(StoreError::Rejected(_)) => ProblemType::StoreRejected,
-            Self::Store(_) => ProblemType::TemporaryReducedCapacity,
+            Self::Store(_)
+            | Self::Permits(_)
+            | Self::QueueFull(_)
+            | Self::Stopping
+            | Self::NoWaiting(_) => ProblemType::TemporaryReducedCapacity,
         }
     }
 
@@ -121,9 +134,15 @@ impl Problem {
 
     /// When to try again, if that is known.
     fn retry_after(&self) -> Option<Duration> {
-        let Self::Store(StoreError::Unavailable(reason)) = self else { return None };
-        match reason.downcast_ref()? {
-            NotAsked::Down { retry_after } => Some(*retry_after),
+        match self {
+            Self::Store(StoreError::Unavailable(reason)) => match reason.downcast_ref()? {
+                NotAsked::Down { retry_after } => Some(*retry_after),
+                _ => None,
+            },
+            // Somebody else may serve them, or this program when it is back.
+            Self::Permits(_) | Self::QueueFull(_) | Self::Stopping | Self::NoWaiting(_) => {
+                Some(Duration::from_secs(1))
+            }
             _ => None,
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct ConfiguredLimits {
 #[derive(Debug)]
 pub(crate) struct ConfiguredLimit {
     pub(crate) limit: Limit,
+    /// The limiter that those who wait have in common.
+    pub(crate) limiter: Limiter,
     pub(crate) calendar: Option<Calendar>,
     /// Where decisions of the HTTP API on it are counted.
     pub(crate) metrics: LimitMetrics,
@@ -49,7 +51,8 @@ impl ConfiguredLimits {
                 limiter.set_failure_rule(rule);
             }
             let (limit, calendar) = (limiter.limit(), plan.calendar.clone());
-            Ok((name.clone(), ConfiguredLimit { limit, calendar, metrics: door.limit(name) }))
+            let metrics = door.limit(name);
+            Ok((name.clone(), ConfiguredLimit { limit, limiter, calendar, metrics }))
         };
         let by_name = limits.by_name.iter().map(configured).collect::<Result<_, ChangeError>>()?;
         Ok(Self { by_name })

@@ -50,6 +50,21 @@ pub(crate) struct AdmissionFigures {
     pub(crate) threshold: Option<usize>,
 }
 
+/// How the permits of the HTTP API stand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PermitFigures {
+    /// Held now.
+    pub(crate) held: usize,
+    /// Waited for now.
+    pub(crate) waiting: usize,
+    /// Released so far.
+    pub(crate) released: u64,
+    /// That ran out so far.
+    pub(crate) expired: u64,
+    /// Whose slots were lost so far.
+    pub(crate) lost: u64,
+}
+
 /// Sources of figures. Each is set once, when there is one.
 #[derive(Default)]
 pub(super) struct Scraped {
@@ -58,6 +73,7 @@ pub(super) struct Scraped {
     /// What providers told last.
     latest: ArcSwap<Vec<ProviderFigures>>,
     admission: OnceLock<Box<dyn Fn() -> AdmissionFigures + Send + Sync>>,
+    permits: OnceLock<Box<dyn Fn() -> PermitFigures + Send + Sync>>,
 }
 
 impl Scraped {
@@ -94,6 +110,12 @@ impl Scraped {
             self.latest.store(figures().await.into());
         }
     }
+
+    pub(super) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
+        if self.permits.set(Box::new(figures)).is_err() {
+            tracing::warn!("the figures of a second HTTP API are not shown");
+        }
+    }
 }
 
 impl fmt::Debug for Scraped {
@@ -114,6 +136,9 @@ impl Collector for Scraped {
         }
         if let Some(figures) = self.admission.get() {
             sheet.admission(figures())?;
+        }
+        if let Some(figures) = self.permits.get() {
+            sheet.permits(&figures())?;
         }
         match self.providers.get() {
             Some(_) => sheet.providers(&self.latest.load()),
@@ -188,6 +213,23 @@ impl Sheet<'_> {
             "tidegate_store_downs",
             "How often the store was taken to be down",
             stats.downs,
+        )
+    }
+
+    fn permits(&mut self, figures: &PermitFigures) -> fmt::Result {
+        self.gauge("tidegate_permits", "Permits of the HTTP API that are held", figures.held)?;
+        self.gauge(
+            "tidegate_permit_waiters",
+            "Requests that wait for a permit of the HTTP API",
+            figures.waiting,
+        )?;
+        let ended =
+            [("released", figures.released), ("expired", figures.expired), ("lost", figures.lost)];
+        self.rows(
+            "tidegate_permits_ended",
+            "Permits of the HTTP API that are held no more, by how they ended",
+            MetricType::Counter,
+            ended.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
         )
     }
 

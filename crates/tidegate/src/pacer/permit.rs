@@ -50,6 +50,8 @@ pub struct Permit {
     scope: Arc<Scope>,
     grounds: Grounds,
     settled: bool,
+    /// What it held was given back already.
+    returned: bool,
     outcome: CallOutcome,
 }
 
@@ -65,7 +67,8 @@ pub(super) struct Grounds {
 
 impl Permit {
     pub(super) fn new(scope: Arc<Scope>, grounds: Grounds) -> Self {
-        Self { scope, grounds, settled: false, outcome: CallOutcome::default() }
+        let outcome = CallOutcome::default();
+        Self { scope, grounds, settled: false, returned: false, outcome }
     }
 
     /// How long the caller waited, by the store's clock; zero if it did not.
@@ -119,6 +122,60 @@ impl Permit {
     /// Carried out by [`now`](Settle::now) on the in-process store, by `.await` on any.
     pub fn settle<'p>(&'p mut self, actual: &'p [u64]) -> Settle<'p> {
         Settle { permit: self, actual }
+    }
+
+    /// Says anew what becomes of the tokens if the permit is dropped without being settled.
+    ///
+    /// ```
+    /// # use tidegate::{Engine, Policy, pacer::{OnDrop, Pacer}};
+    /// # let engine = Engine::new();
+    /// let calls = engine.limiter("calls", Policy::per_minute(1).capacity(1).build()?)?;
+    /// let pacer = Pacer::new(&engine);
+    /// let mut permit = pacer.acquire([calls.claim("key", 1)]).on_drop(OnDrop::Refund).now()?;
+    /// // ... the call is about to be made:
+    /// permit.set_on_drop(OnDrop::Keep);
+    /// drop(permit);
+    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_on_drop(&mut self, on_drop: OnDrop) {
+        self.grounds.on_drop = on_drop;
+    }
+
+    /// Ends the permit as dropping it does, and returns when a shared store has heard of it: who
+    /// asks next finds the slots free. If the future is dropped before that, slots that were not
+    /// yet given back run out with their lease.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::time::Duration;
+    /// # use tidegate::{Engine, Policy, pacer::Pacer};
+    /// # let engine = Engine::new();
+    /// let lease = Some(Duration::from_secs(30));
+    /// let calls = engine.limiter("calls", Policy::concurrency(1, lease)?)?;
+    /// let pacer = Pacer::new(&engine);
+    /// pacer.acquire([calls.claim("key", 1)]).await?.release().await;
+    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_ok());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn release(mut self) {
+        let on_drop = self.on_drop();
+        let Grounds { ticket, holding, .. } = &self.grounds;
+        if let Some(lease) = &holding.lease {
+            lease.end();
+        }
+        let back = self.scope.returning(ticket, &holding.receipt, on_drop);
+        self.returned = true;
+        if let Some(back) = back {
+            back.await;
+        }
+    }
+
+    /// What becomes of its tokens when it ends.
+    const fn on_drop(&self) -> OnDrop {
+        if self.settled { OnDrop::Keep } else { self.grounds.on_drop }
     }
 
     /// Ends the permit with word of how the call went, for a concurrency that adapts.
@@ -205,9 +262,9 @@ pub enum SettleError {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Grounds { ticket, holding, on_drop, departure, .. } = &mut self.grounds;
-        let fate = if self.settled { OnDrop::Keep } else { *on_drop };
-        self.scope.release(ticket, holding, fate, (self.outcome, *departure));
+        let on_drop = (!self.returned).then(|| self.on_drop());
+        let Grounds { ticket, holding, departure, .. } = &mut self.grounds;
+        self.scope.release(ticket, holding, on_drop, (self.outcome, *departure));
     }
 }
 

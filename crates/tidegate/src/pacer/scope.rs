@@ -227,23 +227,24 @@ impl Scope {
         });
         if let Some(Left::Granted(ticket, Holding { receipt, lease })) = left {
             drop(lease);
-            self.give_back(&ticket, &receipt, OnDrop::Refund);
+            if let Some(back) = self.returning(&ticket, &receipt, OnDrop::Refund) {
+                self.store.detach(back);
+            }
         }
     }
 
-    /// A permit ends: its slot is free, and `fate` says what becomes of its tokens. `word` is
-    /// how its call went and when it left.
+    /// A permit ends: its slot is free, and `fate` says what becomes of its tokens; `None` if that
+    /// was seen to already. `word` is how its call went and when it left.
     pub(super) fn release(
         self: &Arc<Self>,
         ticket: &PendingAcquire,
         holding: &mut Holding,
-        fate: OnDrop,
+        fate: Option<OnDrop>,
         word: (CallOutcome, Departure),
     ) {
         let post = holding.lease.take().map(|lease| lease.post);
-        let receipt = &holding.receipt;
-        if fate == OnDrop::Refund || holds_slots(receipt) {
-            self.give_back(ticket, receipt, fate);
+        if let Some(back) = fate.and_then(|fate| self.returning(ticket, &holding.receipt, fate)) {
+            self.store.detach(back);
         }
         self.act(|state| {
             if let Some(mut post) = post {
@@ -259,19 +260,27 @@ impl Scope {
         });
     }
 
-    /// Gives tokens and slots back, or only slots, and moves the queue on. A shared store is
+    /// Gives tokens and slots back, or only slots, and moves the queue on; `None` if there is
+    /// nothing to give back. To be [detached](StoreHandle::detach) or awaited: a shared store is
     /// asked by a task of its own; outside of a runtime there is none, and what was spent stays.
-    fn give_back(self: &Arc<Self>, ticket: &PendingAcquire, receipt: &Receipt, fate: OnDrop) {
+    pub(super) fn returning(
+        self: &Arc<Self>,
+        ticket: &PendingAcquire,
+        receipt: &Receipt,
+        fate: OnDrop,
+    ) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
+        if fate == OnDrop::Keep && !holds_slots(receipt) {
+            return None;
+        }
         let scope = self.clone();
         let (ticket, receipt) = (ticket.clone(), receipt.clone());
-        let back = async move {
+        Some(async move {
             match fate {
                 OnDrop::Refund => ticket.give_back(&scope.store, &receipt).await,
                 OnDrop::Keep => ticket.release_slots(&scope.store, &receipt).await,
             }
             ticket.tell_watchers();
-        };
-        self.store.detach(back);
+        })
     }
 
     /// The pool hands a slot to the head. `false` if there is one already.

@@ -16,11 +16,13 @@ use tidegate_config::{Rule, Value};
 use tidegate_http::field::RetryAfter;
 
 use super::answer::{Deny, Reply};
+use super::permit_request;
 use super::request::{self, key_text, read};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 use crate::configuration::limits::ConfiguredLimits;
 use crate::metrics::{AdmissionMetrics, Verdict as Decided};
+use crate::permits::{Held, Permits};
 
 /// How long a number of pending requests is good for if the caller does not say.
 const GOOD_FOR: Duration = Duration::from_secs(10);
@@ -35,10 +37,20 @@ struct Admitted {
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     degraded: Option<&'static str>,
+    /// What keeps the request pending, if that was asked for.
+    #[serde(flatten)]
+    permit: Option<PendingPermit>,
     /// In shadow mode: who would have been rejected, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_reject: Option<Reject>,
     charges: Vec<TierState>,
+}
+
+/// The permit by which an admitted request stays pending.
+#[derive(Serialize)]
+struct PendingPermit {
+    id: String,
+    expires_in_ms: u64,
 }
 
 #[derive(Serialize)]
@@ -72,13 +84,20 @@ struct Pending {
     pending: u32,
 }
 
+/// What a request asks of admission.
+struct Asked<'v> {
+    caller: Caller<'v>,
+    /// How long it counts as pending once it is admitted, if it is to be held so.
+    hold: Option<Duration>,
+}
+
 /// `POST /v1/admit`. A request that names no connection has that of its peer's address.
 pub(super) async fn admit(
     admission: &Admission,
     (limits, admissions): (&ConfiguredLimits, &AdmissionMetrics),
+    permits: &Permits,
     body: &Value<'_>,
-    deny: Deny,
-    peer: IpAddr,
+    (deny, peer): (Deny, IpAddr),
 ) -> Result<Response, Problem> {
     let address = OnceLock::new();
     let count = |tier: Tier, verdict| {
@@ -86,30 +105,23 @@ pub(super) async fn admit(
             limit.metrics.decided(verdict);
         }
     };
-    let caller = read(body, &["organization", "client", "connection", "cost"], |top| {
-        let organization = top.read("organization", key_text);
-        let client = top.read("client", key_text);
-        let connection = top.read("connection", key_text);
-        let mut caller = Caller::new().cost(request::cost(top)?);
-        if let Some(organization) = organization {
-            caller = caller.organization(organization);
-        }
-        if let Some(client) = client {
-            caller = caller.client(client);
-        }
-        if let Some(connection) = connection {
-            caller = caller.connection(connection);
-        } else if client.is_none() {
-            caller = caller.connection(address.get_or_init(|| peer.to_canonical().to_string()));
-        }
-        Some(caller)
-    })?;
+    let Asked { caller, hold } =
+        asked(body, || address.get_or_init(|| peer.to_canonical().to_string()).as_str())?;
+    let place = match hold {
+        Some(ttl) => Some((permits.reserve()?, ttl)),
+        None => None,
+    };
     let verdict = admission.admit(caller).await?;
     admissions.count(&verdict);
     Ok(match verdict {
         Verdict::Admitted(pass) => {
             pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
-            json(StatusCode::OK, &admitted(&pass))
+            let mut answer = admitted(&pass);
+            answer.permit = place.map(|(place, ttl)| PendingPermit {
+                id: place.fill(Held::Pending(pass.into_in_flight()), ttl).to_string(),
+                expires_in_ms: millis(ttl),
+            });
+            json(StatusCode::OK, &answer)
         }
         Verdict::Rejected(rejection) => {
             count(rejection.tier, Decided::Denied);
@@ -121,11 +133,51 @@ pub(super) async fn admit(
     })
 }
 
+fn asked<'v>(body: &'v Value<'v>, address: impl FnOnce() -> &'v str) -> Result<Asked<'v>, Problem> {
+    let known = ["organization", "client", "connection", "cost", "hold", "ttl_ms"];
+    read(body, &known, |top| {
+        let organization = top.read("organization", key_text);
+        let client = top.read("client", key_text);
+        let connection = top.read("connection", key_text);
+        let hold = top.read("hold", Value::to_bool).unwrap_or(false);
+        let ttl = match top.get("ttl_ms") {
+            Some(_) if !hold => {
+                top.refuse("ttl_ms", Rule::Other(Box::new(AdmitRule::NotHeld)));
+                None
+            }
+            Some(_) => top.read("ttl_ms", permit_request::ttl),
+            None => Some(permit_request::DEFAULT_TTL),
+        };
+        let mut caller = Caller::new().cost(request::cost(top)?);
+        if let Some(organization) = organization {
+            caller = caller.organization(organization);
+        }
+        if let Some(client) = client {
+            caller = caller.client(client);
+        }
+        if let Some(connection) = connection {
+            caller = caller.connection(connection);
+        } else if client.is_none() {
+            caller = caller.connection(address());
+        }
+        let ttl = ttl?;
+        Some(Asked { caller, hold: hold.then_some(ttl) })
+    })
+}
+
+/// Rules of admission, besides those of keys and costs.
+#[derive(Debug, thiserror::Error)]
+enum AdmitRule {
+    #[error("is for `\"hold\": true`, which keeps the request pending for so long")]
+    NotHeld,
+}
+
 fn admitted(pass: &Pass<'_>) -> Admitted {
     Admitted {
         allowed: true,
         remaining: pass.outcomes().map(|(_, outcome)| outcome.remaining).min(),
         degraded: pass.degraded().map(FailureRule::as_str),
+        permit: None,
         would_reject: pass.would_reject().map(reject),
         charges: pass.outcomes().map(state).collect(),
     }

@@ -101,7 +101,7 @@ pub(crate) struct Settled<'a> {
 
 /// How one charge of a list stands.
 #[derive(Serialize)]
-struct State<'a> {
+pub(crate) struct State<'a> {
     limit: &'a str,
     remaining: u64,
     reset_after_ms: Option<u64>,
@@ -171,14 +171,24 @@ fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<
 }
 
 fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>, retry: Option<RetryAfter>) -> Denied<'a> {
+    refused(denial.by, retry, (&denial.outcomes, denial.degraded), list)
+}
+
+/// Of a list that is not granted: which charge binds, when to try again, how all of them stand.
+pub(crate) fn refused<'a>(
+    by: usize,
+    retry: Option<RetryAfter>,
+    (outcomes, degraded): (&[Outcome], Option<FailureRule>),
+    list: &'a List<'_, u64>,
+) -> Denied<'a> {
     Denied {
         allowed: false,
-        by: list.items.get(denial.by).map_or("", |item| item.limit.name()),
-        by_index: list.listed.then_some(denial.by),
-        remaining: least(&denial.outcomes),
+        by: list.items.get(by).map_or("", |item| item.limit.name()),
+        by_index: list.listed.then_some(by),
+        remaining: least(outcomes),
         retry_after_ms: retry.map(RetryAfter::millis),
-        degraded: denial.degraded.map(FailureRule::as_str),
-        charges: states(list, &denial.outcomes),
+        degraded: degraded.map(FailureRule::as_str),
+        charges: states(list, outcomes),
     }
 }
 
@@ -203,23 +213,30 @@ pub(crate) const fn reset(reset: bool) -> Reply<Body<'static>> {
     Reply::ok(Body::Reset { reset })
 }
 
-fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
-    let states = || {
-        list.items.iter().zip(outcomes).map(|(item, outcome)| State {
-            limit: item.limit.name(),
-            remaining: outcome.remaining,
-            reset_after_ms: outcome.reset.map(millis),
-        })
-    };
-    list.listed.then(|| states().collect())
+pub(crate) fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
+    let names = list.items.iter().map(|item| item.limit.name());
+    list.listed.then(|| states_of(names, outcomes))
 }
 
-fn least(outcomes: &[Outcome]) -> u64 {
+/// How the charges on these limits stand.
+pub(crate) fn states_of<'a>(
+    limits: impl Iterator<Item = &'a str>,
+    outcomes: &[Outcome],
+) -> Vec<State<'a>> {
+    let state = |(limit, outcome): (&'a str, &Outcome)| State {
+        limit,
+        remaining: outcome.remaining,
+        reset_after_ms: outcome.reset.map(millis),
+    };
+    limits.zip(outcomes).map(state).collect()
+}
+
+pub(crate) fn least(outcomes: &[Outcome]) -> u64 {
     outcomes.iter().map(|outcome| outcome.remaining).min().unwrap_or(0)
 }
 
 /// When all buckets are full again; `None` if time alone does not fill one of them.
-fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
+pub(crate) fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
     let resets = outcomes.iter().map(|outcome| outcome.reset);
     let all: Option<Vec<_>> = resets.collect();
     all?.into_iter().max().map(millis)

@@ -94,6 +94,9 @@ impl HttpApi {
             .map(|(asked, lines)| asked.request(lines, &self.config.parts().engine))
             .collect();
         let answers = batch.await;
+        for asked in asked.iter().flatten() {
+            self.permits.queues().nudge(&asked.opened());
+        }
         let answered: Vec<_> = std::iter::zip(asked.iter().flatten(), answers)
             .map(|(asked, answer)| self.answered(asked, answer, deny, hints))
             .collect();

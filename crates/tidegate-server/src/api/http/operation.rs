@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreError};
+use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreError, Target};
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};
@@ -104,6 +104,15 @@ impl<'v> Operation<'v> {
             Self::Settle(asked) => engine.settle(lines.corrections(), asked.receipt.as_ref()).any(),
             Self::Hold(item) => engine.hold(item.target(), item.amount).any(),
             Self::Reset(item) => engine.reset(item.target()).any(),
+        }
+    }
+
+    /// Buckets that it may have given something back to.
+    pub(super) fn opened(&self) -> Vec<Target<'_>> {
+        match self {
+            Self::Settle(asked) => asked.list.items.iter().map(Item::target).collect(),
+            Self::Reset(item) => vec![item.target()],
+            _ => Vec::new(),
         }
     }
 

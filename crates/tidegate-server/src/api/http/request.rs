@@ -8,8 +8,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate::{
-    ChargeError, Key, KeyError, Limit, MAX_CHARGES, MAX_SPAN, Receipt, ReceiptError, Target,
-    WallTime, Windows,
+    ChargeError, Key, KeyError, Limit, Limiter, MAX_CHARGES, MAX_SPAN, Receipt, ReceiptError,
+    Target, WallTime, Windows,
 };
 use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
 
@@ -73,6 +73,10 @@ pub(crate) struct Reader<'s> {
 /// One bucket of a request, and the amount that goes with it.
 pub(crate) struct Item<'v, N> {
     pub(crate) limit: Cow<'v, Limit>,
+    /// The limiter of a configured limit.
+    pub(crate) limiter: Option<&'v Limiter>,
+    /// The windows of a calendar quota.
+    pub(crate) calendar: Option<Cow<'v, Calendar>>,
     /// Where decisions on it are counted.
     pub(crate) metrics: &'v LimitMetrics,
     key: &'v str,
@@ -87,18 +91,23 @@ impl<N> Item<'_, N> {
         (self.key, self.group)
     }
 
-    pub(crate) fn target(&self) -> Target<'_> {
-        let mut key = Key::new(self.key);
-        if let Some(group) = self.group {
-            key = key.in_group(group);
+    pub(crate) fn key(&self) -> Key<'_> {
+        let key = Key::new(self.key);
+        match self.group {
+            Some(group) => key.in_group(group),
+            None => key,
         }
-        Target { limit: &self.limit, key, windows: self.windows }
+    }
+
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { limit: &self.limit, key: self.key(), windows: self.windows }
     }
 }
 
 /// A limit that a request names, or brings.
 struct Found<'v> {
     limit: Cow<'v, Limit>,
+    limiter: Option<&'v Limiter>,
     calendar: Option<Cow<'v, Calendar>>,
     metrics: &'v LimitMetrics,
 }
@@ -200,7 +209,7 @@ impl<'v> Reader<'v> {
     }
 
     /// Opens a body and reads it, with whatever else stands in it.
-    fn read<T>(
+    pub(super) fn read<T>(
         self,
         body: &'v Value<'v>,
         known: &[&'static str],
@@ -209,7 +218,7 @@ impl<'v> Reader<'v> {
         self::read(body, &[known, self.beside].concat(), read)
     }
 
-    fn list<N>(
+    pub(super) fn list<N>(
         self,
         top: &mut Fields<'v, '_>,
         amount_key: &'static str,
@@ -246,9 +255,10 @@ impl<'v> Reader<'v> {
         let key = fields.require("key", key_text);
         let group = fields.read("group", key_text);
         let amount = amount(fields);
-        let Found { limit, calendar, metrics } = self.limit(fields)?;
+        let Found { limit, limiter, calendar, metrics } = self.limit(fields)?;
         let windows = calendar.as_deref().map(|calendar| calendar.windows((self.wall)()));
-        Some(Item { limit, metrics, key: key?, group, windows, amount: amount? })
+        let (key, amount) = (key?, amount?);
+        Some(Item { limit, limiter, calendar, metrics, key, group, windows, amount })
     }
 
     fn limit(self, fields: &mut Fields<'v, '_>) -> Option<Found<'v>> {
@@ -259,7 +269,7 @@ impl<'v> Reader<'v> {
                 let found = fields.read("limit", |value| self.named(value.to_text()?))?;
                 let calendar = found.calendar.as_ref().map(Cow::Borrowed);
                 let (limit, metrics) = (Cow::Borrowed(&found.limit), &found.metrics);
-                return Some(Found { limit, calendar, metrics });
+                return Some(Found { limit, limiter: Some(&found.limiter), calendar, metrics });
             }
             (None, Some(policy)) => {
                 let path = fields.path();
@@ -270,7 +280,7 @@ impl<'v> Reader<'v> {
                     None => Limit::inline(plan.policy),
                 };
                 let (limit, calendar) = (Cow::Owned(limit), plan.calendar.map(Cow::Owned));
-                return Some(Found { limit, calendar, metrics: self.inline });
+                return Some(Found { limit, limiter: None, calendar, metrics: self.inline });
             }
         }
         None
@@ -327,10 +337,13 @@ pub(crate) fn cost(fields: &mut Fields<'_, '_>) -> Option<u64> {
 }
 
 fn delta(fields: &mut Fields<'_, '_>) -> Option<i64> {
-    fields.require("delta", |value| {
-        let number = value.as_number().and_then(tidegate_config::Number::signed);
-        number.ok_or(RequestRule::NotSigned.into())
-    })
+    fields.require("delta", signed)
+}
+
+/// A whole number of 64 bits that may be negative.
+pub(super) fn signed(value: &Value<'_>) -> Result<i64, Rule> {
+    let number = value.as_number().and_then(tidegate_config::Number::signed);
+    number.ok_or(RequestRule::NotSigned.into())
 }
 
 fn millis(value: &Value<'_>) -> Result<Duration, Rule> {

@@ -26,6 +26,9 @@ pub(super) enum Task {
     Batch,
     Admit,
     SetPending,
+    Acquire,
+    Release,
+    Renew,
 }
 
 impl Route {
@@ -38,6 +41,9 @@ impl Route {
             "/v1/pending" => (Self::Pending, "PUT,GET,HEAD"),
             "/v1/batch" => (Self::Task(Task::Batch), "POST"),
             "/v1/admit" => (Self::Task(Task::Admit), "POST"),
+            "/v1/acquire" => (Self::Task(Task::Acquire), "POST"),
+            "/v1/release" => (Self::Task(Task::Release), "POST"),
+            "/v1/renew" => (Self::Task(Task::Renew), "POST"),
             _ => match path.strip_prefix("/v1/").and_then(Verb::named) {
                 Some(verb) => (Self::Task(Task::One(verb)), "POST"),
                 None => return Self::Nothing,
@@ -58,6 +64,7 @@ mod tests {
     fn a_path_takes_its_methods_and_names_them() {
         let find = |method: &Method, path| format!("{:?}", Route::find(method, path));
         assert_eq!(find(&Method::POST, "/v1/take"), "Task(One(Take))");
+        assert_eq!(find(&Method::POST, "/v1/acquire"), "Task(Acquire)");
         assert_eq!(find(&Method::PUT, "/v1/pending"), "Task(SetPending)");
         for method in [Method::GET, Method::HEAD] {
             assert_eq!(find(&method, "/v1/pending"), "Pending");
@@ -65,7 +72,7 @@ mod tests {
             assert_eq!(find(&method, "/v1/take"), "OtherMethod { allow: \"POST\" }");
         }
         assert_eq!(find(&Method::POST, "/healthz"), "OtherMethod { allow: \"GET,HEAD\" }");
-        for path in ["/", "/v1", "/v1/", "/v1/take/", "/v1/acquire", "/v2/take", "/V1/take"] {
+        for path in ["/", "/v1", "/v1/", "/v1/take/", "/v1/acquired", "/v2/take", "/V1/take"] {
             assert_eq!(find(&Method::POST, path), "Nothing", "{path}");
         }
     }

@@ -61,12 +61,17 @@ impl Lease {
         }
         standing.forget_if_empty();
     }
+
+    /// Nothing is renewed any more: a round that is under way must not take what is given back for
+    /// lost.
+    pub(in crate::pacer) fn end(&self) {
+        self.held.standing().term = None;
+    }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // A round that is under way must not take what is given back for lost.
-        self.held.standing().term = None;
+        self.end();
     }
 }
 

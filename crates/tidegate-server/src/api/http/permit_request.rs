@@ -1,0 +1,290 @@
+//! From a JSON body to what is asked of permits: acquire, release, renew, settle by id.
+
+use std::time::Duration;
+
+use tidegate::pacer::Priority;
+use tidegate_config::{Fields, Path, Rule, Value};
+use tidegate_http::problem::FieldError;
+
+use super::request::{List, Reader, cost, key_text, read, signed};
+use crate::api::problem::Problem;
+use crate::permits::{HeldCharge, PermitId, PermitIdError};
+
+/// How long an acquire waits if the caller does not say.
+const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// How long it waits at most.
+const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+
+/// How long a permit is held without being renewed if the caller does not say.
+pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(60);
+
+/// How long it is held at most without being renewed.
+const LONGEST_TTL: Duration = Duration::from_secs(24 * 3_600);
+
+const PRIORITIES: &[&str] = &["high", "normal", "low"];
+
+/// Rules of permits, besides those of lists.
+#[derive(Debug, thiserror::Error)]
+enum PermitRule {
+    #[error(transparent)]
+    Id(#[from] PermitIdError),
+    #[error("stands beside `delta`: say what it cost or by how much that differs, not both")]
+    CostAndDelta,
+    #[error("stands beside `charges`: say what was spent in one of the two")]
+    BesideCharges,
+    #[error(
+        "is required: what was really spent, as `cost`, or by how much that differs, as `delta`"
+    )]
+    NoCost,
+}
+
+impl From<PermitRule> for Rule {
+    fn from(rule: PermitRule) -> Self {
+        Self::Other(Box::new(rule))
+    }
+}
+
+/// Of acquire.
+pub(super) struct Acquire<'v> {
+    pub(super) list: List<'v, u64>,
+    pub(super) max_wait: Duration,
+    pub(super) ttl: Duration,
+    pub(super) tenant: Option<&'v str>,
+    pub(super) priority: Priority,
+}
+
+/// Of release, renew and settle: a permit, and what is said of it.
+pub(super) struct OfPermit<'v> {
+    pub(super) id: PermitId,
+    pub(super) id_text: &'v str,
+    pub(super) ttl: Option<Duration>,
+    pub(super) spent: Option<Spent<'v>>,
+}
+
+/// What was really spent.
+pub(super) enum Spent<'v> {
+    /// By the one charge that there is besides slots.
+    One(Amount),
+    Listed(Vec<SpentOn<'v>>),
+}
+
+/// What one charge really cost.
+pub(super) struct SpentOn<'v> {
+    /// The limit and the key, else the place in the list says which charge it is.
+    limit: Option<&'v str>,
+    key: Option<&'v str>,
+    amount: Amount,
+}
+
+/// A cost, whole or by how much it differs from what was charged.
+#[derive(Clone, Copy)]
+pub(super) enum Amount {
+    Cost(u64),
+    Delta(i64),
+}
+
+impl Amount {
+    fn of(self, charged: u64) -> u64 {
+        match self {
+            Self::Cost(cost) => cost,
+            Self::Delta(delta) => charged.saturating_add_signed(delta),
+        }
+    }
+}
+
+impl<'v> Reader<'v> {
+    pub(super) fn acquire(self, body: &'v Value<'v>) -> Result<Acquire<'v>, Problem> {
+        let known = [
+            "key",
+            "cost",
+            "limit",
+            "policy",
+            "group",
+            "charges",
+            "max_wait_ms",
+            "ttl_ms",
+            "tenant",
+            "priority",
+        ];
+        self.read(body, &known, |top| {
+            let max_wait = given(top, "max_wait_ms", |value| span(value, 0, LONGEST_WAIT));
+            let ttl = given(top, "ttl_ms", ttl);
+            let tenant = top.read("tenant", key_text);
+            let priority = given(top, "priority", priority);
+            let list = self.list(top, "cost", cost)?;
+            Some(Acquire {
+                list,
+                max_wait: max_wait?.unwrap_or(DEFAULT_MAX_WAIT),
+                ttl: ttl?.unwrap_or(DEFAULT_TTL),
+                tenant,
+                priority: priority?.unwrap_or_default(),
+            })
+        })
+    }
+}
+
+/// Of `/v1/renew`.
+pub(super) fn renew<'v>(body: &'v Value<'v>) -> Result<OfPermit<'v>, Problem> {
+    read(body, &["id", "ttl_ms"], |top| {
+        let ttl = given(top, "ttl_ms", ttl);
+        let (id, id_text) = id(top)?;
+        Some(OfPermit { id, id_text, ttl: ttl?, spent: None })
+    })
+}
+
+/// Of `/v1/release`, and of `/v1/settle` with an id.
+pub(super) fn spent<'v>(body: &'v Value<'v>, required: Required) -> Result<OfPermit<'v>, Problem> {
+    read(body, &["id", "cost", "delta", "charges"], |top| {
+        let spent = if top.get("charges").is_some() {
+            for key in ["cost", "delta"] {
+                if top.get(key).is_some() {
+                    top.refuse(key, PermitRule::BesideCharges.into());
+                }
+            }
+            listed(top).map(|listed| Some(Spent::Listed(listed)))
+        } else if required == Required::Costs
+            || ["cost", "delta"].iter().any(|it| top.get(it).is_some())
+        {
+            amount(top).map(|amount| Some(Spent::One(amount)))
+        } else {
+            Some(None)
+        };
+        let (id, id_text) = id(top)?;
+        Some(OfPermit { id, id_text, ttl: None, spent: spent? })
+    })
+}
+
+/// Whether a request has to say what was spent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Required {
+    Costs,
+    Nothing,
+}
+
+/// Whether the body of a settle is about a permit.
+pub(super) fn has_id(body: &Value<'_>) -> bool {
+    let mut faults = Vec::new();
+    Fields::any(body, Path::Root, &mut faults).is_some_and(|fields| fields.get("id").is_some())
+}
+
+impl Spent<'_> {
+    /// What each charge of a permit really cost. Slots stay as they are until they are released.
+    pub(super) fn actual(&self, charges: &[HeldCharge]) -> Result<Vec<u64>, Problem> {
+        let mut actual: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
+        match self {
+            Self::One(amount) => {
+                let mut spending = charges.iter().enumerate().filter(|(_, charge)| !charge.is_slot);
+                let (Some((index, charge)), None) = (spending.next(), spending.next()) else {
+                    let charges = charges.len();
+                    return Err(wrong(
+                        "cost",
+                        format!("is for one charge, and the permit has {charges}: give `charges`"),
+                    ));
+                };
+                actual[index] = amount.of(charge.cost);
+            }
+            Self::Listed(listed) => {
+                for (place, spent) in listed.iter().enumerate() {
+                    let index = spent.index(place, charges, listed.len())?;
+                    if !charges[index].is_slot {
+                        actual[index] = spent.amount.of(charges[index].cost);
+                    }
+                }
+            }
+        }
+        Ok(actual)
+    }
+}
+
+impl SpentOn<'_> {
+    /// Which charge of a permit it is about.
+    fn index(&self, place: usize, charges: &[HeldCharge], listed: usize) -> Result<usize, Problem> {
+        if self.limit.is_none() && self.key.is_none() {
+            if listed != charges.len() {
+                let rule =
+                    format!("must be {} costs, one for each charge of the permit", charges.len());
+                return Err(wrong("charges", rule));
+            }
+            return Ok(place);
+        }
+        let is_it = |charge: &HeldCharge| {
+            self.limit.is_none_or(|limit| charge.limit == limit)
+                && self.key.is_none_or(|key| charge.key == key)
+        };
+        let mut found = charges.iter().enumerate().filter(|(_, charge)| is_it(charge));
+        match (found.next(), found.next()) {
+            (Some((index, _)), None) => Ok(index),
+            (found, _) => {
+                let many = if found.is_some() { "several charges" } else { "no charge" };
+                Err(wrong(&format!("charges[{place}]"), format!("names {many} of the permit")))
+            }
+        }
+    }
+}
+
+fn wrong(field: &str, rule: String) -> Problem {
+    Problem::Invalid(vec![FieldError { field: field.to_owned(), rule }])
+}
+
+fn id<'v>(top: &mut Fields<'v, '_>) -> Option<(PermitId, &'v str)> {
+    top.require("id", |value| {
+        let text = value.to_text()?;
+        Ok((PermitId::parse(text).map_err(PermitRule::from)?, text))
+    })
+}
+
+fn listed<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<SpentOn<'v>>> {
+    let charges = top.get("charges")?;
+    let charges = top.read("charges", |_| charges.to_list())?;
+    let path = top.path();
+    let path = Path::Key(&path, "charges");
+    let read = |(index, charge): (usize, &'v Value<'v>)| {
+        let (path, known) = (Path::Index(&path, index), ["limit", "key", "cost", "delta"]);
+        let mut fields = Fields::open(charge, path, &known, top.faults())?;
+        let limit = fields.read("limit", Value::to_text);
+        let key = fields.read("key", key_text);
+        Some(SpentOn { limit, key, amount: amount(&mut fields)? })
+    };
+    charges.iter().enumerate().map(read).collect::<Vec<_>>().into_iter().collect()
+}
+
+fn amount(fields: &mut Fields<'_, '_>) -> Option<Amount> {
+    match (fields.get("cost"), fields.get("delta")) {
+        (Some(_), Some(_)) => fields.refuse("cost", PermitRule::CostAndDelta.into()),
+        (Some(_), None) => return fields.read("cost", |value| value.to_whole(0)).map(Amount::Cost),
+        (None, Some(_)) => return fields.read("delta", signed).map(Amount::Delta),
+        (None, None) => fields.refuse("cost", PermitRule::NoCost.into()),
+    }
+    None
+}
+
+/// What stands under a key, if anything does; `None` if it is wrong.
+fn given<'v, T>(
+    fields: &mut Fields<'v, '_>,
+    key: &'static str,
+    read: impl FnOnce(&'v Value<'v>) -> Result<T, Rule>,
+) -> Option<Option<T>> {
+    match fields.get(key) {
+        Some(_) => fields.read(key, read).map(Some),
+        None => Some(None),
+    }
+}
+
+/// How long a permit is held without being renewed.
+pub(super) fn ttl(value: &Value<'_>) -> Result<Duration, Rule> {
+    span(value, 1, LONGEST_TTL)
+}
+
+fn span(value: &Value<'_>, least: u64, longest: Duration) -> Result<Duration, Rule> {
+    value.to_whole_between(least, longest.as_secs() * 1_000).map(Duration::from_millis)
+}
+
+fn priority(value: &Value<'_>) -> Result<Priority, Rule> {
+    match value.to_text() {
+        Ok("high") => Ok(Priority::High),
+        Ok("normal") => Ok(Priority::Normal),
+        Ok("low") => Ok(Priority::Low),
+        _ => Err(Rule::NotOneOf(PRIORITIES)),
+    }
+}

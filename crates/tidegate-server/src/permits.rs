@@ -1,0 +1,305 @@
+//! Permits that programs in other languages hold by an id: what was granted, until it is released or
+//! runs out.
+//!
+//! An expired permit means that what it spent stays spent and its slot is free. One timer serves all
+//! of them. The ids that ended last are remembered, so that ending twice is told from never having
+//! been. Ids are known to this process alone.
+
+mod held;
+mod id;
+mod queues;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::listener::drain::Stop;
+use crate::metrics::PermitFigures;
+pub(crate) use held::{Held, HeldCharge, HeldList};
+pub(crate) use id::{PermitId, PermitIdError};
+pub(crate) use queues::{Line, Queues, Wanted};
+
+/// How many permits there may be at once, those that are waited for included.
+const MAX_PERMITS: usize = 100_000;
+
+/// How many ended permits are remembered.
+const MAX_ENDED: usize = 65_536;
+
+/// Why there is no place for another permit. Nothing was spent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PermitsError {
+    #[error(
+        "{0} permits are held or waited for, which is the most; release some, or wait until they \
+         run out"
+    )]
+    Full(usize),
+    #[error("{0} wait for permits, which is the most")]
+    Crowded(usize),
+    #[error("the system has no randomness for the id of a permit: {0}")]
+    Random(getrandom::Error),
+}
+
+/// How a permit ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Released,
+    Expired,
+    /// Its slots ran out in the store before they were renewed.
+    Lost,
+}
+
+impl End {
+    /// Its name on the wire.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Released => "released",
+            Self::Expired => "expired",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+/// How it stands with an id.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// The permit is held, for so long from now.
+    Held(Arc<Held>, Duration),
+    Ended(End),
+    /// No permit of this process, or one that ended too long ago.
+    Unknown,
+}
+
+/// The permits of a server. Cheap to clone; clones share everything.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    book: Mutex<Book>,
+    /// Rung when a permit runs out earlier than any other.
+    earlier: Notify,
+    queues: Queues,
+    bounds: PermitBounds,
+}
+
+/// How many permits there may be.
+#[derive(Clone, Copy, Debug)]
+struct PermitBounds {
+    /// Held or waited for.
+    all: usize,
+    /// Waited for.
+    waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    live: HashMap<PermitId, Live>,
+    by_expiry: BTreeSet<(Instant, PermitId)>,
+    /// Places that are taken and not filled: those who wait.
+    waiting: usize,
+    ended: HashMap<PermitId, End>,
+    /// The ended ones, the first first.
+    in_order: VecDeque<PermitId>,
+    figures: PermitFigures,
+}
+
+#[derive(Debug)]
+struct Live {
+    held: Arc<Held>,
+    until: Instant,
+    ttl: Duration,
+}
+
+impl Permits {
+    /// Permits for listeners of so many connections. Those who wait leave a quarter of them to
+    /// others: to those who release what is waited for, above all.
+    pub(crate) fn new(connections: usize) -> Self {
+        let waiting = connections - connections / 4;
+        Self::within(PermitBounds { all: MAX_PERMITS, waiting })
+    }
+
+    fn within(bounds: PermitBounds) -> Self {
+        let (book, earlier, queues) = (Mutex::default(), Notify::new(), Queues::default());
+        Self(Arc::new(Inner { book, earlier, queues, bounds }))
+    }
+
+    /// Where acquires wait.
+    pub(crate) fn queues(&self) -> &Queues {
+        &self.0.queues
+    }
+
+    /// Takes a place for a permit, before anything is spent. It is free again when dropped.
+    pub(crate) fn reserve(&self) -> Result<Place, PermitsError> {
+        let id = PermitId::random().map_err(PermitsError::Random)?;
+        let (mut book, bounds) = (self.book(), self.0.bounds);
+        if book.live.len() + book.waiting >= bounds.all {
+            return Err(PermitsError::Full(bounds.all));
+        }
+        if book.waiting >= bounds.waiting {
+            return Err(PermitsError::Crowded(bounds.waiting));
+        }
+        book.waiting += 1;
+        Ok(Place { permits: self.clone(), id })
+    }
+
+    /// How it stands with an id.
+    pub(crate) fn find(&self, id: PermitId) -> Found {
+        self.end_due(Instant::now());
+        let book = self.book();
+        match book.live.get(&id) {
+            Some(live) => {
+                Found::Held(live.held.clone(), live.until.saturating_duration_since(Instant::now()))
+            }
+            None => book.ended_as(id),
+        }
+    }
+
+    /// Ends a permit. What it held comes back, to be given back.
+    pub(crate) fn release(&self, id: PermitId) -> Found {
+        self.end_due(Instant::now());
+        let mut book = self.book();
+        match book.end(id, End::Released) {
+            Some(held) => Found::Held(held, Duration::ZERO),
+            None => book.ended_as(id),
+        }
+    }
+
+    /// Starts the time of a permit anew, with another length if there is one.
+    pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Found {
+        let now = Instant::now();
+        self.end_due(now);
+        let mut book = self.book();
+        let Some(live) = book.live.get_mut(&id) else { return book.ended_as(id) };
+        if matches!(&*live.held, Held::List(list) if list.is_lost()) {
+            let held = book.end(id, End::Lost);
+            drop(book);
+            // Without the lock: what is dropped here wakes others.
+            drop(held);
+            return Found::Ended(End::Lost);
+        }
+        let before = live.until;
+        live.ttl = ttl.unwrap_or(live.ttl);
+        live.until = now + live.ttl;
+        let (held, until) = (live.held.clone(), live.until);
+        book.by_expiry.remove(&(before, id));
+        book.by_expiry.insert((until, id));
+        let is_first = book.by_expiry.first().is_some_and(|(_, first)| *first == id);
+        drop(book);
+        if is_first {
+            self.0.earlier.notify_one();
+        }
+        Found::Held(held, until.saturating_duration_since(now))
+    }
+
+    /// Ends permits when they run out, until told to stop.
+    pub(crate) async fn expire(&self, stop: Stop) {
+        let mut stopped = std::pin::pin!(stop.told());
+        loop {
+            let next = self.end_due(Instant::now());
+            let due = async {
+                match next {
+                    Some(next) => tokio::time::sleep_until(next).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = &mut stopped => return,
+                () = self.0.earlier.notified() => {}
+                () = due => {}
+            }
+        }
+    }
+
+    /// Ends what has run out; says when the next does.
+    fn end_due(&self, now: Instant) -> Option<Instant> {
+        let (mut ended, mut book) = (Vec::new(), self.book());
+        let next = loop {
+            match book.by_expiry.first().copied() {
+                Some((until, id)) if until <= now => ended.extend(book.end(id, End::Expired)),
+                next => break next.map(|(until, _)| until),
+            }
+        };
+        drop(book);
+        // Without the lock: slots that come back wake those who wait for them.
+        drop(ended);
+        next
+    }
+
+    /// Leaves what is still held to its leases: the server stops, and those who hold slots go on
+    /// with their work. To free them now would let others in beside them.
+    pub(crate) fn leave(&self) {
+        let mut book = self.book();
+        book.by_expiry.clear();
+        let live: Vec<_> = book.live.drain().map(|(_, live)| live.held).collect();
+        drop(book);
+        live.into_iter().for_each(std::mem::forget);
+    }
+
+    pub(crate) fn figures(&self) -> PermitFigures {
+        let book = self.book();
+        PermitFigures { held: book.live.len(), waiting: book.waiting, ..book.figures }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    fn end(&mut self, id: PermitId, end: End) -> Option<Arc<Held>> {
+        let live = self.live.remove(&id)?;
+        self.by_expiry.remove(&(live.until, id));
+        match end {
+            End::Released => self.figures.released += 1,
+            End::Expired => self.figures.expired += 1,
+            End::Lost => self.figures.lost += 1,
+        }
+        if self.in_order.len() >= MAX_ENDED {
+            let oldest = self.in_order.pop_front();
+            oldest.and_then(|oldest| self.ended.remove(&oldest));
+        }
+        self.ended.insert(id, end);
+        self.in_order.push_back(id);
+        Some(live.held)
+    }
+
+    fn ended_as(&self, id: PermitId) -> Found {
+        self.ended.get(&id).map_or(Found::Unknown, |end| Found::Ended(*end))
+    }
+}
+
+/// A place for a permit that is not granted yet.
+#[derive(Debug)]
+#[must_use = "a place is for a permit"]
+pub(crate) struct Place {
+    permits: Permits,
+    id: PermitId,
+}
+
+impl Place {
+    /// Puts what was granted into its place, for so long. Its id.
+    pub(crate) fn fill(self, held: Held, ttl: Duration) -> PermitId {
+        let (id, until) = (self.id, Instant::now() + ttl);
+        let mut book = self.permits.book();
+        book.live.insert(id, Live { held: Arc::new(held), until, ttl });
+        book.by_expiry.insert((until, id));
+        let is_first = book.by_expiry.first().is_some_and(|(_, first)| *first == id);
+        drop(book);
+        if is_first {
+            self.permits.0.earlier.notify_one();
+        }
+        id
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.permits.book().waiting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;
