@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use arc_swap::ArcSwapOption;
 use tidegate::Engine;
 use tidegate::clock::TokioClock;
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
@@ -133,7 +134,7 @@ impl AccountBuilder {
             charging,
             quota,
             margin: self.margin,
-            ramp: self.ramp,
+            ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
             quotas: Mutex::default(),

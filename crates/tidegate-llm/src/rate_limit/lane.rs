@@ -129,6 +129,9 @@ impl Lane {
         if let Some(failure) = self.closed(&quota) {
             return Err(failure);
         }
+        if let Some(ramp) = self.settings.ramp.load_full() {
+            quota.ramp_up((*ramp, self.set.load().requests()), self.now());
+        }
         let counted = call.input_tokens();
         let Admitted { mut permit, meters, costs, asked } =
             self.acquire(&quota, model, call).await?;
@@ -162,7 +165,7 @@ impl Lane {
             charging.cost(dimension, Amounts { output: 0, ..strict })
         });
         let charge = TokenCharge { input, reserve: strict.output };
-        let (epoch, departure) = quota.leaves(limit, charge, self.settings.ramp, now);
+        let (epoch, departure) = quota.leaves(limit, charge, now);
         let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
             .zip(costs_now)

@@ -22,6 +22,13 @@ pub(super) struct Set {
     pub(super) wished: bool,
 }
 
+impl Set {
+    /// How many requests were set.
+    pub(super) fn requests(&self) -> Option<Allowed> {
+        self.meters.iter().find(|meter| meter.is_of_requests())?.allowed()
+    }
+}
+
 impl Lane {
     /// The names of the limits that were set.
     pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
