@@ -5,4 +5,5 @@ pub(crate) mod body;
 pub(crate) mod body_reader;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
+pub(crate) mod endpoint_routes;
 pub(crate) mod options;

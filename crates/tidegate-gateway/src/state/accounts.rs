@@ -13,7 +13,7 @@ use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountError, Concurrency, own_engine};
+use tidegate_llm::rate_limit::{Account, AccountError, Concurrency, Ramp, own_engine};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Credential, Endpoint};
@@ -90,6 +90,7 @@ pub(crate) struct AccountConfig {
     limits: Option<Constraint>,
     endpoints: HashMap<Endpoint, Constraint>,
     places: Option<NonZeroU32>,
+    ramp: Option<Ramp>,
     credential: Option<Credential>,
 }
 
@@ -99,6 +100,7 @@ impl AccountConfig {
             limits: upstream.limits.clone(),
             endpoints: upstream.endpoints.clone(),
             places: upstream.places(),
+            ramp: upstream.ramp,
             credential: upstream.credential.clone(),
         }
     }
@@ -299,6 +301,9 @@ impl Accounts {
         if let Some(places) = config.places {
             builder = builder.concurrency(Concurrency::Fixed(places.get().into()));
         }
+        if let Some(ramp) = config.ramp {
+            builder = builder.ramp_up(ramp);
+        }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
             budget: Budget::default(),
@@ -329,6 +334,7 @@ impl AccountConfig {
         if let Some(places) = self.places {
             account.set_concurrency(places.get().into());
         }
+        account.set_ramp(self.ramp);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ const RECENT: Duration = Duration::from_secs(60);
 pub(crate) struct ProviderState {
     provider: Provider,
     accounts: Accounts,
+    breaker: ProviderBreaker,
     queued: Mutex<BTreeSet<(Instant, u64)>>,
     next_queued: AtomicU64,
     /// The limit that a call waited for last.
@@ -33,8 +35,10 @@ pub(crate) struct QueuedCall {
 impl ProviderState {
     pub(crate) fn new(params: AccountParams) -> Result<Self, AccountError> {
         let config = AccountConfig::of(&params.upstream);
+        let (name, settings) = (params.upstream.name.clone(), params.upstream.breaker);
         Ok(Self {
-            provider: params.upstream.name.clone(),
+            breaker: ProviderBreaker::new(name.clone(), settings, params.observer.clone()),
+            provider: name,
             accounts: Accounts::new(params, config)?,
             queued: Mutex::default(),
             next_queued: AtomicU64::new(0),
@@ -48,6 +52,11 @@ impl ProviderState {
 
     pub(crate) const fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// The breaker, over all models and keys.
+    pub(crate) const fn breaker(&self) -> &ProviderBreaker {
+        &self.breaker
     }
 
     /// Counts a call as queued, since `since`.

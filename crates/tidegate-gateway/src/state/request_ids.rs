@@ -34,6 +34,11 @@ impl RequestIds {
 }
 
 impl RequestId {
+    /// The id as a number.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Sixteen hexadecimal digits.
     pub(crate) fn header(self) -> HeaderValue {
         let mut rest = self.0;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_llm::Scope;
+use tidegate_llm::breaker::BreakerStatus;
 use tidegate_llm::rate_limit::Standing;
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
@@ -32,6 +33,8 @@ pub struct Status {
     pub quotas: Vec<QuotaUse>,
     /// How many keys are known.
     pub accounts: usize,
+    /// Whether the provider is left alone.
+    pub breaker: BreakerStatus,
 }
 
 /// How much of a quota is used, by the account that uses most of it.
@@ -137,6 +140,7 @@ pub(crate) fn of(provider_state: &ProviderState) -> Status {
         binding: provider_state.binding(),
         quotas,
         accounts: entries.len(),
+        breaker: provider_state.breaker().status(),
     }
 }
 

@@ -50,6 +50,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) host: HeaderValue,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
+    /// What is retried.
+    pub(crate) rules: Rules,
     pub(crate) http: HttpService,
 }
 
@@ -234,9 +236,8 @@ impl UpstreamClient {
     /// Classifies an error response.
     async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
         let body = adapter::error_body(body).await;
-        let rules = Rules::new();
-        let failure =
-            Failure::of_response(self.dialect, &self.provider, &head, &body, &rules, wall_now());
+        let (dialect, provider, rules) = (self.dialect, &self.provider, &self.rules);
+        let failure = Failure::of_response(dialect, provider, &head, &body, rules, wall_now());
         let error = CallError::Provider(Box::new(failure));
         self.keep(call, head, body, &error);
         error
