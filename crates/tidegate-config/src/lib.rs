@@ -40,7 +40,7 @@ pub use sections::limits::{LimitPlan, Limits};
 pub use sections::listen::Listen;
 pub use sections::modules::{Modules, RateLimitPlan};
 pub use sections::policy::{Calendar, PolicyPlan, read_policy};
-pub use sections::providers::{EndpointPlan, ProviderLimits, ProviderPlan};
+pub use sections::providers::{BreakerPlan, EndpointPlan, ProviderLimits, ProviderPlan, RampPlan};
 pub use sections::store::{StorePlan, StoreUrl};
 pub use values::duration::DurationError;
 pub use values::fields::{Fields, Path};

@@ -31,7 +31,9 @@ use scraped::Scraped;
 
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use scraped::{ProviderFigures, SnapshotFigures, StoreFigures};
+pub(crate) use scraped::{
+    BREAKER_STATES, BreakerFigures, ProviderFigures, SnapshotFigures, StoreFigures,
+};
 pub(crate) use text::Format;
 
 /// All numbers of a server. Cheap to clone; clones share everything.

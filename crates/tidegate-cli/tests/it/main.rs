@@ -8,6 +8,7 @@ mod nodes;
 mod outbound;
 mod program;
 mod reload;
+mod resilience;
 mod sdk;
 mod serve;
 mod shared;

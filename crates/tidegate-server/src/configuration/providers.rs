@@ -2,9 +2,10 @@
 
 use tidegate_config::{Plan, ProviderPlan, Source};
 use tidegate_gateway::{Gateway, GatewayError, Status, Upstream};
+use tidegate_llm::rate_limit::Ramp;
 use tidegate_providers::{Dialect, Endpoint};
 
-use crate::metrics::{Metrics, ProviderFigures};
+use crate::metrics::{BreakerFigures, Metrics, ProviderFigures};
 
 /// The upstreams of a plan.
 ///
@@ -20,6 +21,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     let mut upstream = Upstream::new(name, plan.dialect(), &plan.base_url.value)?
         .max_retries(plan.max_retries.value)
         .retry_base(plan.retry_base.value)
+        .retry_statuses(plan.retry_statuses.value.iter().copied())
         .max_wait(plan.max_wait.value)
         .connect_timeout(plan.connect_timeout.value)
         .first_byte_timeout(plan.first_byte_timeout.value)
@@ -36,7 +38,18 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     if plan.max_concurrent_requests.source != Source::Default {
         upstream = upstream.concurrency(plan.max_concurrent_requests.value);
     }
+    upstream = if plan.breaker.enabled.value {
+        upstream.breaker(plan.breaker.failures.value, plan.breaker.open_for.value)
+    } else {
+        upstream.without_breaker()
+    };
+    if plan.ramp.is_on() {
+        let (floor, over) = (plan.ramp.floor.value.get().into(), plan.ramp.over.value);
+        upstream = upstream.ramp_up(Ramp { floor, over });
+    }
     for (endpoint, limits) in &plan.endpoints {
+        let paths = limits.paths.value.iter().flatten().cloned();
+        upstream = upstream.endpoint_paths(Endpoint::new(endpoint), paths);
         if let Some(constraint) = limits.constraint() {
             upstream = upstream.endpoint(Endpoint::new(endpoint), constraint.clone());
         }
@@ -62,6 +75,11 @@ pub(super) fn figures(
         provider: status.provider.as_str().to_owned(),
         queued: status.queued,
         oldest: status.oldest_wait,
+        breaker: BreakerFigures {
+            state: status.breaker.state,
+            open_models: status.breaker.open_models,
+            opened: status.breaker.opened,
+        },
         used: status.quotas.iter().map(|quota| (quota.dimension.name(), quota.ratio)).collect(),
     };
     move || gateway.status().iter().map(figures).collect()

@@ -10,6 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tidegate::Stats;
+use tidegate::breaker::BreakerState;
 use tidegate::guard::{GuardStats, StoreState};
 
 /// How the store stands.
@@ -43,9 +44,29 @@ pub(crate) struct ProviderFigures {
     pub(crate) queued: usize,
     /// How long the oldest of them has waited.
     pub(crate) oldest: Duration,
+    /// Of its breaker.
+    pub(crate) breaker: BreakerFigures,
     /// By dimension, the part of the quota that is used.
     pub(crate) used: Vec<(&'static str, f64)>,
 }
+
+/// How the breaker of a provider stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BreakerFigures {
+    /// Of the provider, or of the worst of its models.
+    pub(crate) state: BreakerState,
+    /// Models that are left alone by themselves.
+    pub(crate) open_models: usize,
+    /// How often the provider or a model was left alone.
+    pub(crate) opened: u64,
+}
+
+/// The states of a breaker, by their names in metrics and events.
+pub(crate) const BREAKER_STATES: [(BreakerState, &str); 3] = [
+    (BreakerState::Closed, "closed"),
+    (BreakerState::HalfOpen, "half_open"),
+    (BreakerState::Open, "open"),
+];
 
 /// Sources of figures. Each is set once, when there is one.
 #[derive(Default)]
@@ -178,6 +199,7 @@ impl Sheet<'_> {
                 .iter()
                 .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.oldest.as_secs_f64()))),
         )?;
+        self.breakers(figures)?;
         let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (&*f.provider, used)));
         self.rows(
             "tidegate_llm_quota_used_ratio",
@@ -187,6 +209,35 @@ impl Sheet<'_> {
                 let labels = [("provider", provider), ("dimension", *dimension)];
                 (labels, ConstGauge::new(*ratio))
             }),
+        )
+    }
+
+    fn breakers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+        let states = figures.iter().flat_map(|f| BREAKER_STATES.map(|state| (f, state)));
+        self.rows(
+            "tidegate_llm_breaker_state",
+            "1 for the state of the breaker of a provider, or of the worst of its models",
+            MetricType::Gauge,
+            states.map(|(f, (state, name))| {
+                let labels = [("provider", &*f.provider), ("state", name)];
+                (labels, ConstGauge::new(u32::from(f.breaker.state == state)))
+            }),
+        )?;
+        self.rows(
+            "tidegate_llm_breaker_open_models",
+            "Models of a provider that are left alone by themselves, or tried out",
+            MetricType::Gauge,
+            figures
+                .iter()
+                .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.breaker.open_models))),
+        )?;
+        self.rows(
+            "tidegate_llm_breaker_opened",
+            "How often the breaker of a provider or of one of its models opened",
+            MetricType::Counter,
+            figures
+                .iter()
+                .map(|f| ([("provider", &*f.provider)], ConstCounter::new(f.breaker.opened))),
         )
     }
 
