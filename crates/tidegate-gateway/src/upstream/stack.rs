@@ -43,7 +43,8 @@ impl Stack {
             return self.limited(call).await;
         }
         if self.chain.is_none() {
-            self.breaker.check(call.request.model_name())?;
+            let key = self.account.scope().credential_id();
+            self.breaker.check(key, call.request.model_name())?;
         }
         let attempt = |call: Call| async {
             let Some(chain) = &self.chain else { return self.limited(call).await };
@@ -82,19 +83,21 @@ fn limited<'a>(
     call: Call,
 ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>> + 'a>> {
     Box::pin(async move {
-        breaker.check(call.request.model_name())?;
-        account.run(UNKNOWN, call, |call| attempt(breaker, client, call)).await
+        let key = account.scope().credential_id();
+        breaker.check(key, call.request.model_name())?;
+        account.run(UNKNOWN, call, |call| attempt(breaker, key, client, call)).await
     })
 }
 
 /// An attempt whose outcome the breaker counts.
 async fn attempt(
     breaker: &ProviderBreaker,
+    key: &str,
     client: &Arc<UpstreamClient>,
     call: Call,
 ) -> Result<UpstreamResponse, CallError> {
     let request = call.request.clone();
-    let pass = breaker.admit(request.model_name(), call.context.id.number())?;
+    let pass = breaker.admit(key, request.model_name(), call.context.id.number())?;
     let result = client.attempt(call).await;
     if request.content.error().is_none() {
         pass.settle(&result);

@@ -37,7 +37,8 @@ struct Recovery {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admitted {
     epoch: Epoch,
-    is_slow: bool,
+    /// Whether slow mode counts it.
+    pub(super) is_slow: bool,
     pub(super) is_trial: bool,
 }
 
@@ -73,6 +74,12 @@ impl Gate {
     /// How long it stays open.
     pub(super) fn open_for(&self, now: Instant) -> Option<Duration> {
         self.machine.due().map(|due| due.saturating_duration_since(now))
+    }
+
+    /// For how long a trial has been due that nobody has begun.
+    pub(super) fn trial_due(&self, now: Instant) -> Option<Duration> {
+        let due = self.machine.due().filter(|due| !self.machine.is_tried() && *due <= now)?;
+        Some(now.saturating_duration_since(due))
     }
 
     /// Whether there is nothing to remember.

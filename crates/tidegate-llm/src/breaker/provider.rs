@@ -1,14 +1,14 @@
 //! The breaker of a provider, over all models and keys that it is called with.
 //!
-//! It has a gate for the provider and one for each model that has failed of late. A model that is
-//! broken at a provider that works closes nothing but itself: failures in a row open the gate of the
-//! provider only if they are of several models, or if there was no connection, which is no model's
-//! fault. A key that is rejected, a rate limit and a request that is wrong count nowhere.
+//! It has a gate for the provider, and one for each model that has failed of late with one key. A model
+//! that is broken at a provider that works, or a key with which every call fails, closes nothing but
+//! itself: failures in a row open the gate of the provider only if they are of several models or keys,
+//! or if there was no connection, which is the fault of neither. A key that is rejected, a rate limit
+//! and a request that is wrong count nowhere.
 //!
 //! A call counts once in a row of failures, however often it is retried: one request that a provider
 //! cannot take is no reason to keep all others from it.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,12 +22,12 @@ use super::gate::{Admitted, Ended, Gate};
 use crate::call::CallError;
 use crate::telemetry::Observer;
 
-/// The most models that have a gate of their own.
+/// The most models with a key that have a gate of their own.
 const MAX_MODELS: usize = 256;
-/// How much of a model's name the log shows.
+/// How much of a model's name and its key's hash the log shows.
 const SHOWN: usize = 64;
-/// Calls of a second model that have to fail before the provider is to blame.
-const OTHERS: usize = 2;
+/// How long the trial of a provider is left to models and keys that have not failed by themselves.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// How the breaker of a provider stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct BreakerStatus {
     pub is_enabled: bool,
     /// The state of the provider, or of the worst of its models.
     pub state: BreakerState,
-    /// How many models are left alone by themselves, or tried out.
+    /// How many models, each with a key, are left alone by themselves, or tried out.
     pub open_models: usize,
     /// How long calls are refused, if they are.
     pub open_for: Option<Duration>,
@@ -62,7 +62,7 @@ struct State {
     /// `None` while it is switched off.
     settings: Option<BreakerSettings>,
     whole: Gate,
-    /// Of which model the first failure in the row was, and calls of others that failed since.
+    /// Of which model and key the first failure in the row was, and calls of others that failed since.
     suspect: Option<(Arc<str>, Vec<u64>)>,
     models: HashMap<Arc<str>, Gate>,
     opened: u64,
@@ -125,22 +125,24 @@ impl ProviderBreaker {
     ///
     /// # Errors
     /// [`CallError::Open`] while the provider or the model is left alone.
-    pub fn check(&self, model: &str) -> Result<(), CallError> {
+    pub fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
         let (state, now) = (self.0.lock(), now());
         if state.settings.is_none() {
             return Ok(());
         }
-        let gate = state.models.get(&*lower_case(model));
+        let is_calm = state.models.is_empty();
+        let gate = if is_calm { None } else { state.models.get(&*scope(key, model)) };
         let checked = gate.map_or(Ok(()), |gate| gate.check(now));
         checked.and_then(|()| state.whole.check(now)).map_err(|after| self.0.refused(after))
     }
 
-    /// Lets an attempt through. `call` tells calls apart; attempts of one call have the same.
+    /// Lets an attempt through. `key` is the hash of the credential. `call` tells calls apart; attempts
+    /// of one call have the same.
     ///
     /// # Errors
     /// [`CallError::Open`] while the provider or the model is left alone, or as many calls are under
     /// way as slow mode lets through.
-    pub fn admit(&self, model: &str, call: u64) -> Result<BreakerPass, CallError> {
+    pub fn admit(&self, key: &str, model: &str, call: u64) -> Result<BreakerPass, CallError> {
         let (mut state, now) = (self.0.lock(), now());
         let mut pass = BreakerPass {
             breaker: self.0.clone(),
@@ -153,7 +155,12 @@ impl ProviderBreaker {
         if state.settings.is_none() {
             return Ok(pass);
         }
-        pass.model = lower_case(model).into();
+        pass.model = scope(key, model);
+        let own = state.models.get(&pass.model).map(|gate| gate.state(now));
+        let is_suspect = own.is_some_and(|own| own != BreakerState::Closed);
+        if is_suspect && state.whole.trial_due(now).is_some_and(|due| due < GRACE) {
+            return Err(self.0.refused(GRACE));
+        }
         let gate = state.models.get_mut(&pass.model).map(|gate| gate.admit(now));
         pass.of_model = gate.transpose().map_err(|after| self.0.refused(after))?;
         match state.whole.admit(now) {
@@ -189,6 +196,7 @@ impl fmt::Debug for ProviderBreaker {
 #[must_use = "an attempt has an outcome"]
 pub struct BreakerPass {
     breaker: Arc<Inner>,
+    /// With its key.
     model: Arc<str>,
     /// `None` while the breaker is switched off, and after the outcome was told.
     admitted: Option<Admitted>,
@@ -218,7 +226,14 @@ impl BreakerPass {
         let Some(settings) = state.settings else { return };
         let failures = usize::try_from(settings.failures()).unwrap_or(usize::MAX);
         let is_broad = state.suspects(&self.model, ended, failures) || is_unreachable;
-        let whole = state.whole.settle(admitted, ended, now, (failures, is_broad));
+        // What a model or a key that is tried out by itself fails with is known of it already.
+        let is_tried = self.of_model.is_some_and(|own| own.is_trial || own.is_slow);
+        let outcome_of_whole = match outcome {
+            CallOutcome::Failed if is_tried && !is_unreachable => CallOutcome::Unknown,
+            outcome => outcome,
+        };
+        let of_whole = Ended { outcome: outcome_of_whole, ..ended };
+        let whole = state.whole.settle(admitted, of_whole, now, (failures, is_broad));
         let model = match outcome {
             // No model is to blame for a connection.
             CallOutcome::Failed if is_unreachable => {
@@ -265,7 +280,8 @@ impl State {
 
     /// Whether the failures in a row are of several models.
     fn suspects(&mut self, model: &Arc<str>, ended: Ended, failures: usize) -> bool {
-        let needed = OTHERS.min(failures);
+        // Half of them have to be of others before the provider is to blame.
+        let needed = failures.div_ceil(2);
         match (ended.outcome, &mut self.suspect) {
             (CallOutcome::Answered, _) => self.suspect = None,
             (CallOutcome::Failed, None) => self.suspect = Some((model.clone(), Vec::new())),
@@ -319,18 +335,18 @@ impl Inner {
     ) {
         let provider = &self.provider;
         let ms = span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-        let model = model.map(|model| model.chars().take(SHOWN).collect::<String>());
+        let scope = model.map(|model| model.chars().take(SHOWN).collect::<String>());
         match (state, error) {
             (BreakerState::Open, Some(error)) => {
-                tracing::warn!(%provider, model, open_for_ms = ms, %error, "breaker opened");
+                tracing::warn!(%provider, scope, open_for_ms = ms, %error, "breaker opened");
             }
             (BreakerState::Open, None) => {
-                tracing::warn!(%provider, model, open_for_ms = ms, "breaker opened");
+                tracing::warn!(%provider, scope, open_for_ms = ms, "breaker opened");
             }
             (BreakerState::Closed, _) => {
-                tracing::info!(%provider, model, was_open_ms = ms, "breaker closed");
+                tracing::info!(%provider, scope, was_open_ms = ms, "breaker closed");
             }
-            _ => tracing::info!(%provider, model, "breaker half-open"),
+            _ => tracing::info!(%provider, scope, "breaker half-open"),
         }
         self.observer.breaker_changed(provider, state);
     }
@@ -363,12 +379,14 @@ const fn severity(state: BreakerState) -> u8 {
     }
 }
 
-/// A name in lower case, which most are already.
-fn lower_case(name: &str) -> Cow<'_, str> {
-    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
-        return name.into();
+/// A model with a key; case does not matter.
+fn scope(key: &str, model: &str) -> Arc<str> {
+    let mut scope = [key, "/", model].concat();
+    if !model.is_ascii() {
+        scope = scope.to_lowercase();
     }
-    name.to_lowercase().into()
+    scope.make_ascii_lowercase();
+    scope.into()
 }
 
 /// The present, which a test may have paused.

@@ -55,7 +55,7 @@ pub(crate) struct ProviderFigures {
 pub(crate) struct BreakerFigures {
     /// Of the provider, or of the worst of its models.
     pub(crate) state: BreakerState,
-    /// Models that are left alone by themselves.
+    /// Models, each with a key, that are left alone by themselves.
     pub(crate) open_models: usize,
     /// How often the provider or a model was left alone.
     pub(crate) opened: u64,
@@ -225,7 +225,7 @@ impl Sheet<'_> {
         )?;
         self.rows(
             "tidegate_llm_breaker_open_models",
-            "Models of a provider that are left alone by themselves, or tried out",
+            "Models of a provider, each with a key, that are left alone by themselves, or tried out",
             MetricType::Gauge,
             figures
                 .iter()

@@ -43,8 +43,8 @@ fn each_workload_has_its_own_places() {
     thread::scope(|scope| {
         for (_, path, headers, _) in workloads {
             for _ in 0..CALLERS {
-                let gateway = &gateway;
-                scope.spawn(move || assert_eq!(gateway.call(path, "m", headers).status, 200));
+                let caller = &gateway.caller;
+                scope.spawn(move || assert_eq!(caller.call(path, "m", headers).status, 200));
             }
         }
         let waiting = workloads.iter().map(|workload| CALLERS - workload.3).sum::<usize>();

@@ -117,8 +117,15 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<HashMap<String, Str
 /// The program with this file.
 pub(super) struct Gateway {
     pub(super) serving: Serving,
-    agent: ureq::Agent,
+    pub(super) caller: Caller,
     _folder: TempDir,
+}
+
+/// Somebody who calls the program, from any thread.
+#[derive(Clone)]
+pub(super) struct Caller {
+    agent: ureq::Agent,
+    url: String,
 }
 
 /// What a caller got.
@@ -141,24 +148,12 @@ impl Gateway {
         fs::write(folder.path().join("tidegate.toml"), text).unwrap();
         let serving = Serving::start(&mut serve(folder.path(), &[]));
         let config = ureq::Agent::config_builder().http_status_as_error(false);
-        Self { serving, agent: config.build().into(), _folder: folder }
+        let caller = Caller { agent: config.build().into(), url: serving.url.clone() };
+        Self { serving, caller, _folder: folder }
     }
 
-    /// Posts to a path with these headers, for a model.
     pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> Reply {
-        let mut request = self.agent.post(format!("{}{path}", self.serving.url));
-        request = request.header("content-type", "application/json");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let body = json!({ "model": model, "messages": [] }).to_string();
-        let mut response = request.send(body).unwrap();
-        let body = response.body_mut().read_to_string().unwrap();
-        Reply {
-            status: response.status().as_u16(),
-            headers: response.headers().clone(),
-            body: serde_json::from_str(&body).unwrap_or(Value::String(body)),
-        }
+        self.caller.call(path, model, headers)
     }
 
     /// Whether the metrics have this line.
@@ -173,5 +168,24 @@ impl Gateway {
 
     pub(super) fn stop(self) -> Ended {
         self.serving.stop("TERM")
+    }
+}
+
+impl Caller {
+    /// Posts to a path with these headers, for a model.
+    pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> Reply {
+        let mut request = self.agent.post(format!("{}{path}", self.url));
+        request = request.header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = json!({ "model": model, "messages": [] }).to_string();
+        let mut response = request.send(body).unwrap();
+        let body = response.body_mut().read_to_string().unwrap();
+        Reply {
+            status: response.status().as_u16(),
+            headers: response.headers().clone(),
+            body: serde_json::from_str(&body).unwrap_or(Value::String(body)),
+        }
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::advance;
 
 use super::{SECOND, failed, rate_limited};
 
+const KEY: &str = "default";
 const FAILURES: u32 = 3;
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
@@ -43,7 +44,7 @@ fn answers(pass: BreakerPass) {
 /// So many calls of a model that fail, one after the other.
 fn failing(breaker: &ProviderBreaker, model: &str, calls: std::ops::Range<u64>) {
     for call in calls {
-        fails(breaker.admit(model, call).unwrap(), server_error());
+        fails(breaker.admit(KEY, model, call).unwrap(), server_error());
     }
 }
 
@@ -58,43 +59,82 @@ async fn failures_of_several_models_open_it_for_all() {
     failing(&breaker, "a", 0..1);
     failing(&breaker, "b", 1..3);
     assert_eq!(breaker.status().state, BreakerState::Open);
-    assert_eq!(after(breaker.admit("c", 9)), OPEN_FOR);
-    assert!(breaker.check("c").is_err());
+    assert_eq!(after(breaker.admit(KEY, "c", 9)), OPEN_FOR);
+    assert!(breaker.check(KEY, "c").is_err());
     advance(OPEN_FOR).await;
     assert_eq!(breaker.status().state, BreakerState::HalfOpen);
-    let trial = breaker.admit("a", 10).unwrap();
-    assert_eq!(after(breaker.admit("b", 11)), SECOND, "one trial at a time");
+    let trial = breaker.admit(KEY, "a", 10).unwrap();
+    assert_eq!(after(breaker.admit(KEY, "b", 11)), SECOND, "one trial at a time");
     fails(trial, server_error());
-    assert_eq!(after(breaker.admit("a", 12)), OPEN_FOR * 2, "longer with each trial that fails");
+    assert_eq!(
+        after(breaker.admit(KEY, "a", 12)),
+        OPEN_FOR * 2,
+        "longer with each trial that fails"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_model_that_is_broken_closes_nothing_but_itself() {
     let breaker = breaker();
     failing(&breaker, "Broken", 0..3);
-    assert_eq!(after(breaker.admit("broken", 3)), OPEN_FOR);
+    assert_eq!(after(breaker.admit(KEY, "broken", 3)), OPEN_FOR);
     let status = breaker.status();
     assert_eq!((status.state, status.open_models, status.opened), (BreakerState::Open, 1, 1));
     assert!(status.last_failure.unwrap().contains("openai answered 500"));
     for call in 10..20 {
-        answers(breaker.admit("fine", call).unwrap());
+        answers(breaker.admit(KEY, "fine", call).unwrap());
     }
     advance(OPEN_FOR).await;
-    answers(breaker.admit("broken", 20).unwrap());
+    answers(breaker.admit(KEY, "broken", 20).unwrap());
     for call in 21..25 {
-        answers(breaker.admit("broken", call).unwrap());
+        answers(breaker.admit(KEY, "broken", call).unwrap());
     }
     let status = breaker.status();
     assert_eq!((status.state, status.open_models), (BreakerState::Closed, 0));
+}
+
+/// A caller whose key never works does not keep others from the provider, also not by its trials.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_always_fails_closes_nothing_but_itself() {
+    let breaker = breaker();
+    for call in 0..3 {
+        fails(breaker.admit("bad", "a", call).unwrap(), server_error());
+    }
+    assert_eq!(after(breaker.admit("bad", "a", 3)), OPEN_FOR);
+    answers(breaker.admit("good", "a", 4).unwrap());
+    for call in 5..8 {
+        let key = if call == 5 { "good" } else { "other" };
+        fails(breaker.admit(key, "a", call).unwrap(), server_error());
+    }
+    assert_eq!(after(breaker.admit("good", "a", 8)), OPEN_FOR, "now the provider is to blame");
+    advance(OPEN_FOR).await;
+    assert_eq!(after(breaker.admit("bad", "a", 9)), SECOND * 2, "the trial is left to others");
+    answers(breaker.admit("good", "a", 10).unwrap());
+    fails(breaker.admit("bad", "a", 11).unwrap(), server_error());
+    answers(breaker.admit("good", "a", 12).unwrap());
+}
+
+/// If only those come that have failed by themselves, one of them is the trial.
+#[tokio::test(start_paused = true)]
+async fn a_provider_is_tried_by_whoever_comes() {
+    let breaker = breaker();
+    failing(&breaker, "a", 0..3);
+    failing(&breaker, "b", 3..5);
+    assert_eq!(after(breaker.admit(KEY, "c", 5)), OPEN_FOR);
+    advance(OPEN_FOR + SECOND * 2).await;
+    for call in 6..16 {
+        answers(breaker.admit(KEY, "a", call).unwrap());
+    }
+    assert_eq!(breaker.status().state, BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_connection_is_no_fault_of_a_model() {
     let breaker = breaker();
     for call in 0..3 {
-        fails(breaker.admit("a", call).unwrap(), refused());
+        fails(breaker.admit(KEY, "a", call).unwrap(), refused());
     }
-    assert_eq!(after(breaker.admit("b", 3)), OPEN_FOR);
+    assert_eq!(after(breaker.admit(KEY, "b", 3)), OPEN_FOR);
     assert_eq!(breaker.status().open_models, 0);
 }
 
@@ -126,9 +166,9 @@ async fn only_the_fault_of_the_provider_counts() {
             failed(Class::ExhaustedQuota { after: None }),
             conflict(),
         ] {
-            fails(breaker.admit("a", call).unwrap(), error);
+            fails(breaker.admit(KEY, "a", call).unwrap(), error);
         }
-        drop(breaker.admit("a", call).unwrap());
+        drop(breaker.admit(KEY, "a", call).unwrap());
     }
     assert_eq!(breaker.status().state, BreakerState::Closed);
 }
@@ -138,7 +178,7 @@ async fn only_the_fault_of_the_provider_counts() {
 async fn an_overload_of_calls_that_left_together_counts_once() {
     let breaker = breaker();
     let wave = |calls: std::ops::Range<u64>| {
-        let passes: Vec<_> = calls.map(|call| breaker.admit("a", call).unwrap()).collect();
+        let passes: Vec<_> = calls.map(|call| breaker.admit(KEY, "a", call).unwrap()).collect();
         passes
     };
     for round in 0..2_u64 {
@@ -158,18 +198,18 @@ async fn an_overload_of_calls_that_left_together_counts_once() {
 async fn a_provider_that_is_back_gets_few_calls_at_first() {
     let breaker = breaker();
     for call in 0..3 {
-        fails(breaker.admit("a", call).unwrap(), refused());
+        fails(breaker.admit(KEY, "a", call).unwrap(), refused());
     }
     advance(OPEN_FOR).await;
-    answers(breaker.admit("a", 3).unwrap());
+    answers(breaker.admit(KEY, "a", 3).unwrap());
     assert_eq!(breaker.status().state, BreakerState::HalfOpen, "slow mode");
     let mut allowed = Vec::new();
     for round in 0..4_u64 {
         let first = round * 100 + 10;
         let mut passes: Vec<_> =
-            (first..first + 100).map_while(|call| breaker.admit("a", call).ok()).collect();
+            (first..first + 100).map_while(|call| breaker.admit(KEY, "a", call).ok()).collect();
         allowed.push(passes.len());
-        breaker.check("b").unwrap();
+        breaker.check(KEY, "b").unwrap();
         answers(passes.pop().unwrap());
         drop(passes);
     }
@@ -181,12 +221,12 @@ async fn a_provider_that_is_back_gets_few_calls_at_first() {
 async fn a_failure_in_slow_mode_opens_it_again_for_longer() {
     let breaker = breaker();
     for call in 0..3 {
-        fails(breaker.admit("a", call).unwrap(), refused());
+        fails(breaker.admit(KEY, "a", call).unwrap(), refused());
     }
     advance(OPEN_FOR).await;
-    answers(breaker.admit("a", 3).unwrap());
-    fails(breaker.admit("a", 4).unwrap(), refused());
-    assert_eq!(after(breaker.admit("a", 5)), OPEN_FOR * 2);
+    answers(breaker.admit(KEY, "a", 3).unwrap());
+    fails(breaker.admit(KEY, "a", 4).unwrap(), refused());
+    assert_eq!(after(breaker.admit(KEY, "a", 5)), OPEN_FOR * 2);
 }
 
 #[tokio::test(start_paused = true)]
