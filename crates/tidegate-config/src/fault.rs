@@ -294,6 +294,45 @@ pub enum Rule {
     /// More than a chain of fallbacks takes.
     #[error("must name at most {0} providers")]
     TooManyFallbacks(usize),
+    /// An endpoint that no call would belong to.
+    #[error(
+        "is not a known endpoint{}; known are {}. For a workload of your own say which paths are its \
+         own, such as paths = [\"/v1/chat/completions\"], or paths = [] if callers name it in \
+         x-tidegate-endpoint",
+        nearest.map(|nearest| format!(": did you mean `{nearest}`?")).unwrap_or_default(),
+        known.join(", ")
+    )]
+    UnknownEndpoint {
+        /// The known one that looks most like it.
+        nearest: Option<&'static str>,
+        /// All known ones.
+        known: &'static [&'static str],
+    },
+    /// Not a path of an endpoint.
+    #[error(transparent)]
+    RoutePath(#[from] tidegate_providers::request::RoutePathError),
+    /// More paths than an endpoint has.
+    #[error("must have at most {0} paths")]
+    TooManyPaths(usize),
+    /// A path of two endpoints.
+    #[error("has the path {path:?}, which is one of endpoint `{owner}`; a path belongs to one")]
+    PathTaken {
+        /// The path, without the root of the API.
+        path: String,
+        /// Whose it is.
+        owner: String,
+    },
+    /// Not statuses of errors.
+    #[error("must be statuses from 400 to 599, such as [429, 500, 503]")]
+    RetryStatus,
+    /// A status that no retry helps against.
+    #[error(
+        "must not have {0}: the request or its key is wrong, and stays so however often it is sent"
+    )]
+    NeverRetried(u16),
+    /// A floor of no ramp.
+    #[error("is where ramp_up begins, and that is not set, such as ramp_up = \"60s\"")]
+    NoRamp,
     /// Not a number that can be multiplied with.
     #[error("must be a number")]
     NotNumber,

@@ -22,6 +22,8 @@ pub enum Outcome {
     Unreachable,
     /// The request was wrong or too large, and nothing was sent.
     Rejected,
+    /// The provider was left alone, since calls to it kept failing.
+    BreakerOpen,
     /// The gateway was about to end.
     Drained,
     /// The caller went away.
@@ -39,6 +41,7 @@ impl Outcome {
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
             Self::Rejected => "rejected",
+            Self::BreakerOpen => "breaker_open",
             Self::Drained => "drained",
             Self::Cancelled => "cancelled",
         }

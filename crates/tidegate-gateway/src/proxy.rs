@@ -19,7 +19,7 @@ use crate::request::body::StreamedBody;
 use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
 use crate::request::buffer_budget::BufferBudget;
 use crate::request::call::{Call, Content, OutgoingRequest};
-use crate::request::options::RequestOptions;
+use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
 use crate::response::proxy_error::{ErrorKind, ProxyError};
@@ -59,7 +59,8 @@ impl Proxy<'_> {
         // Many providers treat differently written paths as the same.
         let plain = plain_path(path);
         let purpose = Purpose::of(self.route.dialect(), &plain);
-        let purpose = purpose.filter(|_| request.method() == Method::POST);
+        let is_post = request.method() == Method::POST;
+        let purpose = purpose.filter(|_| is_post);
         let dialect = purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
         if self.drain.is_on() {
             return self.refuse(dialect, &draining(), Outcome::Drained);
@@ -83,6 +84,11 @@ impl Proxy<'_> {
                 return self.refuse(dialect, &wrong, Outcome::Rejected);
             }
         };
+        let declared = match self.declared_endpoint(&options, &plain) {
+            Ok(declared) => declared.filter(|_| is_post),
+            Err(error) => return self.refuse(dialect, &error, Outcome::Rejected),
+        };
+        let purpose = purpose.or(declared.as_ref().map(|_| Purpose::declared(dialect)));
         let headers = request.headers();
         let limit = body_reader::limit(self.route.dialect(), purpose.as_ref(), &plain, headers);
         if let Err(error) = body_reader::check_length(request.headers(), limit) {
@@ -90,18 +96,41 @@ impl Proxy<'_> {
         }
         match purpose {
             None => self.forward(request, &target, limit).await,
-            Some(purpose) => match self.read_body(request, &purpose, &target, limit).await {
-                Ok((request, charged_to)) => self.call(request, charged_to, &options).await,
-                Err(refused) => refused,
-            },
+            Some(purpose) => {
+                let endpoint = declared.unwrap_or_else(|| purpose.endpoint());
+                match self.read_body(request, (&purpose, endpoint), &target, limit).await {
+                    Ok((request, charged_to)) => self.call(request, charged_to, &options).await,
+                    Err(refused) => refused,
+                }
+            }
         }
+    }
+
+    /// The endpoint that the caller names, else the one that a route leads to.
+    fn declared_endpoint(
+        &self,
+        options: &RequestOptions,
+        path: &str,
+    ) -> Result<Option<Endpoint>, ProxyError> {
+        let upstream = &self.route.upstream;
+        let routes = &upstream.endpoint_routes;
+        let Some(name) = &options.endpoint else { return Ok(routes.of_path(path).cloned()) };
+        routes.named(name).cloned().map(Some).ok_or_else(|| {
+            let message = format!(
+                "Tidegate refused: the header field {ENDPOINT} must name an endpoint that is \
+                 declared for {}; declared are: {}.",
+                upstream.name,
+                routes.known()
+            );
+            ProxyError::new(ErrorKind::Invalid, message)
+        })
     }
 
     /// Reads the body of a request that uses a model, and finds the account that it is charged to.
     async fn read_body<B>(
         &self,
         request: Request<B>,
-        purpose: &Purpose<'_>,
+        (purpose, endpoint): (&Purpose<'_>, Endpoint),
         target: &Arc<str>,
         limit: Option<usize>,
     ) -> Result<(OutgoingRequest, ChargedTo), Response<ResponseBody>>
@@ -135,7 +164,6 @@ impl Proxy<'_> {
                 (Content::streamed(body), asked)
             }
         };
-        let endpoint = purpose.endpoint();
         self.context.set_endpoint(endpoint.clone(), self.route.label(asked.model.as_deref()));
         let entry = match &self.route.own {
             Some(own) => Ok(own.clone()),

@@ -13,11 +13,18 @@
 //! - An outcome counts only for the epoch in which its call began. A late failure of an old call says
 //!   nothing about a provider that has come back since.
 //! - What fails in the middle of a stream is not seen here.
+//!
+//! A [`ProviderBreaker`] is for programs that call many models of a provider with many keys, as a
+//! gateway does: it tells a provider that is down from a model that is broken, and lets calls through
+//! slowly at first when the provider is back.
 
 mod breakers;
 mod circuit;
+mod gate;
+mod provider;
 mod service;
 
 pub use breakers::Breakers;
 pub use circuit::{Circuit, Stats};
+pub use provider::{BreakerPass, BreakerStatus, ProviderBreaker};
 pub use service::{Breaker, BreakerLayer};

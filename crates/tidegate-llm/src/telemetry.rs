@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use tidegate::breaker::BreakerState;
 use tidegate_providers::{Class, Provider};
 
 mod counter;
@@ -127,6 +128,11 @@ pub trait Observer: Send + Sync + fmt::Debug {
     /// A call succeeded after so many retries.
     fn recovered(&self, provider: &Provider, retries: u32) {
         let _ = (provider, retries);
+    }
+
+    /// The breaker of a provider, or of one of its models, is in another state.
+    fn breaker_changed(&self, provider: &Provider, state: BreakerState) {
+        let _ = (provider, state);
     }
 }
 

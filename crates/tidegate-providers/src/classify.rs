@@ -13,7 +13,6 @@
 mod rules;
 mod table;
 
-use std::collections::BTreeSet;
 use std::ptr;
 use std::time::Duration;
 
@@ -81,14 +80,20 @@ pub(crate) enum Until {
     UtcMonth,
 }
 
-/// What to do about an error.
-pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> Class {
+/// What to do about an error: its class, and whether its status is final whatever the class says.
+pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
     if let Some(class) = rules.find(evidence) {
-        return fill(class, evidence);
+        return (fill(class, evidence), false);
     }
-    match rows(evidence.dialect).find(|row| row.fits(evidence)) {
-        Some(row) => row.verdict().class(evidence),
-        None => unknown(evidence.status),
+    let is_final = evidence.status.is_some_and(|it| !rules.retries(evidence.dialect, it.as_u16()));
+    let row = rows(evidence.dialect).find(|row| row.fits(evidence));
+    let class = row.map_or_else(|| unknown(evidence.status), |row| row.verdict().class(evidence));
+    // Whoever lists a status that no table retries means that a retry may help.
+    let is_listed = evidence.status.is_some_and(|it| rules.lists(it.as_u16()));
+    let is_bare = row.is_none_or(Row::is_bare);
+    match class {
+        Class::BadRequest if is_listed && is_bare => (Class::Transient, false),
+        class => (class, is_final),
     }
 }
 
@@ -134,25 +139,37 @@ pub fn status(dialect: Dialect, status: StatusCode) -> Option<Class> {
     Some(row.map_or_else(|| unknown(Some(status)), |row| row.verdict().bare()))
 }
 
-/// The statuses in a provider's table after which the same request may be tried again, unless the
-/// error has a name that says otherwise. Of statuses that are not in the table, those from 500 on
-/// are retried as well.
+/// The statuses after which a call to a provider is tried again, unless [`Rules::retry_statuses`]
+/// says otherwise: exactly these. An error whose name says that no retry helps, such as an exhausted
+/// quota, is not retried whatever its status.
+///
+/// For OpenAI, Anthropic and Ollama these are the statuses that they document as worth a retry.
+/// Others stand behind proxies of many kinds, so what those answer for them is in their list.
 ///
 /// ```
 /// use tidegate_providers::Dialect;
 /// use tidegate_providers::classify::retryable_statuses;
-/// let statuses = retryable_statuses(Dialect::Anthropic);
-/// assert!([429, 500, 529].iter().all(|status| statuses.contains(status)));
+/// assert_eq!(retryable_statuses(Dialect::Anthropic), [429, 500, 529]);
 /// ```
 #[must_use]
-pub fn retryable_statuses(dialect: Dialect) -> Vec<u16> {
-    let known: BTreeSet<u16> = rows(dialect).filter_map(Row::status).collect();
-    let is_retryable = |code: &u16| {
-        let code = StatusCode::from_u16(*code).ok();
-        code.and_then(|code| status(dialect, code)).is_some_and(Class::is_retryable)
-    };
-    known.into_iter().filter(is_retryable).collect()
+pub const fn retryable_statuses(dialect: Dialect) -> &'static [u16] {
+    match dialect {
+        Dialect::OpenAi => &[429, 500, 503],
+        Dialect::Anthropic => &[429, 500, 529],
+        Dialect::Ollama => &[429, 500, 502],
+        Dialect::Groq => {
+            &[408, 409, 425, 429, 498, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
+        }
+        // Of its 402s, those for calls under way are over when the calls are.
+        Dialect::OpenRouter => {
+            &[402, 408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
+        }
+        _ => &[408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529],
+    }
 }
+
+/// Statuses that say what is wrong with a request or its credential: nobody can have them retried.
+pub const NEVER_RETRIED: [u16; 5] = [400, 401, 403, 404, 413];
 
 /// A status that no table has. Without one, an answer has broken off for reasons unknown.
 fn unknown(status: Option<StatusCode>) -> Class {

@@ -135,7 +135,7 @@ impl Origin<'_> {
             dimension,
             now: self.now,
         };
-        let class = classify::class(&evidence, rules);
+        let (class, is_final) = classify::class(&evidence, rules);
         // A delay that comes with what no delay helps against is not to be followed.
         let after = class.after().or(delay.filter(|_| class.is_retryable()));
         Failure {
@@ -144,6 +144,8 @@ impl Origin<'_> {
             request_id: fields.request_id.and_then(body::name),
             reported_limits: reported,
             after,
+            // An error in a stream has no status of its own: its class decides.
+            is_final: is_final && !self.status.is_success(),
             ..Failure::new(self.provider.clone(), class, self.status)
         }
     }

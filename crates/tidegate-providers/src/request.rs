@@ -8,13 +8,15 @@ mod base;
 mod error;
 mod model;
 mod path;
+mod route;
 mod size;
 mod target;
 
 pub use base::Base;
 pub use error::{EncodeError, TargetError};
 pub use model::{model_spans, with_model};
-pub use path::{Purpose, plain_path};
+pub use path::{ENDPOINT_NAMES, Purpose, plain_path};
+pub use route::{RoutePath, RoutePathError};
 pub use size::size_limit;
 pub(crate) use target::escaped;
 pub use target::{AZURE_API_VERSION, Target, key_field, key_name};

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::breaker::BreakerState;
 use tidegate_gateway::{self as gateway, FinishedCall};
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
 use tidegate_providers::Provider;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
 use crate::events::{Event, Events};
-use crate::metrics::{Call, LlmMetrics};
+use crate::metrics::{BREAKER_STATES, Call, LlmMetrics};
 
 /// How long after an event the same provider makes no other.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -90,6 +91,14 @@ impl Observer for CallObserver {
 
     fn recovered(&self, provider: &Provider, retries: u32) {
         self.numbers.recovered(provider, retries);
+    }
+
+    fn breaker_changed(&self, provider: &Provider, state: BreakerState) {
+        let named = BREAKER_STATES.iter().find(|(known, _)| *known == state);
+        if let Some((_, state)) = named {
+            let provider = provider.as_str().to_owned();
+            self.events.publish(&Event::Breaker { provider, state });
+        }
     }
 }
 

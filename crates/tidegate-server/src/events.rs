@@ -33,6 +33,8 @@ pub(crate) enum Event {
     },
     /// A provider throttled a call, and what shares its key is closed for a while.
     Throttled { provider: String, pause_ms: u64 },
+    /// The breaker of a provider, or of one of its models, is in another state.
+    Breaker { provider: String, state: &'static str },
     /// A store went away, or is back.
     Store { store: &'static str, state: &'static str },
     /// Something that people should look at.
@@ -45,6 +47,7 @@ impl Event {
         match self {
             Self::Config { .. } => "config",
             Self::Throttled { .. } => "throttled",
+            Self::Breaker { .. } => "breaker",
             Self::Store { .. } => "store",
             Self::Warning { .. } => "warning",
         }

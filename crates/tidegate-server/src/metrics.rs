@@ -37,7 +37,7 @@ use scraped::Scraped;
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use provider_figures::{LimitFigures, ProviderFigures};
+pub(crate) use provider_figures::{BREAKER_STATES, BreakerFigures, LimitFigures, ProviderFigures};
 pub(crate) use scraped::{AdmissionFigures, PermitFigures, SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 

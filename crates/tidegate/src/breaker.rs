@@ -65,6 +65,12 @@ impl BreakerSettings {
         self
     }
 
+    /// How many failures in a row open it.
+    #[must_use]
+    pub const fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// The pause after so many doublings. `jitter` is any number, and takes up to a quarter off, so
     /// that nodes which lost something together do not all look for it together; zero takes nothing.
     fn pause_after(&self, doublings: u32, jitter: u64) -> Duration {
@@ -176,6 +182,11 @@ impl CircuitBreaker {
         Self { settings, phase, epoch: Epoch(0), changed: None, doublings: 0 }
     }
 
+    /// Follows other settings from the next failure on. A pause that has begun stays as it is.
+    pub const fn reconfigure(&mut self, settings: BreakerSettings) {
+        self.settings = settings;
+    }
+
     /// Whether calls go through.
     #[must_use]
     pub fn state(&self, now: Instant) -> BreakerState {
@@ -193,6 +204,12 @@ impl CircuitBreaker {
             Phase::Closed { .. } => Some(self.epoch),
             Phase::Open { .. } | Phase::HalfOpen { .. } => None,
         }
+    }
+
+    /// Whether a trial is under way.
+    #[must_use]
+    pub const fn is_tried(&self) -> bool {
+        matches!(self.phase, Phase::HalfOpen { .. })
     }
 
     /// Failures in a row while it is closed.

@@ -11,6 +11,7 @@ mod outbound;
 mod permits;
 mod program;
 mod reload;
+mod resilience;
 mod run_time;
 mod sdk;
 mod serve;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value as Json, json};
@@ -199,6 +200,22 @@ fn resolve(plan: &Plan, found: &mut Table) {
         }
         let Setting { value, source } = provider.max_retries;
         put(found, &["providers", name, "max_retries"], &value.into(), source);
+        let Setting { value, source } = &provider.retry_statuses;
+        put(found, &["providers", name, "retry_statuses"], &json!(value), *source);
+        let breaker = &provider.breaker;
+        let Setting { value, source } = breaker.enabled;
+        put(found, &["providers", name, "breaker"], &value.into(), source);
+        let Setting { value, source } = breaker.failures;
+        put(found, &["providers", name, "breaker_failures"], &value.get().into(), source);
+        let Setting { value, source } = breaker.open_for;
+        if source == Source::Default {
+            let text = duration_text(value).into();
+            put(found, &["providers", name, "breaker_open_for"], &text, source);
+        }
+        if provider.ramp.is_on() {
+            let Setting { value, source } = provider.ramp.floor;
+            put(found, &["providers", name, "ramp_floor"], &value.get().into(), source);
+        }
         for (endpoint, limits) in &provider.endpoints {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
@@ -211,6 +228,14 @@ fn resolve(plan: &Plan, found: &mut Table) {
             let names = ["providers", name, "models", model, "max_concurrent_requests"];
             put(found, &names, &value.into(), source);
         }
+    }
+}
+
+/// A length of time as a file has it.
+fn duration_text(span: Duration) -> String {
+    match span.as_millis() {
+        millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
+        millis => format!("{millis}ms"),
     }
 }
 

@@ -6,12 +6,16 @@
 
 mod auto_tune;
 mod bounded;
+mod breaker;
+mod endpoint_routes;
 mod fallback;
 mod fallback_models;
 mod keys;
 mod limits;
 mod models;
+mod ramp;
 mod read;
+mod retry_statuses;
 mod roots;
 
 use std::collections::BTreeMap;
@@ -22,10 +26,12 @@ use std::time::Duration;
 use tidegate::pacer::PoolSize;
 use tidegate_llm::plan::{Constraint, TierTable};
 use tidegate_llm::settings::{RetrySettings, default_concurrency};
+use tidegate_providers::classify::retryable_statuses;
 use tidegate_providers::{Credential, Dialect, Family, Provider};
 
 pub use auto_tune::AutoTunePlan;
 pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
+pub use breaker::BreakerPlan;
 use fallback::Speakers;
 pub use fallback_models::FallbackModels;
 pub(crate) use keys::KEYS;
@@ -33,8 +39,10 @@ pub use limits::{EndpointPlan, ProviderLimits};
 pub(crate) use models::KEYS as MODEL_KEYS;
 pub use models::ModelPlan;
 use models::Models;
+pub use ramp::RampPlan;
 pub(crate) use read::name_of_variable;
 use read::{base_url, check_name, dialect};
+use retry_statuses::statuses;
 
 use crate::fault::Rule;
 use crate::layers::tree::leaves;
@@ -75,6 +83,12 @@ pub struct ProviderPlan {
     pub max_retries: Setting<u32>,
     /// The first delay between attempts. Default 1 s; half of it at Ollama.
     pub retry_base: Setting<Duration>,
+    /// The statuses after which a call is tried again. Default: those of its dialect.
+    pub retry_statuses: Setting<Vec<u16>>,
+    /// When it is left alone because it fails.
+    pub breaker: BreakerPlan,
+    /// How calls grow to the limit. Default: at once.
+    pub ramp: RampPlan,
     /// How long a call may wait before it is refused. Default 120 s.
     pub max_wait: Setting<Duration>,
     /// How long making a connection may take. Default 10 s.
@@ -118,6 +132,9 @@ impl ProviderPlan {
             auto_tune: AutoTunePlan::of(dialect),
             max_retries: Setting::default(retry.max_retries),
             retry_base: Setting::default(retry.base),
+            retry_statuses: Setting::default(retryable_statuses(dialect).to_vec()),
+            breaker: BreakerPlan::default(),
+            ramp: RampPlan::default(),
             max_wait: Setting::default(Duration::from_secs(120)),
             connect_timeout: Setting::default(Duration::from_secs(10)),
             first_byte_timeout: Setting::default(Duration::from_secs(120)),
@@ -243,6 +260,9 @@ impl ProviderPlan {
             AutoTunePlan::read(plan.dialect.value, &mut plan.max_concurrent_requests, fields, with);
         plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
         plan.retry_base.replace(fields.setting("retry_base", positive));
+        plan.retry_statuses.replace(fields.setting("retry_statuses", statuses));
+        plan.breaker = BreakerPlan::read(fields);
+        plan.ramp = RampPlan::read(fields);
         plan.max_wait.replace(fields.setting("max_wait", duration));
         plan.connect_timeout.replace(fields.setting("connect_timeout", positive));
         plan.first_byte_timeout.replace(fields.setting("first_byte_timeout", positive));

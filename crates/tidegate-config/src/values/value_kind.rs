@@ -21,6 +21,8 @@ pub(crate) enum ValueKind {
     Switch,
     /// A list of texts; where there are no lists, a text with commas.
     Texts,
+    /// A list of whole numbers within bounds; where there are no lists, a text with commas.
+    Wholes(u64, u64),
     /// A number of bytes, or a text with a unit.
     Size,
 }
@@ -71,6 +73,10 @@ impl ValueKind {
             Self::Number => json!({ "type": "number", "minimum": 0 }),
             Self::Switch => json!({ "type": "boolean" }),
             Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            Self::Wholes(least, most) => json!({
+                "type": "array",
+                "items": { "type": "integer", "minimum": least, "maximum": most },
+            }),
             Self::Size => json!({ "type": ["string", "integer"] }),
         }
     }

@@ -66,6 +66,55 @@ fn time_outs_have_defaults_and_come_from_every_layer() {
     assert_eq!(shown("providers.openai.first_byte_timeout"), "\"3s\"");
 }
 
+/// R346, R349, R397: what is shown without a word from anybody is what is used.
+#[test]
+fn retries_breakers_and_ramps_have_defaults_and_are_read() {
+    let layers = Loader::default().text_layers("tidegate.toml", "");
+    let shown = |layers: &tidegate_config::Layers, key: &str| {
+        let key = format!("providers.{key}");
+        layers.effective().iter().find(|it| it.key == key).map(|it| it.value.clone())
+    };
+    for (key, value) in [
+        ("openai.retry_statuses", "[429,500,503]"),
+        ("anthropic.retry_statuses", "[429,500,529]"),
+        ("ollama.retry_statuses", "[429,500,502]"),
+        ("openai.breaker", "true"),
+        ("openai.breaker_failures", "10"),
+        ("openai.breaker_open_for", "\"5s\""),
+    ] {
+        assert_eq!(shown(&layers, key).as_deref(), Some(value), "{key}");
+    }
+    assert!(!layers.plan().unwrap().providers["openai"].ramp.is_on());
+    let text = "[providers.openai]\nbreaker = false\nbreaker_failures = 3\nbreaker_open_for = \"2m\"\n\
+                ramp_up = \"90s\"\n";
+    let environment = variables(&[
+        ("TIDEGATE_PROVIDERS_OPENAI_RETRY_STATUSES", "429, 502"),
+        ("TIDEGATE_PROVIDERS_OPENAI_RAMP_FLOOR", "120"),
+    ]);
+    let layers = Loader::default().environment(environment).text_layers("tidegate.toml", text);
+    let plan = layers.plan().unwrap();
+    let openai = &plan.providers["openai"];
+    assert_eq!(openai.retry_statuses.value, [429, 502]);
+    assert!(!openai.breaker.enabled.value);
+    assert_eq!(openai.breaker.failures.value.get(), 3);
+    assert_eq!(openai.breaker.open_for.value, Duration::from_secs(120));
+    assert_eq!(openai.ramp.over.value, Duration::from_secs(90));
+    assert_eq!(openai.ramp.floor.value.get(), 120);
+    assert_eq!(shown(&layers, "openai.breaker_open_for").unwrap(), "\"2m\"");
+    assert_eq!(shown(&layers, "openai.retry_statuses").unwrap(), "[429,502]");
+    let lines = complaints(
+        "[providers.openai]\nramp_floor = 5\nbreaker_failures = 0\nbreaker_open_for = \"0s\"\n",
+    );
+    for (line, rule) in lines.iter().zip([
+        "ramp_floor = 5: is where ramp_up begins, and that is not set",
+        "breaker_failures = 0: must be a whole number between 1 and 1000",
+        "breaker_open_for = \"0s\": must be at least 1ms",
+    ]) {
+        assert!(line.contains(rule), "{line}");
+    }
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+}
+
 #[test]
 fn all_keys_of_a_provider_are_read() {
     let text = r#"

@@ -1,4 +1,4 @@
-//! Options of a request, in `x-tidegate-*` headers: longest wait, tenant, priority.
+//! Options of a request, in `x-tidegate-*` headers: longest wait, tenant, priority, endpoint.
 //!
 //! A request with an invalid option is refused, since its caller relies on the option.
 
@@ -18,6 +18,7 @@ pub(crate) const PREFIX: &str = "x-tidegate-";
 const MAX_WAIT: &str = "x-tidegate-max-wait-ms";
 const TENANT: &str = "x-tidegate-tenant";
 const PRIORITY: &str = "x-tidegate-priority";
+pub(crate) const ENDPOINT: &str = "x-tidegate-endpoint";
 
 /// A longer tenant name is replaced by its hash.
 const LONGEST_TENANT: usize = 64;
@@ -29,6 +30,8 @@ const LONGEST_ADDRESS: usize = 45;
 pub(crate) struct RequestOptions {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) priority: Priority,
+    /// The endpoint that the caller names. Whether there is one is up to the provider.
+    pub(crate) endpoint: Option<Arc<str>>,
     tenant: Option<Arc<str>>,
 }
 
@@ -57,7 +60,12 @@ impl RequestOptions {
             Ok(name) if !name.is_empty() => Ok(bounded(name)),
             _ => Err(InvalidOption { field: TENANT, rule: "a name of visible ASCII characters" }),
         });
+        let endpoint = headers.get(ENDPOINT).map(|value| match value.to_str().map(str::trim) {
+            Ok(name) if !name.is_empty() => Ok(name.into()),
+            _ => Err(InvalidOption { field: ENDPOINT, rule: "the name of a declared endpoint" }),
+        });
         Ok(Self {
+            endpoint: endpoint.transpose()?,
             max_wait: max_wait.transpose()?,
             priority: priority.transpose()?.unwrap_or_default(),
             tenant: tenant.transpose()?,

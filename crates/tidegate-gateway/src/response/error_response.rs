@@ -49,7 +49,9 @@ impl Proxy<'_> {
         let is_ours =
             error.failure().is_none() && matches!(error.class(), Class::RateLimited { .. });
         let is_tried = matches!(error, CallError::Exhausted { .. });
+        let is_final = error.failure().is_some_and(|failure| failure.is_final);
         let may_heal = error.class().is_retryable() && !is_long(error.class()) && heals(error);
+        let may_heal = may_heal && !is_final;
         if !is_ours && (is_tried || !may_heal) {
             proxy_error::no_retry(response.headers_mut());
         }
@@ -108,6 +110,7 @@ impl Proxy<'_> {
                 }
                 _ => (internal(), Outcome::Rejected),
             },
+            CallError::Open { after, .. } => (self.left_alone(*after), Outcome::BreakerOpen),
             CallError::Closed(_) | CallError::Provider(_) => {
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
                 (ProxyError::new(ErrorKind::Quota, message), Outcome::Refused)
@@ -121,6 +124,18 @@ impl Proxy<'_> {
             }
             _ => (internal(), Outcome::Rejected),
         }
+    }
+
+    /// The error of a call to a provider that is left alone.
+    fn left_alone(&self, after: Duration) -> ProxyError {
+        let (name, seconds) = (&self.route.upstream.name, after.as_secs_f64());
+        let failure = self.route.provider_state.breaker().status().last_failure;
+        let failure = failure.map(|failure| format!(" (last: {failure})")).unwrap_or_default();
+        let message = format!(
+            "Tidegate refused: calls to {name} kept failing{failure}, so nothing is sent to it for \
+             now. Come back in {seconds:.3}s."
+        );
+        ProxyError::new(ErrorKind::BreakerOpen, message).after(Some(after))
     }
 
     /// Refuses a request because of its body.

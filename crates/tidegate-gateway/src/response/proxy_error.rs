@@ -38,6 +38,8 @@ pub(crate) enum ErrorKind {
     Unreachable,
     /// The provider does not answer.
     Silent,
+    /// The provider is left alone.
+    BreakerOpen,
     /// The buffer budget is exhausted.
     Busy,
     /// Another protocol is asked for.
@@ -66,7 +68,7 @@ impl ErrorKind {
     const fn status(self) -> StatusCode {
         match self {
             Self::RateLimit | Self::TokenLimit | Self::Quota => StatusCode::TOO_MANY_REQUESTS,
-            Self::Draining | Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Draining | Self::Busy | Self::BreakerOpen => StatusCode::SERVICE_UNAVAILABLE,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid => StatusCode::BAD_REQUEST,
@@ -91,6 +93,7 @@ impl ErrorKind {
             Self::Upgrade => ("invalid_request_error", "upgrade_not_supported"),
             Self::Unreachable => ("server_error", "provider_unreachable"),
             Self::Silent => ("server_error", "provider_timeout"),
+            Self::BreakerOpen => ("server_error", "provider_unavailable"),
             Self::Internal => ("server_error", "internal_error"),
         }
     }
@@ -102,7 +105,7 @@ impl ErrorKind {
             Self::TooSlow | Self::Invalid | Self::Upgrade => "invalid_request_error",
             Self::Busy => "overloaded_error",
             Self::Silent => "timeout_error",
-            Self::Draining | Self::Unreachable | Self::Internal => "api_error",
+            Self::Draining | Self::Unreachable | Self::BreakerOpen | Self::Internal => "api_error",
         }
     }
 
@@ -110,7 +113,7 @@ impl ErrorKind {
         match self {
             Self::RateLimit | Self::TokenLimit | Self::Quota => "RESOURCE_EXHAUSTED",
             Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
-            Self::Draining | Self::Unreachable | Self::Busy => "UNAVAILABLE",
+            Self::Draining | Self::Unreachable | Self::Busy | Self::BreakerOpen => "UNAVAILABLE",
             Self::Upgrade => "UNIMPLEMENTED",
             Self::TooSlow | Self::Silent => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",

@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::rate_limit::{Account, AccountError, AccountLimits, own_engine};
+use tidegate_llm::rate_limit::{Account, AccountError, AccountLimits, Ramp, own_engine};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
@@ -85,12 +85,17 @@ impl AccountEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
     limits: AccountLimits,
+    ramp: Option<Ramp>,
     credential: Option<Credential>,
 }
 
 impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
-        Self { limits: upstream.limits.clone(), credential: upstream.credential.clone() }
+        Self {
+            limits: upstream.limits.clone(),
+            ramp: upstream.ramp,
+            credential: upstream.credential.clone(),
+        }
     }
 
     /// Whether an account is that of the configured key, or of no key.
@@ -206,7 +211,9 @@ impl Accounts {
         }
         let before = std::mem::replace(&mut state.config, config);
         let configure = |entry: &Arc<AccountEntry>, config: &AccountConfig| {
-            entry.account.configure(config.limits.clone())
+            entry.account.configure(config.limits.clone())?;
+            entry.account.set_ramp(config.ramp);
+            Ok(())
         };
         let changed = state.known.values().try_for_each(|entry| configure(entry, &state.config));
         if let Err(error) = changed {
@@ -260,13 +267,16 @@ impl Accounts {
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
         let AccountParams { upstream, engines, observer, pool } = &self.params;
-        let builder = Account::builder(upstream.name.clone(), credential)
+        let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
             .engine(engines.of(credential, config))
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
             .warn_each_minute();
+        if let Some(ramp) = config.ramp {
+            builder = builder.ramp_up(ramp);
+        }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
             budget: Budget::default(),

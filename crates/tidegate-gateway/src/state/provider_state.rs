@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
+use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::rate_limit::{AccountError, log_pool};
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Provider;
@@ -23,6 +24,7 @@ pub(crate) struct ProviderState {
     accounts: Accounts,
     /// The calls under way, over all accounts.
     pool: SlotPool,
+    breaker: ProviderBreaker,
     queued: Mutex<QueuedCalls>,
     next_queued: AtomicU64,
     /// The limit that a call waited for last.
@@ -43,6 +45,8 @@ impl ProviderState {
         observer: Arc<dyn Observer>,
     ) -> Result<Self, AccountError> {
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
+        let (name, settings) = (upstream.name.clone(), upstream.breaker);
+        let breaker = ProviderBreaker::new(name, settings, observer.clone());
         let params =
             AccountParams { upstream: upstream.clone(), engines, observer, pool: pool.clone() };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
@@ -51,6 +55,7 @@ impl ProviderState {
             provider: upstream.name.clone(),
             accounts,
             pool,
+            breaker,
             queued: Mutex::default(),
             next_queued: AtomicU64::new(0),
             binding: Mutex::default(),
@@ -63,6 +68,11 @@ impl ProviderState {
 
     pub(crate) const fn accounts(&self) -> &Accounts {
         &self.accounts
+    }
+
+    /// The breaker, over all models and keys.
+    pub(crate) const fn breaker(&self) -> &ProviderBreaker {
+        &self.breaker
     }
 
     pub(crate) const fn pool(&self) -> &SlotPool {

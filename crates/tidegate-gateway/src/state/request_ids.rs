@@ -35,6 +35,11 @@ impl RequestIds {
 }
 
 impl RequestId {
+    /// The id as a number.
+    pub(crate) const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Sixteen hexadecimal digits, those of the lowest value first.
     fn digits(self) -> [u8; 16] {
         let mut rest = self.0;

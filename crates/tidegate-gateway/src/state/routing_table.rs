@@ -11,6 +11,7 @@ use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_providers::classify::Rules;
 use tidegate_providers::request::key_field;
 use tidegate_providers::{Dialect, Provider};
 
@@ -118,7 +119,19 @@ impl RoutingTable {
             };
             routes.insert(plan.upstream.name.as_str().to_owned(), route);
         }
+        plans.iter().for_each(|plan| self.follow_breaker(plan));
         Ok(Self { generation, routes })
+    }
+
+    /// Applies the settings of the breaker. What is known of a provider says nothing about another
+    /// address.
+    fn follow_breaker(&self, plan: &RoutePlan) {
+        let breaker = plan.provider_state.breaker();
+        breaker.configure(plan.upstream.breaker);
+        let known = self.routes.get(plan.upstream.name.as_str());
+        if known.is_some_and(|known| known.upstream.base.address != plan.upstream.base.address) {
+            breaker.reset();
+        }
     }
 
     /// The existing route, if neither it nor its fallbacks have changed.
@@ -180,6 +193,7 @@ impl Route {
     pub(crate) fn stack(&self, entry: &AccountEntry) -> Arc<(u64, Stack)> {
         entry.stack(self.generation, |account| Stack {
             account: account.clone(),
+            breaker: self.provider_state.breaker().clone(),
             client: self.client.clone(),
             // Each account has a retry budget of its own.
             retry: self.retry.with_budget(&entry.budget),
@@ -244,6 +258,10 @@ fn upstream_client(
         base: upstream.base.clone(),
         asks_for_usage: upstream.ask_for_usage && upstream.dialect != Dialect::Mistral,
         key,
+        rules: match &upstream.retry_statuses {
+            Some(statuses) => Rules::new().retry_statuses(statuses.iter().copied()),
+            None => Rules::new(),
+        },
         http: shared.http.clone(),
     }))
 }
@@ -293,7 +311,8 @@ fn chain(
     let targets = plan.targets.iter().filter_map(|index| {
         let (other, own) = (plans.get(*index)?, owns.get(*index)?);
         let models = plan.upstream.fallback_models.get(&other.upstream.name);
-        Some(fallback(own, &other.client, models.cloned().unwrap_or_default()))
+        let models = models.cloned().unwrap_or_default();
+        Some(fallback(own, &other.client, other.provider_state.breaker(), models))
     });
     let targets: Vec<_> = targets.collect();
     if targets.is_empty() {

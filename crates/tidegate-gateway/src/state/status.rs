@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate::pacer::AdaptiveState;
+use tidegate_llm::breaker::BreakerStatus;
 use tidegate_providers::Provider;
 
 use crate::state::provider_state::ProviderState;
@@ -28,6 +29,8 @@ pub struct Status {
     pub binding: Option<&'static str>,
     /// How many keys are known.
     pub accounts: usize,
+    /// Whether the provider is left alone.
+    pub breaker: BreakerStatus,
 }
 
 /// How a provider stands now.
@@ -43,5 +46,6 @@ pub(crate) fn of(provider_state: &ProviderState) -> Status {
         auto_tuning: pool.adaptive,
         binding: provider_state.binding(),
         accounts: provider_state.accounts().entries().len(),
+        breaker: provider_state.breaker().status(),
     }
 }

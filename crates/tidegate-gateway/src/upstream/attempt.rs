@@ -54,6 +54,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) asks_for_usage: bool,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
+    /// What is retried.
+    pub(crate) rules: Rules,
     pub(crate) http: HttpService,
 }
 
@@ -279,11 +281,10 @@ impl UpstreamClient {
     /// Classifies an error response.
     async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
         let body = adapter::error_body(body).await;
-        let rules = Rules::new();
+        let (dialect, provider, rules) = (self.dialect, &self.provider, &self.rules);
         let decoded = content_coding::decode_whole(&head.headers, &body);
         let text = decoded.as_deref().unwrap_or(&body);
-        let failure =
-            Failure::of_response(self.dialect, &self.provider, &head, text, &rules, wall_now());
+        let failure = Failure::of_response(dialect, provider, &head, text, rules, wall_now());
         let error = CallError::Provider(Box::new(failure));
         self.keep(call, head, body, &error);
         error

@@ -6,20 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
+use tidegate::breaker::BreakerSettings;
 use tidegate::pacer::PoolSize;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
-use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
+use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, Ramp, default_concurrency};
 use tidegate_llm::retry::Schedule;
-use tidegate_providers::request::{Base, TargetError, key_field};
+use tidegate_providers::request::{Base, RoutePath, TargetError, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
+use crate::request::endpoint_routes::EndpointRoutes;
 use crate::request::model_map::ModelMap;
 
 /// How long a call is held unless set otherwise.
 const MAX_WAIT: Duration = Duration::from_secs(120);
+/// Calls that fail in a row before a provider is left alone, unless set otherwise.
+const BREAKER_FAILURES: u32 = 10;
+/// The longest that a provider is left alone, unless it is longer at first.
+const LONGEST_OPEN: Duration = Duration::from_secs(60);
 /// The longest time-out. A longer one could not be added to an instant.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
@@ -78,7 +84,12 @@ pub struct Upstream {
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: AccountLimits,
     pub(crate) concurrency: PoolSize,
+    pub(crate) endpoint_routes: EndpointRoutes,
+    pub(crate) ramp: Option<Ramp>,
     pub(crate) schedule: Schedule,
+    /// `None` for those of the dialect.
+    pub(crate) retry_statuses: Option<Vec<u16>>,
+    pub(crate) breaker: Option<BreakerSettings>,
     pub(crate) max_wait: Duration,
     pub(crate) ask_for_usage: bool,
     pub(crate) fallback: Vec<Provider>,
@@ -111,7 +122,11 @@ impl Upstream {
             credential: None,
             limits: AccountLimits::default(),
             concurrency: default_concurrency(dialect),
+            endpoint_routes: EndpointRoutes::default(),
+            ramp: None,
             schedule: Schedule::default(),
+            retry_statuses: None,
+            breaker: Some(breaker_settings(BREAKER_FAILURES, Duration::from_secs(5))),
             max_wait: MAX_WAIT,
             ask_for_usage: false,
             fallback: Vec::new(),
@@ -139,6 +154,7 @@ impl Upstream {
 
     /// Limits of one endpoint of each account, inside those of the account.
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
+        self.endpoint_routes.declare(endpoint.clone(), []);
         self.limits = self.limits.endpoint(endpoint, constraint);
         self
     }
@@ -156,6 +172,25 @@ impl Upstream {
         self
     }
 
+    /// Paths whose calls belong to an endpoint, also if they are none of those that use a model as far
+    /// as is known. Of several routes that a path belongs to, the most specific one counts. A caller
+    /// may name the endpoint itself, in `x-tidegate-endpoint`. Default: what the path is known for.
+    pub fn endpoint_paths(
+        mut self,
+        endpoint: Endpoint,
+        paths: impl IntoIterator<Item = RoutePath>,
+    ) -> Self {
+        self.endpoint_routes.declare(endpoint, paths);
+        self
+    }
+
+    /// Calls of a model leave slowly at first, and after a pause, and then faster up to the limit.
+    /// Default: at the limit at once.
+    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
+        self.ramp = Some(ramp);
+        self
+    }
+
     /// Retries after the first attempt. Default: 8.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.schedule = self.schedule.max_retries(retries);
@@ -165,6 +200,28 @@ impl Upstream {
     /// The delay before the first retry, which doubles with each. Default: 1 s.
     pub fn retry_base(mut self, delay: Duration) -> Self {
         self.schedule = self.schedule.base(delay);
+        self
+    }
+
+    /// The statuses after which a call is tried again; others are passed on after one attempt. An
+    /// exhausted quota is never tried again. Default: those of the dialect
+    /// ([`retryable_statuses`](tidegate_providers::classify::retryable_statuses)).
+    pub fn retry_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        self.retry_statuses = Some(statuses.into_iter().collect());
+        self
+    }
+
+    /// Leaves the provider alone after so many calls in a row that failed by its fault: calls go to
+    /// fallbacks, or are refused, for `open_for` at first and for longer after each trial that fails.
+    /// Default: after 10, for 5 s.
+    pub fn breaker(mut self, failures: NonZeroU32, open_for: Duration) -> Self {
+        self.breaker = Some(breaker_settings(failures.get(), open_for.min(MAX_TIMEOUT)));
+        self
+    }
+
+    /// Calls the provider whatever becomes of the calls.
+    pub fn without_breaker(mut self) -> Self {
+        self.breaker = None;
         self
     }
 
@@ -256,6 +313,13 @@ impl Upstream {
     pub const fn name(&self) -> &Provider {
         &self.name
     }
+}
+
+/// A breaker whose pause goes on growing if it opens again soon after it closed.
+fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
+    BreakerSettings::after_failures(failures)
+        .pause(open_for, open_for.max(LONGEST_OPEN))
+        .relapse_within(open_for * 2)
 }
 
 fn wrong(name: &Provider, source: TargetError) -> GatewayError {

@@ -1,14 +1,20 @@
-//! The stack of an account: `Retry(Fallback(RateLimit(attempt)))`, made once for each configuration.
+//! The stack of an account: `Retry(Fallback(RateLimit(Breaker(attempt))))`, made once for each configuration.
 //!
 //! The layers of `tidegate-llm` are used as functions over futures, not as services. One box holds an
 //! attempt under its limits: retry and fallback keep copies of the future that they poll, and a call
 //! that waits would take many times its size without the box.
+//!
+//! The breaker is asked twice. Before a call waits for a permit, since nobody should queue for a
+//! provider that is left alone; and when it has one, since the breaker may have opened meanwhile. Then
+//! the permit is given back, and the call waits between attempts, as long as it accepts to wait. A
+//! call that comes while the breaker is open is refused at once, if it has no fallback.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue};
 use tidegate_llm::CallError;
+use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
@@ -28,6 +34,7 @@ pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
 /// What makes the calls of one account.
 pub(crate) struct Stack {
     pub(crate) account: Account,
+    pub(crate) breaker: ProviderBreaker,
     pub(crate) client: Arc<UpstreamClient>,
     pub(crate) retry: RetryLayer,
     pub(crate) chain: Option<Chain>,
@@ -38,16 +45,25 @@ impl Stack {
     /// attempt.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
         if !call.request.content.is_repeatable() {
-            return limited(&self.account, &self.client, call).await;
+            return self.limited(call).await;
+        }
+        if self.chain.is_none() {
+            let key = self.account.scope().credential_id();
+            self.breaker.check(key, call.request.model_name())?;
         }
         let attempt = |call: Call| async {
-            let Some(chain) = &self.chain else {
-                return limited(&self.account, &self.client, call).await;
-            };
-            let first = limited(&self.account, &self.client, call.clone());
+            let Some(chain) = &self.chain else { return self.limited(call).await };
+            let first = self.limited(call.clone());
             chain.run(call, first).await
         };
         self.retry.run(call, attempt).await
+    }
+
+    fn limited(
+        &self,
+        call: Call,
+    ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>>>> {
+        limited(&self.account, &self.breaker, &self.client, call)
     }
 }
 
@@ -55,11 +71,12 @@ impl Stack {
 pub(crate) fn fallback(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
+    breaker: &ProviderBreaker,
     models: ModelMap,
 ) -> Target<Call, UpstreamResponse> {
-    let (account, client) = (entry.account.clone(), client.clone());
+    let (account, breaker, client) = (entry.account.clone(), breaker.clone(), client.clone());
     Target::from_fn(client.provider.clone(), move |mut call: Call| {
-        let (account, client) = (account.clone(), client.clone());
+        let (account, breaker, client) = (account.clone(), breaker.clone(), client.clone());
         let renamed = models.rename(&call.request);
         async move {
             let renamed = renamed.map_err(|error| CallError::Request {
@@ -71,18 +88,40 @@ pub(crate) fn fallback(
             if let Some(renamed) = renamed {
                 call.request = Arc::new(renamed);
             }
-            let mut answer = limited(&account, &client, call).await?;
+            let mut answer = limited(&account, &breaker, &client, call).await?;
             answer.head.headers.extend(model.map(|model| (MODEL, model)));
             Ok(answer)
         }
     })
 }
 
-/// An attempt under the limits of an account.
+/// An attempt under the limits of an account, if its provider is not left alone.
 fn limited<'a>(
     account: &'a Account,
+    breaker: &'a ProviderBreaker,
     client: &'a Arc<UpstreamClient>,
     call: Call,
 ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>> + 'a>> {
-    Box::pin(account.run(UNKNOWN, call, |call| client.attempt(call)))
+    Box::pin(async move {
+        let key = account.scope().credential_id();
+        breaker.check(key, call.request.model_name())?;
+        account.run(UNKNOWN, call, |call| attempt(breaker, key, client, call)).await
+    })
+}
+
+/// An attempt whose outcome the breaker counts.
+async fn attempt(
+    breaker: &ProviderBreaker,
+    key: &str,
+    client: &Arc<UpstreamClient>,
+    call: Call,
+) -> Result<UpstreamResponse, CallError> {
+    let request = call.request.clone();
+    let pass = breaker.admit(key, request.model_name(), call.context.id.number())?;
+    let result = client.attempt(call).await;
+    if request.content.error().is_none() {
+        pass.settle(&result);
+    }
+    // Else the caller broke off, which says nothing about the provider.
+    result
 }

@@ -169,6 +169,7 @@ impl CallError {
                 first.is_worth_a_retry() || other.is_worth_a_retry()
             }
             Self::Connection { broken, .. } => broken.may_heal_soon(),
+            Self::Provider(failure) => failure.is_retryable(),
             _ => self.class().is_retryable(),
         }
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use tidegate::clock::Clock as _;
 use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
 use tidegate::{CalendarError, LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
@@ -94,7 +95,7 @@ pub(super) struct Settings {
     /// What the models have in common.
     pub(super) quota: QuotaTerms,
     pub(super) margin: u32,
-    pub(super) ramp: Option<Ramp>,
+    pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
     /// What was learned of models, by scope: it outlives the queues.
@@ -223,6 +224,19 @@ impl Account {
         }
         inner.limits.store(Arc::new(limits));
         Ok(())
+    }
+
+    /// Grows to the limit like this from now on, or not at all. What grows now follows it.
+    pub fn set_ramp(&self, ramp: Option<Ramp>) {
+        let settings = &self.inner.settings;
+        if settings.ramp.swap(ramp.map(Arc::new)).as_deref() == ramp.as_ref() {
+            return;
+        }
+        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = settings.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = settings.quota.clock.now();
+        quotas.values().for_each(|quota| quota.change_ramp(ramp, now));
+        lanes.values().for_each(|lane| lane.pacer().nudge());
     }
 
     /// Takes the limits of the account out of the engine, because it is used no more. What was spent

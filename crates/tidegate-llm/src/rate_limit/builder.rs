@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use arc_swap::ArcSwapOption;
 use tidegate::Engine;
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{PoolSize, SlotPool};
@@ -156,7 +157,7 @@ impl AccountBuilder {
             charging,
             quota,
             margin: self.margin,
-            ramp: self.ramp,
+            ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
             quotas: Mutex::default(),

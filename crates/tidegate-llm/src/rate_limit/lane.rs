@@ -138,6 +138,10 @@ impl Lane {
         if let Some(failure) = self.closed(&quota) {
             return Err(failure);
         }
+        if let Some(ramp) = self.settings.ramp.load_full() {
+            let requests = self.configured.load().requests(model);
+            quota.ramp_up((*ramp, requests), self.now());
+        }
         let counted = call.input_tokens();
         let Admitted { mut permit, meters, costs, asked } =
             self.acquire(&quota, model, call).await?;
@@ -171,7 +175,7 @@ impl Lane {
             charging.cost(dimension, Amounts { output: 0, ..strict })
         });
         let charge = TokenCharge { input, reserve: strict.output };
-        let (epoch, departure) = quota.leaves(limit, charge, self.settings.ramp, now);
+        let (epoch, departure) = quota.leaves(limit, charge, now);
         let lines: SmallVec<[Line; INLINE]> = meters
             .into_iter()
             .zip(costs_now)

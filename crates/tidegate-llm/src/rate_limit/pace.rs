@@ -112,7 +112,16 @@ pub(crate) struct Pace {
     margin: u32,
     burst: Burst,
     slowed: Option<Slowed>,
-    ramp: Option<(Ramp, Time)>,
+    ramp: Option<Ramping>,
+}
+
+/// A ramp that has begun.
+#[derive(Clone, Copy, Debug)]
+struct Ramping {
+    ramp: Ramp,
+    /// A limit elsewhere that it leads to, if there is one.
+    to: Option<Allowed>,
+    since: Time,
 }
 
 impl Pace {
@@ -156,9 +165,23 @@ impl Pace {
         self.burst = Burst::Worth(Duration::from_secs(1));
     }
 
-    /// Grows from a floor from now on.
-    pub(crate) fn ramp_up(&mut self, ramp: Ramp, now: Time) {
-        self.ramp = Some((ramp, now));
+    /// Grows from a floor from now on, to what is allowed here or to a limit elsewhere. A ramp that
+    /// began within `fresh` goes on.
+    pub(crate) fn ramp_up(
+        &mut self,
+        (ramp, to): (Ramp, Option<Allowed>),
+        fresh: Duration,
+        now: Time,
+    ) {
+        let is_fresh = self.ramp.is_some_and(|it| now.since(it.since) < fresh);
+        if !is_fresh {
+            self.ramp = Some(Ramping { ramp, to, since: now });
+        }
+    }
+
+    /// A ramp that has begun goes on like this; with `None` it is over.
+    pub(crate) fn change_ramp(&mut self, ramp: Option<Ramp>) {
+        self.ramp = self.ramp.zip(ramp).map(|(it, ramp)| Ramping { ramp, ..it });
     }
 
     /// The provider complains: slower by a fifth, recovering in some twenty seconds. Where no
@@ -187,7 +210,7 @@ impl Pace {
 
     /// How much longer the rate grows from its floor.
     pub(crate) fn ramp_left(&self, now: Time) -> Option<Duration> {
-        let (ramp, since) = self.ramp?;
+        let Ramping { ramp, since, .. } = self.ramp?;
         Some(ramp.over.saturating_sub(now.since(since))).filter(|left| !left.is_zero())
     }
 
@@ -224,7 +247,7 @@ impl Pace {
     }
 
     fn ramped(&mut self, now: Time) -> Option<(Option<Allowed>, u32)> {
-        let (ramp, since) = self.ramp?;
+        let Ramping { ramp, to, since } = self.ramp?;
         let part = now.since(since).as_nanos().saturating_mul(1_000) / ramp.over.as_nanos().max(1);
         let part =
             u64::try_from(part).unwrap_or(u64::MAX).min(1_000) / u64::from(STEP) * u64::from(STEP);
@@ -233,7 +256,15 @@ impl Pace {
             return None;
         }
         let floor = Allowed::per_minute(ramp.floor);
-        let Some(allowed) = self.allowed else {
+        let lower = |a: Allowed, b: Allowed| {
+            let minute = Duration::from_secs(60);
+            if b.in_span(minute) < a.in_span(minute) { b } else { a }
+        };
+        let allowed = match (self.allowed, to) {
+            (Some(allowed), Some(to)) => Some(lower(allowed, to)),
+            (allowed, to) => allowed.or(to),
+        };
+        let Some(allowed) = allowed else {
             // To where nobody knows: the floor doubles with every tenth of the time.
             let doubled = floor.amount.saturating_mul(1 << (part / 100));
             return Some((Some(Allowed { amount: doubled, ..floor }), 1_000));
@@ -313,16 +344,33 @@ mod tests {
     #[test]
     fn a_ramp_grows_from_its_floor_to_the_limit() {
         let mut pace = known(1_000);
-        pace.ramp_up(Ramp { floor: 100, over: Duration::from_secs(60) }, START);
+        let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
+        pace.ramp_up((ramp, None), Duration::ZERO, START);
         let rates: Vec<u64> = (0..=60).map(|s| per_minute(&mut pace, at(s))).collect();
         assert_eq!(rates[0], 98_500);
         assert!(rates.is_sorted());
         assert!((500_000..600_000).contains(&rates[30]), "{}", rates[30]);
         assert_eq!(rates[60], 985_000);
         let mut unknown = Pace::new(None, Burst::Amount(1), 0);
-        unknown.ramp_up(Ramp { floor: 60, over: Duration::from_secs(100) }, START);
+        let slow = Ramp { floor: 60, over: Duration::from_secs(100) };
+        unknown.ramp_up((slow, None), Duration::ZERO, START);
         assert_eq!(per_minute(&mut unknown, START), 60_000);
         assert_eq!(per_minute(&mut unknown, at(50)), 60_000 * 32);
+    }
+
+    #[test]
+    fn a_ramp_leads_to_a_limit_elsewhere_and_can_be_changed() {
+        let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
+        let mut pace = Pace::new(None, Burst::Amount(1), 0);
+        pace.ramp_up((ramp, Some(Allowed::per_minute(1_000))), Duration::ZERO, START);
+        assert_eq!(per_minute(&mut pace, START), 100_000);
+        assert!((500_000..600_000).contains(&per_minute(&mut pace, at(30))));
+        pace.ramp_up((ramp, None), Duration::from_secs(60), at(30));
+        assert!(per_minute(&mut pace, at(30)) > 500_000, "it goes on");
+        pace.change_ramp(Some(Ramp { over: Duration::from_secs(600), ..ramp }));
+        assert!((140_000..150_000).contains(&per_minute(&mut pace, at(30))));
+        pace.change_ramp(None);
+        assert!(per_minute(&mut pace, at(30)) > 1_000_000_000);
     }
 
     #[test]

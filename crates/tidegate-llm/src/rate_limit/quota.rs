@@ -18,7 +18,7 @@ use super::lane::INLINE;
 use super::meter::limit_record::LimitRecord;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, MARGIN, Pace, Ramp};
-use super::seen::Seen;
+use super::seen::{SPAN, Seen};
 
 /// After so many answers old throttles are forgotten.
 const SAMPLE: u32 = 100;
@@ -216,22 +216,30 @@ impl Quota {
         infer(&mut self.lock().inference)
     }
 
-    /// A call leaves. After a long pause it is as if it were the first.
+    /// A call comes: at first, and after a pause, calls leave slowly and then faster, up to the limit
+    /// that was set or told.
+    pub(super) fn ramp_up(&self, ramp: (Ramp, Option<Allowed>), now: Time) {
+        if self.lock().seen.is_idle(now) {
+            self.with_pace(Dimension::Requests, now, |pace| pace.ramp_up(ramp, SPAN, now));
+        }
+    }
+
+    /// A ramp that has begun goes on like this; with `None` it is over.
+    pub(super) fn change_ramp(&self, ramp: Option<Ramp>, now: Time) {
+        self.with_pace(Dimension::Requests, now, |pace| pace.change_ramp(ramp));
+    }
+
+    /// A call leaves.
     pub(super) fn leaves(
         &self,
         limit: Option<Allowed>,
         charge: TokenCharge,
-        ramp: Option<Ramp>,
         now: Time,
     ) -> (Epoch, Departure) {
         let mut state = self.lock();
-        let first = state.seen.leaves(now);
+        state.seen.leaves(now);
         let epoch = Epoch(state.epoch);
         let departure = state.inference.leaves(limit, charge, now);
-        drop(state);
-        if let Some(ramp) = ramp.filter(|_| first) {
-            self.with_pace(Dimension::Requests, now, |pace| pace.ramp_up(ramp, now));
-        }
         (epoch, departure)
     }
 

@@ -7,7 +7,7 @@ use tidegate::Time;
 use super::pace::Allowed;
 
 /// Calls are counted by spans of this length; the last one and the present one are looked at.
-const SPAN: Duration = Duration::from_secs(10);
+pub(super) const SPAN: Duration = Duration::from_secs(10);
 
 /// Calls that have left of late.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,16 +18,20 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// A call leaves. Whether it is the first one, or the first one after a pause.
-    pub(super) fn leaves(&mut self, now: Time) -> bool {
+    /// Whether no call has left of late: the next one is the first, or the first after a pause.
+    pub(super) fn is_idle(&self, now: Time) -> bool {
+        self.count == 0 || now.since(self.since).as_nanos() / SPAN.as_nanos() > 1
+    }
+
+    /// A call leaves.
+    pub(super) fn leaves(&mut self, now: Time) {
         let spans = now.since(self.since).as_nanos() / SPAN.as_nanos();
-        let first = self.count == 0 || spans > 1;
+        let first = self.is_idle(now);
         if first || spans == 1 {
             self.before = if first { 0 } else { self.count };
             (self.since, self.count) = (now, 0);
         }
         self.count += 1;
-        first
     }
 
     /// So many in a minute, at least one.

@@ -233,8 +233,9 @@ where
                 let attempts = tries.made();
                 return Err(match before {
                     // A rate limit is over when it is told of; the denial knows what is waited for.
+                    // What a provider said before it was left alone says more than that it is.
                     Some(before)
-                        if error.is_denial()
+                        if (error.is_denial() || error.is_wait())
                             && error.class().is_retryable()
                             && !before.is_rate_limit() =>
                     {

@@ -102,10 +102,13 @@ impl<'a> Tries<'a> {
         next
     }
 
-    /// Whether the attempt came to nothing but a wait. Waits do not go on for ever: after the time
-    /// that all delays of the schedule take, they are attempts like others.
+    /// Whether the attempt came to nothing but a wait. Waits do not go on for ever: the call says how
+    /// long it waits; else they are attempts like others after the time that all delays of the
+    /// schedule take.
     fn is_free(&self, error: &impl Retryable) -> bool {
-        error.is_wait() && self.begin.elapsed() < self.policy.schedule.window().most
+        let is_bounded = self.waits_until.is_some();
+        let is_early = || self.begin.elapsed() < self.policy.schedule.window().most;
+        error.is_wait() && (is_bounded || is_early())
     }
 
     fn next(&self, error: &impl Retryable) -> Result<Duration, Reason> {

@@ -4,6 +4,7 @@ mod breaker;
 mod contract;
 mod fallback;
 mod log;
+mod provider_breaker;
 mod retry;
 mod spread;
 

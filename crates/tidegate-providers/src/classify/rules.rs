@@ -1,6 +1,9 @@
 //! Rules of the user, which win over the tables.
 
-use super::Evidence;
+use std::sync::Arc;
+
+use super::{Evidence, NEVER_RETRIED, retryable_statuses};
+use crate::dialect::Dialect;
 use crate::failure::Class;
 use crate::provider::Provider;
 
@@ -18,18 +21,47 @@ use crate::provider::Provider;
 #[must_use = "rules do nothing until something is classed by them"]
 pub struct Rules {
     rules: Vec<Rule>,
+    /// What is retried in place of the dialect's list.
+    retried: Option<Arc<[u16]>>,
 }
 
 impl Rules {
     /// None: the tables decide.
     pub const fn new() -> Self {
-        Self { rules: Vec::new() }
+        Self { rules: Vec::new(), retried: None }
     }
 
     /// Another rule, after those that are there.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
+    }
+
+    /// The statuses after which calls are tried again, in place of the dialect's
+    /// [`retryable_statuses`]. Others are final after one attempt; what their errors say about limits
+    /// and about the provider counts as before. A listed status that the tables know nothing about is
+    /// [`Class::Transient`]. [`NEVER_RETRIED`] are left out.
+    ///
+    /// ```
+    /// use tidegate_providers::classify::Rules;
+    /// let rules = Rules::new().retry_statuses([429, 500, 502, 503]);
+    /// # let _ = rules;
+    /// ```
+    pub fn retry_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
+        let statuses = statuses.into_iter().filter(|status| !NEVER_RETRIED.contains(status));
+        self.retried = Some(statuses.collect());
+        self
+    }
+
+    /// Whether a call is tried again after this status.
+    pub(crate) fn retries(&self, dialect: Dialect, status: u16) -> bool {
+        let statuses = self.retried.as_deref().unwrap_or_else(|| retryable_statuses(dialect));
+        statuses.contains(&status)
+    }
+
+    /// Whether the user lists this status.
+    pub(crate) fn lists(&self, status: u16) -> bool {
+        self.retried.as_ref().is_some_and(|statuses| statuses.contains(&status))
     }
 
     pub(crate) fn find(&self, evidence: &Evidence<'_>) -> Option<Class> {

@@ -32,6 +32,8 @@ pub struct Failure {
     pub reported_limits: ReportedLimits,
     /// When to come back, if the provider said so, also of classes that have no such time.
     pub after: Option<Duration>,
+    /// Whether its status is none of those after which calls to this provider are tried again.
+    pub is_final: bool,
 }
 
 impl Failure {
@@ -49,7 +51,14 @@ impl Failure {
             request_id: None,
             reported_limits,
             after,
+            is_final: false,
         }
+    }
+
+    /// Whether the same call may be tried again: its class and its status allow it.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        !self.is_final && self.class.is_retryable()
     }
 }
 

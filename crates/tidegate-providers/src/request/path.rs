@@ -52,24 +52,25 @@ enum Kind {
     Ocr,
     Videos,
     Batches,
+    /// A path that only the user knows.
+    Declared,
 }
 
-/// The endpoints, in the order of the kinds.
-static ENDPOINTS: LazyLock<[Endpoint; 10]> = LazyLock::new(|| {
-    [
-        "chat",
-        "embeddings",
-        "token_counting",
-        "images",
-        "audio",
-        "moderations",
-        "rerank",
-        "ocr",
-        "videos",
-        "batches",
-    ]
-    .map(Endpoint::new)
-});
+/// The names of the endpoints that paths are known for, in the order of the kinds.
+pub const ENDPOINT_NAMES: [&str; 10] = [
+    "chat",
+    "embeddings",
+    "token_counting",
+    "images",
+    "audio",
+    "moderations",
+    "rerank",
+    "ocr",
+    "videos",
+    "batches",
+];
+
+static ENDPOINTS: LazyLock<[Endpoint; 10]> = LazyLock::new(|| ENDPOINT_NAMES.map(Endpoint::new));
 
 const OPENAI: &[(&str, Kind)] = &[
     // `/chat/completions` too, and Mistral's `/fim/completions`.
@@ -134,7 +135,14 @@ impl<'a> Purpose<'a> {
         Some(purpose)
     }
 
-    /// The endpoint that limits can be set for.
+    /// A path that no table has and that the user says uses a model. It is read in the dialect of its
+    /// provider.
+    #[must_use]
+    pub const fn declared(dialect: Dialect) -> Self {
+        Self { kind: Kind::Declared, dialect, model: None, mode: None }
+    }
+
+    /// The endpoint that limits can be set for, where no route of the user's says another.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         let index = self.kind as usize;
@@ -144,7 +152,10 @@ impl<'a> Purpose<'a> {
     /// Whether it is answered with words of a model, so that output tokens are used.
     #[must_use]
     pub const fn has_output(&self) -> bool {
-        matches!(self.kind, Kind::Chat | Kind::Images | Kind::Audio | Kind::Videos | Kind::Ocr)
+        matches!(
+            self.kind,
+            Kind::Chat | Kind::Images | Kind::Audio | Kind::Videos | Kind::Ocr | Kind::Declared
+        )
     }
 
     /// Whether what is asked is in the body, so that it can be counted. A batch is charged to

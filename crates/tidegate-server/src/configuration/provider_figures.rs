@@ -9,7 +9,7 @@ use tidegate_gateway::{Gateway, ProviderView};
 use tidegate_llm::rate_limit::LimitView;
 use tidegate_providers::name::short_hash;
 
-use crate::metrics::{LimitFigures, LlmMetrics, ProviderFigures};
+use crate::metrics::{BreakerFigures, LimitFigures, LlmMetrics, ProviderFigures};
 
 /// The limits of all models together.
 const ALL: &str = "all";
@@ -70,6 +70,11 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
             let is_tuned = view.status.auto_tuning.is_some();
             (limit, if is_tuned { "auto_tuned" } else { "fixed" })
         }),
+        breaker: BreakerFigures {
+            state: view.status.breaker.state,
+            open_models: view.status.breaker.open_models,
+            opened: view.status.breaker.opened,
+        },
         holds,
         used: used.into_iter().collect(),
         limits: limits.into_values().collect(),

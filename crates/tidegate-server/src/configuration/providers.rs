@@ -2,7 +2,7 @@
 
 use tidegate_config::{Plan, ProviderPlan};
 use tidegate_gateway::{GatewayError, Upstream};
-use tidegate_llm::rate_limit::ModelPattern;
+use tidegate_llm::rate_limit::{ModelPattern, Ramp};
 use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::Metrics;
@@ -28,6 +28,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     let mut upstream = Upstream::new(name, plan.dialect(), &plan.base_url.value)?
         .max_retries(plan.max_retries.value)
         .retry_base(plan.retry_base.value)
+        .retry_statuses(plan.retry_statuses.value.iter().copied())
         .max_wait(plan.max_wait.value)
         .connect_timeout(plan.connect_timeout.value)
         .first_byte_timeout(plan.first_byte_timeout.value)
@@ -54,7 +55,18 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
             upstream = upstream.model(ModelPattern::new(pattern), constraint.clone());
         }
     }
+    upstream = if plan.breaker.enabled.value {
+        upstream.breaker(plan.breaker.failures.value, plan.breaker.open_for.value)
+    } else {
+        upstream.without_breaker()
+    };
+    if plan.ramp.is_on() {
+        let (floor, over) = (plan.ramp.floor.value.get().into(), plan.ramp.over.value);
+        upstream = upstream.ramp_up(Ramp { floor, over });
+    }
     for (endpoint, limits) in &plan.endpoints {
+        let paths = limits.paths.value.iter().flatten().cloned();
+        upstream = upstream.endpoint_paths(Endpoint::new(endpoint), paths);
         if let Some(constraint) = limits.constraint() {
             upstream = upstream.endpoint(Endpoint::new(endpoint), constraint.clone());
         }

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+
+use tidegate::breaker::BreakerState;
 
 use super::scraped::Sheet;
 
 /// How the queues and limits of a provider stand.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct ProviderFigures {
     /// As it is configured.
     pub(crate) provider: String,
@@ -26,6 +29,8 @@ pub(crate) struct ProviderFigures {
     /// How many calls may be under way, if that is bounded, and whether that number is `fixed` or
     /// `auto_tuned`.
     pub(crate) concurrency: Option<(u64, &'static str)>,
+    /// Of its breaker.
+    pub(crate) breaker: BreakerFigures,
     /// How many models are held, and for how long at most.
     pub(crate) holds: (usize, Duration),
     /// By dimension, the part of the limit that is used.
@@ -33,6 +38,24 @@ pub(crate) struct ProviderFigures {
     /// By model and dimension, the tightest limit.
     pub(crate) limits: Vec<LimitFigures>,
 }
+
+/// How the breaker of a provider stands.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BreakerFigures {
+    /// Of the provider, or of the worst of its models.
+    pub(crate) state: BreakerState,
+    /// Models, each with a key, that are left alone by themselves.
+    pub(crate) open_models: usize,
+    /// How often the provider or a model was left alone.
+    pub(crate) opened: u64,
+}
+
+/// The states of a breaker, by their names in metrics and events.
+pub(crate) const BREAKER_STATES: [(BreakerState, &str); 3] = [
+    (BreakerState::Closed, "closed"),
+    (BreakerState::HalfOpen, "half_open"),
+    (BreakerState::Open, "open"),
+];
 
 /// The tightest limit of a model on one dimension.
 #[derive(Clone, Debug)]
@@ -90,6 +113,7 @@ impl Sheet<'_> {
             }),
         )?;
         self.holds(figures)?;
+        self.breakers(figures)?;
         let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (f, used)));
         self.rows(
             "tidegate_llm_quota_used_ratio",
@@ -103,6 +127,35 @@ impl Sheet<'_> {
             }),
         )?;
         self.limits(figures)
+    }
+
+    fn breakers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+        let states = figures.iter().flat_map(|f| BREAKER_STATES.map(|state| (f, state)));
+        self.rows(
+            "tidegate_llm_breaker_state",
+            "1 for the state of the breaker of a provider, or of the worst of its models",
+            MetricType::Gauge,
+            states.map(|(f, (state, name))| {
+                let labels = [("provider", &*f.provider), ("state", name)];
+                (labels, ConstGauge::new(u32::from(f.breaker.state == state)))
+            }),
+        )?;
+        self.rows(
+            "tidegate_llm_breaker_open_models",
+            "Models of a provider, each with a key, that are left alone by themselves, or tried out",
+            MetricType::Gauge,
+            figures
+                .iter()
+                .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.breaker.open_models))),
+        )?;
+        self.rows(
+            "tidegate_llm_breaker_opened",
+            "How often the breaker of a provider or of one of its models opened",
+            MetricType::Counter,
+            figures
+                .iter()
+                .map(|f| ([("provider", &*f.provider)], ConstCounter::new(f.breaker.opened))),
+        )
     }
 
     fn holds(&mut self, figures: &[ProviderFigures]) -> fmt::Result {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tidegate::breaker::BreakerState;
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
@@ -54,6 +55,7 @@ async fn all_touched() -> Metrics {
                 oldest: Duration::from_millis(1_500),
                 tenants: vec![("0f1e2d3c".to_owned(), 2), ("other".to_owned(), 1)],
                 concurrency: Some((8, "fixed")),
+                breaker: BreakerFigures { state: BreakerState::Open, open_models: 1, opened: 7 },
                 holds: (1, Duration::from_millis(2_500)),
                 used: vec![("requests", 0.25), ("tokens", 0.5)],
                 limits: vec![limit],
@@ -170,6 +172,10 @@ async fn every_name_that_others_rely_on_is_there() {
         r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="tokens"} 1"#,
         r#"tidegate_llm_wait_seconds_count{provider="openai",limited_by="nothing"} 1"#,
         r#"tidegate_llm_queue_length{provider="openai"} 3"#,
+        r#"tidegate_llm_breaker_state{provider="openai",state="open"} 1"#,
+        r#"tidegate_llm_breaker_state{provider="openai",state="closed"} 0"#,
+        r#"tidegate_llm_breaker_open_models{provider="openai"} 1"#,
+        r#"tidegate_llm_breaker_opened_total{provider="openai"} 7"#,
         r#"tidegate_llm_queue_oldest_seconds{provider="openai"} 1.5"#,
         r#"tidegate_llm_upstream_429_total{provider="openai"} 1"#,
         r#"tidegate_llm_tokens_total{provider="openai",kind="input",source="reported"} 100"#,

@@ -1,8 +1,11 @@
 //! The keys of `[providers.NAME]` and of `[providers.NAME.endpoints.ENDPOINT]`.
 
+use super::breaker::{MOST_FAILURES, failures};
+use super::endpoint_routes::paths;
 use super::fallback::names;
 use super::fallback_models::model;
 use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
+use super::retry_statuses::{LEAST, MOST, statuses};
 use super::roots::file;
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::{capacity, rate};
@@ -116,6 +119,47 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "The first delay between attempts; 1s if unset, and 500ms at Ollama.",
     ),
     KnownKey::new(
+        "providers.*.retry_statuses",
+        ValueKind::Wholes(LEAST as u64, MOST as u64),
+        |value| statuses(value).map(drop),
+        "Statuses after which a call is tried again, and no others; 429, 500 and 503 at OpenAI, 429, \
+         500 and 529 at Anthropic, 429, 500 and 502 at Ollama if unset. An exhausted quota never is.",
+    ),
+    KnownKey::new(
+        "providers.*.breaker",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether the provider is left alone for a while when calls keep failing by its fault.",
+    )
+    .or("true"),
+    KnownKey::new(
+        "providers.*.breaker_failures",
+        ValueKind::Whole(1, MOST_FAILURES as u64),
+        |value| failures(value).map(drop),
+        "Calls in a row that fail by the provider's fault before it is left alone.",
+    )
+    .or("10"),
+    KnownKey::new(
+        "providers.*.breaker_open_for",
+        DURATION,
+        |value| positive(value).map(drop),
+        "How long the provider is left alone at first; twice as long after each trial that fails, up \
+         to 60s.",
+    )
+    .or("\"5s\""),
+    KnownKey::new(
+        "providers.*.ramp_up",
+        DURATION,
+        |value| duration(value).map(drop),
+        "How long calls of a model take to grow from ramp_floor to the limit, at first and after a \
+         pause; 0s is at once.",
+    )
+    .or("\"0s\""),
+    per_minute(
+        "providers.*.ramp_floor",
+        "Requests of a minute that ramp_up begins with; 60 if unset.",
+    ),
+    KnownKey::new(
         "providers.*.max_wait",
         DURATION,
         |value| duration(value).map(drop),
@@ -165,6 +209,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
          them limits.",
     )
     .or("[]"),
+    KnownKey::new(
+        "providers.*.endpoints.*.paths",
+        ValueKind::Texts,
+        |value| paths(value).map(drop),
+        "Paths whose calls belong to the endpoint, such as /v1/chat/completions or /v1/vision/*; \
+         those of the name if it is a known one. Required for other names; [] if callers name the \
+         endpoint in x-tidegate-endpoint.",
+    ),
     inner_concurrency("providers.*.endpoints.*.max_concurrent_requests"),
     per_minute("providers.*.endpoints.*.requests_per_minute", "Requests of a minute."),
     per_minute("providers.*.endpoints.*.tokens_per_minute", "Tokens of a minute."),

@@ -5,9 +5,11 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_llm::plan::{Constraint, RawConstraint, TierTable};
+use tidegate_providers::request::RoutePath;
 use tidegate_providers::{Provider, Tier};
 
 use super::bounded;
+use super::endpoint_routes::{self, Owners};
 use super::read::{check_plain_name, factor, interval};
 use crate::fault::Rule;
 use crate::sections::keys as table;
@@ -151,6 +153,8 @@ pub struct EndpointPlan {
     pub requests_per_minute: Setting<Option<NonZeroU32>>,
     /// Tokens of a minute.
     pub tokens_per_minute: Setting<Option<NonZeroU32>>,
+    /// The paths whose calls belong to it; `None` for those of its name.
+    pub paths: Setting<Option<Vec<RoutePath>>>,
     constraint: Option<Constraint>,
 }
 
@@ -174,8 +178,11 @@ pub(super) fn endpoints(
     let Some(section) = fields.get("endpoints") else { return plans };
     let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return plans };
     let known = table::below("providers.*.endpoints.*");
+    let mut owners = Owners::default();
     for entry in fields.entries() {
         if let Err(rule) = check_plain_name(&entry.key) {
+            fields.refuse(&entry.key, rule);
+        } else if let Err(rule) = endpoint_routes::check_name(entry) {
             fields.refuse(&entry.key, rule);
         }
         let path = Path::Key(&path, &entry.key);
@@ -183,7 +190,11 @@ pub(super) fn endpoints(
             continue;
         };
         let owner = format!("{provider} {}", entry.key);
-        plans.insert(entry.key.to_string(), endpoint(&owner, speaker, &mut fields, with));
+        let plan = endpoint(&owner, speaker, &mut fields, with);
+        if let Err(rule) = owners.add(&entry.key, plan.paths.value.as_deref().unwrap_or_default()) {
+            fields.refuse("paths", rule);
+        }
+        plans.insert(entry.key.to_string(), plan);
     }
     plans
 }
@@ -212,7 +223,14 @@ fn endpoint(
         ..RawConstraint::default()
     };
     let constraint = constraint(&raw, fields);
-    EndpointPlan { max_concurrent_requests, requests_per_minute, tokens_per_minute, constraint }
+    let paths = endpoint_routes::read(fields);
+    EndpointPlan {
+        max_concurrent_requests,
+        requests_per_minute,
+        tokens_per_minute,
+        paths,
+        constraint,
+    }
 }
 
 /// The constraint of these numbers, if there are any; what they break together is told.

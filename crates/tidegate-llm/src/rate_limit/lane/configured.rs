@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::pacer::SlotGroup;
 use tidegate_providers::{Dimension, Endpoint};
@@ -60,6 +61,13 @@ impl Configured {
         let mut models = self.models.iter();
         let model = models.find(|(pattern, _)| pattern.matches(model)).map(|(_, set)| set);
         [&self.all].into_iter().chain(model)
+    }
+
+    /// How many requests of a model are allowed, by the tightest limit that was configured.
+    pub(super) fn requests(&self, model: &str) -> Option<Allowed> {
+        let meters = self.of_model(model).flat_map(|set| &set.meters);
+        let allowed = meters.filter(|meter| meter.is_of_requests()).filter_map(|one| one.allowed());
+        allowed.min_by_key(|allowed| allowed.in_span(Duration::from_secs(60)))
     }
 
     pub(super) fn has_endpoint(&self, endpoint: &Endpoint) -> bool {

@@ -139,6 +139,8 @@ impl Held {
     /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
     pub(super) fn outcome(&self, error: &CallError) -> CallOutcome {
         match error.class() {
+            // A breaker that opened while the call waited is no push-back of the provider.
+            _ if matches!(error, CallError::Open { .. }) => CallOutcome::Ignored,
             Class::RateLimited { after, .. } if self.known() != Known::Yes => {
                 CallOutcome::Throttled { retry_after: after }
             }

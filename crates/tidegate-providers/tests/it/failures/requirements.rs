@@ -188,18 +188,41 @@ fn every_provider_has_its_retryable_statuses() {
         (Dialect::Anthropic, [429, 500, 529]),
         (Dialect::Ollama, [429, 500, 502]),
     ] {
-        let known = retryable_statuses(dialect);
-        assert!(statuses.iter().all(|status| known.contains(status)), "{dialect:?} {known:?}");
-        for status in statuses {
-            let class = failed(dialect, status, &[], &Value::Null).class;
-            assert!(class.is_retryable(), "{dialect:?} {status}");
+        assert_eq!(retryable_statuses(dialect), statuses);
+        for status in (400..600).filter(|status| *status != 402) {
+            let failure = failed(dialect, status, &[], &Value::Null);
+            assert_eq!(failure.is_retryable(), statuses.contains(&status), "{dialect:?} {status}");
         }
     }
-    assert_eq!(retryable_statuses(Dialect::Ollama), [408, 409, 425, 429, 500, 502, 503, 504, 529]);
+    for dialect in DIALECTS {
+        let classes = retryable_statuses(dialect).iter().filter(|status| **status != 402);
+        for status in classes {
+            let failure = failed(dialect, *status, &[], &Value::Null);
+            assert!(failure.is_retryable(), "{dialect:?} {status}");
+        }
+    }
     assert!(retryable_statuses(Dialect::Groq).contains(&498));
     let rules = Rules::new().rule(Rule::status(500).class(Class::BadRequest));
     let class = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null).class;
     assert_eq!(class, Class::BadRequest);
+}
+
+/// R346 and R325: a list of the user's takes the place of the provider's, but for money.
+#[test]
+fn the_user_says_which_statuses_are_retried() {
+    let rules = Rules::new().retry_statuses([418, 429, 502, 401]);
+    let failure = |status, body: &Value| failed_by(&rules, Dialect::OpenAi, status, &[], body);
+    for (status, is_retried) in [(418, true), (429, true), (502, true), (500, false), (401, false)]
+    {
+        assert_eq!(failure(status, &Value::Null).is_retryable(), is_retried, "{status}");
+    }
+    assert_eq!(failure(418, &Value::Null).class, Class::Transient);
+    assert_eq!(failure(500, &Value::Null).class, Class::Transient, "it is what it was");
+    let unpaid = json!({ "error": { "type": "insufficient_quota" } });
+    assert!(!failure(429, &unpaid).is_retryable());
+    let rules = rules.rule(Rule::status(500).class(Class::Transient));
+    let by_rule = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null);
+    assert!(by_rule.is_retryable(), "a rule says more than a list");
 }
 
 /// R347: these fail at once, of whomever.

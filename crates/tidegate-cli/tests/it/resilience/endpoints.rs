@@ -1,0 +1,115 @@
+//! R396: endpoints are known names, or workloads that say which calls are theirs.
+
+use std::fs;
+use std::thread;
+
+use tidegate_testkit::launch::wait_until;
+
+use super::upstream::{CALL, Gateway, Upstream};
+use crate::program::run;
+
+const CHAT: &str = "/openai/v1/chat/completions";
+const ENDPOINT: &str = "x-tidegate-endpoint";
+
+const LIMITS: &str = "
+[providers.openai.endpoints.extraction]
+paths = []
+max_concurrent_requests = 2
+[providers.openai.endpoints.embeddings]
+max_concurrent_requests = 3
+[providers.openai.endpoints.vision]
+paths = [\"/v1/vision/*\"]
+max_concurrent_requests = 1
+[providers.openai.endpoints.translation]
+paths = [\"/v1/translations\"]
+requests_per_minute = 1
+";
+
+fn start(upstream: &Upstream) -> Gateway {
+    Gateway::start(&format!("[providers.openai]\nbase_url = \"{}\"\n{LIMITS}", upstream.url))
+}
+
+#[test]
+fn each_workload_has_its_own_places() {
+    const CALLERS: usize = 5;
+    let upstream = Upstream::start();
+    let gateway = start(&upstream);
+    upstream.hold(true);
+    let workloads: [(&str, &str, &[(&str, &str)], usize); 3] = [
+        ("extraction", CHAT, &[(CALL, "extraction"), (ENDPOINT, "Extraction")], 2),
+        ("embeddings", "/openai/v1/embeddings", &[(CALL, "embeddings")], 3),
+        ("vision", "/openai/vision/describe", &[(CALL, "vision")], 1),
+    ];
+    thread::scope(|scope| {
+        for (_, path, headers, _) in workloads {
+            for _ in 0..CALLERS {
+                let caller = &gateway.caller;
+                scope.spawn(move || assert_eq!(caller.call(path, "m", headers).status, 200));
+            }
+        }
+        let waiting = workloads.iter().map(|workload| CALLERS - workload.3).sum::<usize>();
+        let line = format!("tidegate_llm_queue_length{{provider=\"openai\"}} {waiting}");
+        wait_until("the others wait", || gateway.shows(&line).then_some(()));
+        for (name, _, _, places) in workloads {
+            wait_until(name, || {
+                (upstream.seen().under_way.get(name) == Some(&places)).then_some(())
+            });
+        }
+        upstream.hold(false);
+    });
+    for (name, ..) in workloads {
+        assert_eq!(upstream.attempts(name), CALLERS, "{name}");
+    }
+}
+
+#[test]
+fn a_rate_of_an_endpoint_holds_for_its_paths_alone() {
+    let upstream = Upstream::start();
+    let gateway = start(&upstream);
+    let path = "/openai/v1/translations";
+    let hasty = [("x-tidegate-max-wait-ms", "0")];
+    assert_eq!(gateway.call(path, "m", &hasty).status, 200);
+    assert_eq!(gateway.call(path, "m", &hasty).status, 429);
+    assert_eq!(gateway.call("/openai/translations/", "m", &hasty).status, 429, "the same path");
+    assert_eq!(gateway.call(CHAT, "m", &hasty).status, 200);
+    let named = [hasty[0], (ENDPOINT, "translation")];
+    assert_eq!(gateway.call(CHAT, "m", &named).status, 429);
+}
+
+#[test]
+fn an_endpoint_that_is_not_declared_is_refused() {
+    let upstream = Upstream::start();
+    let gateway = start(&upstream);
+    let reply = gateway.call(CHAT, "m", &[(ENDPOINT, "extracton")]);
+    assert_eq!(reply.status, 400, "{reply:?}");
+    let message = reply.body["error"]["message"].as_str().unwrap();
+    let known = "declared are: embeddings, extraction, translation, vision";
+    assert!(message.contains(known), "{message}");
+    assert_eq!(upstream.seen().times.len(), 0);
+}
+
+#[test]
+fn names_that_no_call_would_belong_to_are_refused() {
+    let here = tempfile::tempdir().unwrap();
+    let complaints = |text: &str| {
+        let text = format!("[providers.openai.endpoints.{text}");
+        fs::write(here.path().join("bad.toml"), text).unwrap();
+        let ended = run(here.path(), &["check", "bad.toml"]);
+        assert_eq!(ended.code, Some(2), "{ended:?}");
+        ended.stderr
+    };
+    let slip = complaints("embedings]\nmax_concurrent_requests = 4\n");
+    assert!(
+        slip.contains("providers.openai.endpoints.embedings: is not a known endpoint"),
+        "{slip}"
+    );
+    assert!(slip.contains("did you mean `embeddings`?"), "{slip}");
+    assert!(slip.contains("known are chat, embeddings, token_counting"), "{slip}");
+    let own = complaints("extraction]\nmax_concurrent_requests = 4\n");
+    assert!(own.contains("paths = [\"/v1/chat/completions\"]"), "{own}");
+    let odd = complaints("extraction]\npaths = [\"chat\"]\n");
+    assert!(odd.contains("must be the path of a provider's API"), "{odd}");
+    let twice =
+        complaints("a]\npaths = [\"/v1/x\"]\n[providers.openai.endpoints.b]\npaths = [\"/x\"]\n");
+    assert!(twice.contains("which is one of endpoint `a`"), "{twice}");
+}

@@ -1,0 +1,58 @@
+//! Which calls belong to an endpoint: those of its paths, or those that say so.
+//!
+//! Some names are known: their paths are those of the provider's API. Any other name is a workload of
+//! the user's, and says which paths are its own. With no path it is for callers that name it.
+
+use tidegate_providers::request::{ENDPOINT_NAMES, RoutePath};
+
+use crate::fault::{Rule, nearest};
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+use crate::values::value::{Entry, Node, Value};
+
+/// The most paths of an endpoint.
+const MOST_PATHS: usize = 64;
+
+/// Reads the paths of an endpoint; `None` if nothing was said about them.
+pub(super) fn read(fields: &mut Fields<'_, '_>) -> Setting<Option<Vec<RoutePath>>> {
+    let read = fields.setting("paths", |value| paths(value).map(Some));
+    read.unwrap_or(Setting::default(None))
+}
+
+/// A list of paths.
+pub(super) fn paths(value: &Value<'_>) -> Result<Vec<RoutePath>, Rule> {
+    let texts = value.to_texts()?;
+    if texts.len() > MOST_PATHS {
+        return Err(Rule::TooManyPaths(MOST_PATHS));
+    }
+    texts.into_iter().map(|text| RoutePath::parse(text).map_err(Rule::RoutePath)).collect()
+}
+
+/// Refuses an endpoint that no call would ever belong to.
+pub(super) fn check_name(entry: &Entry<'_>) -> Result<(), Rule> {
+    let Node::Table(fields) = &entry.value.node else { return Ok(()) };
+    let has_paths = fields.iter().any(|field| field.key == "paths");
+    if has_paths || ENDPOINT_NAMES.contains(&&*entry.key) {
+        return Ok(());
+    }
+    let nearest = nearest(&entry.key, ENDPOINT_NAMES.into_iter());
+    Err(Rule::UnknownEndpoint { nearest, known: &ENDPOINT_NAMES })
+}
+
+/// The routes of the endpoints of a provider, each with its owner.
+#[derive(Default)]
+pub(super) struct Owners<'t>(Vec<(RoutePath, &'t str)>);
+
+impl<'t> Owners<'t> {
+    /// Adds the routes of an endpoint. A path belongs to one endpoint.
+    pub(super) fn add(&mut self, endpoint: &'t str, paths: &[RoutePath]) -> Result<(), Rule> {
+        for path in paths {
+            if let Some((_, owner)) = self.0.iter().find(|(known, _)| known == path) {
+                let (path, owner) = (path.to_string(), (*owner).to_owned());
+                return Err(Rule::PathTaken { path, owner });
+            }
+            self.0.push((path.clone(), endpoint));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,47 @@
+//! How calls to a provider grow to its limit.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::fault::Rule;
+use crate::sections::modules::rate;
+use crate::values::duration::duration;
+use crate::values::fields::Fields;
+use crate::values::setting::Setting;
+
+/// A slow start, for providers that refuse sharp rises.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RampPlan {
+    /// How long it takes to reach the limit. Default zero: at the limit at once.
+    pub over: Setting<Duration>,
+    /// Requests of a minute to begin with. Default 60.
+    pub floor: Setting<NonZeroU32>,
+}
+
+impl Default for RampPlan {
+    fn default() -> Self {
+        Self {
+            over: Setting::default(Duration::ZERO),
+            floor: Setting::default(const { NonZeroU32::new(60).unwrap() }),
+        }
+    }
+}
+
+impl RampPlan {
+    /// Whether there is one.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        !self.over.value.is_zero()
+    }
+
+    pub(super) fn read(fields: &mut Fields<'_, '_>) -> Self {
+        let mut plan = Self::default();
+        plan.over.replace(fields.setting("ramp_up", duration));
+        plan.floor.replace(fields.setting("ramp_floor", rate));
+        if fields.get("ramp_up").is_none() && fields.get("ramp_floor").is_some() {
+            fields.refuse("ramp_floor", Rule::NoRamp);
+        }
+        plan
+    }
+}
