@@ -42,6 +42,11 @@ const CONVERTED: &[(&str, &str)] = &[
     ("providers.*.min_interval_ms", "plan.constraint()"),
     ("providers.*.burst_factor", "plan.constraint()"),
     ("providers.*.burst_capacity", "plan.constraint()"),
+    ("providers.*.breaker", "plan.breaker.enabled.value"),
+    ("providers.*.breaker_failures", "plan.breaker.failures.value"),
+    ("providers.*.breaker_open_for", "plan.breaker.open_for.value"),
+    ("providers.*.ramp_up", "plan.ramp.over.value"),
+    ("providers.*.ramp_floor", "plan.ramp.floor.value"),
 ];
 
 /// What marks a key that is accepted and that no code reads yet. Whoever sets it is warned. A key
