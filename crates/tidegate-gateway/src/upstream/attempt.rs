@@ -250,7 +250,8 @@ impl UpstreamClient {
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
-        while !first_event.is_whole() && !(usage_reader.is_coded() && usage_reader.has_begun()) {
+        // In a content coding only what was read tells that an event is complete.
+        while !(first_event.is_whole() || usage_reader.is_coded() && usage_reader.has_begun()) {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.broken(Broken::Cut, Some(error))),
