@@ -1,5 +1,7 @@
 //! The endpoints that are declared for a provider, and the paths that belong to them.
 
+use std::cmp::Reverse;
+
 use tidegate_providers::Endpoint;
 use tidegate_providers::request::RoutePath;
 
@@ -19,7 +21,7 @@ impl EndpointRoutes {
         paths: impl IntoIterator<Item = RoutePath>,
     ) {
         self.routes.extend(paths.into_iter().map(|path| (path, endpoint.clone())));
-        self.routes.sort_by(|(a, _), (b, _)| b.specificity().cmp(&a.specificity()));
+        self.routes.sort_by_key(|(path, _)| Reverse(path.specificity()));
         if !self.names.contains(&endpoint) {
             self.names.push(endpoint);
             self.names.sort();

@@ -119,7 +119,7 @@ async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
     let status = gateway.status().remove(0);
     assert_eq!((status.queued, status.in_flight), (0, 0));
     let seen = gateway.inspect().await.remove(0);
-    let limits = seen.queues().flat_map(|queue| queue.all_limits());
+    let limits = seen.queues().flat_map(tidegate_llm::rate_limit::QueueView::all_limits);
     let mut tokens = limits.filter(|(_, limit)| limit.dimension == Some(Dimension::Tokens));
     let (_, here) = tokens.next().unwrap();
     let there: u64 = simulator.ledger().entries().iter().map(|one| one.charged.total()).sum();

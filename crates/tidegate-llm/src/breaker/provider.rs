@@ -285,10 +285,10 @@ impl State {
         match (ended.outcome, &mut self.suspect) {
             (CallOutcome::Answered, _) => self.suspect = None,
             (CallOutcome::Failed, None) => self.suspect = Some((model.clone(), Vec::new())),
-            (CallOutcome::Failed, Some((first, others))) if first != model => {
-                if others.len() < needed && !others.contains(&ended.call) {
-                    others.push(ended.call);
-                }
+            (CallOutcome::Failed, Some((first, others)))
+                if first != model && others.len() < needed && !others.contains(&ended.call) =>
+            {
+                others.push(ended.call);
             }
             _ => {}
         }

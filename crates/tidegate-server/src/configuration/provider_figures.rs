@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_gateway::{Gateway, ProviderView};
-use tidegate_llm::rate_limit::LimitView;
+use tidegate_llm::rate_limit::{LimitView, QueueView};
 use tidegate_providers::name::short_hash;
 
 use crate::metrics::{BreakerFigures, LimitFigures, LlmMetrics, ProviderFigures};
@@ -48,7 +48,7 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
     let holds = held
         .fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.left)));
     let in_force = || {
-        let limits = view.queues().flat_map(|queue| queue.all_limits());
+        let limits = view.queues().flat_map(QueueView::all_limits);
         limits.filter(|(_, limit)| limit.in_force && limit.dimension.is_some())
     };
     let mut used: BTreeMap<&'static str, f64> = BTreeMap::new();

@@ -88,7 +88,7 @@ impl LimitRecord {
         if let Some(amount) = reading.limit {
             let window = reading.window;
             let known = remembered.learned.as_ref();
-            if !known.is_some_and(|known| (known.amount, known.window) == (amount, window)) {
+            if known.is_none_or(|known| (known.amount, known.window) != (amount, window)) {
                 remembered.learned = Some(Learned { amount, window, from, at: now });
             }
         }
