@@ -83,7 +83,7 @@ pub enum Rule {
         "is not a model: at most {0} characters without spaces; * stands for any characters, as in \
          \"gpt-4o*\""
     )]
-    ModelName(usize),
+    ModelPattern(usize),
     /// More models than are told apart.
     #[error("must have at most {0} models")]
     TooManyModels(usize),

@@ -182,6 +182,7 @@ impl Proxy<'_> {
             content,
             asked,
             dialect,
+            purpose: purpose.endpoint(),
             takes_usage_option,
         };
         Ok((request, ChargedTo { entry, endpoint, caller }))
@@ -276,6 +277,7 @@ impl Proxy<'_> {
             content,
             asked: RequestSummary::default(),
             dialect: self.route.dialect(),
+            purpose: Endpoint::default(),
             takes_usage_option: false,
         });
         let (context, terms) = (self.context.clone(), Terms::default());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tidegate_llm::{Outgoing, Terms};
-use tidegate_providers::{Dialect, RequestSummary};
+use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
 use crate::request::body::{RequestBody, StreamedBody, Upload};
@@ -41,6 +41,8 @@ pub(crate) struct OutgoingRequest {
     pub(crate) asked: RequestSummary,
     /// The dialect that the caller speaks.
     pub(crate) dialect: Dialect,
+    /// What its path is for, whatever endpoint it was declared to belong to.
+    pub(crate) purpose: Endpoint,
     /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
     pub(crate) takes_usage_option: bool,
 }
@@ -107,7 +109,7 @@ impl Content {
 impl Call {
     /// What is known of the answer before it comes.
     pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
-        let endpoint = self.terms.endpoint.as_str();
+        let endpoint = self.request.purpose.as_str();
         ExpectedAnswer {
             has_words: endpoint == CHAT,
             uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
@@ -123,7 +125,10 @@ impl OutgoingRequest {
             Content::Buffered { bytes, .. } if self.takes_usage_option => {
                 stream_options::with_usage(bytes)
             }
-            Content::Buffered { .. } | Content::Streamed(..) => None,
+            Content::Parts { parts, .. } if self.takes_usage_option => {
+                stream_options::with_usage(&parts.concat())
+            }
+            Content::Buffered { .. } | Content::Parts { .. } | Content::Streamed(..) => None,
         }
     }
 

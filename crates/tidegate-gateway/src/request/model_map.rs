@@ -64,6 +64,8 @@ impl ModelMap {
             content,
             asked,
             dialect: request.dialect,
+            purpose: request.purpose.clone(),
+            takes_usage_option: request.takes_usage_option,
         }))
     }
 }

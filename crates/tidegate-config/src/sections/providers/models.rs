@@ -144,5 +144,5 @@ fn check_model(name: &str, models: usize) -> Result<(), Rule> {
     }
     let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
     let fits = !name.is_empty() && name.len() <= LONGEST && name.chars().all(is_plain);
-    if fits { Ok(()) } else { Err(Rule::ModelName(LONGEST)) }
+    if fits { Ok(()) } else { Err(Rule::ModelPattern(LONGEST)) }
 }
