@@ -35,6 +35,7 @@ pub use schema::schema;
 pub use sections::admin::{AdminPlan, TokenHash};
 pub use sections::admission::AdmissionPlan;
 pub use sections::database::{DatabasePlan, DatabaseUrl};
+pub use sections::describe::KeyDescription;
 pub use sections::keys::{KnownKey, known_keys};
 pub use sections::limits::{LimitPlan, Limits};
 pub use sections::listen::Listen;

@@ -1,7 +1,9 @@
 //! The keys of `[providers.NAME]` and of `[providers.NAME.endpoints.ENDPOINT]`.
 
 use super::fallback::names;
-use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
+use super::read::{
+    MOST_RETRIES, base_url, check_factor, dialect, interval, name_of_variable, retries,
+};
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::{capacity, rate};
 use crate::values::duration::{duration, positive};
@@ -77,7 +79,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.burst_factor",
         ValueKind::Number,
-        |value| factor(value).map(drop),
+        check_factor,
         "How many seconds' worth of requests may leave at once; 1.0 is one request after the other.",
     ),
     KnownKey::new(
