@@ -10,4 +10,5 @@ mod program;
 mod reload;
 mod sdk;
 mod serve;
+mod settings;
 mod shared;
