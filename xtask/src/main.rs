@@ -11,6 +11,7 @@ mod no_std;
 mod process;
 mod project;
 mod sanitize;
+mod settings;
 mod soak;
 mod tally;
 mod test;
@@ -32,8 +33,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every check: formatting, lints, tidy, vectors, documentation, no_std, features, tests,
-    /// models. Stops at the first step that fails; the last line is "N passed, M failed".
+    /// Run every check: formatting, lints, tidy, vectors, settings, documentation, no_std, features,
+    /// tests, models. Stops at the first step that fails; the last line is "N passed, M failed".
     Test,
     /// Install what the tests need and is missing: Redis, Valkey, and Python with the clients of
     /// providers. `test` does so too.
@@ -43,6 +44,13 @@ enum Task {
     /// Write the vector file from the rational-number oracle.
     Vectors {
         /// Write nothing; fail if the committed file is not what the oracle gives.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write the page of settings, docs/settings.md: every key with its default, its bounds, its
+    /// sources and the tests that hold it.
+    Settings {
+        /// Write nothing; fail if the committed page is not what the keys and the tests give.
         #[arg(long)]
         check: bool,
     },
@@ -65,6 +73,8 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Vectors { check: false } => vectors::write(),
         Task::Vectors { check: true } => vectors::check(),
+        Task::Settings { check: false } => settings::write(),
+        Task::Settings { check: true } => settings::check(),
         Task::Bench { bench } => bench::run(&bench),
         Task::Soak => soak::run(),
         Task::Sanitize => sanitize::run(),

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::models::{self, Checker};
 use crate::process;
 use crate::tally::Tally;
-use crate::{features, no_std, tidy, tools, vectors};
+use crate::{features, no_std, settings, tidy, tools, vectors};
 
 /// Runs the steps until one fails; the last line says how many tests passed and failed.
 pub(crate) fn run() -> ExitCode {
@@ -31,6 +31,7 @@ fn steps(session: &mut Session) -> Result<()> {
     session.step("lints", || clippy(locked))?;
     session.step("tidy", tidy::run)?;
     session.step("vectors", || vectors::check_with(locked))?;
+    session.step("settings", || settings::check_with(locked))?;
     session.step("documentation", || documentation(locked))?;
     session.step("the core without std", no_std::check)?;
     session.step("feature combinations", || features::check(locked))?;

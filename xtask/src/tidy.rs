@@ -12,15 +12,23 @@ mod licences;
 mod manifests;
 mod names;
 mod scrub;
+mod setting_tests;
 mod sizes;
 mod tracked;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
 use cargo_metadata::{Metadata, Package};
 
 use crate::project;
+pub(crate) use setting_tests::Test;
+
+/// The tests that hold each setting, in the order of their files.
+pub(crate) fn setting_tests() -> Result<BTreeMap<String, Vec<Test>>> {
+    Ok(setting_tests::by_key(&files::text_files()?))
+}
 
 /// A text file of the repository; the path is from the root, with forward slashes.
 #[derive(Debug)]
@@ -68,6 +76,7 @@ pub(crate) fn run() -> Result<()> {
     licences::check(&licences::foreign(&metadata), &mut findings);
     names::check(&files, &mut findings);
     config_keys::check(&files, &mut findings)?;
+    setting_tests::check(&files, &config_keys::committed(&files)?, &mut findings);
     guarantees::check(&files, &mut findings);
     if let Some(committed) = files::committed()? {
         tracked::check_lock_file(&committed, &mut findings);

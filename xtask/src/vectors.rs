@@ -59,7 +59,7 @@ fn generate(extra: &[&str]) -> Result<String> {
 }
 
 /// The first difference, for a person; `None` when there is none.
-fn difference(committed: &str, generated: &str) -> Option<String> {
+pub(crate) fn difference(committed: &str, generated: &str) -> Option<String> {
     if committed == generated {
         return None;
     }

@@ -38,6 +38,7 @@ pub use sections::admin::{AdminPlan, TokenHash};
 pub use sections::admission::{AdmissionPlan, AllowedClient};
 pub use sections::api::ApiPlan;
 pub use sections::database::{DatabasePlan, DatabaseUrl};
+pub use sections::describe::KeyDescription;
 pub use sections::gateway::GatewayPlan;
 pub use sections::keys::{KnownKey, known_keys};
 pub use sections::limits::{LimitPlan, Limits};

@@ -158,34 +158,32 @@ impl Plan {
     /// databases stay what they are until it starts again.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
-        let (listen, store, database) = (&self.listen, &self.store, &self.database);
-        let differs = [
-            ("state_dir", self.state_dir.value != other.state_dir.value),
-            ("listen.http", listen.http.value != other.listen.http.value),
-            ("listen.admin", listen.admin.value != other.listen.admin.value),
-            ("listen.grpc", listen.grpc.value != other.listen.grpc.value),
-            (
-                "listen.allowed_hosts",
-                listen.allowed_hosts.value != other.listen.allowed_hosts.value,
-            ),
-            ("store.url", store.url.value != other.store.url.value),
-            ("store.max_memory", store.max_memory.value != other.store.max_memory.value),
-            ("store.overflow", store.overflow.value != other.store.overflow.value),
-            ("store.on_failure", store.on_failure.value != other.store.on_failure.value),
-            (
-                "store.expected_nodes",
-                store.expected_nodes.value != other.store.expected_nodes.value,
-            ),
-            ("store.snapshot", store.snapshot.value != other.store.snapshot.value),
-            ("database.url", database.url.value != other.database.url.value),
-            (
-                "database.auto_migrate",
-                database.auto_migrate.value != other.database.auto_migrate.value,
-            ),
-        ];
-        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+        let differing = NEEDS_RESTART.iter().filter(|(_, differs)| differs(self, other));
+        differing.map(|(key, _)| *key).collect()
     }
 }
+
+/// Whether two plans differ in a setting.
+type Differs = fn(&Plan, &Plan) -> bool;
+
+/// The settings that a running program cannot take over.
+pub(crate) const NEEDS_RESTART: &[(&str, Differs)] = &[
+    ("state_dir", |a, b| a.state_dir.value != b.state_dir.value),
+    ("listen.http", |a, b| a.listen.http.value != b.listen.http.value),
+    ("listen.admin", |a, b| a.listen.admin.value != b.listen.admin.value),
+    ("listen.grpc", |a, b| a.listen.grpc.value != b.listen.grpc.value),
+    ("listen.allowed_hosts", |a, b| a.listen.allowed_hosts.value != b.listen.allowed_hosts.value),
+    ("store.url", |a, b| a.store.url.value != b.store.url.value),
+    ("store.max_memory", |a, b| a.store.max_memory.value != b.store.max_memory.value),
+    ("store.overflow", |a, b| a.store.overflow.value != b.store.overflow.value),
+    ("store.on_failure", |a, b| a.store.on_failure.value != b.store.on_failure.value),
+    ("store.expected_nodes", |a, b| a.store.expected_nodes.value != b.store.expected_nodes.value),
+    ("store.snapshot", |a, b| a.store.snapshot.value != b.store.snapshot.value),
+    ("database.url", |a, b| a.database.url.value != b.database.url.value),
+    ("database.auto_migrate", |a, b| {
+        a.database.auto_migrate.value != b.database.auto_migrate.value
+    }),
+];
 
 fn directory(value: &Value<'_>) -> Result<PathBuf, Rule> {
     let text = value.to_text().ok().filter(|text| !text.is_empty());

@@ -4,6 +4,7 @@ pub(crate) mod admin;
 pub(crate) mod admission;
 pub(crate) mod api;
 pub(crate) mod database;
+pub(crate) mod describe;
 pub(crate) mod gateway;
 pub(crate) mod keys;
 pub(crate) mod limits;

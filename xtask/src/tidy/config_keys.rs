@@ -57,13 +57,18 @@ const UNUSED: &str = "x-unused";
 const MARKED: usize = 5;
 
 /// The keys of the schema, such as `limits.*.rate`, and whether they are marked as unused.
-type Keys = BTreeMap<String, bool>;
+pub(super) type Keys = BTreeMap<String, bool>;
+
+/// The keys of the committed schema.
+pub(super) fn committed(files: &[TextFile]) -> Result<Keys> {
+    let schema = files.iter().find(|file| file.path == SCHEMA);
+    let schema = schema.with_context(|| format!("there is no {SCHEMA}"))?;
+    Ok(keys(&serde_json::from_str(&schema.text).context(SCHEMA)?))
+}
 
 /// Every key of the schema is read by some code, or marked as unused.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
-    let schema = files.iter().find(|file| file.path == SCHEMA);
-    let schema = schema.with_context(|| format!("there is no {SCHEMA}"))?;
-    let keys = keys(&serde_json::from_str(&schema.text).context(SCHEMA)?);
+    let keys = committed(files)?;
     let is_reader = |file: &&TextFile| READERS.iter().any(|folder| file.path.starts_with(folder));
     let code = files.iter().filter(is_reader).map(|file| dense(&production_code(file)));
     let code: Vec<String> = code.collect();

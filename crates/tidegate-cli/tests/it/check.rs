@@ -12,6 +12,7 @@ fn a_good_file_is_ok() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
 }
 
+/// Setting: listen.resp, providers.*.tier
 #[test]
 fn keys_without_effect_are_told_and_the_file_is_ok() {
     let here = tempfile::tempdir().unwrap();

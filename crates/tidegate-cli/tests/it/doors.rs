@@ -15,6 +15,7 @@ fn key() -> (String, String) {
     (token, hash)
 }
 
+/// Setting: admin.read_tokens, admin.write_tokens
 #[test]
 fn a_token_opens_the_door_whose_file_has_its_hash() {
     let here = tempfile::tempdir().unwrap();
@@ -39,6 +40,7 @@ fn a_token_opens_the_door_whose_file_has_its_hash() {
     }
 }
 
+/// Setting: listen.admin, listen.grpc, admin.allow_unauthenticated
 #[test]
 fn beyond_loopback_the_door_needs_tokens_or_somebody_who_says_so() {
     let here = tempfile::tempdir().unwrap();

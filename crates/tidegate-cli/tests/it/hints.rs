@@ -31,6 +31,8 @@ fn spread(hints: &[u64], exact: u64) -> u64 {
 }
 
 /// G9: a tenth of the hint, at the least; and exact by default.
+///
+/// Setting: api.jitter_percent
 #[test]
 fn hints_of_a_mass_denial_are_spread_as_configured() {
     let here = tempfile::tempdir().unwrap();

@@ -15,5 +15,6 @@ mod resilience;
 mod run_time;
 mod sdk;
 mod serve;
+mod settings;
 mod shared;
 mod shedding;

@@ -29,6 +29,7 @@ fn database() -> (PostgresServer, String) {
     (server, url)
 }
 
+/// Setting: database.auto_migrate
 #[test]
 fn tables_that_nobody_made_are_asked_for() {
     let here = tempfile::tempdir().unwrap();
@@ -45,6 +46,7 @@ fn tables_that_nobody_made_are_asked_for() {
     serving.wait_until_it_has(CAPACITY, &json!(7));
 }
 
+/// Setting: database.url
 #[test]
 #[expect(clippy::print_stdout, reason = "how long it took is told to a person")]
 fn a_change_at_one_node_holds_at_the_other() {

@@ -24,6 +24,8 @@ fn left(serving: &Serving, key: &str) -> String {
 }
 
 /// R429: the next request is decided by the new file.
+///
+/// Setting: limits.*.capacity
 #[test]
 fn a_signal_reads_the_file_again() {
     let here = tempfile::tempdir().unwrap();

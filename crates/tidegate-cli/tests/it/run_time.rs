@@ -114,7 +114,7 @@ fn a_file_that_is_read_again_is_warned_of_as_at_the_start() {
     assert_eq!(line.len(), 1, "{ended:?}");
 }
 
-/// Issue 18: without a database nothing claims to be in one.
+/// Without a database nothing claims to be in one.
 #[test]
 fn without_a_database_a_change_says_that_it_ends_with_the_program() {
     let here = tempfile::tempdir().unwrap();

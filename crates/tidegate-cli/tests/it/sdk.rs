@@ -66,6 +66,7 @@ fn ollama_talks_streams_and_bursts() {
     OLLAMA.talks();
 }
 
+/// Setting: providers.*.requests_per_minute, providers.*.max_wait
 #[test]
 fn openai_raises_its_own_error_when_the_wait_is_too_long() {
     OPENAI.is_refused();

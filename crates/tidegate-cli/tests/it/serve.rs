@@ -56,6 +56,7 @@ fn flags_win_over_the_environment_over_the_file() {
     assert!(ended.stderr.contains("{\"key\":\"alice\",\"limit\":\"api\"}"));
 }
 
+/// Setting: listen.http
 #[test]
 fn an_address_in_use_is_a_failure_that_says_so() {
     let here = tempfile::tempdir().unwrap();
@@ -68,6 +69,7 @@ fn an_address_in_use_is_a_failure_that_says_so() {
     assert!(ended.stderr.contains("another program listens there"));
 }
 
+/// Setting: listen.resp, modules.rate_limit.enabled
 #[test]
 fn keys_that_nothing_uses_yet_are_accepted_and_told() {
     let here = tempfile::tempdir().unwrap();

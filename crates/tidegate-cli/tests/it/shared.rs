@@ -6,6 +6,7 @@ use crate::program::{Serving, serve};
 
 const TAKE: &str = r#"{"key":"alice","policy":{"capacity":3,"rate":"1/day"}}"#;
 
+/// Setting: store.url
 #[test]
 fn programs_on_one_server_share_their_limits() {
     let here = tempfile::tempdir().unwrap();

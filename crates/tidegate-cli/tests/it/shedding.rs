@@ -47,7 +47,9 @@ fn gauges(serving: &Serving) -> [String; 2] {
     })
 }
 
-/// Issue 18: what is shed, would be shed and is never shed can be seen.
+/// What is shed, would be shed and is never shed can be seen.
+///
+/// Setting: admission.allow_clients
 #[test]
 fn rejections_shadow_verdicts_and_allow_listed_requests_are_counted_by_tier() {
     let here = tempfile::tempdir().unwrap();
@@ -83,6 +85,8 @@ fn rejections_shadow_verdicts_and_allow_listed_requests_are_counted_by_tier() {
 }
 
 /// R414: the tier is skipped, or the connection has the bucket, by configuration.
+///
+/// Setting: admission.missing_client
 #[test]
 fn a_request_without_a_client_is_treated_as_configured() {
     let here = tempfile::tempdir().unwrap();

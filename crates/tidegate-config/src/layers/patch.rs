@@ -187,12 +187,17 @@ fn is_longer(text: &str, most: usize) -> bool {
     text.chars().nth(most).is_some()
 }
 
+/// The largest number that a database holds for a key, where that is less than a file may say.
+pub(crate) fn most_in_database(names: &[&str]) -> Option<u64> {
+    matches!(names, ["providers", .., "max_concurrent_requests"]).then_some(MOST_CONCURRENCY)
+}
+
 fn rule_broken(names: &[&str], value: &Value<'_>) -> Option<Rule> {
     let Some(known) = keys::find(names) else {
         return Some(unknown(names));
     };
-    if let ["providers", .., "max_concurrent_requests"] = names {
-        return value.to_whole_between(1, MOST_CONCURRENCY).err();
+    if let Some(most) = most_in_database(names) {
+        return value.to_whole_between(1, most).err();
     }
     known.check(value).err()
 }

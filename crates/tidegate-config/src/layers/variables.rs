@@ -24,6 +24,18 @@ const PREFIX: &str = "TIDEGATE_";
 const PLAIN: [(&str, &str); 2] =
     [("_MAX_CONCURRENT", "max_concurrent_requests"), ("_MAX_RETRIES", "max_retries")];
 
+/// The variables without our prefix for a key, such as `*_MAX_RETRIES` for
+/// `providers.*.max_retries`; `*` stands for the name of the provider.
+pub(crate) fn plain_variables(path: &str) -> Vec<String> {
+    let of_proxy = |(key, _): &&(&str, _)| path.strip_prefix("proxy.") == Some(*key);
+    if let Some((_, variables)) = proxy::VARIABLES.iter().find(of_proxy) {
+        return variables.iter().map(|&variable| variable.to_owned()).collect();
+    }
+    let own = path.strip_prefix("providers.*.");
+    let plain = PLAIN.iter().filter(|(_, key)| own == Some(*key));
+    plain.map(|(suffix, _)| format!("*{suffix}")).collect()
+}
+
 /// A variable that looks like one of ours and is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
 use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
 use tidegate_llm::plan::TierTable;
 use tidegate_providers::Dialect;
@@ -433,4 +434,83 @@ fn a_fallback_names_providers_that_calls_can_be_sent_to_and_not_too_many() {
     assert!(error.ends_with("must name at most 10 providers"), "{error}");
     let change = format!("[{}]", ["\"anthropic\""; 11].join(","));
     assert!(Patch::default().set("providers.openai.fallback", &change).check().is_err());
+}
+
+/// What the calls under way at once come to: the size of the pool that the gateway makes of it.
+///
+/// Setting: providers.*.auto_tune.increase_factor, providers.*.auto_tune.increase_below_percent
+#[test]
+fn auto_tuning_is_as_configured() {
+    let pool = |text: &str, env: &[(&str, &str)]| {
+        let loader = Loader::default().environment(env.iter().copied().collect());
+        loader.text("tidegate.toml", text).unwrap().providers["openai"].pool_size()
+    };
+    let adaptive =
+        |start, cap, tuning| PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, tuning);
+    let default = Tuning::default();
+    assert_eq!(pool("", &[]), adaptive(8, 1_024, default));
+    assert_eq!(pool("", &[("MAX_CONCURRENT_THREADS", "4")]), adaptive(4, 4, default));
+    assert_eq!(pool("[providers.openai]\nmax_concurrent_requests = 3", &[]), PoolSize::Fixed(3));
+    let off = "[providers.openai.auto_tune]\nenabled = false";
+    assert_eq!(pool(off, &[]), PoolSize::Fixed(8));
+    let low = "[providers.openai.auto_tune]\nceiling = 5";
+    assert_eq!(pool(low, &[]), adaptive(5, 5, default), "it starts no higher than it may grow");
+    let all = "[providers.openai]\nmax_concurrent_requests = 10\n[providers.openai.auto_tune]\n\
+               enabled = true\nceiling = 50\ndecrease_above_percent = 20\ndecrease_factor = 0.5\n\
+               increase_below_percent = 2\nincrease_factor = 1.5\nmax_latency = \"2s\"";
+    let mut tuning = Tuning::default();
+    (tuning.decrease_above, tuning.decrease_to) = (200, 500);
+    (tuning.increase_below, tuning.increase_to) = (20, 1_500);
+    tuning.max_latency = Some(Duration::from_secs(2));
+    assert_eq!(pool(all, &[]), adaptive(10, 50, tuning));
+}
+
+#[test]
+fn auto_tuning_that_makes_no_sense_is_refused() {
+    for (lines, told) in [
+        ("decrease_factor = 1.0", "must be a number from 0.1 to 0.99"),
+        ("increase_factor = 0.9", "must be a number from 1.01 to 10"),
+        ("increase_below_percent = 5", "must be below decrease_above_percent"),
+        ("ceiling = 0", "must be"),
+        ("interval = \"1s\"", "is not a known key"),
+    ] {
+        let text = format!("[providers.openai.auto_tune]\n{lines}\n");
+        let complaints = complaints(&text);
+        assert!(complaints[0].contains(told), "{lines}: {complaints:?}");
+    }
+    let above = "[providers.openai]\nmax_concurrent_requests = 9\n[providers.openai.auto_tune]\n\
+                 enabled = true\nceiling = 8\n";
+    assert!(complaints(above)[0].contains("at least max_concurrent_requests, which is 9"));
+}
+
+/// A list names models; a table gives them limits, and names those without a star.
+#[test]
+fn models_are_a_list_or_a_table() {
+    let of = |text: &str| plan(text).unwrap().providers["openai"].clone();
+    let list = of("[providers.openai]\nmodels = [\"gpt-4o\", \"o1\"]\n");
+    assert_eq!(
+        (list.models.value, list.model_limits.len()),
+        (vec!["gpt-4o".into(), "o1".into()], 0)
+    );
+    let table = of("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minute = 60\n\
+                    [providers.openai.models.\"gpt-4.1*\"]\nmax_concurrent_requests = 2\n");
+    assert_eq!(table.models.value, ["gpt-4o"]);
+    let limits = table.model_limits["gpt-4o"].constraint().unwrap();
+    assert_eq!(limits.requests_per_minute().map(|it| it.get()), Some(60));
+    let limits = table.model_limits["gpt-4.1*"].constraint().unwrap();
+    assert_eq!(limits.concurrency().map(|it| it.get()), Some(2));
+    let unknown = complaints("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
+    assert!(unknown[0].contains("did you mean requests_per_minute"), "{unknown:?}");
+    let spaced = complaints("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");
+    assert!(spaced[0].contains("is not a model"), "{spaced:?}");
+}
+
+#[test]
+fn a_part_that_may_have_more_calls_than_its_provider_is_warned_of() {
+    let text = "[providers.openai]\nmax_concurrent_requests = 8\n\
+                [providers.openai.endpoints.embeddings]\nmax_concurrent_requests = 16\n";
+    let warnings: Vec<_> = plan(text).unwrap().warnings.iter().map(ToString::to_string).collect();
+    let told = "openai embeddings: max_concurrent_requests (16) is above that of the provider (8), \
+                which holds for all of its calls together";
+    assert_eq!(warnings, [told]);
 }

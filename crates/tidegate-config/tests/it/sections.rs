@@ -100,6 +100,8 @@ fn the_schema_speaks_of_every_key() {
 }
 
 /// Whoever sets a key that no code reads is told, wherever it was set; defaults are nobody's doing.
+///
+/// Setting: modules.rate_limit.requests_per_minute, modules.rate_limit.burst_capacity
 #[test]
 fn a_key_without_effect_is_accepted_with_a_warning() {
     let text = "[listen]\nresp = \"127.0.0.1:6380\"\n[modules.rate_limit]\nenabled = true\n\

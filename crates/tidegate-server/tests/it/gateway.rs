@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::clock::ManualClock;
-use tidegate_config::Loader;
+use tidegate::{MemoryStore, WallTime};
+use tidegate_config::{Layers, Loader};
 use tidegate_server::Server;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 use tidegate_testkit::launch::wait_until;
@@ -50,6 +51,17 @@ impl Stage {
     /// A provider with a server that is told `settings` of it, and `text` otherwise. Its key is in
     /// the environment, for settings that name it.
     fn new(account: Account, settings: &str, text: &str) -> Self {
+        let server = |layers| (Server::new(layers).unwrap(), ManualClock::new());
+        Self::with_server(account, settings, text, server)
+    }
+
+    /// As `new`, with a server that the test makes, and the clock of its store.
+    fn with_server(
+        account: Account,
+        settings: &str,
+        text: &str,
+        server: impl FnOnce(Layers) -> (Server, ManualClock),
+    ) -> Self {
         let provider = one_worker();
         let (simulator, url) = provider.block_on(async {
             let simulator = Simulator::builder().account(account).build().unwrap();
@@ -58,8 +70,8 @@ impl Stage {
         });
         let text = format!("[providers.openai]\nbase_url = \"{url}\"\n{settings}\n{text}");
         let loader = Loader::default().environment([("PROVIDER_KEY".to_owned(), KEY.to_owned())]);
-        let server = Server::new(layers_on(loader, &text)).unwrap();
-        let gate = Gate::serving(server, ManualClock::new());
+        let (server, clock) = server(layers_on(loader, &text));
+        let gate = Gate::serving(server, clock);
         Self { gate, simulator, _provider: provider }
     }
 
@@ -169,4 +181,48 @@ fn a_call_passes() {
     assert!(stage.stream().ends_with("data: [DONE]\n\n"));
     assert_eq!(stage.simulator.ledger().seen(), 2);
     stage.wait_for_gauge("in_flight", 0);
+}
+
+/// The provider lets eight in; the endpoint has two of them.
+///
+/// Setting: providers.*.endpoints.*.max_concurrent_requests
+#[test]
+fn an_endpoint_has_calls_under_way_of_its_own() {
+    let settings = "max_concurrent_requests = 8\n[providers.openai.endpoints.chat]\n\
+                    max_concurrent_requests = 2\n";
+    let stage = Stage::new(account(40, Limits::new()), settings, "");
+    let replies = std::thread::scope(|scope| answers(stage.callers(scope, 10, 2)));
+    assert_all_answered(&replies);
+    let ledger = stage.simulator.ledger();
+    assert_eq!(ledger.count(|call| call.in_flight > 2), 0);
+    assert!(ledger.count(|call| call.in_flight == 2) > 0);
+}
+
+/// It is 23:00 in London, and 8:00 of the next day in Tokyo.
+///
+/// Setting: providers.*.requests_per_day_zone, providers.*.models.*.requests_per_day_zone
+#[test]
+fn the_day_of_a_provider_ends_in_its_zone() {
+    for header in ["", "[providers.openai.models.\"*\"]\n"] {
+        day_ends_in_tokyo(header);
+    }
+}
+
+fn day_ends_in_tokyo(header: &str) {
+    const HOUR: u64 = 3_600_000;
+    let settings = format!(
+        "api_key_env = \"PROVIDER_KEY\"\n{header}requests_per_day = 1\n\
+         requests_per_day_zone = \"Asia/Tokyo\"\n"
+    );
+    let stage = Stage::with_server(account(1, Limits::new()), &settings, "", |layers| {
+        let clock = ManualClock::new();
+        clock.set_wall(WallTime::from_secs(20_000 * 86_400 - 3_600));
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        (Server::with_store(layers, Arc::new(store)).unwrap(), clock)
+    });
+    assert_eq!([stage.call().status, stage.call().status], [200, 429]);
+    stage.gate.advance(15 * HOUR);
+    assert_eq!(stage.call().status, 429, "still the same day in Tokyo");
+    stage.gate.advance(2 * HOUR);
+    assert_eq!(stage.call().status, 200);
 }

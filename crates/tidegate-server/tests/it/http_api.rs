@@ -5,5 +5,6 @@ mod batches;
 mod decisions;
 mod errors;
 mod host_checks;
+mod limit_kinds;
 mod lists;
 mod reservations;

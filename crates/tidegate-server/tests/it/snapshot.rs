@@ -57,6 +57,7 @@ fn counted(gate: &Gate) -> [Option<u64>; 2] {
     })
 }
 
+/// Setting: store.snapshot
 #[test]
 fn what_was_spent_is_still_spent_in_the_next_process_and_comes_back_in_time() {
     let (_folder, file) = folder();

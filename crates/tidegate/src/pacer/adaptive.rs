@@ -575,4 +575,23 @@ mod tests {
         }
         assert_eq!(adaptive.limit(), 3);
     }
+
+    #[test]
+    fn steps_and_thresholds_are_as_tuned() {
+        let bounds = AdaptiveBounds { floor: 1, start: 100, cap: 200 };
+        let mut tuning = Tuning::default();
+        (tuning.decrease_above, tuning.decrease_to, tuning.increase_to) = (300, 500, 1_500);
+        let mut adaptive = Adaptive::new(bounds, tuning);
+        assert_eq!(round(&mut adaptive, 80), 100, "a fifth is not more than 30 %");
+        assert_eq!(round(&mut adaptive, 0), 50, "half is left");
+        assert_eq!(round(&mut adaptive, 200), 75, "half of it more");
+        tuning.increase_below = 0;
+        let mut strict = Adaptive::new(bounds, tuning);
+        let departures: Vec<Departure> = (1..=100).map(|now| leave(&mut strict, now)).collect();
+        for (index, departure) in departures.into_iter().enumerate() {
+            let outcome = if index == 0 { CallOutcome::Overloaded } else { CallOutcome::Success };
+            strict.ended(outcome, departure, Time::ZERO);
+        }
+        assert_eq!(strict.limit(), 100, "one of a hundred is too many to grow");
+    }
 }

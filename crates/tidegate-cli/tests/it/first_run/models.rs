@@ -6,6 +6,7 @@ use super::{chat, provider, serve_text};
 use crate::outbound::stage::KEY;
 use crate::program::Serving;
 
+/// Setting: providers.*.fallback_models.*.*
 #[test]
 fn a_fallback_is_asked_for_the_model_by_its_own_name() {
     // Neither knows the models of the other. A model that is not there is nobody else's affair, so

@@ -11,6 +11,7 @@ const AUTHORIZATION: &str = "Basic bWU6c2VjcmV0";
 /// A host that only the proxy knows.
 const NOWHERE: &str = "[providers.openai]\nbase_url = \"http://provider.test\"\n";
 
+/// Setting: proxy.http
 #[test]
 fn plain_calls_go_through_the_proxy_by_their_whole_url() {
     let server = provider("m");
@@ -35,6 +36,7 @@ fn plain_calls_go_through_the_proxy_by_their_whole_url() {
     }
 }
 
+/// Setting: proxy.https
 #[test]
 fn tls_goes_through_a_tunnel_that_carries_the_credentials() {
     let server = provider("m");
@@ -58,6 +60,7 @@ fn tls_goes_through_a_tunnel_that_carries_the_credentials() {
     assert_eq!(proxy.seen(), [expected]);
 }
 
+/// Setting: proxy.no_proxy
 #[test]
 fn hosts_in_no_proxy_are_reached_without_it() {
     let server = provider("m");

@@ -8,6 +8,7 @@ use tidegate_testkit::launch::TlsFront;
 use super::{address, chat, provider, serve_text};
 use crate::program::{Serving, end};
 
+/// Setting: providers.*.ca_file
 #[test]
 fn a_provider_is_checked_against_the_roots_of_its_file_and_others_are_not() {
     let server = provider("m");

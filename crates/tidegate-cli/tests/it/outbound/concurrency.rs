@@ -127,6 +127,8 @@ fn set(command: &mut Command, env: &[(&str, &str)]) {
 }
 
 /// A fixed number, from each place that it can come from.
+///
+/// Setting: providers.*.max_concurrent_requests, providers.*.auto_tune.enabled
 #[test]
 fn a_fixed_number_is_enforced_over_models_and_keys_wherever_it_comes_from() {
     let none = ["--database", "none"];
@@ -182,6 +184,8 @@ fn the_cap_of_the_environment_is_shown_and_enforced() {
 }
 
 /// What adapts shows where it is, and stays at or below that; the operator's ceiling ends it.
+///
+/// Setting: providers.*.auto_tune.ceiling
 #[test]
 fn an_auto_tuned_number_shows_where_it_is_and_ends_at_its_ceiling() {
     let settings = "[providers.openai.auto_tune]\nceiling = 20";
@@ -234,6 +238,8 @@ fn one_gpu_serves_one_call_at_a_time() {
 }
 
 /// Models have limits of their own in the file, by name and pattern, inside those of the provider.
+///
+/// Setting: providers.*.models.*.max_concurrent_requests
 #[test]
 fn models_have_limits_of_their_own_in_the_file() {
     let settings = "max_concurrent_requests = 6\n\
@@ -248,4 +254,53 @@ fn models_have_limits_of_their_own_in_the_file() {
     assert_eq!(stage.most_of(|model| model == "tidal-embed"), 1);
     assert_eq!(stage.most_of(|model| model != "tidal-embed"), 4, "both others share an entry");
     assert!(stage.most() <= 5);
+}
+
+/// No growth while calls take longer than allowed, however many wait.
+///
+/// Setting: providers.*.auto_tune.max_latency
+#[test]
+fn slow_calls_keep_an_auto_tuned_number_from_growing() {
+    let settings = "[providers.openai.auto_tune]\nmax_latency = \"10ms\"";
+    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
+    // The first answers come before the number would grow.
+    stage.client.call_all(8);
+    stage.client.call_all(45);
+    assert_eq!((stage.most(), stage.shown().0), (8, 8));
+    let reason = stage.shown().1;
+    assert!(reason.ends_with("calls are too slow for it to grow"), "{reason}");
+}
+
+/// A provider that takes four calls at once and refuses the others without a word about limits.
+///
+/// Setting: providers.*.auto_tune.decrease_factor, providers.*.auto_tune.decrease_above_percent
+#[test]
+fn push_back_lowers_an_auto_tuned_number_as_configured() {
+    for (settings, lowered) in
+        [("decrease_factor = 0.5", true), ("decrease_above_percent = 100", false)]
+    {
+        let here = tempfile::tempdir().unwrap();
+        let account =
+            Account::new(Dialect::OpenAi, "openai", KEY).any_model(Limits::new().concurrency(4));
+        let provider = Provider::start(account.first_token(Delay::fixed(CALL_TIME)));
+        let text = format!(
+            "[providers.openai]\nbase_url = \"{}\"\nmax_concurrent_requests = 16\n\
+             [providers.openai.auto_tune]\nenabled = true\nceiling = 16\n{settings}\n",
+            provider.url
+        );
+        fs::write(here.path().join("tidegate.toml"), text).unwrap();
+        let serving = Serving::start(&mut serve(here.path(), &["--database", "none"]));
+        let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        let client = Client { agent, url: serving.url.clone(), name: "openai" };
+        let stage = Stage { provider, client, serving, here };
+        assert_eq!(stage.shown().0, 16);
+        let client = &stage.client;
+        let statuses = at_once(24, || client.call(KEY, MODELS[0]));
+        assert_eq!(statuses, [200; 24]);
+        let (shown, reason) = stage.shown();
+        match lowered {
+            true => assert!(shown <= 8 && reason.contains("pushed back at"), "{shown}: {reason}"),
+            false => assert_eq!(shown, 16, "{reason}"),
+        }
+    }
 }

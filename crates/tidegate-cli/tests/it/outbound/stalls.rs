@@ -64,6 +64,7 @@ pub(super) fn stalled_stream() -> (Reply, String) {
     (stalls.stalled.into_iter().next().unwrap(), stalls.log)
 }
 
+/// Setting: providers.*.first_byte_timeout
 #[test]
 fn calls_that_are_never_answered_end_with_the_first_byte_timeout() {
     let stalls = Stalls::run(4, Fault::Silent, CallOptions::default());
@@ -74,6 +75,7 @@ fn calls_that_are_never_answered_end_with_the_first_byte_timeout() {
     stalls.assert_freed();
 }
 
+/// Setting: providers.*.idle_timeout
 #[test]
 fn streams_that_stall_are_broken_off_by_the_idle_timeout() {
     let stalls = Stalls::run(4, Fault::Stall { after: 5 }, STREAMED);

@@ -41,6 +41,7 @@ fn assert_told((reply, log): &(Reply, String), reasons: &[&str]) {
     assert!(reply.took < BOUND, "{reply:?}\n{log}");
 }
 
+/// Setting: providers.*.base_url
 #[test]
 fn a_refused_connection_is_told_soon() {
     assert_told(&refused(), &["connection refused", "127.0.0.1"]);

@@ -35,6 +35,7 @@ fn a_python_pool_keeps_to_its_slots_and_survives_a_killed_worker() {
     assert_eq!(stage.metric(r#"tidegate_permits_ended_total{outcome="expired"}"#), 1);
 }
 
+/// Setting: limits.*.lease
 #[test]
 fn two_programs_on_one_redis_are_one_semaphore() {
     let server = RedisServer::start(Flavor::Redis);

@@ -10,6 +10,7 @@ use tidegate_testkit::launch::wait_until;
 
 use super::Stage;
 
+/// Setting: limits.*.concurrency
 #[test]
 fn a_slot_goes_to_those_who_wait_in_the_order_of_their_arrival() {
     let stage = Stage::open();

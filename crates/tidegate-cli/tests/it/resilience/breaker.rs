@@ -20,6 +20,7 @@ fn state(name: &str) -> String {
     format!("tidegate_llm_breaker_state{{provider=\"openai\",state=\"{name}\"}} 1")
 }
 
+/// Setting: providers.*.breaker_failures, providers.*.breaker_open_for
 #[test]
 fn calls_to_a_provider_that_keeps_failing_are_refused_until_it_is_back() {
     let upstream = Upstream::start();
@@ -97,6 +98,7 @@ fn fallbacks_take_the_calls_of_a_provider_that_is_down_at_once() {
     assert_eq!(reply.number("x-tidegate-attempts"), 1, "the other one alone was asked");
 }
 
+/// Setting: providers.*.breaker
 #[test]
 fn a_breaker_can_be_switched_off_while_it_is_open() {
     let upstream = Upstream::start();

@@ -29,6 +29,7 @@ fn start(upstream: &Upstream) -> Gateway {
     Gateway::start(&format!("[providers.openai]\nbase_url = \"{}\"\n{LIMITS}", upstream.url))
 }
 
+/// Setting: providers.*.endpoints.*.paths
 #[test]
 fn each_workload_has_its_own_places() {
     const CALLERS: usize = 5;

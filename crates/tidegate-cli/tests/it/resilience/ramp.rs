@@ -28,6 +28,7 @@ fn file(url: &str, ramp: &str) -> String {
     format!("[providers.openai]\nbase_url = \"{url}\"\nrequests_per_minute = 6000\n{ramp}\n")
 }
 
+/// Setting: providers.*.ramp_up, providers.*.ramp_floor
 #[test]
 fn the_rate_grows_from_the_floor_to_the_limit() {
     let upstream = Upstream::start();

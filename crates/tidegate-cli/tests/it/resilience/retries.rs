@@ -52,6 +52,7 @@ fn each_provider_retries_the_statuses_that_it_documents() {
     }
 }
 
+/// Setting: providers.*.retry_statuses
 #[test]
 fn the_file_says_which_statuses_are_retried() {
     let upstream = Upstream::start();

@@ -4,7 +4,9 @@ use super::breaker::{MOST_FAILURES, failures};
 use super::endpoint_routes::paths;
 use super::fallback::names;
 use super::fallback_models::model;
-use super::read::{MOST_RETRIES, base_url, dialect, factor, interval, name_of_variable, retries};
+use super::read::{
+    MOST_RETRIES, base_url, check_factor, dialect, interval, name_of_variable, retries,
+};
 use super::retry_statuses::{LEAST, MOST, statuses};
 use super::roots::file;
 use crate::sections::keys::KnownKey;
@@ -90,7 +92,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.burst_factor",
         ValueKind::Number,
-        |value| factor(value).map(drop),
+        check_factor,
         "How many seconds' worth of requests may leave at once; 1.0 is one request after the other.",
     ),
     KnownKey::new(

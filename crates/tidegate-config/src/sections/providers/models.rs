@@ -10,7 +10,7 @@ use tidegate_providers::Provider;
 use super::bounded;
 use super::keys::{inner_concurrency, per_minute};
 use super::limits::ProviderLimits;
-use super::read::{factor, interval};
+use super::read::{check_factor, interval};
 use crate::fault::Rule;
 use crate::sections::keys as table;
 use crate::sections::keys::KnownKey;
@@ -51,7 +51,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "providers.*.models.*.burst_factor",
         ValueKind::Number,
-        |value| factor(value).map(drop),
+        check_factor,
         "How many seconds' worth of requests may leave at once.",
     ),
     KnownKey::new(

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidegate_http::host::HostPort;
+use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::{Dialect, Provider};
 
 use super::keys::DIALECTS;
@@ -84,6 +85,14 @@ pub(crate) fn factor(value: &Value<'_>) -> Result<f64, Rule> {
         }
         _ => Err(Rule::NotNumber),
     }
+}
+
+/// Refuses a factor that no constraint takes.
+pub(crate) fn check_factor(value: &Value<'_>) -> Result<(), Rule> {
+    let raw = RawConstraint { burst_factor: Some(factor(value)?), ..RawConstraint::default() };
+    let invalid = Constraint::try_new(&raw).err();
+    let rule = invalid.and_then(|invalid| Some(invalid.faults().first()?.rule.clone()));
+    rule.map_or(Ok(()), |rule| Err(Rule::Module(rule)))
 }
 
 #[cfg(test)]

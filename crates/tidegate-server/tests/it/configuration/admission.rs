@@ -14,6 +14,8 @@ fn admission(gate: &Gate, change: &Value) {
 }
 
 /// G13: rehearsed, enforced, lifted for some, and off, each from the next request on.
+///
+/// Setting: admission.enabled, admission.mode, admission.allow_organizations
 #[test]
 fn enforcement_is_switched_at_run_time() {
     let gate = Gate::configured(LIMITS);

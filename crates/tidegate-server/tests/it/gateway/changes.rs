@@ -13,6 +13,8 @@ fn change(stage: &Stage, settings: &Value) {
 }
 
 /// R366, R367, R392: what is under way comes to its end, and those who wait go by the new number.
+///
+/// Setting: providers.*.max_concurrent_requests
 #[test]
 fn eight_calls_at_a_time_become_two_without_a_restart() {
     let stage = Stage::new(account(40, Limits::new()), "max_concurrent_requests = 8", "");

@@ -58,6 +58,7 @@ fn operators_reset_the_bucket_of_a_client_by_the_verbs_for_limits() {
     assert_eq!(gate.post("/v1/admit", ALICE).status, 200);
 }
 
+/// Setting: admission.backpressure_threshold
 #[test]
 fn while_too_much_is_pending_nobody_gets_in() {
     let gate = Gate::configured("[admission]\nbackpressure_threshold = 50\n");
@@ -93,6 +94,21 @@ fn shadow_mode_and_the_allow_list_let_in_whom_they_should() {
     );
     let probe = r#"{"organization":"probes","client":"x","cost":1000}"#;
     gate.expect("/v1/admit", probe, 200, r#"{"allowed":true,"charges":[]}"#);
+}
+
+/// Without jitter the wait is always the same, to the millisecond.
+///
+/// Setting: admission.jitter_percent
+#[test]
+fn jitter_lengthens_the_hints_by_up_to_its_percentage() {
+    let text = "[admission]\njitter_percent = 50\n[limits.client]\ncapacity = 1\nrate = \"1/h\"\n";
+    let gate = Gate::configured(text);
+    assert_eq!(gate.post("/v1/admit", ALICE).status, 200);
+    let wait = |_| gate.post("/v1/admit", ALICE).member("retry_after_ms").as_u64().unwrap();
+    let waits: Vec<u64> = (0..20).map(wait).collect();
+    const HOUR: u64 = 3_600_000;
+    assert!(waits.iter().all(|wait| (HOUR..=HOUR * 3 / 2).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "{waits:?}");
 }
 
 #[test]

@@ -149,6 +149,7 @@ fn denials_can_be_answered_with_200() {
     assert!(reply.body.contains("did you mean `deny_status`?"), "{}", reply.body);
 }
 
+/// Setting: limits.*.quota, limits.*.every
 #[test]
 fn calendar_quotas_end_at_midnight() {
     let gate = Gate::open();
@@ -208,6 +209,7 @@ fn a_zone_is_one_however_it_is_written() {
     assert_eq!(take(r#","zone":"asia/tokyo""#), 3);
 }
 
+/// Setting: limits.*.allowance
 #[test]
 fn an_allowance_ends_with_a_reset_only() {
     let gate = Gate::open();

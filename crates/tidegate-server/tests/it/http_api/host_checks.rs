@@ -19,6 +19,7 @@ fn refused(reply: &Reply, status: u16, kind: &str) {
     assert_eq!(reply.member("status"), status);
 }
 
+/// Setting: listen.allowed_hosts
 #[test]
 fn the_host_must_be_ours() {
     let gate = Gate::open();

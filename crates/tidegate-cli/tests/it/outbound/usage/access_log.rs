@@ -10,6 +10,7 @@ use super::client::{Options, send};
 const ON: &str = "[gateway]\naccess_log = true";
 const TARGET: &str = "tidegate::access";
 
+/// Setting: gateway.access_log
 #[test]
 fn each_call_has_one_line_while_the_access_log_is_on() {
     let account = Sdk::OPENAI.account().any_model(Limits::new()).output(Output::fixed(20));

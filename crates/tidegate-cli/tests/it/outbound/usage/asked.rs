@@ -40,6 +40,7 @@ fn streamed(settings: &str, options: Options) -> (Vec<String>, [f64; 2]) {
     (events(&body), tokens)
 }
 
+/// Setting: providers.*.ask_for_usage
 #[test]
 fn a_stream_that_is_asked_for_its_usage_looks_like_one_that_is_not() {
     let (plain, counted) = streamed("", STREAMED);

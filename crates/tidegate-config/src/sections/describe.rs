@@ -1,0 +1,211 @@
+//! What there is to say about a key, for the page of settings.
+//!
+//! Everything comes from what the program goes by: the table of keys, the values in force without
+//! a file, the flags, and the checks of values themselves.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::layers::flags::Key;
+use crate::layers::loader::Loader;
+use crate::layers::patch::most_in_database;
+use crate::layers::variables::plain_variables;
+use crate::plan::NEEDS_RESTART;
+use crate::sections::keys::KnownKey;
+use crate::values::value::{Node, Number, Value};
+use crate::values::value_kind::{DURATION, ValueKind};
+
+/// A key of the configuration for people who look it up.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct KeyDescription {
+    /// The path in the file; `*` stands for a name of the user's choice.
+    pub path: &'static str,
+    /// What it is for, in a sentence.
+    pub about: &'static str,
+    /// Which values it takes, with their bounds.
+    pub values: String,
+    /// The value that holds where nothing is said; `None` if there is none of its own.
+    pub default: Option<Json>,
+    /// The values of names that are there by default, such as `client`.
+    pub default_by_name: Vec<(String, Json)>,
+    /// The variable of the environment.
+    pub variable: String,
+    /// Variables without our prefix that are read too.
+    pub plain_variables: Vec<String>,
+    /// The flag of the command line.
+    pub flag: Option<&'static str>,
+    /// Why no database may hold it; `None` if one may.
+    pub why_fixed: Option<&'static str>,
+    /// Whether a running program keeps the value that it started with.
+    pub needs_restart: bool,
+    /// Why setting it has no effect; `None` if it has.
+    pub why_unused: Option<&'static str>,
+}
+
+impl KnownKey {
+    /// What there is to say about the key.
+    ///
+    /// ```
+    /// let key = tidegate_config::known_keys().find(|key| key.path() == "listen.http").unwrap();
+    /// let described = key.describe();
+    /// assert_eq!(described.default, Some("127.0.0.1:8080".into()));
+    /// assert_eq!(described.flag, Some("--http"));
+    /// assert!(described.needs_restart);
+    /// ```
+    #[must_use]
+    pub fn describe(&self) -> KeyDescription {
+        let path = self.path();
+        let defaults = defaults();
+        let own = defaults.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone());
+        let named = |(known, value): &(String, Json)| Some((name_at(path, known)?, value.clone()));
+        let flag = Key::ALL.into_iter().find(|key| key.path() == path).map(Key::flag);
+        KeyDescription {
+            path,
+            about: self.about(),
+            values: self.values(),
+            default: own.or_else(|| serde_json::from_str(self.default()?).ok()),
+            default_by_name: defaults.iter().filter_map(named).collect(),
+            variable: self.variable(),
+            plain_variables: plain_variables(path),
+            flag: flag.filter(|flag| flag.starts_with("--")),
+            why_fixed: self.why_fixed(),
+            needs_restart: NEEDS_RESTART.iter().any(|(key, _)| *key == path),
+            why_unused: self.why_unused(),
+        }
+    }
+
+    /// Which values the key takes. What a form cannot say is asked of the check itself: the rule
+    /// by which it refuses a value that cannot be right.
+    fn values(&self) -> String {
+        match self.kind() {
+            ValueKind::Switch => "`true` or `false`".to_owned(),
+            ValueKind::Words(words) => format!("one of `{}`", words.join("`, `")),
+            ValueKind::Whole(least, u64::MAX) => format!("a whole number, at least {least}"),
+            ValueKind::Whole(least, most) => {
+                let names: Vec<_> = self.path().split('.').collect();
+                let stored = most_in_database(&names);
+                let stored = stored.map(|most| format!(", from the database to {most}"));
+                format!("a whole number from {least} to {most}{}", stored.unwrap_or_default())
+            }
+            ValueKind::Number => {
+                let rules = self.rules([-1.0, f64::MAX].map(|it| Node::Number(Number::Float(it))));
+                match rules.as_str() {
+                    "" => "a number, at least 0".to_owned(),
+                    rules if rules.starts_with("a number") => rules.to_owned(),
+                    rules => format!("a number {rules}"),
+                }
+            }
+            DURATION => {
+                let zero = self.check(&Value::text("0ms"));
+                let least = if zero.is_ok() { "0ms" } else { "1ms" };
+                format!("a length of time from {least} to 24h, such as `500ms`, `10s`, `2m`")
+            }
+            ValueKind::Size => self.rules(["", "1B", "9999999TiB"].map(text)),
+            ValueKind::Texts => match self.rules(["\u{0}"].map(text)).as_str() {
+                "" => "a list of texts".to_owned(),
+                rules => format!("a list: {rules}"),
+            },
+            _ => match self.rules(["", "\u{0}"].map(text)).as_str() {
+                "" => "any text".to_owned(),
+                rules => rules.to_owned(),
+            },
+        }
+    }
+
+    /// The rules by which the check refuses these values, each once.
+    fn rules(&self, values: impl IntoIterator<Item = Node<'static>>) -> String {
+        let mut rules: Vec<String> = Vec::new();
+        for node in values {
+            let Err(rule) = self.check(&Value::from(node)) else { continue };
+            let rule = rule.to_string();
+            // A rule that repeats the value says what it is not.
+            let says = ["must be ", " is not "].into_iter().find_map(|word| rule.split_once(word));
+            let rule = says.map_or(rule.as_str(), |(_, rule)| rule).to_owned();
+            rules.extend((!rules.contains(&rule)).then_some(rule));
+        }
+        rules.join("; ")
+    }
+}
+
+fn text(text: &'static str) -> Node<'static> {
+    Node::Text(text.into())
+}
+
+/// The values in force without a word from anybody. Where state is kept depends on the user.
+fn defaults() -> Vec<(String, Json)> {
+    let defaults = Loader::default().text_layers("none", "").effective().into_iter();
+    let defaults = defaults.filter(|it| it.key != "state_dir");
+    defaults.filter_map(|it| Some((it.key, serde_json::from_str(&it.value).ok()?))).collect()
+}
+
+/// The name that a path has where the pattern leaves it open, if it is of the pattern.
+fn name_at(pattern: &str, path: &str) -> Option<String> {
+    let (before, after) = pattern.split_once('*')?;
+    let name = path.strip_prefix(before)?.strip_suffix(after)?;
+    (!name.contains('.')).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sections::keys::known_keys;
+
+    fn described(path: &str) -> KeyDescription {
+        known_keys().find(|key| key.path() == path).unwrap().describe()
+    }
+
+    #[test]
+    fn values_are_told_with_their_bounds() {
+        for (path, values) in [
+            ("store.expected_nodes", "a whole number from 1 to 4294967295"),
+            ("limits.*.quota", "a whole number, at least 1"),
+            ("store.overflow", "one of `shared`, `deny`"),
+            (
+                "providers.*.max_wait",
+                "a length of time from 0ms to 24h, such as `500ms`, `10s`, `2m`",
+            ),
+        ] {
+            assert_eq!(described(path).values, values, "{path}");
+        }
+        let stored = described("providers.*.max_concurrent_requests").values;
+        assert!(stored.ends_with(", from the database to 100"), "{stored}");
+        assert!(described("providers.*.idle_timeout").values.contains("from 1ms to 24h"));
+        let size = described("store.max_memory").values;
+        assert!(size.contains("at least 1MiB") && size.contains("at most 1TiB"), "{size}");
+        assert!(described("listen.http").values.contains("127.0.0.1:8080"));
+        assert!(described("limits.*.zone").values.starts_with("a time zone"));
+        assert!(
+            described("limits.*.tokens_per_second").values.starts_with("a number > 0; at most")
+        );
+        let factor = described("providers.*.burst_factor").values;
+        assert!(factor.starts_with("a number from 1.0 to 86400.0"), "{factor}");
+    }
+
+    #[test]
+    fn defaults_are_those_in_force_by_name_or_those_of_the_table() {
+        assert_eq!(described("providers.*.max_wait").default, Some("120s".into()));
+        let rate = described("limits.*.rate");
+        let named = [("client", "50/s"), ("organization", "500/s")];
+        let named = named.map(|(name, rate)| (name.to_owned(), Json::from(rate)));
+        assert_eq!((rate.default, rate.default_by_name), (None, named.to_vec()));
+        let retries = described("providers.*.max_retries").default_by_name;
+        assert!(retries.contains(&("ollama".to_owned(), 3.into())), "{retries:?}");
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_a_key_that_no_database_holds() {
+        for (path, _) in NEEDS_RESTART {
+            let described = described(path);
+            assert!(described.needs_restart && described.why_fixed.is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_variable_without_our_prefix_is_told() {
+        let plain = |path| described(path).plain_variables;
+        assert_eq!(plain("providers.*.max_retries"), ["*_MAX_RETRIES"]);
+        assert!(plain("providers.*.max_wait").is_empty());
+        assert!(plain("providers.*.endpoints.*.max_concurrent_requests").is_empty());
+    }
+}

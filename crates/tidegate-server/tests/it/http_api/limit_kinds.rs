@@ -1,0 +1,90 @@
+//! Limits of every kind, as the file describes them.
+
+use crate::Gate;
+
+const LIMITS: &str = r#"
+[limits.rate]
+capacity = 5
+rate = "2/min"
+[limits.seconds]
+capacity = 5
+tokens_per_second = 0.5
+[limits.debt]
+capacity = 5
+rate = "1/s"
+max_debt = 2
+[limits.tokyo]
+quota = 3
+every = "day"
+zone = "Asia/Tokyo"
+[limits.yearly]
+quota = 3
+every = "year"
+[limits.strict]
+strict = "3/min"
+burst = 2
+"#;
+
+/// When the bucket of a limit is full again after one token was taken from it.
+fn reset_after_ms(gate: &Gate, limit: &str) -> u64 {
+    let reply = gate.post("/v1/take", &format!(r#"{{"key":"alice","limit":"{limit}"}}"#));
+    assert_eq!(reply.status, 200, "{limit}: {}", reply.body);
+    reply.member("reset_after_ms").as_u64().unwrap()
+}
+
+/// Setting: limits.*.rate, limits.*.tokens_per_second
+#[test]
+fn a_bucket_refills_at_its_rate() {
+    let gate = Gate::configured(LIMITS);
+    assert_eq!(reset_after_ms(&gate, "rate"), 30_000);
+    assert_eq!(reset_after_ms(&gate, "seconds"), 2_000);
+}
+
+/// Without the setting a bucket goes as far below zero as it can hold.
+///
+/// Setting: limits.*.max_debt
+#[test]
+fn a_bucket_goes_into_debt_as_far_as_it_may() {
+    let gate = Gate::configured(LIMITS);
+    let all = r#"{"key":"alice","limit":"debt","cost":5}"#;
+    assert_eq!(gate.post("/v1/take", all).status, 200);
+    gate.expect(
+        "/v1/settle",
+        r#"{"key":"alice","limit":"debt","delta":100}"#,
+        200,
+        r#"{"remaining":0,"reset_after_ms":7000,"saturated":true,"dropped":false}"#,
+    );
+}
+
+/// It is 23:00 in London on 3 October 2024, and 8:00 of the next day in Tokyo.
+///
+/// Setting: limits.*.every, limits.*.zone
+#[test]
+fn the_windows_of_a_quota_end_in_its_zone() {
+    const HOUR: u64 = 3_600_000;
+    let gate = Gate::configured(LIMITS);
+    assert_eq!(reset_after_ms(&gate, "tokyo"), 16 * HOUR);
+    assert_eq!(reset_after_ms(&gate, "yearly"), 89 * 24 * HOUR + HOUR);
+}
+
+/// Setting: limits.*.strict, limits.*.burst
+#[test]
+fn a_strict_window_holds_wherever_it_begins() {
+    let gate = Gate::configured(LIMITS);
+    let take = |cost: u64| {
+        let body = format!(r#"{{"key":"alice","limit":"strict","cost":{cost}}}"#);
+        gate.post("/v1/take", &body).status == 200
+    };
+    assert!(!take(3), "more than may be spent at once");
+    assert!(take(2), "as much as may be spent at once");
+    // Two tokens at the second 0, and one whenever there is one.
+    let mut spent = vec![0, 0];
+    for second in 1..=300 {
+        gate.advance(1_000);
+        spent.extend(take(1).then_some(second));
+    }
+    for window in spent.windows(4) {
+        assert!(window[3] - window[0] >= 60, "four tokens within a minute: {spent:?}");
+    }
+    assert!(spent.len() > 3, "{spent:?}");
+}
