@@ -70,13 +70,14 @@ impl Level {
         let mut properties: Map<String, Json> =
             self.leaves.into_iter().map(|(key, leaf)| (key.to_owned(), leaf)).collect();
         for (key, table) in self.tables {
-            let table = Json::Object(table.schema());
-            // A key may be a list or a table, with more to say.
-            let schema = match properties.remove(key) {
-                Some(leaf) => json!({ "anyOf": [leaf, table] }),
-                None => table,
-            };
-            properties.insert(key.to_owned(), schema);
+            let mut table = table.schema();
+            // A key may be a list, or a table that says more.
+            if let Some(Json::Object(mut leaf)) = properties.remove(key) {
+                let kinds = json!([leaf.remove("type"), "object"]);
+                table.extend(leaf);
+                table.insert("type".into(), kinds);
+            }
+            properties.insert(key.to_owned(), Json::Object(table));
         }
         let of_any_name = of_any_name.map(|table| Json::Object(table.schema()));
         let others = of_any_name.or(leaf_of_any_name).unwrap_or(json!(false));

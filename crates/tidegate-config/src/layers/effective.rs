@@ -191,11 +191,10 @@ fn resolve(plan: &Plan, found: &mut Table) {
         let concurrency = ["providers", name, "max_concurrent_requests"];
         put(found, &concurrency, &value.get().into(), source);
         let auto_tune = &provider.auto_tune;
-        let Setting { value, source } = auto_tune.enabled;
-        put(found, &["providers", name, "auto_tune", "enabled"], &value.into(), source);
         let Setting { value: ceiling, source } = auto_tune.ceiling;
         put(found, &["providers", name, "auto_tune", "ceiling"], &ceiling.get().into(), source);
-        if let Some(shown) = found.get_mut(&rank(&concurrency)).filter(|_| value) {
+        let shown = found.get_mut(&rank(&concurrency));
+        if let Some(shown) = shown.filter(|_| auto_tune.enabled.value) {
             shown.note = Some(format!("auto-tuned from here, up to {ceiling}"));
         }
         let Setting { value, source } = provider.max_retries;

@@ -7,9 +7,11 @@ use std::time::Duration;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::{Answer, Answered as _, Broken, CallError};
-use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
+use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage, tokens};
 
-use super::{SECOND, account, ask, call, hello, limited, reserve, tokens, wait};
+use super::{
+    SECOND, account, ask, call, hello, limited, reserve, tokens as account_of_tokens, wait,
+};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -32,8 +34,17 @@ async fn kept(account: &Account, reply: Reply) -> Answer {
     answer
 }
 
-fn text(chars: usize) -> Result<Event, CallError> {
-    Ok(Event::Text("x".repeat(chars)))
+fn words(words: usize) -> String {
+    " tide".repeat(words)
+}
+
+fn text(count: usize) -> Result<Event, CallError> {
+    Ok(Event::Text(words(count)))
+}
+
+/// The tokens of so many words, and others.
+fn with_words(others: u64, count: usize) -> u128 {
+    u128::from(others + tokens::count(&words(count)))
 }
 
 fn usage(usage: Usage) -> Result<Event, CallError> {
@@ -52,64 +63,64 @@ async fn missing(account: &Account) -> u128 {
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
-    let account = tokens("mistral").await;
+    let account = account_of_tokens("mistral").await;
     let spent = Usage { input: 15, output: 15, ..Usage::default() };
     streamed(&account, vec![text(40), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 30);
 }
 
-/// Four characters are a token by our count, and seldom by a provider's.
+/// Our count of an answer is seldom that of a provider.
 #[tokio::test(start_paused = true)]
 async fn what_a_provider_counts_in_the_end_is_what_it_costs() {
     let spent = Usage { input: 15, output: 5, ..Usage::default() };
-    let account = tokens("mistral").await;
-    streamed(&account, vec![text(200), usage(spent)]).await.whole().await.unwrap();
+    let account = account_of_tokens("mistral").await;
+    streamed(&account, vec![text(60), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 20);
-    let account = tokens("mistral").await;
+    let account = account_of_tokens("mistral").await;
     let mut reply = Reply::default();
-    (reply.text, reply.usage) = ("x".repeat(200), Some(spent));
-    assert_eq!(kept(&account, reply).await.whole().await.unwrap().text.len(), 200);
+    (reply.text, reply.usage) = (words(60), Some(spent));
+    assert_eq!(kept(&account, reply).await.whole().await.unwrap().text, words(60));
     assert_eq!(missing(&account).await, 20);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_is_cut_costs_what_has_come() {
-    let account = tokens("mistral").await;
-    streamed(&account, vec![text(40), text(40), cut()]).await.whole().await.unwrap_err();
-    assert_eq!(missing(&account).await, 40, "the input, and twenty tokens of output");
+    let account = account_of_tokens("mistral").await;
+    streamed(&account, vec![text(10), text(10), cut()]).await.whole().await.unwrap_err();
+    assert_eq!(missing(&account).await, with_words(20, 20), "the input, and what has come");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_its_reader_leaves_costs_what_has_come() {
-    let account = tokens("mistral").await;
-    let mut answer = streamed(&account, vec![text(40), text(40)]).await;
+    let account = account_of_tokens("mistral").await;
+    let mut answer = streamed(&account, vec![text(10), text(10)]).await;
     answer.next().await.unwrap().unwrap();
     drop(answer);
-    assert_eq!(missing(&account).await, 30, "the input, and ten tokens of output");
+    assert_eq!(missing(&account).await, with_words(20, 10), "the input, and what has come");
 }
 
 /// Anthropic tells at the beginning what the input was, and how much of it was in the cache.
 #[tokio::test(start_paused = true)]
 async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
-    let account = tokens("anthropic").await;
+    let account = account_of_tokens("anthropic").await;
     let begun = Usage { input: 60, cache_read: 55, output: 1, ..Usage::default() };
-    let mut answer = streamed(&account, vec![usage(begun), text(40), text(40)]).await;
+    let mut answer = streamed(&account, vec![usage(begun), text(10), text(10)]).await;
     for _ in 0..2 {
         answer.next().await.unwrap().unwrap();
     }
     drop(answer);
-    assert_eq!(missing(&account).await, 15, "five of input, ten of output");
+    assert_eq!(missing(&account).await, with_words(5, 10), "of the input what was not cached");
 }
 
 /// Some servers do not say what a call used.
 #[tokio::test(start_paused = true)]
 async fn a_whole_answer_without_usage_is_charged_by_its_length() {
-    let account = tokens("mistral").await;
+    let account = account_of_tokens("mistral").await;
     let mut reply = Reply::default();
-    reply.text = "x".repeat(120);
+    reply.text = words(30);
     let answer = kept(&account, reply).await;
-    assert_eq!(missing(&account).await, 50);
-    assert_eq!(answer.whole().await.unwrap().text.len(), 120);
+    assert_eq!(missing(&account).await, with_words(20, 30));
+    assert_eq!(answer.whole().await.unwrap().text, words(30));
 }
 
 /// An answer holds its place to its end, and no longer.
