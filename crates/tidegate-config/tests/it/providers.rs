@@ -1,5 +1,6 @@
 //! Providers: their keys, their variables, and what becomes of numbers that cannot be used.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
@@ -442,7 +443,8 @@ fn a_fallback_names_providers_that_calls_can_be_sent_to_and_not_too_many() {
 #[test]
 fn auto_tuning_is_as_configured() {
     let pool = |text: &str, env: &[(&str, &str)]| {
-        let loader = Loader::default().environment(env.iter().copied().collect());
+        let loader = Loader::default()
+            .environment(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         loader.text("tidegate.toml", text).unwrap().providers["openai"].pool_size()
     };
     let adaptive =
@@ -496,9 +498,9 @@ fn models_are_a_list_or_a_table() {
                     [providers.openai.models.\"gpt-4.1*\"]\nmax_concurrent_requests = 2\n");
     assert_eq!(table.models.value, ["gpt-4o"]);
     let limits = table.model_limits["gpt-4o"].constraint().unwrap();
-    assert_eq!(limits.requests_per_minute().map(|it| it.get()), Some(60));
+    assert_eq!(limits.requests_per_minute().map(NonZeroU32::get), Some(60));
     let limits = table.model_limits["gpt-4.1*"].constraint().unwrap();
-    assert_eq!(limits.concurrency().map(|it| it.get()), Some(2));
+    assert_eq!(limits.concurrency().map(NonZeroU32::get), Some(2));
     let unknown = complaints("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
     assert!(unknown[0].contains("did you mean requests_per_minute"), "{unknown:?}");
     let spaced = complaints("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");

@@ -98,7 +98,7 @@ impl Gateway {
         let mut args = vec!["serve", "--config", "tidegate.toml", "--database", "none"];
         args.extend(["--http", "--admin", "--grpc", "--resp"].iter().flat_map(|door| [door, free]));
         let serving = Serving::start(&mut tidegate(folder.path(), &args));
-        Self { sdk, serving, folder: folder }
+        Self { sdk, serving, folder }
     }
 
     /// Replaces the settings, and waits until they are in force.

@@ -29,6 +29,9 @@ fn start(upstream: &Upstream) -> Gateway {
     Gateway::start(&format!("[providers.openai]\nbase_url = \"{}\"\n{LIMITS}", upstream.url))
 }
 
+/// A name, a path, header fields, and the calls that may be under way.
+type Workload<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], usize);
+
 /// Setting: providers.*.endpoints.*.paths
 #[test]
 fn each_workload_has_its_own_places() {
@@ -36,7 +39,7 @@ fn each_workload_has_its_own_places() {
     let upstream = Upstream::start();
     let gateway = start(&upstream);
     upstream.hold(true);
-    let workloads: [(&str, &str, &[(&str, &str)], usize); 3] = [
+    let workloads: [Workload<'_>; 3] = [
         ("extraction", CHAT, &[(CALL, "extraction"), (ENDPOINT, "Extraction")], 2),
         ("embeddings", "/openai/v1/embeddings", &[(CALL, "embeddings")], 3),
         ("vision", "/openai/vision/describe", &[(CALL, "vision")], 1),

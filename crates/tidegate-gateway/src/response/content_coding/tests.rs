@@ -61,9 +61,11 @@ fn brotli(text: &str) -> Vec<u8> {
     coded
 }
 
+type Encode = fn(&str) -> Vec<u8>;
+
 #[test]
 fn every_coding_is_decoded_however_it_is_cut() {
-    let cases: [(&'static str, fn(&str) -> Vec<u8>); 6] = [
+    let cases: [(&str, Encode); 6] = [
         ("gzip", gzip),
         ("X-GZIP", gzip),
         ("deflate", zlib),

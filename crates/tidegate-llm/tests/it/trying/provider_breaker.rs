@@ -48,9 +48,9 @@ fn failing(breaker: &ProviderBreaker, model: &str, calls: std::ops::Range<u64>) 
     }
 }
 
-fn after(refused: Result<BreakerPass, CallError>) -> Duration {
+fn after(refused: &Result<BreakerPass, CallError>) -> Duration {
     let Err(CallError::Open { after, .. }) = refused else { panic!("{refused:?}") };
-    after
+    *after
 }
 
 #[tokio::test(start_paused = true)]
@@ -59,15 +59,15 @@ async fn failures_of_several_models_open_it_for_all() {
     failing(&breaker, "a", 0..1);
     failing(&breaker, "b", 1..3);
     assert_eq!(breaker.status().state, BreakerState::Open);
-    assert_eq!(after(breaker.admit(KEY, "c", 9)), OPEN_FOR);
+    assert_eq!(after(&breaker.admit(KEY, "c", 9)), OPEN_FOR);
     assert!(breaker.check(KEY, "c").is_err());
     advance(OPEN_FOR).await;
     assert_eq!(breaker.status().state, BreakerState::HalfOpen);
     let trial = breaker.admit(KEY, "a", 10).unwrap();
-    assert_eq!(after(breaker.admit(KEY, "b", 11)), SECOND, "one trial at a time");
+    assert_eq!(after(&breaker.admit(KEY, "b", 11)), SECOND, "one trial at a time");
     fails(trial, server_error());
     assert_eq!(
-        after(breaker.admit(KEY, "a", 12)),
+        after(&breaker.admit(KEY, "a", 12)),
         OPEN_FOR * 2,
         "longer with each trial that fails"
     );
@@ -77,7 +77,7 @@ async fn failures_of_several_models_open_it_for_all() {
 async fn a_model_that_is_broken_closes_nothing_but_itself() {
     let breaker = breaker();
     failing(&breaker, "Broken", 0..3);
-    assert_eq!(after(breaker.admit(KEY, "broken", 3)), OPEN_FOR);
+    assert_eq!(after(&breaker.admit(KEY, "broken", 3)), OPEN_FOR);
     let status = breaker.status();
     assert_eq!((status.state, status.open_models, status.opened), (BreakerState::Open, 1, 1));
     assert!(status.last_failure.unwrap().contains("openai answered 500"));
@@ -100,15 +100,15 @@ async fn a_key_that_always_fails_closes_nothing_but_itself() {
     for call in 0..3 {
         fails(breaker.admit("bad", "a", call).unwrap(), server_error());
     }
-    assert_eq!(after(breaker.admit("bad", "a", 3)), OPEN_FOR);
+    assert_eq!(after(&breaker.admit("bad", "a", 3)), OPEN_FOR);
     answers(breaker.admit("good", "a", 4).unwrap());
     for call in 5..8 {
         let key = if call == 5 { "good" } else { "other" };
         fails(breaker.admit(key, "a", call).unwrap(), server_error());
     }
-    assert_eq!(after(breaker.admit("good", "a", 8)), OPEN_FOR, "now the provider is to blame");
+    assert_eq!(after(&breaker.admit("good", "a", 8)), OPEN_FOR, "now the provider is to blame");
     advance(OPEN_FOR).await;
-    assert_eq!(after(breaker.admit("bad", "a", 9)), SECOND * 2, "the trial is left to others");
+    assert_eq!(after(&breaker.admit("bad", "a", 9)), SECOND * 2, "the trial is left to others");
     answers(breaker.admit("good", "a", 10).unwrap());
     fails(breaker.admit("bad", "a", 11).unwrap(), server_error());
     answers(breaker.admit("good", "a", 12).unwrap());
@@ -120,7 +120,7 @@ async fn a_provider_is_tried_by_whoever_comes() {
     let breaker = breaker();
     failing(&breaker, "a", 0..3);
     failing(&breaker, "b", 3..5);
-    assert_eq!(after(breaker.admit(KEY, "c", 5)), OPEN_FOR);
+    assert_eq!(after(&breaker.admit(KEY, "c", 5)), OPEN_FOR);
     advance(OPEN_FOR + SECOND * 2).await;
     for call in 6..16 {
         answers(breaker.admit(KEY, "a", call).unwrap());
@@ -134,7 +134,7 @@ async fn no_connection_is_no_fault_of_a_model() {
     for call in 0..3 {
         fails(breaker.admit(KEY, "a", call).unwrap(), refused());
     }
-    assert_eq!(after(breaker.admit(KEY, "b", 3)), OPEN_FOR);
+    assert_eq!(after(&breaker.admit(KEY, "b", 3)), OPEN_FOR);
     assert_eq!(breaker.status().open_models, 0);
 }
 
@@ -226,7 +226,7 @@ async fn a_failure_in_slow_mode_opens_it_again_for_longer() {
     advance(OPEN_FOR).await;
     answers(breaker.admit(KEY, "a", 3).unwrap());
     fails(breaker.admit(KEY, "a", 4).unwrap(), refused());
-    assert_eq!(after(breaker.admit(KEY, "a", 5)), OPEN_FOR * 2);
+    assert_eq!(after(&breaker.admit(KEY, "a", 5)), OPEN_FOR * 2);
 }
 
 #[tokio::test(start_paused = true)]
