@@ -372,7 +372,7 @@ fn a_tier_is_found_in_a_table_and_what_was_written_wins() {
             found.tokens_per_minute(),
             found.output_tokens_per_minute(),
         ];
-        Some(numbers.map(|number| number.map_or(0, std::num::NonZeroU32::get)))
+        Some(numbers.map(|number| number.map_or(0, NonZeroU32::get)))
     };
     assert_eq!(of(""), None);
     assert_eq!(of("tier = \"tier_2\""), Some([5_000, 450_000, 0]));
