@@ -84,6 +84,9 @@ pub enum Rule {
          \"gpt-4o*\""
     )]
     ModelPattern(usize),
+    /// Two entries for one model.
+    #[error("is the same model as `{0}`: case does not matter")]
+    SameModel(String),
     /// More models than are told apart.
     #[error("must have at most {0} models")]
     TooManyModels(usize),

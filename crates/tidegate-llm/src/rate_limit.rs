@@ -31,6 +31,7 @@ mod quota;
 mod reservation;
 mod seen;
 mod service;
+mod slot_groups;
 mod waits;
 
 pub use account::{
@@ -49,3 +50,4 @@ pub use model_pattern::ModelPattern;
 pub use pace::Ramp;
 pub use reservation::Reservation;
 pub use service::{RateLimit, RateLimitLayer};
+pub use slot_groups::SlotGroups;

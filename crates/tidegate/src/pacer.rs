@@ -277,7 +277,8 @@ impl PacerBuilder {
     }
 
     /// Lets the concurrency adapt to what the calls report through
-    /// [`Permit::finish`], within bounds. For a pool that several pacers share, [`PoolSize`] says so.
+    /// [`Permit::finish`], within bounds. A pool that several pacers share has a size of its own
+    /// ([`PoolSize`]), and this is ignored then.
     pub fn adaptive(mut self, bounds: AdaptiveBounds) -> Self {
         self.adaptive = Some(bounds);
         self
@@ -323,8 +324,10 @@ impl PacerBuilder {
             let clock = StoreClock::of(&self.store);
             SlotPool::on(clock, PoolSize::Adaptive(bounds, Tuning::default()))
         });
+        // A concurrency that adapts replaces a fixed one.
+        let concurrency = self.concurrency.filter(|_| own_pool.is_none());
         let member = self.member.or_else(|| own_pool.as_ref().map(SlotPool::member));
-        let scheduler = Scheduler::new(Slots::new(self.concurrency), self.max_waiting, shares);
+        let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
         let scope = Scope::new(self.store, scheduler, member.as_ref(), drivers);
         Pacer { scope, own_pool }

@@ -150,7 +150,10 @@ fn collect(schema: &Value, path: &str, keys: &mut Keys) {
     let below = |name: &str| if path.is_empty() { name.into() } else { format!("{path}.{name}") };
     let named = schema.get("properties").and_then(Value::as_object);
     let any = schema.get("additionalProperties").filter(|it| it.is_object());
-    if named.is_none() && any.is_none() {
+    // A key may be a list, or a table that says more.
+    let kinds = schema.get("type").and_then(Value::as_array);
+    let may_be_list = kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"));
+    if may_be_list || named.is_none() && any.is_none() {
         keys.insert(path.to_owned(), schema.get(UNUSED).is_some());
     }
     for (name, schema) in named.into_iter().flatten() {

@@ -256,8 +256,12 @@ impl ProviderPlan {
         plan.limits = ProviderLimits::read(fields, None);
         let concurrency = bounded::concurrency(name, &speaker, fields, with);
         plan.max_concurrent_requests.replace(concurrency);
-        plan.auto_tune =
-            AutoTunePlan::read(plan.dialect.value, &mut plan.max_concurrent_requests, fields, with);
+        plan.auto_tune = AutoTunePlan::read(
+            (name, plan.dialect.value),
+            &mut plan.max_concurrent_requests,
+            fields,
+            with,
+        );
         plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
         plan.retry_base.replace(fields.setting("retry_base", positive));
         plan.retry_statuses.replace(fields.setting("retry_statuses", statuses));

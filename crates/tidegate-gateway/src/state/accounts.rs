@@ -12,7 +12,9 @@ use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::rate_limit::{Account, AccountError, AccountLimits, Ramp, own_engine};
+use tidegate_llm::rate_limit::{
+    Account, AccountError, AccountLimits, Ramp, SlotGroups, own_engine,
+};
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
@@ -112,6 +114,8 @@ pub(crate) struct AccountParams {
     pub(crate) observer: Arc<dyn Observer>,
     /// The calls under way of all accounts together.
     pub(crate) pool: SlotPool,
+    /// The calls under way of models and endpoints, of all accounts together.
+    pub(crate) groups: SlotGroups,
 }
 
 /// Whose store keeps the limits of accounts.
@@ -266,13 +270,14 @@ impl Accounts {
         config: &AccountConfig,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer, pool } = &self.params;
+        let AccountParams { upstream, engines, observer, pool, groups } = &self.params;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
             .engine(engines.of(credential, config))
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
+            .groups(groups)
             .warn_each_minute();
         if let Some(ramp) = config.ramp {
             builder = builder.ramp_up(ramp);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
 use tidegate_llm::breaker::ProviderBreaker;
-use tidegate_llm::rate_limit::{AccountError, log_pool};
+use tidegate_llm::rate_limit::{AccountError, SlotGroups, log_pool};
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
@@ -47,8 +47,13 @@ impl ProviderState {
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let (name, settings) = (upstream.name.clone(), upstream.breaker);
         let breaker = ProviderBreaker::new(name, settings, observer.clone());
-        let params =
-            AccountParams { upstream: upstream.clone(), engines, observer, pool: pool.clone() };
+        let params = AccountParams {
+            upstream: upstream.clone(),
+            engines,
+            observer,
+            pool: pool.clone(),
+            groups: SlotGroups::default(),
+        };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
         log_pool(&upstream.name, upstream.concurrency);
         Ok(Self {

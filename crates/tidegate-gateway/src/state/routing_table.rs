@@ -8,7 +8,7 @@ use http::HeaderValue;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
-use tidegate_llm::rate_limit::AccountError;
+use tidegate_llm::rate_limit::{AccountError, SlotGroups};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -234,7 +234,8 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         let engines = Engines::new(Engine::new());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let observer = Arc::new(Traced);
-        let params = AccountParams { upstream: upstream.clone(), engines, observer, pool };
+        let groups = SlotGroups::default();
+        let params = AccountParams { upstream: upstream.clone(), engines, observer, pool, groups };
         let accounts = Accounts::new(params, AccountConfig::of(upstream));
         accounts.map_err(|source| limits(upstream, source))?;
     }

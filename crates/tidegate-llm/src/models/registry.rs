@@ -13,13 +13,13 @@ use super::error::LoadError;
 use super::profile::Profile;
 use super::setup::ModelsBuilder;
 use tidegate::Engine;
-use tidegate::pacer::PoolSize;
+use tidegate::pacer::{PoolSize, SlotPool};
 
 use crate::breaker::Breakers;
 use crate::call::{Answer, Call};
 use crate::fallback;
 use crate::plan::Source;
-use crate::rate_limit::{Account, own_engine};
+use crate::rate_limit::{Account, log_pool, own_engine};
 use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
 use crate::telemetry::Observer;
@@ -72,6 +72,8 @@ pub(super) struct Inner {
 pub(super) struct Cache {
     engine: Engine,
     accounts: HashMap<(Provider, Arc<str>), Entry>,
+    /// The calls under way of each provider, whatever their key.
+    pools: HashMap<Provider, SlotPool>,
     budgets: Budgets,
     breakers: Breakers,
 }
@@ -159,6 +161,7 @@ impl Models {
     pub fn clear_buckets(&self) {
         let mut cache = self.lock();
         cache.accounts.clear();
+        cache.pools.clear();
         cache.engine = self.inner.fresh_engine();
     }
 
@@ -207,10 +210,11 @@ impl Models {
         if let Some(warning) = warning {
             tracing::warn!(%provider, "{warning}");
         }
+        let pool = cache.pool(provider, PoolSize::Fixed(limit.get().into()));
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
             .limits(settings.constraint(), Source::Override)
-            .concurrency(PoolSize::Fixed(limit.get().into()))
+            .pool(&pool)
             .observer(self.inner.observer.clone())
             .exact();
         let builder = match profile.dialect {
@@ -243,9 +247,20 @@ impl Entry {
 }
 
 impl Cache {
+    /// The calls under way of a provider, whatever their key: the pool that there is, or a new one.
+    fn pool(&mut self, provider: &Provider, size: PoolSize) -> SlotPool {
+        let engine = &self.engine;
+        let pool = self.pools.entry(provider.clone()).or_insert_with(|| {
+            log_pool(provider, size);
+            SlotPool::new(engine, size)
+        });
+        pool.clone()
+    }
+
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
+            pools: HashMap::new(),
             accounts: HashMap::new(),
             budgets: Budgets::default(),
             breakers: Breakers::default(),

@@ -20,6 +20,7 @@ use super::limits::AccountLimits;
 use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
+use super::slot_groups::SlotGroups;
 use super::waits::Waits;
 use crate::call::{CallError, Outgoing, Scope};
 use crate::plan::{Constraint, Source};
@@ -98,6 +99,8 @@ pub(super) struct Settings {
     pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: Waits,
+    /// The calls under way of models and endpoints.
+    pub(super) groups: SlotGroups,
     /// What was learned of models, by scope: it outlives the queues.
     pub(super) quotas: Mutex<HashMap<String, Arc<Quota>>>,
 }

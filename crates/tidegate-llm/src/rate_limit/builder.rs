@@ -15,6 +15,7 @@ use super::limits::AccountLimits;
 use super::model_pattern::ModelPattern;
 use super::pace::{MARGIN, Ramp};
 use super::quota::QuotaTerms;
+use super::slot_groups::SlotGroups;
 use super::waits::Waits;
 use crate::call::Scope;
 use crate::plan::{Constraint, Source};
@@ -30,6 +31,7 @@ pub struct AccountBuilder {
     limits: AccountLimits,
     concurrency: Option<PoolSize>,
     pool: Option<SlotPool>,
+    groups: SlotGroups,
     charging: Option<Charging>,
     margin: u32,
     ramp: Option<Ramp>,
@@ -46,6 +48,7 @@ impl AccountBuilder {
             limits: AccountLimits::default(),
             concurrency: None,
             pool: None,
+            groups: SlotGroups::default(),
             charging: None,
             margin: MARGIN,
             ramp: None,
@@ -107,6 +110,13 @@ impl AccountBuilder {
         self
     }
 
+    /// Shares the calls under way of models and endpoints with other accounts, so that their limits
+    /// hold over all keys. Default: those of this account alone.
+    pub fn groups(mut self, groups: &SlotGroups) -> Self {
+        self.groups = groups.clone();
+        self
+    }
+
     /// How the provider charges, before anything was learned. Default: [`Charging::of`] the dialect.
     pub fn charging(mut self, charging: Charging) -> Self {
         self.charging = Some(charging);
@@ -160,6 +170,7 @@ impl AccountBuilder {
             ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
+            groups: self.groups,
             quotas: Mutex::default(),
         };
         let pool = self.pool.unwrap_or_else(|| {

@@ -314,10 +314,14 @@ impl Lane {
     }
 
     /// The limits that a call of a model at an endpoint is charged to.
-    fn meters(&self, quota: &Quota, endpoint: &Endpoint) -> SmallVec<[Arc<Meter>; INLINE]> {
+    fn meters(
+        &self,
+        quota: &Quota,
+        (model, endpoint): (&str, &Endpoint),
+    ) -> SmallVec<[Arc<Meter>; INLINE]> {
         let (told, configured) = (quota.meters(), self.configured.load());
         let kept = configured
-            .of(&quota.model, endpoint)
+            .of(model, endpoint)
             .flat_map(|set| set.meters.iter().filter(|meter| !self.is_replaced(meter, &told, set)));
         kept.chain([quota.gate()]).chain(&told).cloned().collect()
     }

@@ -171,15 +171,13 @@ impl Acquire {
         if scope.is_local()
             && state.scheduler.is_free_for(&line)
             && !state.scheduler.slots.is_full()
-            && ticket.fits_groups()
-            && state.try_take_slot()
+            && state.take_slots_of(&ticket)
         {
             match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
                 Some(Verdict::Granted { receipt, charged, lease, .. }) => {
                     ticket.correct(&charged);
                     state.scheduler.slots.take();
                     state.slot_granted();
-                    ticket.enter_groups();
                     let lease = lease.map(|lease| {
                         let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
                         state.drivers.attend_leases(&mut kept.post, place, &scope);
@@ -194,14 +192,14 @@ impl Acquire {
                     return Poll::Ready(Ok(Permit::new(scope, grounds)));
                 }
                 Some(Verdict::Never(index)) => {
-                    state.put_slot_back();
+                    state.put_slots_back(&ticket);
                     return Poll::Ready(Err(never_fits(&ticket.claims[index])));
                 }
                 Some(Verdict::Failed(error)) => {
-                    state.put_slot_back();
+                    state.put_slots_back(&ticket);
                     return Poll::Ready(Err(error.into()));
                 }
-                Some(Verdict::Blocked(_)) | None => state.put_slot_back(),
+                Some(Verdict::Blocked(_)) | None => state.put_slots_back(&ticket),
             }
         }
         let id = state.join(&scope, ticket, &line, max_wait)?;

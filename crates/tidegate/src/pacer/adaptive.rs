@@ -46,6 +46,7 @@ pub struct AdaptiveBounds {
 
 /// When an adaptive limit moves, and how far. The default shrinks by a fifth when more than 5 % of
 /// calls are pushed back, and grows by a fifth when at most 1 % are, whatever the calls' duration.
+/// Until the first push-back it doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
@@ -97,7 +98,8 @@ fn scaled(limit: u64, per_mille: u32) -> u64 {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Departure {
     epoch: u64,
-    left: Time,
+    /// `None` if the limit did not adapt then.
+    left: Option<Time>,
 }
 
 /// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
@@ -178,8 +180,17 @@ impl Adaptive {
         }
     }
 
+    /// A limit whose calls are told apart from those that left in earlier epochs.
+    pub(crate) fn from_epoch(epoch: u64, bounds: AdaptiveBounds, tuning: Tuning) -> Self {
+        Self { epoch, ..Self::new(bounds, tuning) }
+    }
+
     pub(crate) fn limit(&self) -> u64 {
         self.limit
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Goes on from another limit, within the bounds, and forgets what was learned.
@@ -217,7 +228,7 @@ impl Adaptive {
     /// A call leaves at `left` while so many are under way, itself included. The answer goes with it.
     pub(crate) fn leaves(&mut self, in_flight: u64, left: Time) -> Departure {
         self.reached |= in_flight >= self.limit;
-        Departure { epoch: self.epoch, left }
+        Departure { epoch: self.epoch, left: Some(left) }
     }
 
     /// Calls wait for a slot at `now`. Raises the limit if they have waited long enough, and says
@@ -252,8 +263,9 @@ impl Adaptive {
 
     /// A call that left with this departure has ended.
     pub(crate) fn ended(&mut self, outcome: CallOutcome, departure: Departure, now: Time) {
+        let Some(left) = departure.left else { return };
         if outcome == CallOutcome::Success {
-            let (took, mean) = (now.since(departure.left), self.latency);
+            let (took, mean) = (now.since(left), self.latency);
             let mean = mean.map_or(took, |mean| mean - mean / MEAN_OF + took / MEAN_OF);
             self.latency = Some(mean);
         }
@@ -271,8 +283,8 @@ impl Adaptive {
                     answered: self.before.answered + self.sample.answered,
                     pushed_back: self.before.pushed_back + self.sample.pushed_back,
                 };
-                // More than 5 % pushed back is too much, but a few answers say little. Many say
-                // that 3 % are one too many. Where it was pushed back before, so do few.
+                // By default more than 5 % pushed back is too much, but a few answers say little. Many
+                // say that 3 % are one too many. Where it was pushed back before, so do few.
                 let most = self.tuning.decrease_above;
                 let whole = sample.answered >= SAMPLE + SAMPLE / 2;
                 if self.ceiling == Some(self.limit) {

@@ -1,15 +1,19 @@
-//! A group of slots: a bound on some of the permits of a pacer, inside the pacer's own concurrency,
-//! such as the calls of one model.
+//! A group of slots: a bound on some permits, inside the concurrency of their pacers, such as the calls
+//! of one model.
 //!
 //! A waiter whose group is full is passed over together with its tenant, and blocks nobody else.
+//! Pacers may share a group; whoever frees a slot lets those know that wait for one.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::pending_acquire::PendingAcquire;
+use super::scope::Scope;
+use crate::sync::Mutex;
+use crate::terms::Watch as _;
 
-/// Slots for some of the permits of one pacer. Cheap to clone; clones are the same group.
+/// Slots for some permits of one or more pacers. Cheap to clone; clones are the same group.
 ///
 /// ```
 /// use tidegate::pacer::{Pacer, SlotGroup};
@@ -27,63 +31,99 @@ use super::pending_acquire::PendingAcquire;
 #[derive(Clone)]
 pub struct SlotGroup(Arc<Slots>);
 
-/// Changed under the lock of the pacer only, and read by anybody.
 struct Slots {
     limit: AtomicU64,
     in_flight: AtomicU64,
+    /// Pacers in which somebody waits for a slot.
+    waiting: Mutex<Vec<Weak<Scope>>>,
 }
 
 impl SlotGroup {
     /// A group of so many slots, at least 1.
     #[must_use]
     pub fn new(limit: u64) -> Self {
-        Self(Arc::new(Slots { limit: AtomicU64::new(limit.max(1)), in_flight: AtomicU64::new(0) }))
+        Self(Arc::new(Slots {
+            limit: AtomicU64::new(limit.max(1)),
+            in_flight: AtomicU64::new(0),
+            waiting: Mutex::new(Vec::new()),
+        }))
     }
 
-    /// Changes how many slots there are; permits that are out drain. [`Pacer::nudge`] lets waiters
-    /// know.
-    ///
-    /// [`Pacer::nudge`]: super::Pacer::nudge
+    /// Changes how many slots there are. Permits that are out drain; those who wait for a slot are
+    /// let go at once.
     pub fn resize(&self, limit: u64) {
-        self.0.limit.store(limit.max(1), Ordering::Relaxed);
+        self.0.limit.store(limit.max(1), Ordering::Release);
+        self.notify();
     }
 
     /// How many slots there are.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.0.limit.load(Ordering::Relaxed)
+        self.0.limit.load(Ordering::Acquire)
     }
 
     /// How many are taken.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
-        self.0.in_flight.load(Ordering::Relaxed)
+        self.0.in_flight.load(Ordering::Acquire)
     }
 
-    fn is_full(&self) -> bool {
-        self.in_flight() >= self.limit()
+    fn try_enter(&self) -> bool {
+        let taken = |in_flight: u64| (in_flight < self.limit()).then_some(in_flight + 1);
+        self.0.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).is_ok()
+    }
+
+    fn leave(&self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Lets a pacer know when a slot may be free.
+    fn wait(&self, scope: &Weak<Scope>) {
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if !waiting.iter().any(|known| known.ptr_eq(scope)) {
+            waiting.push(scope.clone());
+        }
+    }
+
+    fn has_waiters(&self) -> bool {
+        !self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// A slot may be free: pacers in which somebody waits look again. No pacer may be locked.
+    pub(super) fn notify(&self) {
+        let waiting = {
+            let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *waiting)
+        };
+        for scope in waiting.iter().filter_map(Weak::upgrade) {
+            scope.changed();
+        }
     }
 }
 
 impl PendingAcquire {
-    /// Whether all of its groups have a free slot.
-    pub(super) fn fits_groups(&self) -> bool {
-        !self.groups.iter().any(SlotGroup::is_full)
+    /// Takes a slot of each of its groups, or of none. Without one, the pacer is told when there may
+    /// be one.
+    pub(super) fn try_enter_groups(&self, scope: &Weak<Scope>) -> bool {
+        for (index, group) in self.groups.iter().enumerate() {
+            if group.try_enter() {
+                continue;
+            }
+            group.wait(scope);
+            // One may have come free before anybody could know of the wait.
+            if group.try_enter() {
+                continue;
+            }
+            self.groups.iter().take(index).for_each(SlotGroup::leave);
+            return false;
+        }
+        true
     }
 
-    pub(super) fn enter_groups(&self) {
-        for group in &self.groups {
-            group.0.in_flight.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Gives the slots of its groups back. Says whether somebody may have waited for one.
-    pub(super) fn leave_groups(&self) -> bool {
-        let was_full = !self.fits_groups();
-        for group in &self.groups {
-            group.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        }
-        was_full
+    /// Gives the slots of its groups back: the groups whose waiters are to be told after unlocking.
+    pub(super) fn leave_groups(&self) -> impl Iterator<Item = SlotGroup> {
+        self.groups.iter().for_each(SlotGroup::leave);
+        self.groups.iter().filter(|group| group.has_waiters()).cloned()
     }
 }
 

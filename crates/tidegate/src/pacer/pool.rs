@@ -101,7 +101,13 @@ struct Pool {
     limit: Option<u64>,
     in_flight: u64,
     adaptive: Option<Adaptive>,
+    /// The size that was asked for.
+    size: Option<PoolSize>,
+    /// The epoch of the next adaptive limit, so that calls that left under another say nothing.
+    next_epoch: u64,
     members: Slab<Member>,
+    /// Members that have calls under way.
+    busy: u64,
     pacers: Slab<PacerEntry>,
     /// Members whose pacers wait, in the order of their turns.
     turns: VecDeque<Id>,
@@ -111,6 +117,8 @@ struct Pool {
 #[derive(Default)]
 struct Member {
     in_flight: u64,
+    /// The epoch of the adaptive limit in which it was last pushed back.
+    pushed_back_in: Option<u64>,
     /// Pacers that wait, in the order of their turns.
     waiting: VecDeque<Id>,
 }
@@ -198,14 +206,23 @@ impl Pool {
     }
 
     fn resize(&mut self, size: PoolSize) {
+        let before = self.size.replace(size);
         match (size, &mut self.adaptive) {
             (PoolSize::Adaptive(bounds, tuning), Some(adaptive)) => {
                 adaptive.reconfigure(bounds, tuning);
+                let is_moved = |before| matches!(before, PoolSize::Adaptive(old, _) if old.start != bounds.start);
+                if before.is_some_and(is_moved) {
+                    adaptive.restart(bounds.start);
+                }
             }
             (PoolSize::Adaptive(bounds, tuning), adaptive) => {
-                *adaptive = Some(Adaptive::new(bounds, tuning));
+                *adaptive = Some(Adaptive::from_epoch(self.next_epoch, bounds, tuning));
             }
-            (PoolSize::Fixed(_) | PoolSize::Unlimited, adaptive) => *adaptive = None,
+            (PoolSize::Fixed(_) | PoolSize::Unlimited, adaptive) => {
+                if let Some(adaptive) = adaptive.take() {
+                    self.next_epoch = adaptive.epoch() + 1;
+                }
+            }
         }
         self.limit = match size {
             PoolSize::Unlimited => None,
@@ -225,6 +242,7 @@ impl Pool {
         self.in_flight += 1;
         let member = self.pacers.get(pacer).map(|pacer| pacer.member);
         if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
+            self.busy += u64::from(member.in_flight == 0);
             member.in_flight += 1;
         }
     }
@@ -233,6 +251,7 @@ impl Pool {
         self.in_flight = self.in_flight.saturating_sub(1);
         let member = self.pacers.get(pacer).map(|pacer| pacer.member);
         if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
+            self.busy = self.busy.saturating_sub(u64::from(member.in_flight == 1));
             member.in_flight = member.in_flight.saturating_sub(1);
         }
     }
@@ -307,11 +326,18 @@ impl Pool {
         None
     }
 
-    /// Whether a member has enough calls under way to speak for the pool. Others cannot shrink it:
-    /// one key that is always refused must not slow down the rest.
-    fn speaks_for_all(&self, pacer: Id) -> bool {
-        let member = self.pacers.get(pacer).and_then(|entry| self.members.get(entry.member));
-        member.is_some_and(|member| member.in_flight * 2 >= self.in_flight)
+    /// Whether most members with calls under way were pushed back under the present limit, this one
+    /// included. One key that is always refused must not slow down the rest.
+    fn is_pushed_back(&mut self, pacer: Id) -> bool {
+        let Some(epoch) = self.adaptive.as_ref().map(Adaptive::epoch) else { return false };
+        let member = self.pacers.get(pacer).map(|entry| entry.member);
+        if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
+            member.pushed_back_in = Some(epoch);
+        }
+        let is_one =
+            |member: &&Member| member.in_flight > 0 && member.pushed_back_in == Some(epoch);
+        let pushed_back = self.members.iter().filter(is_one).count() as u64;
+        pushed_back * 2 > self.busy
     }
 }
 
@@ -415,7 +441,7 @@ impl Seat {
     pub(super) fn give_back(&mut self, word: Option<(CallOutcome, Departure)>) {
         let mut pool = self.member.0.pool.lock();
         let counts = word.filter(|(outcome, _)| match outcome {
-            CallOutcome::Throttled { .. } => pool.speaks_for_all(self.pacer),
+            CallOutcome::Throttled { .. } => pool.is_pushed_back(self.pacer),
             _ => true,
         });
         pool.put_back(self.pacer);

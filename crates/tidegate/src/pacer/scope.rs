@@ -14,6 +14,7 @@ use super::adaptive::{CallOutcome, Departure};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
 use super::driver::leases::{Holding, Leases};
+use super::group::SlotGroup;
 use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_time};
 use super::permit::OnDrop;
 use super::pool::{PoolMember, Seat, SlotPool, SlotRequest};
@@ -42,6 +43,10 @@ pub(super) struct State {
     pub(super) leases: Leases,
     /// What it has to do with a pool of slots that it shares, if there is one.
     pub(super) seat: Option<Seat>,
+    /// Groups that have free slots again, to be told to others after unlocking.
+    freed_groups: Vec<SlotGroup>,
+    /// The scope itself.
+    own: Weak<Scope>,
     /// What a driver had reserved when its runtime was shut down, to be given back by another.
     #[cfg(feature = "tokio")]
     pub(super) stranded: Vec<(PendingAcquire, Receipt)>,
@@ -57,8 +62,12 @@ pub(super) struct Locked<'s> {
     freed: Freed,
 }
 
-/// A pool whose free slots are handed out when this is dropped.
-struct Freed(Option<SlotPool>);
+/// A pool whose free slots are handed out, and groups whose waiters are told, when this is dropped.
+#[derive(Default)]
+struct Freed {
+    pool: Option<SlotPool>,
+    groups: Vec<SlotGroup>,
+}
 
 impl Deref for Locked<'_> {
     type Target = State;
@@ -76,15 +85,17 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.freed.0 = self.state.seat.as_mut().and_then(Seat::take_freed);
+        self.freed.pool = self.state.seat.as_mut().and_then(Seat::take_freed);
+        self.freed.groups = std::mem::take(&mut self.state.freed_groups);
     }
 }
 
 impl Drop for Freed {
     fn drop(&mut self) {
-        if let Some(pool) = self.0.take() {
+        if let Some(pool) = self.pool.take() {
             pool.hand_out();
         }
+        self.groups.iter().for_each(SlotGroup::notify);
     }
 }
 
@@ -102,6 +113,8 @@ impl Scope {
             buckets,
             drivers,
             seat: None,
+            freed_groups: Vec::new(),
+            own: Weak::new(),
             leases: Leases::default(),
             #[cfg(feature = "tokio")]
             stranded: Vec::new(),
@@ -109,7 +122,7 @@ impl Scope {
         };
         Arc::new_cyclic(|scope| {
             let seat = member.map(|member| member.seat(scope.clone()));
-            let state = Mutex::new(State { seat, ..state });
+            let state = Mutex::new(State { seat, own: scope.clone(), ..state });
             Self { store, clock, nobody: "".into(), state }
         })
     }
@@ -133,7 +146,7 @@ impl Scope {
 
     pub(super) fn lock(&self) -> Locked<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { state, freed: Freed(None) }
+        Locked { state, freed: Freed::default() }
     }
 
     /// Does something under the lock, moves the queue on, and wakes who was granted.
@@ -179,7 +192,7 @@ impl Scope {
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
-            let id = match state.next(now) {
+            let id = match state.scheduler.next(now) {
                 Step::Rest(until) => {
                     state.rest();
                     return until;
@@ -189,17 +202,27 @@ impl Scope {
                 Step::Try(_) if state.asking.is_some() => return state.scheduler.aside(),
                 Step::Try(id) => id,
             };
+            if !state.enter_groups(id, now) {
+                continue;
+            }
             if let Err(growth) = state.take_slot() {
+                state.leave_groups(id);
                 let growth = growth.map(|after| now.after(after));
                 return sooner(state.scheduler.no_slot(now), growth);
             }
             #[cfg(feature = "tokio")]
             if !self.is_local() {
+                // Whoever asks takes them again.
+                state.leave_groups(id);
                 return Some(now);
             }
             let Some(ticket) = state.scheduler.ticket(id) else { continue };
             let verdict = now_or_never(ticket.charge(&self.store, Duration::ZERO));
-            state.apply(id, verdict.unwrap_or_else(not_at_once), now);
+            let verdict = verdict.unwrap_or_else(not_at_once);
+            if !matches!(verdict, Verdict::Granted { .. }) {
+                state.leave_groups(id);
+            }
+            state.apply(id, verdict, now);
         }
     }
 
@@ -212,7 +235,7 @@ impl Scope {
                 state.drivers.ring();
             }
             if let Some(Left::Granted(ticket, _)) = &left {
-                ticket.leave_groups();
+                state.freed_groups.extend(ticket.leave_groups());
                 if let Some(seat) = &mut state.seat {
                     seat.give_back(None);
                 }
@@ -251,9 +274,7 @@ impl Scope {
                 state.drivers.ended(&mut post);
             }
             state.scheduler.slots.give_back();
-            if ticket.leave_groups() {
-                state.scheduler.nudge(self.now());
-            }
+            state.freed_groups.extend(ticket.leave_groups());
             if let Some(seat) = &mut state.seat {
                 seat.give_back(Some(word));
             }
@@ -310,16 +331,44 @@ impl Scope {
 }
 
 impl State {
-    /// What to do at `now`. Waiters whose groups are full are passed over.
-    pub(super) fn next(&mut self, now: Time) -> Step {
-        loop {
-            let step = self.scheduler.next(now);
-            let Step::Try(id) = step else { return step };
-            if self.scheduler.ticket(id).is_none_or(PendingAcquire::fits_groups) {
-                return step;
-            }
+    /// Takes slots of the groups of a waiter. If one of them is full, the waiter is passed over.
+    pub(super) fn enter_groups(&mut self, id: Id, now: Time) -> bool {
+        let ticket = self.scheduler.ticket(id);
+        let has_entered = ticket.is_none_or(|ticket| ticket.try_enter_groups(&self.own));
+        if !has_entered {
             self.scheduler.passed_over(id, WaitPart::CONCURRENCY, None, now);
         }
+        has_entered
+    }
+
+    /// A waiter that has slots of its groups is not granted now.
+    pub(super) fn leave_groups(&mut self, id: Id) {
+        if let Some(ticket) = self.scheduler.ticket(id) {
+            self.freed_groups.extend(ticket.leave_groups());
+        }
+    }
+
+    /// Gives the slots back that somebody has of its groups.
+    pub(super) fn leave_groups_of(&mut self, ticket: &PendingAcquire) {
+        self.freed_groups.extend(ticket.leave_groups());
+    }
+
+    /// Takes the slots of a newcomer, of its groups and of the pool, or none.
+    pub(super) fn take_slots_of(&mut self, ticket: &PendingAcquire) -> bool {
+        if !ticket.try_enter_groups(&self.own) {
+            return false;
+        }
+        let has_slot = self.try_take_slot();
+        if !has_slot {
+            self.leave_groups_of(ticket);
+        }
+        has_slot
+    }
+
+    /// The slots of a newcomer are not needed now.
+    pub(super) fn put_slots_back(&mut self, ticket: &PendingAcquire) {
+        self.leave_groups_of(ticket);
+        self.put_slot_back();
     }
 
     /// Takes a slot of the pool without waiting for a turn, if there is a pool.
@@ -380,7 +429,6 @@ impl State {
                 self.scheduler.granted(id, Holding { receipt, lease }, now);
                 self.slot_granted();
                 if let Some(ticket) = self.scheduler.ticket_mut(id) {
-                    ticket.enter_groups();
                     ticket.correct(&charged);
                 }
             }

@@ -2,10 +2,10 @@
 //! provider takes.
 
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
 use tidegate_llm::rate_limit::CONCURRENCY_CEILING;
+use tidegate_llm::settings::Warning as Told;
 use tidegate_providers::Dialect;
 
 use super::read::factor;
@@ -18,6 +18,7 @@ use crate::values::fields::{Fields, Path};
 use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, DURATION, ValueKind};
+use crate::warning::Warning;
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
@@ -99,10 +100,10 @@ impl AutoTunePlan {
     /// Reads the section of a provider whose calls under way are `concurrency`. That may be lowered
     /// to the ceiling, if nobody set it.
     pub(super) fn read(
-        dialect: Dialect,
+        (owner, dialect): (&str, Dialect),
         concurrency: &mut Setting<NonZeroU32>,
         fields: &mut Fields<'_, '_>,
-        with: &ReadContext<'_>,
+        with: &mut ReadContext<'_>,
     ) -> Self {
         let mut plan = Self::of(dialect);
         plan.enabled.value &= concurrency.source == Source::Default;
@@ -116,16 +117,23 @@ impl AutoTunePlan {
             plan.enabled.replace(fields.setting("enabled", Value::to_switch));
             plan.ceiling.replace(fields.setting("ceiling", Value::to_count));
             plan.read_tuning(&mut fields);
-            let is_above = concurrency.value > plan.ceiling.value;
-            if plan.enabled.value && is_above && concurrency.source != Source::Default {
+            // What a database holds must not keep a program from starting.
+            let is_strict = matches!(concurrency.source, Source::File | Source::Flag);
+            if plan.enabled.value && is_strict && concurrency.value > plan.ceiling.value {
                 fields.refuse("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
             }
         }
         if let Some(cap) = with.set_cap.filter(|cap| *cap < plan.ceiling.value) {
             plan.ceiling = Setting { value: cap, source: Source::Environment };
         }
-        if plan.enabled.value && concurrency.source == Source::Default {
-            concurrency.value = concurrency.value.min(plan.ceiling.value);
+        let (limit, cap) = (concurrency.value, plan.ceiling.value);
+        if plan.enabled.value && limit > cap {
+            concurrency.value = cap;
+            if concurrency.source != Source::Default {
+                let provider = owner.to_owned();
+                let warning = Told::AboveCap { limit, cap };
+                with.warnings.push(Warning::Concurrency { provider, warning });
+            }
         }
         plan
     }
@@ -147,15 +155,12 @@ impl AutoTunePlan {
         if let Some(latency) = fields.read("max_latency", positive) {
             tuning.max_latency = Some(latency);
         }
+        if fields.get("increase_below_percent").is_none() {
+            tuning.increase_below = tuning.increase_below.min(tuning.decrease_above - 10);
+        }
         if tuning.increase_below >= tuning.decrease_above {
             fields.refuse("increase_below_percent", Rule::NotBelow("decrease_above_percent"));
         }
-    }
-
-    /// How long calls may take on average for the number to grow, if that matters.
-    #[must_use]
-    pub const fn max_latency(&self) -> Option<Duration> {
-        self.tuning.max_latency
     }
 
     /// The calls under way at once, starting with this many.

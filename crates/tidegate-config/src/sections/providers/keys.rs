@@ -234,6 +234,6 @@ const fn timeout(path: &'static str, unset: &'static str, about: &'static str) -
 
 /// Calls under way at once of a part of a provider.
 pub(super) const fn inner_concurrency(path: &'static str) -> KnownKey {
-    let about = "Calls under way at once, inside those of the provider; no other bound if unset.";
+    let about = "Calls under way at once, over all keys, inside those of the provider; no other bound if unset.";
     KnownKey::new(path, COUNT, |value: &Value<'_>| value.to_count().map(drop), about)
 }

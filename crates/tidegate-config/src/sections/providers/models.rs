@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use tidegate_llm::plan::Constraint;
+use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::Provider;
 
 use super::bounded;
@@ -102,12 +103,20 @@ impl Models {
         }
         let path = fields.path();
         let path = Path::Key(&path, "models");
-        let mut limited = BTreeMap::new();
+        let mut limited: BTreeMap<String, ModelPlan> = BTreeMap::new();
+        if matches!(&section.node, Node::Table(entries) if entries.len() > MOST) {
+            fields.refuse("models", Rule::TooManyModels(MOST));
+        }
         let known = table::below("providers.*.models.*");
         if let Some(mut fields) = Fields::any(section, path, fields.faults()) {
             for entry in fields.entries() {
-                if let Err(rule) = check_model(&entry.key, fields.entries().len()) {
+                if let Err(rule) = check_model(&entry.key) {
                     fields.refuse(&entry.key, rule);
+                }
+                let same =
+                    |known: &&String| ModelPattern::new(known) == ModelPattern::new(&entry.key);
+                if let Some(known) = limited.keys().find(same) {
+                    fields.refuse(&entry.key, Rule::SameModel(known.clone()));
                 }
                 let path = Path::Key(&path, &entry.key);
                 let opened = Fields::open(&entry.value, path, &known, fields.faults());
@@ -138,10 +147,7 @@ fn model(
     ModelPlan { limits, max_concurrent_requests }
 }
 
-fn check_model(name: &str, models: usize) -> Result<(), Rule> {
-    if models > MOST {
-        return Err(Rule::TooManyModels(MOST));
-    }
+fn check_model(name: &str) -> Result<(), Rule> {
     let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
     let fits = !name.is_empty() && name.len() <= LONGEST && name.chars().all(is_plain);
     if fits { Ok(()) } else { Err(Rule::ModelPattern(LONGEST)) }

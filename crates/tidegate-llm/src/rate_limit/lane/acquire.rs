@@ -42,7 +42,7 @@ impl Lane {
         loop {
             let expectation = quota.expect(call.input_tokens());
             let asked = Asked { expectation, max_output: call.max_output() };
-            let meters = self.meters(quota, &call.terms().endpoint);
+            let meters = self.meters(quota, (model, &call.terms().endpoint));
             let reserved = asked.reserved(expectation.rule);
             let costs = costs_of(&meters, self.settings.charging, reserved);
             let priced = meters.iter().zip(&costs);
@@ -113,7 +113,7 @@ impl Lane {
             self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
         for set in configured.of(model, &terms.endpoint) {
             if let Some(slots) = &set.slots {
-                acquire = acquire.within(slots);
+                acquire = acquire.within(&slots.group);
             }
         }
         let tenant = terms.tenant.as_deref().unwrap_or_default();
@@ -159,7 +159,8 @@ impl Lane {
         let gauges = self.pacer.gauges();
         let configured = self.configured.load();
         let mut slots = configured.of(model, endpoint).filter_map(|set| set.slots.as_ref());
-        let is_full = gauges.is_full || slots.any(|slots| slots.in_flight() >= slots.limit());
+        let is_full =
+            gauges.is_full || slots.any(|slots| slots.group.in_flight() >= slots.group.limit());
         let place = is_full.then(|| (WaitPart::CONCURRENCY, self.time_of_queue(&gauges)));
         let longest = longest.into_iter().chain(place).max_by_key(|(_, delay)| *delay);
         let limited_by = longest.map(|(name, _)| name);

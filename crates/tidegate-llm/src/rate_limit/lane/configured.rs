@@ -34,7 +34,7 @@ pub(super) struct LimitSet {
     /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
     pub(super) day: Option<Arc<Meter>>,
     /// The calls that may be under way.
-    pub(super) slots: Option<SlotGroup>,
+    pub(super) slots: Option<LimitedSlots>,
     /// Whether they are somebody's wish; others are replaced by what is told.
     pub(super) wished: bool,
     /// Where they come from.
@@ -45,7 +45,20 @@ pub(super) struct LimitSet {
     key: String,
 }
 
+/// Slots of a model or an endpoint, over all accounts that share them.
+#[derive(Debug)]
+pub(super) struct LimitedSlots {
+    pub(super) group: SlotGroup,
+    name: String,
+    limit: u64,
+}
+
 impl Configured {
+    /// The groups of slots, and how many there are to be.
+    fn slots(&self) -> impl Iterator<Item = (&SlotGroup, u64)> {
+        self.sets().filter_map(|set| set.slots.as_ref()).map(|slots| (&slots.group, slots.limit))
+    }
+
     /// What applies to the calls of a model at an endpoint.
     pub(super) fn of<'c>(
         &'c self,
@@ -135,15 +148,15 @@ impl Lane {
         let mut endpoints = HashMap::new();
         for (endpoint, constraint) in &limits.endpoints {
             let key = self.scope.clone().endpoint(endpoint.clone()).to_string();
-            let group = old.endpoints.get(endpoint);
-            let set = set(key, constraint)?.with_slots(constraint, group);
+            let name = format!("#{}", endpoint.as_str());
+            let set = set(key, constraint)?.with_slots(constraint, &name, &self.settings);
             endpoints.insert(endpoint.clone(), set);
         }
         let mut models = Vec::new();
         for (pattern, constraint) in &limits.models {
             let key = self.scope.clone().model(pattern.as_str()).to_string();
-            let group = old.models.iter().find(|(known, _)| known == pattern).map(|(_, set)| set);
-            let set = set(key, constraint)?.with_slots(constraint, group);
+            let name = pattern.as_str();
+            let set = set(key, constraint)?.with_slots(constraint, name, &self.settings);
             let is_of_one_model = pattern.is_exact();
             models.push((pattern.clone(), LimitSet { is_of_one_model, ..set }));
         }
@@ -153,7 +166,16 @@ impl Lane {
         let is_used = |meter: &Arc<Meter>| changes.iter().any(|(used, _)| Arc::ptr_eq(used, meter));
         let retired: Vec<_> = known.into_iter().filter(|(_, meter)| !is_used(meter)).collect();
         retired.iter().for_each(|(_, meter)| meter.retire(self.now()));
-        self.configured.store(Arc::new(Configured { all, endpoints, models, retired }));
+        let next = Configured { all, endpoints, models, retired };
+        for (group, limit) in next.slots() {
+            group.resize(limit);
+        }
+        // Nobody waits for limits that are gone.
+        let is_kept = |name: &str| next.sets().any(|set| set.slots_name() == Some(name));
+        for set in old.sets().filter(|set| set.slots_name().is_some_and(|name| !is_kept(name))) {
+            set.slots.iter().for_each(|slots| slots.group.resize(u64::MAX));
+        }
+        self.configured.store(Arc::new(next));
         let concurrency = limits.all.as_ref().and_then(|(constraint, _)| constraint.concurrency());
         self.pacer.set_concurrency(concurrency.map(|limit| limit.get().into()));
         self.pacer.nudge();
@@ -192,17 +214,15 @@ impl Lane {
 }
 
 impl LimitSet {
-    /// With a group of slots for the concurrency, the one of before if there was one.
-    fn with_slots(mut self, constraint: &Constraint, before: Option<&Self>) -> Self {
+    fn slots_name(&self) -> Option<&str> {
+        self.slots.as_ref().map(|slots| slots.name.as_str())
+    }
+
+    /// With the group of slots of this name, if the constraint has a concurrency.
+    fn with_slots(mut self, constraint: &Constraint, name: &str, settings: &Settings) -> Self {
         self.slots = constraint.concurrency().map(|limit| {
-            let limit = limit.get().into();
-            match before.and_then(|set| set.slots.clone()) {
-                Some(group) => {
-                    group.resize(limit);
-                    group
-                }
-                None => SlotGroup::new(limit),
-            }
+            let (limit, name) = (limit.get().into(), name.to_owned());
+            LimitedSlots { group: settings.groups.group(&name, limit), name, limit }
         });
         self
     }

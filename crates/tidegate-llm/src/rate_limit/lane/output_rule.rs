@@ -84,7 +84,7 @@ impl Lane {
     /// Lets one call more go than the provider is thought to take, if calls wait for tokens that
     /// those under way will hardly use.
     fn probe(&self, quota: &Quota) {
-        let meters = self.meters(quota, &Endpoint::default());
+        let meters = self.meters(quota, (&quota.model, &Endpoint::default()));
         let (_, followed) = self.followed(&meters);
         let Some(Followed(dimension)) = followed else { return };
         let meters = self.meters_of(dimension, quota);

@@ -27,14 +27,15 @@ impl InForce {
 fn reason(gauges: &PoolGauges, source: Source) -> String {
     let Some(tuning) = gauges.adaptive else {
         return match source {
-            Source::Default => "default of the provider".to_owned(),
+            Source::Default => "default of the provider, within MAX_CONCURRENT_THREADS".to_owned(),
             source => format!("set by the {source}"),
         };
     };
     let (start, cap, limit) = (tuning.start, tuning.cap, gauges.limit.unwrap_or(tuning.cap));
     let how = match tuning.pushed_back_at {
         Some(at) => format!("auto-tuned from {start}: calls were pushed back at {at}"),
-        None if limit > start => format!("auto-tuned from {start}: it grew while calls waited"),
+        None if limit > start => format!("auto-tuned from {start}: it grew while all were in use"),
+        None if limit < start => format!("auto-tuned from {start}: calls were pushed back before"),
         None => "auto-tuning starts here".to_owned(),
     };
     let slow = if tuning.is_slow { "; calls are too slow for it to grow" } else { "" };

@@ -40,6 +40,8 @@ pub(in crate::pacer) struct Question {
     reserved: Option<Holding>,
     /// Others may ask already.
     answered: bool,
+    /// It holds slots of the groups of its waiter.
+    is_in_groups: bool,
 }
 
 impl Scope {
@@ -49,15 +51,24 @@ impl Scope {
             return None;
         }
         let now = self.now();
-        let Step::Try(id) = state.next(now) else { return None };
-        state.take_slot().ok()?;
+        let id = loop {
+            let Step::Try(id) = state.scheduler.next(now) else { return None };
+            if state.enter_groups(id, now) {
+                break id;
+            }
+        };
+        if state.take_slot().is_err() {
+            state.leave_groups(id);
+            return None;
+        }
         let ticket = state.scheduler.ticket(id)?.clone();
         // What starts after the deadline would be reserved in vain.
         let left = state.scheduler.deadline(id).map(|deadline| deadline.since(now));
         let lead = left.map_or(LEAD, |left| left.min(LEAD));
         let (scope, nudges) = (self.clone(), state.scheduler.nudges());
         state.asking = Some(id);
-        Some(Question { scope, id, ticket, lead, nudges, reserved: None, answered: false })
+        let (reserved, answered, is_in_groups) = (None, false, true);
+        Some(Question { scope, id, ticket, lead, nudges, reserved, answered, is_in_groups })
     }
 
     /// What drivers had reserved that are gone, to be given back.
@@ -120,9 +131,13 @@ impl Question {
     /// Grants what was reserved, or does what the refusal asks for, and lets others ask. What nobody
     /// waits for any more comes back instead.
     fn answer(&mut self, refusal: Option<Verdict>) -> Option<Holding> {
-        let Self { scope, id, ticket, nudges, reserved, answered, .. } = self;
+        let Self { scope, id, ticket, nudges, reserved, answered, is_in_groups, .. } = self;
         scope.act(|state| {
             let (reserved, waits) = (reserved.take(), state.scheduler.is_waiting(*id));
+            // With a grant they are the permit's.
+            if std::mem::take(is_in_groups) && !(waits && reserved.is_some()) {
+                state.leave_groups_of(ticket);
+            }
             if reserved.is_some() && !waits {
                 return reserved;
             }
@@ -138,7 +153,6 @@ impl Question {
                     state.scheduler.granted(*id, holding, now);
                     state.slot_granted();
                     if let Some(granted) = state.scheduler.ticket_mut(*id) {
-                        granted.enter_groups();
                         granted.claims.clone_from(&ticket.claims);
                     }
                 }
@@ -160,6 +174,9 @@ impl Drop for Question {
         }
         let mut state = self.scope.lock();
         state.asking = None;
+        if std::mem::take(&mut self.is_in_groups) {
+            state.leave_groups_of(&self.ticket);
+        }
         if let Some(Holding { receipt, .. }) = self.reserved.take() {
             state.stranded.push((self.ticket.clone(), receipt));
         }

@@ -333,3 +333,61 @@ fn a_full_group_holds_up_only_its_own() {
     drop(left);
     assert_eq!((group.in_flight(), pacer.gauges().in_flight), (0, 0));
 }
+
+/// Where most members are refused, it is the provider's concurrency that is too large.
+#[test]
+fn push_back_of_most_members_shrinks_the_pool() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, adaptive(30, 30), 3);
+    for _ in 0..20 {
+        let mut permits: Vec<_> = pacers
+            .iter()
+            .map(|pacer| pacer.acquire([calls.claim("k", 1)]).now().unwrap())
+            .collect();
+        let last = permits.pop();
+        permits.into_iter().for_each(|permit| permit.finish(THROTTLED));
+        last.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+    }
+    assert!(pool.gauges().limit < Some(30), "{:?}", pool.gauges());
+}
+
+/// Calls that left before the size adapted say nothing about it, and a new start is a restart.
+#[test]
+fn a_pool_that_begins_to_adapt_starts_anew() {
+    let hand = Hand::new();
+    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 1);
+    let acquire = || pacers[0].acquire([calls.claim("k", 1)]).now().unwrap();
+    let early: Vec<_> = (0..4).map(|_| acquire()).collect();
+    hand.clock.advance(SECOND * 100);
+    let mut tuning = Tuning::default();
+    tuning.max_latency = Some(SECOND);
+    let size = |start| PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap: 64 }, tuning);
+    pool.resize(size(4));
+    early.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
+    assert!(!pool.gauges().adaptive.unwrap().is_slow);
+    pool.resize(size(9));
+    assert_eq!(pool.gauges().limit, Some(9));
+    pool.resize(size(9));
+    assert_eq!(pool.gauges().limit, Some(9));
+}
+
+/// Pacers may share a group: never more than its slots, and whoever waits for one is woken.
+#[test]
+fn a_group_spans_pacers() {
+    let hand = Hand::new();
+    let (one, two) = (hand.pacer(), hand.pacer());
+    let calls = hand.per_second("calls", 1_000, 1_000);
+    let group = SlotGroup::new(1);
+    let held = one.acquire([calls.claim("k", 1)]).within(&group).now().unwrap();
+    assert!(two.acquire([calls.claim("k", 1)]).within(&group).now().is_err());
+    let mut waiter = Waiter::join(two.acquire([calls.claim("k", 1)]).within(&group)).unwrap();
+    let mut third = Waiter::join(one.acquire([calls.claim("k", 1)]).within(&group)).unwrap();
+    drop(held);
+    let granted: Vec<_> = [waiter.ask(), third.ask()].into_iter().flatten().collect();
+    assert_eq!((granted.len(), group.in_flight()), (1, 1));
+    drop(granted);
+    let granted: Vec<_> = [waiter.wakes(), third.wakes()].into();
+    assert_eq!(granted.iter().filter(|wakes| **wakes > 0).count(), 2, "each in its turn");
+    drop((waiter, third));
+    assert_eq!(group.in_flight(), 0);
+}
