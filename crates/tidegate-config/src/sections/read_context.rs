@@ -33,7 +33,7 @@ impl<'c> ReadContext<'c> {
     pub(crate) fn of(environment: &'c Environment) -> Self {
         let given = environment.get("MAX_CONCURRENT_THREADS");
         let (cap, warning) = resolve_concurrency_cap(given);
-        let set_cap = given.filter(|_| warning.is_none()).map(|_| cap);
+        let set_cap = given.map(|_| cap);
         let warnings = warning.map(Warning::Cap).into_iter().collect();
         Self { environment, cap, set_cap, warnings, reading: Reading::ToRun }
     }

@@ -94,15 +94,17 @@ impl Meter {
     }
 
     async fn bucket_view(&self, policy: &Policy) -> Option<BucketView> {
-        if let Policy::Bucket(_) = policy {
-            let (level, capacity) = self.level().await?;
-            let remaining = i64::try_from(level).unwrap_or(i64::MIN);
-            return Some(BucketView { remaining, capacity });
-        }
         let peeked = self.bucket.limiter().peek(self.bucket.key()).cost(0).await.ok()?;
         let outcome = peeked.outcomes().first()?;
-        let remaining = i64::try_from(outcome.remaining).unwrap_or(i64::MAX);
-        Some(BucketView { remaining, capacity: outcome.capacity })
+        let (remaining, capacity) = (outcome.remaining, outcome.capacity);
+        if let (Policy::Bucket(_), 0) = (policy, remaining) {
+            // Part of a token is none; below that it is in debt.
+            let (level, capacity) = self.level().await?;
+            let remaining = i64::try_from(level.min(0)).unwrap_or(i64::MIN);
+            return Some(BucketView { remaining, capacity });
+        }
+        let remaining = i64::try_from(remaining).unwrap_or(i64::MAX);
+        Some(BucketView { remaining, capacity })
     }
 
     /// How fast it lets calls leave, and since when it is slowed down.

@@ -1,0 +1,222 @@
+//! How an adaptive limit moves.
+
+use super::*;
+
+fn adaptive(start: u64) -> Adaptive {
+    Adaptive::new(AdaptiveBounds { floor: 1, start, cap: 200 }, Tuning::default())
+}
+
+fn leave(adaptive: &mut Adaptive, in_flight: u64) -> Departure {
+    adaptive.leaves(in_flight, Time::ZERO)
+}
+
+/// A provider that can serve `hidden` calls at once and pushes the others back. Every round
+/// all slots are used, and everything that left is answered before the next round.
+fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
+    let limit = adaptive.limit();
+    let departures: Vec<Departure> =
+        (1..=limit).map(|in_flight| leave(adaptive, in_flight)).collect();
+    for (index, epoch) in (1..).zip(departures) {
+        let pushed_back = CallOutcome::Throttled { retry_after: None };
+        adaptive.ended(
+            if index > hidden { pushed_back } else { CallOutcome::Success },
+            epoch,
+            Time::ZERO,
+        );
+    }
+    adaptive.limit()
+}
+
+#[test]
+fn it_finds_a_hidden_limit_and_stays_there() {
+    for hidden in [1, 2, 3, 7, 20, 64, 150] {
+        let mut adaptive = adaptive(4);
+        for _ in 0..2_000 {
+            round(&mut adaptive, hidden);
+        }
+        let seen: Vec<u64> = (0..2_000).map(|_| round(&mut adaptive, hidden)).collect();
+        let (low, high) = (seen.iter().min().unwrap(), seen.iter().max().unwrap());
+        assert!(
+            high - low <= 1,
+            "hidden {hidden}: swings between {low} and {high} {:?}",
+            &seen[..200]
+        );
+        let reach = hidden..=hidden + hidden / 20 + 1;
+        assert!(reach.contains(high), "hidden {hidden}: settled at {low}..{high}");
+        assert!(*low + 1 >= hidden, "hidden {hidden}: settled at {low}..{high}");
+    }
+}
+
+#[test]
+fn a_burst_of_push_back_is_one_decrease() {
+    let mut adaptive = adaptive(100);
+    let departures: Vec<Departure> =
+        (1..=100).map(|in_flight| leave(&mut adaptive, in_flight)).collect();
+    for epoch in departures {
+        adaptive.ended(CallOutcome::Overloaded, epoch, Time::ZERO);
+    }
+    assert_eq!(adaptive.limit(), 80, "a hundred push-backs, one decrease");
+}
+
+#[test]
+fn it_recovers_from_one() {
+    let mut adaptive = adaptive(1);
+    for _ in 0..500 {
+        round(&mut adaptive, 50);
+    }
+    assert!((49..=53).contains(&adaptive.limit()), "{}", adaptive.limit());
+    for _ in 0..500 {
+        round(&mut adaptive, 1);
+    }
+    assert!(adaptive.limit() <= 2, "{}", adaptive.limit());
+    for _ in 0..5_000 {
+        round(&mut adaptive, 50);
+    }
+    assert!((49..=53).contains(&adaptive.limit()), "{}", adaptive.limit());
+}
+
+#[test]
+fn it_does_not_grow_unless_it_was_reached() {
+    let mut adaptive = adaptive(10);
+    for _ in 0..1_000 {
+        let epoch = leave(&mut adaptive, 3);
+        adaptive.ended(CallOutcome::Success, epoch, Time::ZERO);
+    }
+    assert_eq!(adaptive.limit(), 10);
+}
+
+#[test]
+fn failures_and_cancelled_calls_count_neither_way() {
+    let mut adaptive = adaptive(10);
+    for outcome in [CallOutcome::Failed, CallOutcome::Ignored] {
+        for _ in 0..1_000 {
+            let epoch = leave(&mut adaptive, 10);
+            adaptive.ended(outcome, epoch, Time::ZERO);
+        }
+    }
+    assert_eq!(adaptive.limit(), 10);
+}
+
+#[test]
+fn a_little_push_back_is_no_reason_to_shrink() {
+    let mut adaptive = adaptive(100);
+    for number in 0..1_000 {
+        let epoch = leave(&mut adaptive, 100);
+        let pushed_back = number % 40 == 39;
+        let overloaded = CallOutcome::Overloaded;
+        adaptive.ended(
+            if pushed_back { overloaded } else { CallOutcome::Success },
+            epoch,
+            Time::ZERO,
+        );
+    }
+    assert_eq!(adaptive.limit(), 100, "2.5 % is between the two bounds");
+}
+
+/// Calls that are pushed back by chance, whatever the limit, must not wear it down.
+#[test]
+fn noise_below_the_bound_does_not_wear_it_down() {
+    for (per_mille, least) in [(5, 150), (10, 100), (20, 50)] {
+        let mut adaptive = adaptive(100);
+        let (mut random, mut sum, rounds) = (1_u64, 0, 2_000);
+        for _ in 0..rounds {
+            let limit = adaptive.limit();
+            let departures: Vec<Departure> =
+                (1..=limit).map(|now| leave(&mut adaptive, now)).collect();
+            for epoch in departures {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let pushed_back = (random >> 33) % 1_000 < per_mille;
+                let outcome = CallOutcome::Overloaded;
+                adaptive.ended(
+                    if pushed_back { outcome } else { CallOutcome::Success },
+                    epoch,
+                    Time::ZERO,
+                );
+            }
+            sum += adaptive.limit();
+        }
+        let mean = sum / rounds;
+        assert!(mean >= least, "{per_mille} in 1,000: mean limit {mean}");
+    }
+}
+
+/// Long calls: none has been answered yet, and others wait.
+#[test]
+fn it_doubles_four_times_a_second_while_calls_wait_and_nothing_is_pushed_back() {
+    let mut adaptive = adaptive(8);
+    let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+    assert_eq!(adaptive.slots_wanted(at(0)), Some(at(250)));
+    assert_eq!(adaptive.slots_wanted(at(200)), Some(at(250)));
+    assert_eq!(adaptive.limit(), 8);
+    let limits: Vec<u64> = (1..=6)
+        .map(|quarter| {
+            adaptive.slots_wanted(at(quarter * 250));
+            adaptive.limit()
+        })
+        .collect();
+    assert_eq!(limits, [16, 32, 64, 128, 200, 200], "to the cap");
+    assert_eq!(adaptive.slots_wanted(at(7_000)), None);
+}
+
+#[test]
+fn a_wait_that_ended_does_not_count() {
+    let mut adaptive = adaptive(8);
+    let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+    adaptive.slots_wanted(at(0));
+    adaptive.slots_free();
+    assert_eq!(adaptive.slots_wanted(at(5_000)), Some(at(5_250)));
+    assert_eq!(adaptive.limit(), 8);
+}
+
+#[test]
+fn a_doubling_that_is_pushed_back_is_undone_and_not_repeated() {
+    let mut adaptive = adaptive(8);
+    let at = |seconds: u64| Time::from_nanos(seconds * 1_000_000_000);
+    adaptive.slots_wanted(at(0));
+    adaptive.slots_wanted(at(1));
+    assert_eq!(round(&mut adaptive, 12), 8, "16 were too many");
+    adaptive.slots_wanted(at(2));
+    adaptive.slots_wanted(at(11));
+    assert_eq!(adaptive.limit(), 8);
+    let limits: Vec<u64> = (1..=5)
+        .map(|step| {
+            adaptive.slots_wanted(at(2 + 10 * step));
+            adaptive.limit()
+        })
+        .collect();
+    assert_eq!(limits, [12, 14, 15, 15, 15], "to just below where it was pushed back");
+}
+
+#[test]
+fn bounds_are_kept() {
+    let mut adaptive =
+        Adaptive::new(AdaptiveBounds { floor: 3, start: 50, cap: 6 }, Tuning::default());
+    assert_eq!(adaptive.limit(), 6);
+    for _ in 0..100 {
+        round(&mut adaptive, 1_000);
+    }
+    assert_eq!(adaptive.limit(), 6);
+    for _ in 0..100 {
+        round(&mut adaptive, 0);
+    }
+    assert_eq!(adaptive.limit(), 3);
+}
+
+#[test]
+fn steps_and_thresholds_are_as_tuned() {
+    let bounds = AdaptiveBounds { floor: 1, start: 100, cap: 200 };
+    let mut tuning = Tuning::default();
+    (tuning.decrease_above, tuning.decrease_to, tuning.increase_to) = (300, 500, 1_500);
+    let mut adaptive = Adaptive::new(bounds, tuning);
+    assert_eq!(round(&mut adaptive, 80), 100, "a fifth is not more than 30 %");
+    assert_eq!(round(&mut adaptive, 0), 50, "half is left");
+    assert_eq!(round(&mut adaptive, 200), 75, "half of it more");
+    tuning.increase_below = 0;
+    let mut strict = Adaptive::new(bounds, tuning);
+    let departures: Vec<Departure> = (1..=100).map(|now| leave(&mut strict, now)).collect();
+    for (index, departure) in departures.into_iter().enumerate() {
+        let outcome = if index == 0 { CallOutcome::Overloaded } else { CallOutcome::Success };
+        strict.ended(outcome, departure, Time::ZERO);
+    }
+    assert_eq!(strict.limit(), 100, "one of a hundred is too many to grow");
+}
