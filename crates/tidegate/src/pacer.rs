@@ -176,7 +176,7 @@ impl Pacer {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let state = self.scope.lock();
-        let pool = state.seat.as_ref().map(|seat| seat.pool().gauges());
+        let pool = state.pool.as_ref().map(|pool| pool.pool().gauges());
         let is_pool_full =
             pool.is_some_and(|pool| pool.limit.is_some_and(|it| pool.in_flight >= it));
         let pool = pool.and_then(|pool| pool.limit);

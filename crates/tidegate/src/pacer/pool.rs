@@ -9,18 +9,20 @@
 //! The lock of the pool is taken inside the locks of pacers, and no pacer is locked while it is
 //! held. Whoever gives a slot back hands it on after its own pacer is unlocked.
 
+mod handle;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
-use std::time::Duration;
-
-use super::adaptive::{Adaptive, AdaptiveBounds, CallOutcome, Departure, Tuning};
+use super::adaptive::{Adaptive, AdaptiveBounds, Tuning};
 use super::scheduler::slab::{Id, Slab};
 use super::scope::Scope;
 use crate::engine::Engine;
 use crate::store_handle::StoreClock;
 use crate::sync::{Mutex, MutexGuard};
+
+pub(super) use handle::{PoolHandle, SlotRequest};
 
 /// How many slots a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +129,6 @@ struct PacerEntry {
     member: Id,
     scope: Weak<Scope>,
     is_waiting: bool,
-}
-
-/// What came of asking for a slot.
-pub(super) enum SlotRequest {
-    Taken,
-    /// The pacer waits for its turn. The pool grows after this time, if there is one and the pacer
-    /// still waits then.
-    Waits(Option<Duration>),
 }
 
 impl SlotPool {
@@ -348,146 +342,23 @@ impl PoolMember {
         &self.0.pool
     }
 
-    /// A seat for one pacer.
-    pub(super) fn seat(&self, scope: Weak<Scope>) -> Seat {
+    /// The handle of one pacer.
+    pub(super) fn handle(&self, scope: Weak<Scope>) -> PoolHandle {
         let entry = PacerEntry { member: self.0.id, scope, is_waiting: false };
         let pacer = self.0.pool.lock().pacers.insert(entry);
-        Seat { member: self.clone(), pacer, in_hand: false, has_asked: false, has_freed: false }
+        PoolHandle {
+            member: self.clone(),
+            pacer,
+            in_hand: false,
+            has_asked: false,
+            has_freed: false,
+        }
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         self.pool.lock().members.remove(self.id);
-    }
-}
-
-/// What one pacer has to do with its pool. It stands under the lock of the pacer.
-pub(super) struct Seat {
-    member: PoolMember,
-    pacer: Id,
-    /// A slot was taken, and nobody has been granted it yet.
-    in_hand: bool,
-    /// The pacer may be among those that wait for a turn.
-    has_asked: bool,
-    /// Slots are free that may be somebody else's: they are to be handed out after unlocking.
-    has_freed: bool,
-}
-
-impl Seat {
-    pub(super) fn pool(&self) -> &SlotPool {
-        self.member.pool()
-    }
-
-    /// Takes a slot, unless one is in hand, if that is nobody else's.
-    pub(super) fn try_take(&mut self) -> bool {
-        let mut pool = self.member.0.pool.lock();
-        if !self.in_hand && !pool.is_full() && pool.is_in_turn(self.pacer) {
-            pool.pop_turn();
-            pool.take(self.pacer);
-            self.in_hand = true;
-        }
-        self.in_hand
-    }
-
-    /// Takes a slot for the head, unless one is in hand. Without one the pacer waits for its turn.
-    pub(super) fn take(&mut self) -> SlotRequest {
-        if self.try_take() {
-            return SlotRequest::Taken;
-        }
-        let mut pool = self.member.0.pool.lock();
-        pool.wait(self.pacer);
-        self.has_asked = true;
-        let mut growth = None;
-        if pool.is_full() {
-            if let Some(adaptive) = &mut pool.adaptive {
-                let now = self.member.0.pool.0.clock.now();
-                growth = adaptive.slots_wanted(now).map(|growth| growth.since(now));
-                let limit = adaptive.limit();
-                pool.limit = Some(limit);
-            }
-        }
-        // Whoever is in turn gets what the pool has grown by.
-        self.has_freed |= !pool.is_full();
-        SlotRequest::Waits(growth)
-    }
-
-    /// A permit leaves: what an adaptive size wants to know of it when it ends.
-    pub(super) fn leaves(&self) -> Departure {
-        let mut pool = self.member.0.pool.lock();
-        let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.0.clock);
-        let adaptive = pool.adaptive.as_mut();
-        adaptive.map_or_else(Departure::default, |one| one.leaves(in_flight, clock.now()))
-    }
-
-    /// The slot in hand was granted to somebody. If it was put back while a shared store was asked,
-    /// another one is taken, and one more than the limit is under way.
-    pub(super) fn granted(&mut self) {
-        if !std::mem::take(&mut self.in_hand) {
-            self.member.0.pool.lock().take(self.pacer);
-        }
-    }
-
-    /// Nobody can use the slot in hand.
-    pub(super) fn put_back(&mut self) {
-        if std::mem::take(&mut self.in_hand) {
-            let mut pool = self.member.0.pool.lock();
-            pool.put_back(self.pacer);
-            self.has_freed |= pool.waiting > 0;
-        }
-    }
-
-    /// A permit has ended, or a grant was not heard of.
-    pub(super) fn give_back(&mut self, word: Option<(CallOutcome, Departure)>) {
-        let mut pool = self.member.0.pool.lock();
-        let counts = word.filter(|(outcome, _)| match outcome {
-            CallOutcome::Throttled { .. } => pool.is_pushed_back(self.pacer),
-            _ => true,
-        });
-        pool.put_back(self.pacer);
-        if let (Some((outcome, departure)), Some(adaptive)) = (counts, &mut pool.adaptive) {
-            adaptive.ended(outcome, departure, self.member.0.pool.0.clock.now());
-            let limit = adaptive.limit();
-            pool.limit = Some(limit);
-        }
-        self.has_freed |= pool.waiting > 0;
-    }
-
-    /// The pacer has nobody who could use a slot.
-    pub(super) fn rest(&mut self) {
-        self.put_back();
-        if !std::mem::take(&mut self.has_asked) {
-            return;
-        }
-        let mut pool = self.member.0.pool.lock();
-        pool.leave_turns(self.pacer);
-        if pool.waiting == 0 {
-            if let Some(adaptive) = &mut pool.adaptive {
-                adaptive.slots_free();
-            }
-        }
-    }
-
-    /// The pool hands a slot over. `false` if there is one in hand already.
-    pub(super) fn accept(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_hand, true)
-    }
-
-    /// Whether slots are to be handed out, now that the pacer is unlocked.
-    pub(super) fn take_freed(&mut self) -> Option<SlotPool> {
-        std::mem::take(&mut self.has_freed).then(|| self.pool().clone())
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.put_back();
-        let mut pool = self.member.0.pool.lock();
-        pool.leave_turns(self.pacer);
-        pool.pacers.remove(self.pacer);
-        drop(pool);
-        // Its pacer is gone, so nothing is locked.
-        self.pool().hand_out();
     }
 }
 

@@ -17,7 +17,7 @@ use super::driver::leases::{Holding, Leases};
 use super::group::SlotGroup;
 use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_time};
 use super::permit::OnDrop;
-use super::pool::{PoolMember, Seat, SlotPool, SlotRequest};
+use super::pool::{PoolHandle, PoolMember, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
 use super::scheduler::wait_attribution::WaitPart;
 use super::scheduler::waiter::{Left, Refused};
@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) drivers: Drivers,
     pub(super) leases: Leases,
     /// What it has to do with a pool of slots that it shares, if there is one.
-    pub(super) seat: Option<Seat>,
+    pub(super) pool: Option<PoolHandle>,
     /// Groups that have free slots again, to be told to others after unlocking.
     freed_groups: Vec<SlotGroup>,
     /// The scope itself.
@@ -85,7 +85,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.freed.pool = self.state.seat.as_mut().and_then(Seat::take_freed);
+        self.freed.pool = self.state.pool.as_mut().and_then(PoolHandle::take_freed);
         self.freed.groups = std::mem::take(&mut self.state.freed_groups);
     }
 }
@@ -112,7 +112,7 @@ impl Scope {
             scheduler,
             buckets,
             drivers,
-            seat: None,
+            pool: None,
             freed_groups: Vec::new(),
             own: Weak::new(),
             leases: Leases::default(),
@@ -121,8 +121,8 @@ impl Scope {
             asking: None,
         };
         Arc::new_cyclic(|scope| {
-            let seat = member.map(|member| member.seat(scope.clone()));
-            let state = Mutex::new(State { seat, own: scope.clone(), ..state });
+            let pool = member.map(|member| member.handle(scope.clone()));
+            let state = Mutex::new(State { pool, own: scope.clone(), ..state });
             Self { store, clock, nobody: "".into(), state }
         })
     }
@@ -236,8 +236,8 @@ impl Scope {
             }
             if let Some(Left::Granted(ticket, _)) = &left {
                 state.freed_groups.extend(ticket.leave_groups());
-                if let Some(seat) = &mut state.seat {
-                    seat.give_back(None);
+                if let Some(pool) = &mut state.pool {
+                    pool.give_back(None);
                 }
             }
             match &left {
@@ -275,8 +275,8 @@ impl Scope {
             }
             state.scheduler.slots.give_back();
             state.freed_groups.extend(ticket.leave_groups());
-            if let Some(seat) = &mut state.seat {
-                seat.give_back(Some(word));
+            if let Some(pool) = &mut state.pool {
+                pool.give_back(Some(word));
             }
         });
     }
@@ -307,10 +307,10 @@ impl Scope {
     /// The pool hands a slot to the head. `false` if there is one already.
     pub(super) fn offer_slot(&self) -> bool {
         let mut state = self.lock();
-        let is_accepted = state.seat.as_mut().is_some_and(Seat::accept);
+        let is_accepted = state.pool.as_mut().is_some_and(PoolHandle::accept);
         self.move_on(&mut state);
         // Whoever offers goes on offering what this pacer did not use.
-        state.seat.as_mut().and_then(Seat::take_freed);
+        state.pool.as_mut().and_then(PoolHandle::take_freed);
         let wakes = state.scheduler.wakes();
         drop(state);
         drop(wakes);
@@ -373,13 +373,13 @@ impl State {
 
     /// Takes a slot of the pool without waiting for a turn, if there is a pool.
     pub(super) fn try_take_slot(&mut self) -> bool {
-        self.seat.as_mut().is_none_or(Seat::try_take)
+        self.pool.as_mut().is_none_or(PoolHandle::try_take)
     }
 
     /// Takes a slot of the pool for the head, if there is a pool. The error is the time after which
     /// the pool grows, if it does.
     pub(super) fn take_slot(&mut self) -> Result<(), Option<Duration>> {
-        match self.seat.as_mut().map(Seat::take) {
+        match self.pool.as_mut().map(PoolHandle::take) {
             None | Some(SlotRequest::Taken) => Ok(()),
             Some(SlotRequest::Waits(growth)) => Err(growth),
         }
@@ -387,28 +387,28 @@ impl State {
 
     /// The slot in hand is not needed now.
     pub(super) fn put_slot_back(&mut self) {
-        if let Some(seat) = &mut self.seat {
-            seat.put_back();
+        if let Some(pool) = &mut self.pool {
+            pool.put_back();
         }
     }
 
     /// Nobody waits who could use a slot of the pool.
     pub(super) fn rest(&mut self) {
-        if let Some(seat) = &mut self.seat {
-            seat.rest();
+        if let Some(pool) = &mut self.pool {
+            pool.rest();
         }
     }
 
     /// A waiter was charged: the slot in hand is its own.
     pub(super) fn slot_granted(&mut self) {
-        if let Some(seat) = &mut self.seat {
-            seat.granted();
+        if let Some(pool) = &mut self.pool {
+            pool.granted();
         }
     }
 
     /// A call leaves: what a concurrency that adapts wants to know of it later.
     pub(super) fn leaves(&self) -> Departure {
-        self.seat.as_ref().map_or_else(Departure::default, Seat::leaves)
+        self.pool.as_ref().map_or_else(Departure::default, PoolHandle::leaves)
     }
 
     /// Lets drivers know of leases that were taken on.
