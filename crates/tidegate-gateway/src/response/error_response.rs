@@ -9,7 +9,7 @@ use http::Response;
 use tidegate::pacer::AcquireError;
 use tidegate_http::field::RetryAfter;
 use tidegate_llm::{Broken, CallError};
-use tidegate_providers::{Class, Dialect, Provider};
+use tidegate_providers::{Class, Dialect, Dimension, Provider};
 
 use crate::call_observer::Outcome;
 use crate::headers;
@@ -111,9 +111,14 @@ impl Proxy<'_> {
                 _ => (internal(), Outcome::Rejected),
             },
             CallError::Open { after, .. } => (self.left_alone(*after), Outcome::BreakerOpen),
-            CallError::Closed(_) | CallError::Provider(_) => {
+            CallError::Closed(failure) | CallError::Provider(failure) => {
+                let day = Dimension::RequestsPerDay.name();
+                if failure.kind.as_deref() == Some(day) {
+                    self.context.set_limited_by(day);
+                }
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
-                (ProxyError::new(ErrorKind::Quota, message), Outcome::Refused)
+                let error = ProxyError::new(ErrorKind::Quota, message);
+                (error.after(failure.class.after()), Outcome::Refused)
             }
             CallError::Connection { provider, broken, .. } => {
                 (unconnected(provider, *broken, error.connection_reason()), Outcome::Unreachable)

@@ -167,6 +167,8 @@ fn the_requests_of_a_day_are_used_up() {
         let refused = answers.find(|it| it.status() != 200).unwrap();
         assert_eq!(refused.status(), 429, "{refused:?}");
         assert_eq!(parsed(&refused.body)["error"]["type"], "insufficient_quota", "{refused:?}");
+        assert_eq!(refused.header("x-tidegate-limited-by"), "requests_per_day");
+        assert!((1..=86_400_000).contains(&refused.number("retry-after-ms")), "until midnight");
     }
     let other = json!({"model": "tidal-2", "messages": chat(1, 10)["messages"]});
     assert_eq!(program.chat("model", &other).status(), 200, "another model has a day of its own");
