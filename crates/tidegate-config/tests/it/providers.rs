@@ -502,7 +502,7 @@ fn models_are_a_list_or_a_table() {
     let limits = table.model_limits["gpt-4.1*"].constraint().unwrap();
     assert_eq!(limits.concurrency().map(NonZeroU32::get), Some(2));
     let unknown = complaints("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
-    assert!(unknown[0].contains("did you mean requests_per_minute"), "{unknown:?}");
+    assert!(unknown[0].contains("did you mean `requests_per_minute`"), "{unknown:?}");
     let spaced = complaints("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");
     assert!(spaced[0].contains("is not a model"), "{spaced:?}");
 }
