@@ -17,10 +17,16 @@ fn the_summary_tells_callers_what_concerns_them_and_no_more() {
             "limits": {"client": {"capacity": 100, "rate": "50/s"}, "clients": {"rate": "1/s"}},
         })
     );
-    assert_eq!(providers["openai"], json!({"max_concurrent_requests": 8, "max_retries": 8}));
+    let openai = json!({
+        "max_concurrent_requests": 8,
+        "max_concurrent_requests_reason": "set by the file",
+        "max_retries": 8,
+    });
+    assert_eq!(providers["openai"], openai);
     for (name, provider) in providers.as_object().unwrap() {
         let fields: Vec<_> = provider.as_object().unwrap().keys().collect();
-        assert_eq!(fields, ["max_concurrent_requests", "max_retries"], "{name}");
+        let told = ["max_concurrent_requests", "max_concurrent_requests_reason", "max_retries"];
+        assert_eq!(fields, told, "{name}");
     }
 }
 
@@ -31,7 +37,7 @@ fn every_value_is_shown_with_its_source_and_what_it_shadows() {
     assert_eq!((all.status, all.header("etag")), (200, "\"1\""));
     let settings = all.json()["settings"].as_array().unwrap().clone();
     assert_eq!(settings.len(), gate.config.current().effective.len());
-    let fields = ["key", "value", "source", "shadowed", "configured"];
+    let fields = ["key", "value", "source", "shadowed", "configured", "note", "in_force", "reason"];
     for field in settings.iter().flat_map(|setting| setting.as_object().unwrap().keys()) {
         assert!(fields.contains(&field.as_str()), "{field}");
     }
