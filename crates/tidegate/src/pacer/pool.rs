@@ -346,13 +346,7 @@ impl PoolMember {
     pub(super) fn handle(&self, scope: Weak<Scope>) -> PoolHandle {
         let entry = PacerEntry { member: self.0.id, scope, is_waiting: false };
         let pacer = self.0.pool.lock().pacers.insert(entry);
-        PoolHandle {
-            member: self.clone(),
-            pacer,
-            in_hand: false,
-            has_asked: false,
-            has_freed: false,
-        }
+        PoolHandle::new(self.clone(), pacer)
     }
 }
 

@@ -27,6 +27,10 @@ pub(in crate::pacer) struct PoolHandle {
 }
 
 impl PoolHandle {
+    pub(super) const fn new(member: PoolMember, pacer: Id) -> Self {
+        Self { member, pacer, in_hand: false, has_asked: false, has_freed: false }
+    }
+
     pub(in crate::pacer) fn pool(&self) -> &SlotPool {
         self.member.pool()
     }
