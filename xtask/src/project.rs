@@ -1,6 +1,7 @@
 //! Where the project is and what cargo knows about it.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -18,6 +19,16 @@ pub(crate) fn root() -> &'static Path {
         let here = told.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
     })
+}
+
+/// Writes a generated file at a path from the root, and says how long it is.
+pub(crate) fn write(file: &str, text: &str) -> Result<()> {
+    let path = root().join(file);
+    let folder = path.parent().with_context(|| format!("{file} has no folder"))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::write(&path, text).with_context(|| format!("cannot write {file}"))?;
+    println!("{file}: {} bytes", text.len());
+    Ok(())
 }
 
 /// Whether this is a clone, as against the files of a source archive.

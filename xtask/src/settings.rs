@@ -22,13 +22,7 @@ const FILE: &str = "docs/settings.md";
 
 /// Writes the page.
 pub(crate) fn write() -> Result<()> {
-    let text = generate(&[])?;
-    let path = path();
-    let folder = path.parent().context("the page of settings has no folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    fs::write(&path, &text).with_context(|| format!("cannot write {FILE}"))?;
-    println!("{FILE}: {} bytes", text.len());
-    Ok(())
+    project::write(FILE, &generate(&[])?)
 }
 
 /// Fails if the committed page is not what the keys and the tests give.

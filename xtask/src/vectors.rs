@@ -15,13 +15,7 @@ const FILE: &str = "crates/tidegate-testkit/vectors/vectors.json";
 
 /// Writes what the oracle gives.
 pub(crate) fn write() -> Result<()> {
-    let path = path();
-    let folder = path.parent().context("the vector file has no folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let text = generate(&[])?;
-    fs::write(&path, &text).with_context(|| format!("cannot write {FILE}"))?;
-    println!("{FILE}: {} bytes", text.len());
-    Ok(())
+    project::write(FILE, &generate(&[])?)
 }
 
 /// Fails if the committed file is not what the oracle gives.

@@ -150,7 +150,7 @@ impl Layers {
         Self { overrides, overridden_by: Source::Database, ..self.clone() }
     }
 
-    /// The same layers with other settings that were changed at run time and that no database
+    /// These layers with other settings that were changed at run time and that no database
     /// keeps.
     ///
     /// ```

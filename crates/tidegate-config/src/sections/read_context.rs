@@ -14,7 +14,7 @@ pub(crate) struct ReadContext<'c> {
     pub(crate) environment: &'c Environment,
     /// The most calls under way at once, for values that nobody wrote down for this program.
     pub(crate) cap: NonZeroU32,
-    /// The same, if somebody set it: then it bounds what adapts too.
+    /// The cap of the environment, if it is set: it bounds what adapts too.
     pub(crate) set_cap: Option<NonZeroU32>,
     pub(crate) warnings: Vec<Warning>,
     reading: Reading,

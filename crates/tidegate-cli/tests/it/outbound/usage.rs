@@ -2,7 +2,7 @@
 //! head of an answer, and the line of each call in the access log.
 
 mod access_log;
-mod asked;
+mod ask_for_usage;
 mod client;
 mod counted;
 mod failed;
