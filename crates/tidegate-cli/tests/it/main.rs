@@ -1,6 +1,7 @@
 //! The program from the outside: started, asked, stopped.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attacks;
 mod check;
 mod config;
 mod doors;

@@ -1,5 +1,7 @@
 //! The built program, running or run to its end.
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
@@ -18,9 +20,14 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
+/// The path of the program: what `TIDEGATE_PROGRAM` names, else what was built with the tests.
+pub(crate) fn program() -> OsString {
+    env::var_os("TIDEGATE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidegate").into())
+}
+
 /// The program in a directory, without anything of the surrounding environment.
 pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let mut command = Command::new(program());
     command.args(args);
     alone(command, directory)
 }
@@ -35,7 +42,7 @@ pub(crate) fn serve(directory: &Path, flags: &[&str]) -> Command {
 pub(crate) fn serve_with_files(files: usize, directory: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
-    command.arg(env!("CARGO_BIN_EXE_tidegate")).args(serve_args(flags));
+    command.arg(program()).args(serve_args(flags));
     alone(command, directory)
 }
 
@@ -117,6 +124,11 @@ impl Serving {
             };
             self.told.push_str(&line);
         }
+    }
+
+    /// The id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Posts JSON and returns status and body.

@@ -1,0 +1,1 @@
+//! Keys of callers: none has two buckets, and no flood of them frees or fills anything.

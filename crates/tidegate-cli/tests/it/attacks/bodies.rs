@@ -1,0 +1,1 @@
+//! Bodies that are slow, large or costly to read delay nobody else.

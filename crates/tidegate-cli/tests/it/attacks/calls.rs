@@ -1,0 +1,1 @@
+//! Whatever costs something is charged, whatever its path, method or body.

@@ -1,0 +1,1 @@
+//! One caller with many names has the turns of one caller.

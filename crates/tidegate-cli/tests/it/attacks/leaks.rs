@@ -1,0 +1,1 @@
+//! What callers are told has no key and nothing of another caller.

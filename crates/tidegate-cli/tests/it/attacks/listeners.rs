@@ -1,0 +1,1 @@
+//! Connections of one address leave room for those of others.
