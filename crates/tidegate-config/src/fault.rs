@@ -108,6 +108,9 @@ pub enum Rule {
     /// Not a value of the Host header.
     #[error("must be a host name or address, with or without a port, such as tidegate.internal")]
     Host,
+    /// Neither an address nor a network.
+    #[error("must be addresses or networks of proxies, such as 10.0.0.0/8")]
+    Network,
     /// Not a size of memory.
     #[error(transparent)]
     Size(#[from] SizeError),

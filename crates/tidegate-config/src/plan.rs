@@ -173,6 +173,9 @@ pub(crate) const NEEDS_RESTART: &[(&str, Differs)] = &[
     ("listen.admin", |a, b| a.listen.admin.value != b.listen.admin.value),
     ("listen.grpc", |a, b| a.listen.grpc.value != b.listen.grpc.value),
     ("listen.allowed_hosts", |a, b| a.listen.allowed_hosts.value != b.listen.allowed_hosts.value),
+    ("listen.trusted_proxies", |a, b| {
+        a.listen.trusted_proxies.value != b.listen.trusted_proxies.value
+    }),
     ("store.url", |a, b| a.store.url.value != b.store.url.value),
     ("store.max_memory", |a, b| a.store.max_memory.value != b.store.max_memory.value),
     ("store.overflow", |a, b| a.store.overflow.value != b.store.overflow.value),

@@ -182,7 +182,10 @@ mod tests {
 
     #[test]
     fn the_names_of_a_section_come_from_the_table() {
-        assert_eq!(below("listen"), ["http", "admin", "grpc", "resp", "allowed_hosts"]);
+        assert_eq!(
+            below("listen"),
+            ["http", "admin", "grpc", "resp", "allowed_hosts", "trusted_proxies"]
+        );
         assert!(below("").starts_with(&["state_dir", "listen"]));
         assert_eq!(below("providers.*").last(), Some(&"auto_tune"));
         assert!(below("limits").is_empty(), "names are the user's choice");

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_http::host::AllowedHost;
+use tidegate_http::identity::TrustedProxies;
 
 use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
@@ -28,6 +29,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "Values of the Host header that are served besides loopback and the door's own address.",
     )
     .fixed(WHY_FIXED),
+    KnownKey::new(
+        "listen.trusted_proxies",
+        ValueKind::Texts,
+        |value| proxies(value).map(drop),
+        "Addresses and networks of proxies that are believed when they name a client, a tenant or a \
+         priority, and that are not bound by the limit on connections of one address.",
+    )
+    .fixed(WHY_FIXED),
 ];
 
 const fn door(path: &'static str, about: &'static str) -> KnownKey {
@@ -48,6 +57,8 @@ pub struct Listen {
     pub resp: Setting<SocketAddr>,
     /// Values of the Host header that are served besides loopback and the door's own address.
     pub allowed_hosts: Setting<Vec<AllowedHost>>,
+    /// Proxies that are believed when they name a client, a tenant or a priority. Default: none.
+    pub trusted_proxies: Setting<TrustedProxies>,
 }
 
 impl Default for Listen {
@@ -59,6 +70,7 @@ impl Default for Listen {
             grpc: loopback(8081),
             resp: loopback(6380),
             allowed_hosts: Setting::default(Vec::new()),
+            trusted_proxies: Setting::default(TrustedProxies::NONE),
         }
     }
 }
@@ -71,6 +83,7 @@ impl Listen {
         listen.grpc.replace(fields.setting("grpc", address));
         listen.resp.replace(fields.setting("resp", address));
         listen.allowed_hosts.replace(fields.setting("allowed_hosts", hosts));
+        listen.trusted_proxies.replace(fields.setting("trusted_proxies", proxies));
         listen
     }
 }
@@ -87,4 +100,8 @@ fn address(value: &Value<'_>) -> Result<SocketAddr, Rule> {
 fn hosts(value: &Value<'_>) -> Result<Vec<AllowedHost>, Rule> {
     let host = |text: &str| text.parse().map_err(|_| Rule::Host);
     value.to_texts()?.into_iter().map(host).collect()
+}
+
+fn proxies(value: &Value<'_>) -> Result<TrustedProxies, Rule> {
+    value.to_texts()?.join(",").parse().map_err(|_| Rule::Network)
 }
