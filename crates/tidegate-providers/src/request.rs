@@ -6,14 +6,17 @@
 
 mod base;
 mod error;
+mod free;
 mod model;
 mod path;
+mod path_shape;
 mod route;
 mod size;
 mod target;
 
 pub use base::Base;
 pub use error::{EncodeError, TargetError};
+pub use free::{is_free, is_override, is_reading};
 pub use model::{model_spans, with_model};
 pub use path::{ENDPOINT_NAMES, Purpose, plain_path};
 pub use route::{RoutePath, RoutePathError};

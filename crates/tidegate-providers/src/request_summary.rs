@@ -48,6 +48,8 @@ pub struct RequestSummary {
     /// Tokens of its texts, by count, and so many for each image as one usually has. Sounds are not
     /// counted.
     pub input_tokens: u64,
+    /// Whether the body is JSON and was read to its end. Else there may be more in it.
+    pub is_complete: bool,
 }
 
 impl RequestSummary {
@@ -65,10 +67,11 @@ impl RequestSummary {
     /// What a body of JSON says, beside its path.
     #[must_use]
     pub fn read(purpose: &Purpose<'_>, body: &[u8]) -> Self {
-        let mut fields = Fields::default();
+        let mut fields = Fields { counts_all: purpose.is_other(), ..Fields::default() };
         let mut reader = serde_json::Deserializer::from_slice(body);
         // Whatever was read before a mistake counts.
-        let _ = reader.deserialize_map(Root(&mut fields));
+        let read = reader.deserialize_map(Root(&mut fields));
+        let is_complete = read.and_then(|()| reader.end()).is_ok();
         let of_path = Self::of_path(purpose);
         let answers = fields.answers.unwrap_or(1).max(1);
         let streams = match purpose.dialect {
@@ -77,14 +80,19 @@ impl RequestSummary {
             _ => fields.stream.unwrap_or(false),
         };
         let said = if streams { Mode::Stream } else { Mode::Whole };
+        let input_tokens = fields.counter.tokens(per_image(purpose.dialect));
+        // Where nothing is put to a model, nothing is answered by one.
+        let has_no_answer = purpose.is_other() && is_complete && input_tokens == 0;
         Self {
             model: of_path.model.or(fields.model),
             max_output: of_path
                 .max_output
-                .or_else(|| fields.max_output.map(|most| most.saturating_mul(answers))),
+                .or_else(|| fields.max_output.map(|most| most.saturating_mul(answers)))
+                .or_else(|| has_no_answer.then_some(0)),
             mode: purpose.mode.unwrap_or(said),
             user: fields.user,
-            input_tokens: fields.counter.tokens(per_image(purpose.dialect)),
+            input_tokens,
+            is_complete,
         }
     }
 }
@@ -108,6 +116,8 @@ struct Fields {
     answers: Option<u64>,
     user: Option<String>,
     counter: Counter,
+    /// Whether members of unknown names are texts: on a path that is not known, any may be the prompt.
+    counts_all: bool,
 }
 
 /// The body, or an object in it that has some of the fields.
@@ -137,6 +147,9 @@ impl<'de> Visitor<'de> for Root<'_> {
                 }
                 Field::Nested => map.next_value_seed(Nested(&mut *fields))?,
                 Field::Texts => drop(map.next_value_seed(Texts::new(&mut fields.counter))?),
+                Field::Other if fields.counts_all => {
+                    drop(map.next_value_seed(Texts::new(&mut fields.counter))?);
+                }
                 Field::Other => drop(map.next_value::<IgnoredAny>()?),
             }
         }

@@ -1,8 +1,8 @@
-//! Paths of providers' APIs: which of them use what is limited, and how they are to be read.
+//! Paths of providers' APIs: what they are for, and how they are to be read.
 //!
 //! A table of endings for each family, as providers put their APIs below different roots. A path
-//! that is in no table is no use of a model: lists of models, files, and whatever is new. Whoever
-//! forwards requests need not hold those up.
+//! that is in no table is a call of the endpoint `other`: new APIs use models too. Only the requests of
+//! a short list are free ([`is_free`](super::is_free)).
 //!
 //! Servers are lenient about how a path is written. Whoever lets others choose it looks at
 //! [`plain_path`], or limits are passed by with a percent sign.
@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use super::path_shape;
 use crate::chat::Mode;
 use crate::dialect::{Dialect, Family};
 use crate::provider::Endpoint;
@@ -24,6 +25,7 @@ use crate::provider::Endpoint;
 /// assert_eq!(purpose.endpoint().as_str(), "chat");
 /// assert_eq!(purpose.model, Some("gemini-2.5-flash"));
 /// assert!(Purpose::of(Dialect::Gemini, "/v1beta/models").is_none());
+/// assert_eq!(Purpose::other(Dialect::Gemini, "/v1beta/new").endpoint().as_str(), "other");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,12 +54,16 @@ enum Kind {
     Ocr,
     Videos,
     Batches,
+    /// Files that are sent, which no model reads yet.
+    Files,
+    /// A path that is in no table.
+    Other,
     /// A path that only the user knows.
     Declared,
 }
 
 /// The names of the endpoints that paths are known for, in the order of the kinds.
-pub const ENDPOINT_NAMES: [&str; 10] = [
+pub const ENDPOINT_NAMES: [&str; 12] = [
     "chat",
     "embeddings",
     "token_counting",
@@ -68,14 +74,18 @@ pub const ENDPOINT_NAMES: [&str; 10] = [
     "ocr",
     "videos",
     "batches",
+    "files",
+    "other",
 ];
 
-static ENDPOINTS: LazyLock<[Endpoint; 10]> = LazyLock::new(|| ENDPOINT_NAMES.map(Endpoint::new));
+static ENDPOINTS: LazyLock<[Endpoint; 12]> = LazyLock::new(|| ENDPOINT_NAMES.map(Endpoint::new));
 
 const OPENAI: &[(&str, Kind)] = &[
     // `/chat/completions` too, and Mistral's `/fim/completions`.
     ("/completions", Kind::Chat),
     ("/responses", Kind::Chat),
+    ("/responses/compact", Kind::Chat),
+    ("/responses/input_tokens", Kind::TokenCounting),
     ("/embeddings", Kind::Embeddings),
     ("/images/generations", Kind::Images),
     ("/images/edits", Kind::Images),
@@ -114,8 +124,20 @@ const OLLAMA: &[(&str, Kind)] = &[
     ("/api/embeddings", Kind::Embeddings),
 ];
 
+/// Paths that use no tokens of a minute: a batch has limits of its own, and a file is read later. As
+/// they count nothing but a request, they must match as a whole.
+const WITHOUT_TOKENS: &[(&str, Kind)] = &[
+    ("batches", Kind::Batches),
+    ("files", Kind::Files),
+    ("upload/v1beta/files", Kind::Files),
+    ("uploads", Kind::Files),
+    ("uploads/*/parts", Kind::Files),
+    ("uploads/*/complete", Kind::Files),
+    ("containers/*/files", Kind::Files),
+];
+
 impl<'a> Purpose<'a> {
-    /// What a path of a provider is for; `None` if it uses no model.
+    /// What a path of a provider is for; `None` if it is in no table.
     #[must_use]
     pub fn of(dialect: Dialect, path: &'a str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
@@ -127,12 +149,25 @@ impl<'a> Purpose<'a> {
         };
         // Most speak OpenAI's API as well, and some Anthropic's.
         let native = native.or_else(|| ended(OPENAI, Dialect::Compatible, path));
-        let mut purpose = native.or_else(|| ended(ANTHROPIC, Dialect::Anthropic, path))?;
+        let native = native.or_else(|| ended(ANTHROPIC, Dialect::Anthropic, path));
+        let mut purpose = native.or_else(|| without_tokens(dialect, path))?;
         if dialect == Dialect::Azure {
-            let deployed = path.split_once("/deployments/").map(|(_, rest)| rest);
-            purpose.model = deployed.and_then(|rest| rest.split('/').next());
+            purpose.model = deployment(path);
         }
         Some(purpose)
+    }
+
+    /// A path that is in no table. It is read in the dialect of its provider, and names its model as
+    /// known paths of that provider do.
+    #[must_use]
+    pub fn other(dialect: Dialect, path: &'a str) -> Self {
+        let model = match dialect {
+            Dialect::Gemini => path.rsplit_once('/').and_then(|(_, last)| last.split_once(':')),
+            Dialect::Azure => deployment(path).map(|model| (model, "")),
+            _ => None,
+        };
+        let model = model.map(|(model, _)| model).filter(|model| !model.is_empty());
+        Self { kind: Kind::Other, dialect, model, mode: None }
     }
 
     /// A path that no table has and that the user says uses a model. It is read in the dialect of its
@@ -154,15 +189,33 @@ impl<'a> Purpose<'a> {
     pub const fn has_output(&self) -> bool {
         matches!(
             self.kind,
-            Kind::Chat | Kind::Images | Kind::Audio | Kind::Videos | Kind::Ocr | Kind::Declared
+            Kind::Chat
+                | Kind::Images
+                | Kind::Audio
+                | Kind::Videos
+                | Kind::Ocr
+                | Kind::Other
+                | Kind::Declared
         )
     }
 
     /// Whether what is asked is in the body, so that it can be counted. A batch is charged to
-    /// limits of its own kind, and is as long as it likes.
+    /// limits of its own kind, and is as long as it likes. So is a file.
     #[must_use]
     pub const fn is_readable(&self) -> bool {
-        !matches!(self.kind, Kind::Batches)
+        !matches!(self.kind, Kind::Batches | Kind::Files)
+    }
+
+    /// Whether images, sounds or films are sent to it, as they are rather than in JSON.
+    #[must_use]
+    pub const fn takes_media(&self) -> bool {
+        matches!(self.kind, Kind::Images | Kind::Audio | Kind::Videos)
+    }
+
+    /// Whether the path is in no table, and nobody has declared it.
+    #[must_use]
+    pub const fn is_other(&self) -> bool {
+        matches!(self.kind, Kind::Other)
     }
 }
 
@@ -191,7 +244,7 @@ pub fn plain_path(path: &str) -> Cow<'_, str> {
     Cow::Owned(plain.fold(String::new(), |path, segment| path + "/" + segment))
 }
 
-fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
     let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
     let (mut decoded, mut at) = (Vec::with_capacity(bytes.len()), 0);
     while let Some(byte) = bytes.get(at) {
@@ -211,6 +264,17 @@ fn ended<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<
     };
     let (_, kind) = table.iter().find(|(ending, _)| ends(ending).is_some())?;
     Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+}
+
+fn without_tokens(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
+    let mut shapes = WITHOUT_TOKENS.iter();
+    let (_, kind) = shapes.find(|(shape, _)| path_shape::matches(shape, path))?;
+    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+}
+
+/// Azure names a deployment where others name a model.
+fn deployment(path: &str) -> Option<&str> {
+    path.split_once("/deployments/").and_then(|(_, rest)| rest.split('/').next())
 }
 
 /// Gemini names the model and the method in the last segment.
@@ -245,6 +309,11 @@ mod tests {
             (Dialect::Gemini, "/v1beta/openai/chat/completions", "chat"),
             (Dialect::Ollama, "/api/generate", "chat"),
             (Dialect::Ollama, "/v1/embeddings", "embeddings"),
+            (Dialect::OpenAi, "/v1/responses/compact", "chat"),
+            (Dialect::OpenAi, "/v1/batches", "batches"),
+            (Dialect::Anthropic, "/v1/files", "files"),
+            (Dialect::Gemini, "/upload/v1beta/files", "files"),
+            (Dialect::OpenAi, "/v1/uploads/u_1/parts", "files"),
         ] {
             assert_eq!(endpoint(dialect, path).as_deref(), Some(expected), "{path}");
         }
@@ -254,6 +323,7 @@ mod tests {
             (Dialect::Anthropic, "/v1/messages/batches/b_1"),
             (Dialect::Gemini, "/v1beta/models/m:tunedModels"),
             (Dialect::Ollama, "/api/tags"),
+            (Dialect::OpenAi, "/v1/x/files"),
         ] {
             assert_eq!(endpoint(dialect, path), None, "{path}");
         }
@@ -276,11 +346,24 @@ mod tests {
         ] {
             assert_eq!(endpoint(dialect, &plain_path(path)).as_deref(), Some("chat"), "{path}");
         }
-        for path in ["/v1/models/a%2Fb", "/v1/files;x", "/%", "/%4", "/%zz/é", "", "%ff"] {
+        for path in ["/v1/models/a%2Fb", "/v1/tools;x", "/%", "/%4", "/%zz/é", "", "%ff"] {
             assert_eq!(endpoint(Dialect::OpenAi, &plain_path(path)), None, "{path}");
         }
         let path = plain_path("/v1beta/models/Gemini-2:generateContent/");
         assert_eq!(Purpose::of(Dialect::Gemini, &path).unwrap().model, Some("Gemini-2"));
+    }
+
+    #[test]
+    fn a_path_in_no_table_may_name_its_model() {
+        for (dialect, path, model) in [
+            (Dialect::Gemini, "/v1beta/models/gemini-2:generateAnswer", Some("gemini-2")),
+            (Dialect::Gemini, "/v1beta/cachedContents", None),
+            (Dialect::Azure, "/openai/deployments/gpt-4o/new", Some("gpt-4o")),
+            (Dialect::OpenAi, "/v1/models/m:new", None),
+        ] {
+            let other = Purpose::other(dialect, path);
+            assert_eq!((other.endpoint().as_str(), other.model), ("other", model), "{path}");
+        }
     }
 
     #[test]

@@ -117,3 +117,30 @@ fn what_cannot_be_read_is_unknown_and_no_error() {
     let deep = format!("{{\"model\":\"m\",\"messages\":{}", "[".repeat(100_000));
     assert_eq!(RequestSummary::read(&purpose, deep.as_bytes()).model.as_deref(), Some("m"));
 }
+
+#[test]
+fn a_body_that_was_not_read_to_its_end_says_so() {
+    let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
+    let is_complete = |body: &[u8]| RequestSummary::read(&purpose, body).is_complete;
+    assert!(is_complete(b" {\"model\":\"m\"}\n") && is_complete(b"{}"));
+    for body in [&b""[..], b"{", b"[]", b"x{}", b"{}x", b"{\"model\":\"\xff\"}", b"\xef\xbb\xbf{}"] {
+        assert!(!is_complete(body), "{body:?}");
+    }
+}
+
+#[test]
+fn on_a_path_that_is_not_known_every_text_counts() {
+    let other = Purpose::other(Dialect::OpenAi, "/generate");
+    let words = "the tide comes in and the tide goes out, ".repeat(10);
+    for body in [
+        json!({ "inputs": words, "model": "m" }),
+        json!({ "text_1": [words], "model": "m" }),
+        json!({ "instances": [{ "prompt": words }], "model": "m" }),
+    ] {
+        let read = RequestSummary::read(&other, body.to_string().as_bytes());
+        assert!(read.input_tokens > 80, "{body}: {}", read.input_tokens);
+        assert_eq!((read.model.as_deref(), read.max_output), (Some("m"), None));
+    }
+    let pull = RequestSummary::read(&other, br#"{"model":"m","stream":true}"#);
+    assert_eq!((pull.input_tokens, pull.max_output), (0, Some(0)));
+}
