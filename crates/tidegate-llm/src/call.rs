@@ -180,6 +180,12 @@ pub trait Outgoing {
     /// Input tokens by count or by guess, before anything that was learned.
     fn input_tokens(&self) -> u64;
 
+    /// Whether the input tokens are estimated by the size of what is sent. Nothing that was learned of
+    /// counts holds for them, and nothing is learned from them. Default: no.
+    fn has_estimated_input(&self) -> bool {
+        false
+    }
+
     /// The most output tokens, if the call says so.
     fn max_output(&self) -> Option<u64>;
 }

@@ -142,7 +142,7 @@ impl Lane {
             let requests = self.configured.load().requests(model);
             quota.ramp_up((*ramp, requests), self.now());
         }
-        let counted = call.input_tokens();
+        let counted = if call.has_estimated_input() { 0 } else { call.input_tokens() };
         let Admitted { mut permit, meters, costs, asked } =
             self.acquire(&quota, model, call).await?;
         // While it waited, a long quota may have been used up.

@@ -45,6 +45,7 @@ impl Line {
         fate: Fate,
         charging: Charging,
         rules: (OutputCharge, OutputCharge),
+        late_input: u64,
     ) -> u64 {
         let was_reserved =
             matches!(rules, (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd));
@@ -55,7 +56,8 @@ impl Line {
         };
         match fate {
             Fate::Settle(_) if rules.1 == OutputCharge::Kept && self.meter.is_of_tokens() => {
-                self.cost
+                let late = Amounts { input: late_input, output: 0 };
+                self.cost.saturating_add(self.meter.cost(charging, late))
             }
             Fate::Settle(amounts) => self.meter.cost(charging, amounts).saturating_add(given_back),
             Fate::Unknown => self.meter.admitted(self.cost),
@@ -72,7 +74,7 @@ pub(super) struct Followed(pub(super) Dimension);
 /// What a call will use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
-    /// Input tokens as we counted them.
+    /// Input tokens as we counted them; zero if they were not counted.
     pub(super) counted: u64,
     pub(super) expected: Amounts,
     /// What it is charged whatever it uses.
@@ -106,6 +108,8 @@ struct Held {
     quota: Arc<Quota>,
     leave: Leave,
     estimate: Estimate,
+    /// Input that was sent beyond what was expected.
+    late_input: u64,
     /// What the answer has used so far; `None` before it has begun.
     used: Option<UsageSoFar>,
     /// The limit that refused it, if one did.
@@ -139,6 +143,7 @@ impl Reservation {
             quota,
             leave,
             estimate,
+            late_input: 0,
             used: None,
             refused_by: None,
         };
@@ -204,6 +209,16 @@ impl Reservation {
             held.lane.rule_changed(&held.quota, *followed);
         } else {
             held.lane.hear(&held.quota, (told, ReportOrigin::Response), lines, *left);
+        }
+    }
+
+    /// More input was sent than was expected, by so many tokens: its size was not known before. It is
+    /// charged at the end.
+    pub fn sent_more(&mut self, tokens: u64) {
+        if let Some(held) = &mut self.held {
+            held.late_input = held.late_input.saturating_add(tokens);
+            let expected = &mut held.estimate.expected;
+            expected.input = expected.input.saturating_add(tokens);
         }
     }
 
@@ -340,12 +355,12 @@ impl Held {
         let store = self.lane.settings().quota.engine.store().clone();
         let (rules, now) = (self.end_departure(fate), self.lane.now());
         self.lane.call_ended(self.leave.left);
-        let Self { leave: Leave { mut permit, lines, days, .. }, .. } = self;
+        let Self { leave: Leave { mut permit, lines, days, .. }, late_input, .. } = self;
         if matches!(fate, Fate::Nothing) {
             days.iter().for_each(|day| day.give_back());
         }
         let actual: SmallVec<[u64; INLINE]> =
-            lines.iter().map(|line| line.in_the_end(fate, charging, rules)).collect();
+            lines.iter().map(|line| line.in_the_end(fate, charging, rules, late_input)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
             line.meter.corrected(line.cost, *actual, now);
         }

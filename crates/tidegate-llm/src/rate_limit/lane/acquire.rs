@@ -40,7 +40,10 @@ impl Lane {
         let _waiting = self.stay(Stage::Waiting);
         let begin = self.now();
         loop {
-            let expectation = quota.expect(call.input_tokens());
+            let mut expectation = quota.expect(call.input_tokens());
+            if call.has_estimated_input() {
+                expectation.input = call.input_tokens();
+            }
             let asked = Asked { expectation, max_output: call.max_output() };
             let meters = self.meters(quota, (model, &call.terms().endpoint));
             let reserved = asked.reserved(expectation.rule);
