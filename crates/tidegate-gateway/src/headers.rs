@@ -1,13 +1,13 @@
 //! Headers of requests and answers: which are passed on, and which are not.
 //!
-//! Hop-by-hop headers and those of Tidegate are removed. Everything else passes byte for byte to the
-//! provider that the caller named. A fallback gets only headers that are known to hold no secret.
+//! Hop-by-hop headers, those of Tidegate and those that name another method or path are removed.
+//! Everything else passes byte for byte to the provider that the caller named. A fallback gets only headers that are known to hold no secret.
 
 use std::borrow::Cow;
 
 use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName};
 use http::{HeaderMap, HeaderValue, Uri};
-use tidegate_providers::request::key_name;
+use tidegate_providers::request::{is_override, key_name};
 use tidegate_providers::{Credential, Dialect};
 
 use crate::request::address;
@@ -74,9 +74,11 @@ pub(crate) fn of_request(headers: &mut HeaderMap, coding: Coding) {
     headers.remove(HOST);
     // The HTTP server has already answered `100 Continue`.
     headers.remove(header::EXPECT);
-    if headers.keys().any(is_ours) {
-        let ours: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
-        for name in ours {
+    // A request that is read as another one would be charged as the wrong one.
+    let is_removed = |name: &&HeaderName| is_ours(name) || is_override(name.as_str());
+    if headers.keys().any(|name| is_removed(&name)) {
+        let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
+        for name in removed {
             headers.remove(name);
         }
     }
@@ -229,6 +231,9 @@ mod tests {
             ("host", "gateway"),
             ("x-tidegate-tenant", "a"),
             ("x-tidegate-anything", "b"),
+            ("x-http-method-override", "POST"),
+            ("x_http_method", "POST"),
+            ("x-original-url", "/v1/chat/completions"),
             ("accept-encoding", "gzip"),
             ("x-odd", "1"),
         ]);

@@ -17,6 +17,7 @@
 
 mod builder;
 mod call_observer;
+mod content_coding;
 mod error;
 mod gateway;
 mod headers;

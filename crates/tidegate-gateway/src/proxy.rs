@@ -9,16 +9,17 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{BoxError, CallError, Terms};
-use tidegate_providers::request::{Purpose, plain_path};
+use tidegate_providers::request::{Purpose, is_free, is_reading, plain_path};
 use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSummary};
 
 use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
 use crate::request::address;
-use crate::request::body::StreamedBody;
+use crate::request::body::{Peeked, StreamedBody};
 use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
-use crate::request::buffer_budget::BufferBudget;
-use crate::request::call::{Call, Content, OutgoingRequest};
+use crate::request::body_summary::BodySummary;
+use crate::request::buffer_budget::{BufferBudget, BufferPermit};
+use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -58,10 +59,8 @@ impl Proxy<'_> {
         let path = target.split('?').next().unwrap_or_default();
         // Many providers treat differently written paths as the same.
         let plain = plain_path(path);
-        let purpose = Purpose::of(self.route.dialect(), &plain);
-        let is_post = request.method() == Method::POST;
-        let purpose = purpose.filter(|_| is_post);
-        let dialect = purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
+        let known = Purpose::of(self.route.dialect(), &plain);
+        let dialect = known.map_or(self.route.dialect(), |known| known.dialect);
         if self.drain.is_on() {
             return self.refuse(dialect, &draining(), Outcome::Drained);
         }
@@ -85,10 +84,13 @@ impl Proxy<'_> {
             }
         };
         let declared = match self.declared_endpoint(&options, &plain) {
-            Ok(declared) => declared.filter(|_| is_post),
+            Ok(declared) => declared,
             Err(error) => return self.refuse(dialect, &error, Outcome::Rejected),
         };
-        let purpose = purpose.or(declared.as_ref().map(|_| Purpose::declared(dialect)));
+        let purpose = is_call(&request, &target, declared.as_ref()).then(|| match &declared {
+            Some(_) => known.unwrap_or(Purpose::declared(dialect)),
+            None => known.unwrap_or_else(|| Purpose::other(dialect, &plain)),
+        });
         let headers = request.headers();
         let limit = body_reader::limit(self.route.dialect(), purpose.as_ref(), &plain, headers);
         if let Err(error) = body_reader::check_length(request.headers(), limit) {
@@ -126,7 +128,7 @@ impl Proxy<'_> {
         })
     }
 
-    /// Reads the body of a request that uses a model, and finds the account that it is charged to.
+    /// Reads the body of a call, and finds the account that it is charged to.
     async fn read_body<B>(
         &self,
         request: Request<B>,
@@ -143,27 +145,38 @@ impl Proxy<'_> {
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
         let caller = headers::credential(self.route.dialect(), &head.headers, &head.uri);
-        // The usage is read from the answer, and its coding may be an unknown one.
-        headers::of_request(&mut head.headers, Coding::Plain);
-        self.route.client.put_headers(&mut head.headers);
-        let (content, asked) = match mode {
+        let length = body_reader::content_length(&head.headers);
+        let (content, BodySummary { asked, estimate }) = match mode {
             BodyMode::Collect => {
                 let read = body_reader::collect(body, limit, self.budget).await;
                 let (bytes, permit) = read.map_err(refuse)?;
-                let asked = RequestSummary::read(purpose, &bytes);
-                (Content::buffered(bytes, permit), asked)
+                let size = u64::try_from(bytes.len()).ok();
+                let summary = BodySummary::read(purpose, &head.headers, &bytes, size);
+                (Content::buffered(bytes, permit), summary)
             }
-            BodyMode::Peek | BodyMode::Stream => {
+            BodyMode::Peek => {
                 let mut body = StreamedBody::new(body, limit);
-                let mut asked = RequestSummary::of_path(purpose);
-                if mode == BodyMode::Peek {
-                    let begin = body.peek(MAX_PEEK).await.map_err(refuse)?;
-                    let model = body_reader::model_in_form(&begin).map(str::to_owned);
-                    asked.model = asked.model.or(model);
-                }
-                (Content::streamed(body), asked)
+                let Peeked { begin, is_whole } = body.peek(MAX_PEEK).await.map_err(refuse)?;
+                let size = if is_whole { u64::try_from(begin.len()).ok() } else { length };
+                let summary = BodySummary::read(purpose, &head.headers, &begin, size);
+                let content = match is_whole && purpose.is_other() {
+                    true => Content::buffered(begin, BufferPermit::none()),
+                    false => Content::streamed(body),
+                };
+                (content, summary)
+            }
+            BodyMode::Stream => {
+                let content = Content::streamed(StreamedBody::new(body, limit));
+                (content, BodySummary::uncounted(purpose))
             }
         };
+        if estimate.is_some() {
+            self.context.tokens_estimated();
+        }
+        // The usage is read from the answer, and its coding may be an unknown one.
+        let coding = if purpose.is_other() { Coding::Any } else { Coding::Plain };
+        headers::of_request(&mut head.headers, coding);
+        self.route.client.put_headers(&mut head.headers);
         self.context.set_endpoint(endpoint.clone(), self.route.label(asked.model.as_deref()));
         let entry = match &self.route.own {
             Some(own) => Ok(own.clone()),
@@ -175,6 +188,10 @@ impl Proxy<'_> {
         })?;
         let (method, headers, target) = (head.method, head.headers, target.clone());
         let takes_usage_option = takes_usage_option(dialect, &asked, &target);
+        let repetition = match method == Method::POST && !purpose.is_other() {
+            true => Repetition::Always,
+            false => Repetition::IfRefused,
+        };
         let request = OutgoingRequest {
             method,
             target,
@@ -184,6 +201,8 @@ impl Proxy<'_> {
             dialect,
             purpose: purpose.endpoint(),
             takes_usage_option,
+            estimate,
+            repetition,
         };
         Ok((request, ChargedTo { entry, endpoint, caller }))
     }
@@ -251,7 +270,7 @@ impl Proxy<'_> {
         .await
     }
 
-    /// Forwards a request that no limit counts: at once, once, as it comes.
+    /// Forwards a request that is free: at once, once, as it comes.
     async fn forward<B>(
         self,
         request: Request<B>,
@@ -279,6 +298,8 @@ impl Proxy<'_> {
             dialect: self.route.dialect(),
             purpose: Endpoint::default(),
             takes_usage_option: false,
+            estimate: None,
+            repetition: Repetition::IfRefused,
         });
         let (context, terms) = (self.context.clone(), Terms::default());
         let call = Call { request: request.clone(), context, terms };
@@ -287,6 +308,23 @@ impl Proxy<'_> {
             Err(error) => self.failed(&request, &error),
         }
     }
+}
+
+/// Whether a request takes a permit: unless it only reads or is one of the few that are free. A body may
+/// be what a server acts on, whatever the method is, and the operator may have declared the path.
+fn is_call<B: http_body::Body>(
+    request: &Request<B>,
+    target: &str,
+    declared: Option<&Endpoint>,
+) -> bool {
+    if !request.body().is_end_stream() || declared.is_some() && !is_reading(request.method()) {
+        return true;
+    }
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    !is_free(request.method(), path, query)
 }
 
 /// Whether a request is for a stream that tells its usage only if `stream_options` ask for it: of chats

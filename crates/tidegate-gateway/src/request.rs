@@ -3,9 +3,13 @@
 pub(crate) mod address;
 pub(crate) mod body;
 pub(crate) mod body_reader;
+pub(crate) mod body_summary;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
+pub(crate) mod content_decoding;
 pub(crate) mod endpoint_routes;
+pub(crate) mod form;
 pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;
+pub(crate) mod token_estimate;

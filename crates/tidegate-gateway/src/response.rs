@@ -1,7 +1,6 @@
 //! What a caller gets: an answer of a provider as it comes, or an error in the format of the provider.
 
 pub(crate) mod body;
-pub(crate) mod content_coding;
 pub(crate) mod error_response;
 pub(crate) mod first_event;
 pub(crate) mod pending_call;

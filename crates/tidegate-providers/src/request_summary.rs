@@ -82,7 +82,7 @@ impl RequestSummary {
         let said = if streams { Mode::Stream } else { Mode::Whole };
         let input_tokens = fields.counter.tokens(per_image(purpose.dialect));
         // Where nothing is put to a model, nothing is answered by one.
-        let has_no_answer = purpose.is_other() && is_complete && input_tokens == 0;
+        let has_no_answer = purpose.is_other() && (is_complete || body.is_empty()) && input_tokens == 0;
         Self {
             model: of_path.model.or(fields.model),
             max_output: of_path
@@ -148,7 +148,7 @@ impl<'de> Visitor<'de> for Root<'_> {
                 Field::Nested => map.next_value_seed(Nested(&mut *fields))?,
                 Field::Texts => drop(map.next_value_seed(Texts::new(&mut fields.counter))?),
                 Field::Other if fields.counts_all => {
-                    drop(map.next_value_seed(Texts::new(&mut fields.counter))?);
+                    let _ = map.next_value_seed(Texts::new(&mut fields.counter))?;
                 }
                 Field::Other => drop(map.next_value::<IgnoredAny>()?),
             }

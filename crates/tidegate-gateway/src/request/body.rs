@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -94,6 +95,13 @@ pub(crate) fn size_with(first: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
     hint
 }
 
+/// What was read ahead of a body, which is sent all the same.
+pub(crate) struct Peeked {
+    pub(crate) begin: Bytes,
+    /// Whether nothing follows.
+    pub(crate) is_whole: bool,
+}
+
 /// The body of a caller that is sent on as it comes.
 pub(crate) struct StreamedBody {
     /// What was read ahead.
@@ -123,17 +131,19 @@ impl StreamedBody {
     }
 
     /// Reads ahead until at least `size` bytes are there, or all of them.
-    pub(crate) async fn peek(&mut self, size: usize) -> Result<Bytes, BodyError> {
+    pub(crate) async fn peek(&mut self, size: usize) -> Result<Peeked, BodyError> {
         let mut first = BytesMut::new();
-        while first.len() < size {
+        let mut is_whole = self.rest.is_end_stream();
+        while first.len() < size && !is_whole {
             match body_reader::next(&mut Pin::new(&mut self.rest)).await? {
                 Some(data) => first.extend_from_slice(&data),
-                None => break,
+                None => is_whole = true,
             }
+            is_whole |= self.rest.is_end_stream();
         }
         let first = first.freeze();
         self.first = Some(first.clone()).filter(|first| !first.is_empty());
-        Ok(first)
+        Ok(Peeked { begin: first, is_whole })
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
@@ -151,8 +161,9 @@ impl StreamedBody {
         };
         self.read_timeout = None;
         if let Some(Ok(frame)) = &polled {
-            self.upload.sent();
-            self.size = self.size.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            self.upload.sent(size);
+            self.size = self.size.saturating_add(size);
             if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
                 return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
             }
@@ -174,6 +185,7 @@ pub(crate) struct Upload(Arc<Progress>);
 #[derive(Debug, Default)]
 struct Progress {
     error: OnceLock<UploadError>,
+    size: AtomicU64,
     last_sent: Mutex<Option<Instant>>,
 }
 
@@ -204,7 +216,13 @@ impl Upload {
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sent(&self) {
+    /// Bytes of the body that were sent.
+    pub(crate) fn size(&self) -> u64 {
+        self.0.size.load(Ordering::Relaxed)
+    }
+
+    fn sent(&self, size: usize) {
+        self.0.size.fetch_add(u64::try_from(size).unwrap_or(u64::MAX), Ordering::Relaxed);
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 

@@ -1,8 +1,8 @@
 //! Reads request bodies: buffered where tokens must be counted, streamed elsewhere.
 //!
 //! A body that is too large is refused by its `content-length`, else as soon as the limit is passed.
-//! A caller that sends nothing for a minute is disconnected. The beginning of a form is searched for
-//! the name of a model.
+//! A caller that sends nothing for a minute is disconnected. The beginning of a streamed body is read
+//! for the name of a model and for tokens; the rest is estimated by its size.
 
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -21,7 +21,9 @@ use crate::request::buffer_budget::{BufferBudget, BufferBudgetExceeded, BufferPe
 
 /// The largest buffered body where the path has no limit of its own: 64 MiB.
 const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
-/// How much of a form is searched.
+/// The largest buffered body of a path that is not known: 8 MiB.
+const MAX_COLLECTED_OTHER: u64 = 8 * 1_024 * 1_024;
+/// How much of a streamed body is read before it is sent.
 pub(crate) const MAX_PEEK: usize = 64 * 1_024;
 /// How long a caller may send nothing in the middle of its body.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -44,14 +46,15 @@ pub(crate) enum BodyError {
 pub(crate) enum BodyMode {
     /// Buffered whole before the call is made.
     Collect,
-    /// Streamed, after a search of its beginning.
+    /// Streamed, after a look at its beginning.
     Peek,
-    /// Streamed.
+    /// Streamed, since it has no tokens to count.
     Stream,
 }
 
 impl BodyMode {
-    /// JSON is buffered, and so is a body without a content type.
+    /// JSON is buffered, and so is a body without a content type. On paths that are not known only
+    /// JSON is, of a size that is known and not large: uploads go there too.
     pub(crate) fn of(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
@@ -60,13 +63,19 @@ impl BodyMode {
         let begins = |start: &str| {
             kind.get(..start.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(start))
         };
-        if begins("multipart/") {
-            Self::Peek
-        } else if begins("audio/") || begins("video/") || begins("application/octet-stream") {
-            Self::Stream
-        } else {
-            Self::Collect
-        }
+        let is_streamed = match purpose.is_other() {
+            true => {
+                !begins("application/json")
+                    || content_length(headers).is_none_or(|length| length > MAX_COLLECTED_OTHER)
+            }
+            false => {
+                begins("multipart/")
+                    || begins("audio/")
+                    || begins("video/")
+                    || begins("application/octet-stream")
+            }
+        };
+        if is_streamed { Self::Peek } else { Self::Collect }
     }
 }
 
@@ -90,15 +99,19 @@ pub(crate) fn limit(
 
 /// Refuses a body whose `content-length` is too large.
 pub(crate) fn check_length(headers: &HeaderMap, limit: Option<usize>) -> Result<(), BodyError> {
-    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    let length = length.and_then(|length| length.trim().parse::<u64>().ok());
-    match (length, limit) {
+    match (content_length(headers), limit) {
         (Some(length), Some(limit)) if usize::try_from(length).is_ok_and(|size| size <= limit) => {
             Ok(())
         }
         (Some(_), Some(limit)) => Err(BodyError::TooLarge { limit }),
         _ => Ok(()),
     }
+}
+
+/// The size that the headers announce.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    length.and_then(|length| length.trim().parse().ok())
 }
 
 /// Buffers a whole body, with the part of the budget that it uses.
@@ -152,31 +165,5 @@ where
             Ok(Some(Err(error))) => return Err(BodyError::Broken(error.into())),
             Err(_) => return Err(BodyError::TooSlow),
         }
-    }
-}
-
-/// The value of the field `model` in the beginning of a form.
-pub(crate) fn model_in_form(begin: &[u8]) -> Option<&str> {
-    const NAME: &[u8] = b"name=\"model\"";
-    let at = begin.windows(NAME.len()).position(|window| window == NAME)?;
-    let rest = begin.get(at + NAME.len()..)?;
-    let value = rest.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let value = rest.get(value + 4..)?;
-    let end = value.windows(2).position(|window| window == b"\r\n")?;
-    let model = std::str::from_utf8(value.get(..end)?).ok()?.trim();
-    (!model.is_empty() && model.len() <= 256).then_some(model)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_form_names_its_model() {
-        let form = b"--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nRIFF\r\n--x\r\n\
-            Content-Disposition: form-data; name=\"model\"\r\n\r\nwhisper-1\r\n--x--";
-        assert_eq!(model_in_form(form), Some("whisper-1"));
-        assert_eq!(model_in_form(&form[..100]), None);
-        assert_eq!(model_in_form(b""), None);
     }
 }

@@ -12,6 +12,7 @@ use crate::request::body::{RequestBody, StreamedBody, Upload};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
 use crate::request::stream_options;
+use crate::request::token_estimate::TokenEstimate;
 use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
 
@@ -19,8 +20,10 @@ use crate::state::call_context::CallContext;
 pub(crate) const UNKNOWN: &str = "unknown";
 /// The endpoint that answers with words.
 const CHAT: &str = "chat";
+/// The endpoint of paths that are not known.
+const OTHER: &str = "other";
 /// The endpoints whose calls use no tokens, or use them later.
-const WITHOUT_TOKENS: [&str; 3] = ["token_counting", "moderations", "batches"];
+const WITHOUT_TOKENS: [&str; 4] = ["token_counting", "moderations", "batches", "files"];
 
 /// A call. Cheap to clone: every attempt takes a clone.
 #[derive(Clone)]
@@ -45,6 +48,19 @@ pub(crate) struct OutgoingRequest {
     pub(crate) purpose: Endpoint,
     /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
     pub(crate) takes_usage_option: bool,
+    /// How its tokens were estimated; `None` if they were counted.
+    pub(crate) estimate: Option<TokenEstimate>,
+    pub(crate) repetition: Repetition,
+}
+
+/// When a request whose body can be sent again is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Repetition {
+    /// After every failure that may heal, also at fallbacks: it asks a model for an answer.
+    Always,
+    /// Only if it was surely not acted on: the provider could not be reached, or said 429. Nobody knows
+    /// what a second one would do.
+    IfRefused,
 }
 
 /// The body of a call.
@@ -88,6 +104,14 @@ impl Content {
         }
     }
 
+    /// Bytes of a streamed body that were sent.
+    pub(crate) fn sent_size(&self) -> u64 {
+        match self {
+            Self::Buffered { .. } | Self::Parts { .. } => 0,
+            Self::Streamed(_, upload) => upload.size(),
+        }
+    }
+
     /// The body of the next attempt, if it can still be sent.
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
@@ -110,8 +134,10 @@ impl Call {
     /// What is known of the answer before it comes.
     pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
         let endpoint = self.request.purpose.as_str();
+        // On a path that is not known, whoever puts a text to a model gets words.
+        let is_prompt = self.request.asked.max_output != Some(0);
         ExpectedAnswer {
-            has_words: endpoint == CHAT,
+            has_words: endpoint == CHAT || endpoint == OTHER && is_prompt,
             uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
             max_output: self.request.asked.max_output,
         }
@@ -130,6 +156,11 @@ impl OutgoingRequest {
             }
             Content::Buffered { .. } | Content::Parts { .. } | Content::Streamed(..) => None,
         }
+    }
+
+    /// Tokens that were sent beyond those that were reserved for it.
+    pub(crate) fn late_input(&self) -> u64 {
+        self.estimate.map_or(0, |estimate| estimate.late(self.content.sent_size()))
     }
 
     /// The model, as far as it is known.
@@ -153,6 +184,10 @@ impl Outgoing for Call {
 
     fn input_tokens(&self) -> u64 {
         self.request.asked.input_tokens
+    }
+
+    fn has_estimated_input(&self) -> bool {
+        self.request.estimate.is_some()
     }
 
     fn max_output(&self) -> Option<u64> {

@@ -66,6 +66,8 @@ impl ModelMap {
             dialect: request.dialect,
             purpose: request.purpose.clone(),
             takes_usage_option: request.takes_usage_option,
+            estimate: request.estimate,
+            repetition: request.repetition,
         }))
     }
 }

@@ -18,6 +18,8 @@ const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
 const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
+/// Says that the tokens of the request were estimated by its size, since it could not be read.
+const TOKENS_ESTIMATED: HeaderName = HeaderName::from_static("x-tidegate-tokens-estimated");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 
 /// An answer whose head has arrived, and of a stream the first event.
@@ -71,6 +73,9 @@ pub(crate) fn add_call_headers(
     headers.insert(PROVIDER, provider.clone());
     if let Some(limit) = summary.limited_by {
         headers.insert(LIMITED_BY, HeaderValue::from_static(limit));
+    }
+    if summary.has_estimated_tokens {
+        headers.insert(TOKENS_ESTIMATED, HeaderValue::from_static("true"));
     }
     headers.insert(REQUEST_ID, context.id.header());
 }

@@ -14,7 +14,7 @@ use tidegate_providers::classify::Rules;
 use tidegate_providers::response::{DecodeError, Decoder, ErrorBody, count_output};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
-use crate::response::content_coding::ContentCoding;
+use crate::content_coding::ContentCoding;
 
 /// The most bytes of an answer in one piece that are kept until its end: 4 MiB.
 const MAX_KEPT: usize = 4 * 1_024 * 1_024;

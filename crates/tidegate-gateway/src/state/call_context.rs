@@ -75,6 +75,7 @@ struct State {
     status: Option<StatusCode>,
     model: Option<Box<str>>,
     reserved: Option<(u64, u64)>,
+    has_estimated_tokens: bool,
 }
 
 /// What the headers of an answer say about a call.
@@ -82,6 +83,7 @@ pub(crate) struct Summary {
     pub(crate) wait: Duration,
     pub(crate) attempts: u32,
     pub(crate) limited_by: Option<&'static str>,
+    pub(crate) has_estimated_tokens: bool,
 }
 
 impl CallContext {
@@ -111,6 +113,7 @@ impl CallContext {
             status: None,
             model: None,
             reserved: None,
+            has_estimated_tokens: false,
         };
         Self {
             id,
@@ -127,6 +130,11 @@ impl CallContext {
     pub(crate) fn set_endpoint(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
         let mut state = self.lock();
         (state.endpoint, state.label) = (Some(endpoint), label);
+    }
+
+    /// The tokens of the request were estimated by its size.
+    pub(crate) fn tokens_estimated(&self) {
+        self.lock().has_estimated_tokens = true;
     }
 
     /// Notes the model, if an observer wants to know.
@@ -263,8 +271,8 @@ impl CallContext {
 
     pub(crate) fn summary(&self) -> Summary {
         let state = self.lock();
-        let State { wait, attempts, limited_by, .. } = *state;
-        Summary { wait, attempts, limited_by }
+        let State { wait, attempts, limited_by, has_estimated_tokens, .. } = *state;
+        Summary { wait, attempts, limited_by, has_estimated_tokens }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -20,12 +20,12 @@ use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call_observer::Outcome;
+use crate::content_coding;
 use crate::headers;
 use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
 use crate::request::body_reader::READ_TIMEOUT;
 use crate::request::call::Call;
-use crate::response::content_coding;
 use crate::response::first_event::FirstEvent;
 use crate::response::pending_call::PendingCall;
 use crate::response::upstream_response::UpstreamResponse;
@@ -226,8 +226,9 @@ impl UpstreamClient {
             head.headers.remove(CONTENT_LENGTH);
         }
         let context = call.context.clone();
-        let call = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
-        Ok(UpstreamResponse { head, told, first, rest: body, stripper, call })
+        let mut pending = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
+        pending.measure(&call.request);
+        Ok(UpstreamResponse { head, told, first, rest: body, stripper, call: pending })
     }
 
     fn pending(

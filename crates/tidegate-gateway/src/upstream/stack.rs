@@ -12,14 +12,14 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_llm::CallError;
 use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
 
-use crate::request::call::{Call, OutgoingRequest, UNKNOWN};
+use crate::request::call::{Call, OutgoingRequest, Repetition, UNKNOWN};
 use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
@@ -42,7 +42,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
-    /// attempt.
+    /// attempt. Fallbacks are for requests whose meaning is known.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
         if !call.request.content.is_repeatable() {
             return self.limited(call).await;
@@ -50,6 +50,16 @@ impl Stack {
         if self.chain.is_none() {
             let key = self.account.scope().credential_id();
             self.breaker.check(key, call.request.model_name())?;
+        }
+        if call.request.repetition == Repetition::IfRefused {
+            // What may have been acted on is over for the retries, and a failure for the caller.
+            let attempt = |call: Call| async {
+                match self.limited(call).await {
+                    Err(error) if may_have_acted(&error) => Ok(Err(error)),
+                    result => result.map(Ok),
+                }
+            };
+            return self.retry.run(call, attempt).await?;
         }
         let attempt = |call: Call| async {
             let Some(chain) = &self.chain else { return self.limited(call).await };
@@ -65,6 +75,12 @@ impl Stack {
     ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>>>> {
         limited(&self.account, &self.breaker, &self.client, call)
     }
+}
+
+/// Whether the provider may have acted on a request that failed.
+fn may_have_acted(error: &CallError) -> bool {
+    let status = error.failure().map(|failure| failure.status);
+    error.was_sent() && status != Some(StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// A fallback: another provider, with the account of its own key and its own names of models.

@@ -1,8 +1,9 @@
-//! Content codings: reads what a compressed answer says, beside the bytes that pass unchanged.
+//! Content codings: reads what a compressed body says, beside the bytes that pass unchanged.
 //!
 //! The gateway asks for answers without a coding. A provider that compresses nevertheless is read
-//! through a decoder here. What a decoder gives out is bounded, for each piece and for the whole
-//! answer: beyond that nothing more is decoded, and the answer is estimated by its size.
+//! through a decoder here, and so is a caller that compresses its request. What a decoder gives out is
+//! bounded, for each piece and for the whole body: beyond that nothing more is decoded, and the body is
+//! estimated by its size.
 
 mod zstd;
 
@@ -23,6 +24,16 @@ const MAX_TOTAL: usize = 64 * 1_024 * 1_024;
 /// The buffer between a decoder and what it gives out.
 const BUFFER: usize = 4 * 1_024;
 
+/// The bounds of a decoder: the most bytes that it gives out of one piece, and of a whole body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) piece: usize,
+    pub(crate) total: usize,
+}
+
+/// The bounds of an answer.
+const OF_ANSWER: Bounds = Bounds { piece: MAX_PIECE, total: MAX_TOTAL };
+
 /// The content coding of an answer.
 #[derive(Debug)]
 pub(crate) enum ContentCoding {
@@ -34,31 +45,45 @@ pub(crate) enum ContentCoding {
     Unknown,
 }
 
-/// An answer that cannot be decoded, or is larger than the bounds.
+/// A body that cannot be decoded, or is larger than the bounds.
 #[derive(Debug, thiserror::Error)]
 #[error("the content coding cannot be decoded")]
 pub(crate) struct Undecodable(#[from] io::Error);
 
+impl Undecodable {
+    /// Whether it is larger than the bounds.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.0.get_ref().is_some_and(|error| error.is::<TooLarge>())
+    }
+}
+
+/// More was decoded than the bounds allow.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the decoded body is too large")]
+struct TooLarge;
+
 impl ContentCoding {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let values = headers.get_all(CONTENT_ENCODING).iter();
-        let names = values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
-        let mut names = names
-            .map(|name| name.trim().to_ascii_lowercase())
-            .filter(|name| !name.is_empty() && name != "identity");
+        let mut names = names(headers);
         let (Some(name), None) = (names.next(), names.next()) else {
             let is_coded = headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding);
             return if is_coded { Self::Unknown } else { Self::Identity };
         };
-        let decoder = match name.as_str() {
-            "gzip" | "x-gzip" => Inner::Gzip(MultiGzDecoder::new(Output::default())),
-            "deflate" => Inner::Deflate(None),
-            "br" => Inner::Brotli(DecompressorWriter::new(Output::default(), BUFFER).into()),
-            "zstd" => Inner::Zstd(ZstdDecoder::default()),
-            _ => return Self::Unknown,
-        };
-        Self::Known(Box::new(ContentDecoder { inner: decoder, total: 0 }))
+        match ContentDecoder::of(&name, OF_ANSWER) {
+            Some(decoder) => Self::Known(Box::new(decoder)),
+            None => Self::Unknown,
+        }
     }
+}
+
+/// The codings of a body in lower case, in the order in which they were applied. Bytes that are no text
+/// are passed over.
+pub(crate) fn names(headers: &HeaderMap) -> impl Iterator<Item = String> {
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let names = values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
+    names
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty() && name != "identity")
 }
 
 fn is_a_coding(value: &http::HeaderValue) -> bool {
@@ -77,9 +102,10 @@ pub(crate) fn decode_whole(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> 
     Some(decoded)
 }
 
-/// Decodes an answer piece by piece.
+/// Decodes a body piece by piece.
 pub(crate) struct ContentDecoder {
     inner: Inner,
+    bounds: Bounds,
     /// Bytes that were given out.
     total: usize,
 }
@@ -99,6 +125,19 @@ enum Deflate {
 }
 
 impl ContentDecoder {
+    /// The decoder of a coding, if it is a known one.
+    pub(crate) fn of(name: &str, bounds: Bounds) -> Option<Self> {
+        let output = Output { decoded: Vec::new(), limit: bounds.piece };
+        let inner = match name {
+            "gzip" | "x-gzip" => Inner::Gzip(MultiGzDecoder::new(output)),
+            "deflate" => Inner::Deflate(None),
+            "br" => Inner::Brotli(DecompressorWriter::new(output, BUFFER).into()),
+            "zstd" => Inner::Zstd(ZstdDecoder::default()),
+            _ => return None,
+        };
+        Some(Self { inner, bounds, total: 0 })
+    }
+
     /// Decodes a piece, as far as it can be decoded without the next one.
     pub(crate) fn decode(&mut self, data: &[u8]) -> Result<Vec<u8>, Undecodable> {
         let decoded = match &mut self.inner {
@@ -106,7 +145,7 @@ impl ContentDecoder {
                 write(decoder, data)?;
                 decoder.get_mut().take()
             }
-            Inner::Deflate(decoder) => match Deflate::of(decoder, data) {
+            Inner::Deflate(decoder) => match Deflate::of(decoder, data, self.bounds.piece) {
                 Some(Deflate::Zlib(decoder)) => {
                     write(decoder, data)?;
                     decoder.get_mut().take()
@@ -121,7 +160,7 @@ impl ContentDecoder {
                 write(&mut **decoder, data)?;
                 decoder.get_mut().take()
             }
-            Inner::Zstd(decoder) => decoder.decode(data, MAX_PIECE)?,
+            Inner::Zstd(decoder) => decoder.decode(data, self.bounds.piece)?,
         };
         self.count(decoded)
     }
@@ -130,7 +169,7 @@ impl ContentDecoder {
     pub(crate) fn finish(&mut self) -> Result<Vec<u8>, Undecodable> {
         match &mut self.inner {
             Inner::Zstd(decoder) => {
-                let rest = decoder.finish(MAX_PIECE)?;
+                let rest = decoder.finish(self.bounds.piece)?;
                 self.count(rest)
             }
             // They give out at once what they have decoded.
@@ -140,7 +179,7 @@ impl ContentDecoder {
 
     fn count(&mut self, decoded: Vec<u8>) -> Result<Vec<u8>, Undecodable> {
         self.total = self.total.saturating_add(decoded.len());
-        if self.total > MAX_TOTAL {
+        if self.total > self.bounds.total {
             return Err(Undecodable(too_large()));
         }
         Ok(decoded)
@@ -148,14 +187,15 @@ impl ContentDecoder {
 }
 
 impl Deflate {
-    fn of<'d>(known: &'d mut Option<Self>, data: &[u8]) -> Option<&'d mut Self> {
+    fn of<'d>(known: &'d mut Option<Self>, data: &[u8], limit: usize) -> Option<&'d mut Self> {
         if known.is_none() {
+            let output = Output { decoded: Vec::new(), limit };
             let first = data.first()?;
             // Method 8 with a window of at most 32 KiB; no bare stream begins like this.
             let is_zlib = first & 0x0f == 8 && first >> 4 <= 7;
             *known = Some(match is_zlib {
-                true => Self::Zlib(ZlibDecoder::new(Output::default())),
-                false => Self::Bare(DeflateDecoder::new(Output::default())),
+                true => Self::Zlib(ZlibDecoder::new(output)),
+                false => Self::Bare(DeflateDecoder::new(output)),
             });
         }
         known.as_mut()
@@ -175,25 +215,27 @@ fn write(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
 }
 
 fn too_large() -> io::Error {
-    io::Error::other("the decoded answer is too large")
+    io::Error::other(TooLarge)
 }
 
 /// What a decoder has given out of one piece.
-#[derive(Default)]
-struct Output(Vec<u8>);
+struct Output {
+    decoded: Vec<u8>,
+    limit: usize,
+}
 
 impl Output {
     fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.decoded)
     }
 }
 
 impl Write for Output {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        if self.0.len() + data.len() > MAX_PIECE {
+        if self.decoded.len() + data.len() > self.limit {
             return Err(too_large());
         }
-        self.0.extend_from_slice(data);
+        self.decoded.extend_from_slice(data);
         Ok(data.len())
     }
 

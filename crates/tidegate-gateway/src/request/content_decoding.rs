@@ -1,0 +1,199 @@
+//! The text of a request body, for reading: without content codings, in UTF-8.
+//!
+//! What is sent on stays as the caller sent it. Decoding is bounded by the size of the body, so that a
+//! small body costs little memory and time whatever it decodes to.
+
+use std::borrow::Cow;
+
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+
+use crate::content_coding::{self, Bounds, ContentDecoder, Undecodable};
+
+/// The most bytes that any body is decoded to: 64 MiB.
+const MAX_DECODED: usize = 64 * 1_024 * 1_024;
+/// A body is decoded to so many times its size.
+const MAX_RATIO: usize = 64;
+/// A small body is decoded to that much whatever its size: 1 MiB.
+const MIN_DECODED: usize = 1_024 * 1_024;
+/// The most codings on top of each other.
+const MAX_CODINGS: usize = 3;
+/// How much is decoded at a time.
+const PIECE: usize = 4 * 1_024;
+/// The largest text in UTF-16 or UTF-32 that is read: 4 MiB.
+const MAX_TRANSCODED: usize = 4 * 1_024 * 1_024;
+
+/// The text of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum BodyText<'b> {
+    /// It has no coding.
+    Plain(&'b [u8]),
+    /// It was decoded.
+    Decoded(Vec<u8>),
+    /// It decodes to more than so many bytes.
+    TooLarge(usize),
+    /// Its coding is unknown, or is not what it has.
+    Undecodable,
+}
+
+/// Takes off the content codings of a body. One that is not declared is known by its first bytes.
+pub(crate) fn decode<'b>(headers: &HeaderMap, body: &'b [u8]) -> BodyText<'b> {
+    let mut codings: Vec<Cow<'_, str>> = Vec::new();
+    if headers.contains_key(CONTENT_ENCODING) {
+        codings.extend(content_coding::names(headers).map(Cow::Owned));
+    }
+    if codings.is_empty() {
+        match body {
+            [0x1f, 0x8b, ..] => codings.push("gzip".into()),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => codings.push("zstd".into()),
+            _ => return BodyText::Plain(body),
+        }
+    }
+    if codings.len() > MAX_CODINGS {
+        return BodyText::Undecodable;
+    }
+    let bound = body.len().saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED);
+    let mut text = Cow::Borrowed(body);
+    // The last one was applied last.
+    for name in codings.iter().rev() {
+        match decode_one(name, &text, bound) {
+            Some(Ok(decoded)) => text = Cow::Owned(decoded),
+            Some(Err(error)) if error.is_too_large() => return BodyText::TooLarge(bound),
+            Some(Err(_)) | None => return BodyText::Undecodable,
+        }
+    }
+    BodyText::Decoded(text.into_owned())
+}
+
+/// Takes off one coding; `None` if it is unknown.
+fn decode_one(name: &str, coded: &[u8], bound: usize) -> Option<Result<Vec<u8>, Undecodable>> {
+    let mut decoder = ContentDecoder::of(name, Bounds { piece: bound, total: bound })?;
+    let mut decoded = Vec::new();
+    for piece in coded.chunks(PIECE) {
+        match decoder.decode(piece) {
+            Ok(more) => decoded.extend_from_slice(&more),
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(decoder.finish().map(|rest| {
+        decoded.extend_from_slice(&rest);
+        decoded
+    }))
+}
+
+/// A text in UTF-8 without a byte order mark. UTF-16 and UTF-32 are known by their mark, or by where
+/// the zeros of the first character are: JSON begins with ASCII.
+pub(crate) fn to_utf8(text: &[u8]) -> Cow<'_, [u8]> {
+    let (encoding, text) = match text {
+        [0xef, 0xbb, 0xbf, rest @ ..] => return rest.into(),
+        [0xff, 0xfe, 0, 0, rest @ ..] => (Encoding::Utf32Le, rest),
+        [0, 0, 0xfe, 0xff, rest @ ..] => (Encoding::Utf32Be, rest),
+        [0xff, 0xfe, rest @ ..] => (Encoding::Utf16Le, rest),
+        [0xfe, 0xff, rest @ ..] => (Encoding::Utf16Be, rest),
+        [0, 0, 0, 1..=0xff, ..] => (Encoding::Utf32Be, text),
+        [1..=0xff, 0, 0, 0, ..] => (Encoding::Utf32Le, text),
+        [0, 1..=0xff, ..] => (Encoding::Utf16Be, text),
+        [1..=0xff, 0, ..] => (Encoding::Utf16Le, text),
+        _ => return text.into(),
+    };
+    if text.len() > MAX_TRANSCODED {
+        return text.into();
+    }
+    encoding.transcode(text).into_bytes().into()
+}
+
+#[derive(Clone, Copy)]
+enum Encoding {
+    Utf16Le,
+    Utf16Be,
+    Utf32Le,
+    Utf32Be,
+}
+
+impl Encoding {
+    /// The text in UTF-8. What is no character becomes the replacement character.
+    fn transcode(self, text: &[u8]) -> String {
+        let short = |unit: fn([u8; 2]) -> u16| {
+            let units = text.as_chunks::<2>().0.iter().map(move |bytes| unit(*bytes));
+            let chars = char::decode_utf16(units);
+            chars.map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        };
+        let long = |unit: fn([u8; 4]) -> u32| {
+            let units = text.as_chunks::<4>().0.iter().map(move |bytes| unit(*bytes));
+            units.map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
+        };
+        match self {
+            Self::Utf16Le => short(u16::from_le_bytes),
+            Self::Utf16Be => short(u16::from_be_bytes),
+            Self::Utf32Le => long(u32::from_le_bytes),
+            Self::Utf32Be => long(u32::from_be_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn coded(names: &[&'static str]) -> HeaderMap {
+        let value = |name: &&'static str| (CONTENT_ENCODING, HeaderValue::from_static(name));
+        names.iter().map(value).collect()
+    }
+
+    fn gzip(text: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn codings_are_taken_off_in_their_order() {
+        let text = br#"{"model":"m"}"#;
+        let (once, twice) = (gzip(text), gzip(&gzip(text)));
+        let decoded = BodyText::Decoded(text.to_vec());
+        assert_eq!(decode(&coded(&["GZIP"]), &once), decoded);
+        assert_eq!(decode(&coded(&["gzip, x-gzip"]), &twice), decoded);
+        assert_eq!(decode(&coded(&["gzip", "identity", "gzip"]), &twice), decoded);
+        assert_eq!(decode(&HeaderMap::new(), &once), decoded, "known by its first bytes");
+        assert_eq!(decode(&coded(&["identity"]), text), BodyText::Plain(text));
+        for names in [&["compress"][..], &["gzip"], &["gzip, gzip, gzip, gzip"]] {
+            assert_eq!(decode(&coded(names), text), BodyText::Undecodable, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_is_decoded_up_to_the_bound() {
+        let bomb = gzip(&vec![b' '; MIN_DECODED * 4]);
+        assert!(bomb.len() * MAX_RATIO < MIN_DECODED);
+        assert_eq!(decode(&coded(&["gzip"]), &bomb), BodyText::TooLarge(MIN_DECODED));
+        let nested = gzip(&bomb);
+        assert_eq!(decode(&coded(&["gzip, gzip"]), &nested), BodyText::TooLarge(MIN_DECODED));
+    }
+
+    #[test]
+    fn every_encoding_of_unicode_becomes_utf_8() {
+        let text = "{\"a\":\"Ебб 🌊\"}";
+        let short: Vec<u16> = text.encode_utf16().collect();
+        let long: Vec<u32> = text.chars().map(u32::from).collect();
+        let encodings: [(&[u8], Vec<u8>); 5] = [
+            (b"\xef\xbb\xbf", text.as_bytes().to_vec()),
+            (b"\xff\xfe", short.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
+            (b"\xfe\xff", short.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
+            (b"\xff\xfe\0\0", long.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
+            (b"\0\0\xfe\xff", long.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
+        ];
+        for (mark, bytes) in encodings {
+            assert_eq!(*to_utf8(&bytes), *text.as_bytes(), "without {mark:?}");
+            assert_eq!(*to_utf8(&[mark, &bytes].concat()), *text.as_bytes(), "with {mark:?}");
+        }
+        for odd in [&b""[..], b"\0", b"\0\0\0\0", b"{\0\xd8", b"\xff"] {
+            to_utf8(odd);
+        }
+    }
+}
