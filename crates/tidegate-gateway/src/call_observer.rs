@@ -56,7 +56,7 @@ pub struct FinishedCall<'a> {
     pub provider: &'a Provider,
     /// The model by its configured name, else `other`.
     pub model: &'a str,
-    /// What of the API was used; `None` for paths that no limit counts.
+    /// What of the API was used; `None` for requests that are free.
     pub endpoint: Option<&'a Endpoint>,
     /// What became of it.
     pub outcome: Outcome,

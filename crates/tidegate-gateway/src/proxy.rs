@@ -9,7 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{BoxError, CallError, Terms};
-use tidegate_providers::request::{Purpose, is_free, is_reading, plain_path};
+use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
 use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSummary};
 
 use crate::call_observer::Outcome;
@@ -311,7 +311,8 @@ impl Proxy<'_> {
 }
 
 /// Whether a request takes a permit: unless it only reads or is one of the few that are free. A body may
-/// be what a server acts on, whatever the method is, and the operator may have declared the path.
+/// be what a server acts on, whatever the method is; a header that names another method is removed, but
+/// says what the caller wants; and the operator may have declared the path.
 fn is_call<B: http_body::Body>(
     request: &Request<B>,
     target: &str,
@@ -325,6 +326,7 @@ fn is_call<B: http_body::Body>(
         None => (target, None),
     };
     !is_free(request.method(), path, query)
+        || request.headers().keys().any(|name| is_override(name.as_str()))
 }
 
 /// Whether a request is for a stream that tells its usage only if `stream_options` ask for it: of chats

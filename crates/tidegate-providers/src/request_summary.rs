@@ -82,7 +82,8 @@ impl RequestSummary {
         let said = if streams { Mode::Stream } else { Mode::Whole };
         let input_tokens = fields.counter.tokens(per_image(purpose.dialect));
         // Where nothing is put to a model, nothing is answered by one.
-        let has_no_answer = purpose.is_other() && (is_complete || body.is_empty()) && input_tokens == 0;
+        let has_no_answer =
+            purpose.is_other() && (is_complete || body.is_empty()) && input_tokens == 0;
         Self {
             model: of_path.model.or(fields.model),
             max_output: of_path

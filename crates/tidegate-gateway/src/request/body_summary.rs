@@ -43,7 +43,12 @@ impl BodySummary {
                 return Self { asked, estimate: None };
             }
             let charged = size.unwrap_or(length);
-            return Self::estimated(asked, TokenEstimate::of_text(charged), (length, charged), None);
+            return Self::estimated(
+                asked,
+                TokenEstimate::of_text(charged),
+                (length, charged),
+                None,
+            );
         }
         let charged = size.unwrap_or(length);
         let decoded = content_decoding::decode(headers, begin);

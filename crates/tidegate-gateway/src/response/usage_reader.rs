@@ -110,7 +110,7 @@ impl UsageReader {
         Self { dialect, coding, mode, events: Vec::new(), answer, announced, unread: 0 }
     }
 
-    /// Reads nothing, for calls that no limit counts.
+    /// Reads nothing, for requests that are free.
     pub(crate) fn disabled(dialect: Dialect) -> Self {
         Self {
             dialect,

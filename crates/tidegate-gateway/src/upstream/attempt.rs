@@ -125,7 +125,7 @@ impl UpstreamClient {
         Ok(request)
     }
 
-    /// Forwards a call that no limit counts: any answer of the provider is passed on.
+    /// Forwards a request that is free: any answer of the provider is passed on.
     pub(crate) async fn forward(
         self: &Arc<Self>,
         call: Call,

@@ -47,11 +47,12 @@ impl Stack {
         if !call.request.content.is_repeatable() {
             return self.limited(call).await;
         }
-        if self.chain.is_none() {
+        let may_repeat = call.request.repetition == Repetition::Always;
+        if self.chain.is_none() || !may_repeat {
             let key = self.account.scope().credential_id();
             self.breaker.check(key, call.request.model_name())?;
         }
-        if call.request.repetition == Repetition::IfRefused {
+        if !may_repeat {
             // What may have been acted on is over for the retries, and a failure for the caller.
             let attempt = |call: Call| async {
                 match self.limited(call).await {

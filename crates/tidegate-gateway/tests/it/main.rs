@@ -3,6 +3,7 @@
 
 mod accounts;
 mod call_observer;
+mod calls;
 mod changing;
 mod greed;
 mod keys;

@@ -162,7 +162,8 @@ mod tests {
         for query in ["path=/v1/responses", "_method=PUT", "key=1&r=/v1/chat", "key=1;x=2", "x"] {
             assert!(!is_free(&Method::POST, cancel, Some(query)), "{query}");
         }
-        for query in ["_method=POST", "a=1&%5Fmethod=POST", "_METHOD=PUT", "$method=POST", "%ff=1"] {
+        for query in ["_method=POST", "a=1&%5Fmethod=POST", "_METHOD=PUT", "$method=POST", "%ff=1"]
+        {
             assert!(!is_free(&Method::GET, "/v1/models", Some(query)), "{query}");
         }
         for query in ["limit=2", "method=x", "after=_method", ""] {

@@ -123,7 +123,8 @@ fn a_body_that_was_not_read_to_its_end_says_so() {
     let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let is_complete = |body: &[u8]| RequestSummary::read(&purpose, body).is_complete;
     assert!(is_complete(b" {\"model\":\"m\"}\n") && is_complete(b"{}"));
-    for body in [&b""[..], b"{", b"[]", b"x{}", b"{}x", b"{\"model\":\"\xff\"}", b"\xef\xbb\xbf{}"] {
+    for body in [&b""[..], b"{", b"[]", b"x{}", b"{}x", b"{\"model\":\"\xff\"}", b"\xef\xbb\xbf{}"]
+    {
         assert!(!is_complete(body), "{body:?}");
     }
 }

@@ -1,1 +1,342 @@
 //! Whatever costs something is charged, whatever its path, method or body.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
+
+use super::stage::{Answer, Message, Program, Upstream};
+
+/// How often each attack is made.
+const TIMES: usize = 20;
+/// Six requests a minute, and a few more that come back while a slow machine makes the calls.
+const MOST: usize = 9;
+/// A caller that does not wait.
+const AT_ONCE: (&str, &str) = ("x-tidegate-max-wait-ms", "0");
+const JSON: (&str, &str) = ("content-type", "application/json");
+const PROMPT: &[u8] = br#"{"model":"m","prompt":"hello","input":"hello"}"#;
+
+/// A request that is made again and again.
+struct Attack {
+    dialect: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: &'static [(&'static str, &'static str)],
+    body: &'static [u8],
+}
+
+const fn post(dialect: &'static str, path: &'static str) -> Attack {
+    Attack { dialect, method: "POST", path, headers: &[JSON], body: PROMPT }
+}
+
+const fn method(method: &'static str, path: &'static str, body: &'static [u8]) -> Attack {
+    Attack { dialect: "openai", method, path, headers: &[JSON], body }
+}
+
+const fn get(headers: &'static [(&'static str, &'static str)], path: &'static str) -> Attack {
+    Attack { dialect: "openai", method: "GET", path, headers, body: b"" }
+}
+
+/// A program with a provider for each attack, and what of each came to its upstream.
+fn reached(attacks: &[Attack], limit: &str) -> Vec<usize> {
+    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let mut config = String::new();
+    for (number, attack) in attacks.iter().enumerate() {
+        let (url, dialect) = (&upstream.url, attack.dialect);
+        write!(
+            config,
+            "[providers.p{number}]\ndialect = \"{dialect}\"\nbase_url = \"{url}/case{number}\"\n\
+             {limit}\n"
+        )
+        .unwrap();
+    }
+    let program = Program::start(&config);
+    for (number, attack) in attacks.iter().enumerate() {
+        for _ in 0..TIMES {
+            let path = format!("/p{number}{}", attack.path);
+            let headers = [attack.headers, &[AT_ONCE]].concat();
+            program.request(attack.method, &path, &headers, attack.body);
+        }
+    }
+    let seen = upstream.seen();
+    let begins = |message: &Message, number: usize| {
+        let target = message.start.split(' ').nth(1).unwrap();
+        target.starts_with(&format!("/case{number}/"))
+    };
+    (0..attacks.len())
+        .map(|number| seen.iter().filter(|message| begins(message, number)).count())
+        .collect()
+}
+
+fn assert_charged(attacks: &[Attack]) {
+    let reached = reached(attacks, "requests_per_minute = 6");
+    for (attack, reached) in attacks.iter().zip(reached) {
+        let Attack { dialect, method, path, .. } = attack;
+        assert!((1..=MOST).contains(&reached), "{dialect} {method} {path}: {reached} of {TIMES}");
+    }
+}
+
+#[test]
+fn paths_that_are_in_no_table_are_charged() {
+    assert_charged(&[
+        post("openai", "/v1/responses/compact"),
+        post("openai", "/v1/threads/x/runs"),
+        post("openai", "/v1/batches"),
+        post("openai", "/v1/files"),
+        post("openai", "/v1/realtime/sessions"),
+        post("openai", "/score"),
+        post("openai", "/generate"),
+        post("openai", "/"),
+        post("anthropic", "/v1/messages/next"),
+        post("anthropic", "/v1/skills"),
+        post("gemini", "/v1beta/models/gemini-2.5-flash:generateAnswer"),
+        post("gemini", "/v1beta/models/gemini-2.5-flash:anything"),
+        post("gemini", "/upload/v1beta/files"),
+        post("ollama", "/api/pull"),
+        post("ollama", "/api/create"),
+        post("azure", "/openai/deployments/d/new?api-version=1"),
+        post("compatible", "/v2/embed"),
+    ]);
+}
+
+#[test]
+fn every_method_but_those_that_read_is_charged() {
+    assert_charged(&[
+        method("PUT", "/v1/chat/completions", PROMPT),
+        method("PATCH", "/v1/responses", PROMPT),
+        method("DELETE", "/v1/chat/completions", b""),
+        method("BREW", "/v1/chat/completions", PROMPT),
+        method("get", "/v1/chat/completions", PROMPT),
+        method("POST", "/v1/unknown", b""),
+        method("GET", "/v1/chat/completions", PROMPT),
+        method("HEAD", "/v1/unknown", PROMPT),
+        method("OPTIONS", "/generate", PROMPT),
+    ]);
+}
+
+#[test]
+fn what_is_free_cannot_be_reached_by_a_trick() {
+    assert_charged(&[
+        post("openai", "/v1/chat/completions/x/cancel"),
+        post("openai", "/v1/responses/x/cancel"),
+        method("POST", "/v1/responses/x/cancel/", b""),
+        method("POST", "/v1/responses/x%2Fy/cancel", b""),
+        method("POST", "/v1/responses/x;y/cancel", b""),
+        method("POST", "/v1//responses/x/cancel", b""),
+        method("POST", "/v1/RESPONSES/x/cancel", b""),
+        method("POST", "/v1/responses/x/cancel?path=/v1/responses", b""),
+        method("POST", "/v1/responses/x/cancel?_method=PUT", b""),
+        method("DELETE", "/v1/files/x/chat/completions", b""),
+        method("DELETE", "/v1/files/x?_method=POST", b""),
+        method("DELETE", "/v1/files/x", PROMPT),
+    ]);
+}
+
+#[test]
+fn a_get_that_says_it_is_a_post_is_charged_and_stays_a_get() {
+    const NAMES: [&str; 6] = [
+        "X-HTTP-Method-Override",
+        "X-HTTP-Method",
+        "X-Method-Override",
+        "X_HTTP_Method_Override",
+        "X.HTTP.Method.Override",
+        "x-original-url",
+    ];
+    const CHAT: &str = "/v1/chat/completions?prompt=hello";
+    assert_charged(&[
+        get(&[(NAMES[0], "POST")], CHAT),
+        get(&[(NAMES[1], "POST")], CHAT),
+        get(&[(NAMES[2], "POST")], CHAT),
+        get(&[(NAMES[3], "POST")], CHAT),
+        get(&[(NAMES[4], "POST")], CHAT),
+        get(&[], "/v1/chat/completions?_method=POST"),
+        get(&[], "/v1/models?%5Fmethod=POST"),
+    ]);
+    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let url = &upstream.url;
+    let program = Program::start(&format!("[providers.openai]\nbase_url = \"{url}\"\n"));
+    for name in NAMES {
+        for (method, path) in [("GET", "/openai/v1/models"), ("POST", "/openai/v1/responses")] {
+            program.request(method, path, &[(name, "POST"), JSON], b"");
+        }
+    }
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 2 * NAMES.len());
+    for message in seen {
+        let is_override = |name: &str| name.contains("method") || name.contains("original");
+        let names = message.headers.iter().filter(|(name, _)| is_override(name)).count();
+        assert_eq!(names, 0, "{message:?}");
+    }
+}
+
+/// A chat of about ten thousand tokens.
+fn long_chat() -> String {
+    let words = "the tide comes in and the tide goes out, ".repeat(1_000);
+    format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{words}"}}]}}"#)
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(text: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// A Zstandard frame with its bytes stored as they are.
+fn zstd(text: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58];
+    let blocks = text.chunks(16 * 1_024);
+    let last = blocks.len() - 1;
+    for (number, block) in blocks.enumerate() {
+        let head = u32::try_from(block.len()).unwrap() << 3 | u32::from(number == last);
+        frame.extend(&head.to_le_bytes()[..3]);
+        frame.extend(block);
+    }
+    frame
+}
+
+/// Brotli's format with its bytes stored as they are.
+fn brotli(text: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(text.len() - 1).unwrap();
+    assert!(length < 1 << 16);
+    let head = length << 4 | 1 << 20;
+    [&head.to_le_bytes()[..3], text, &[0b11]].concat()
+}
+
+fn chunked(text: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for piece in text.chunks(10_000) {
+        body.extend(format!("{:x}\r\n", piece.len()).into_bytes());
+        body.extend(piece);
+        body.extend(b"\r\n");
+    }
+    body.extend(b"0\r\n\r\n");
+    body
+}
+
+/// A form with a chat in it.
+fn form(text: &str) -> Vec<u8> {
+    format!("--x\r\ncontent-disposition: form-data; name=\"prompt\"\r\n\r\n{text}\r\n--x--\r\n")
+        .into_bytes()
+}
+
+/// Bodies of about ten thousand tokens, and whether they can be read.
+fn hard_to_read() -> Vec<(&'static str, Vec<(&'static str, &'static str)>, Vec<u8>, Readable)> {
+    const TYPE: &str = "content-type";
+    const CODING: &str = "content-encoding";
+    const CHUNKED: (&str, &str) = ("transfer-encoding", "chunked");
+    let chat = long_chat();
+    let text = chat.as_bytes();
+    let utf_16: Vec<u8> = chat.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let cut = &text[..text.len() - 3];
+    vec![
+        ("octets", vec![(TYPE, "application/octet-stream")], text.to_vec(), Readable::Yes),
+        ("audio", vec![(TYPE, "audio/wav")], text.to_vec(), Readable::Yes),
+        ("mark", vec![JSON], [b"\xef\xbb\xbf", text].concat(), Readable::Yes),
+        ("utf-16", vec![JSON], utf_16.clone(), Readable::Yes),
+        ("utf-16 with a mark", vec![JSON], [b"\xff\xfe", &utf_16[..]].concat(), Readable::Yes),
+        ("gzip", vec![JSON, (CODING, "gzip")], gzip(text), Readable::Yes),
+        ("GZIP twice", vec![JSON, (CODING, "GZIP, x-gzip")], gzip(&gzip(text)), Readable::Yes),
+        ("deflate", vec![JSON, (CODING, "deflate")], zlib(text), Readable::Yes),
+        ("br", vec![JSON, (CODING, "br")], brotli(text), Readable::Yes),
+        ("zstd", vec![JSON, (CODING, "identity, zstd")], zstd(text), Readable::Yes),
+        ("form", vec![(TYPE, "multipart/form-data; boundary=x")], form(&chat), Readable::No),
+        ("garbage before", vec![JSON], [b"x", text].concat(), Readable::No),
+        ("garbage behind", vec![JSON], [text, b"x"].concat(), Readable::No),
+        ("a list", vec![JSON], [b"[", text, b"]"].concat(), Readable::No),
+        ("a lie", vec![JSON, (CODING, "br")], vec![0xff; 30_000], Readable::No),
+        ("an unknown coding", vec![JSON, (CODING, "compress")], vec![7; 30_000], Readable::No),
+        ("no text", vec![(TYPE, "text/plain")], vec![b'x'; 40_000], Readable::No),
+        (
+            "octets in chunks",
+            vec![(TYPE, "application/octet-stream"), CHUNKED],
+            chunked(&[b"{\"x\":\"".as_slice(), &[b'y'; 40_000]].concat()),
+            Readable::No,
+        ),
+        ("cut", vec![JSON], [cut, &[b'y'; 30_000]].concat(), Readable::No),
+    ]
+}
+
+/// Whether a body is counted rather than estimated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readable {
+    Yes,
+    No,
+}
+
+#[test]
+fn a_body_that_is_hard_to_read_is_charged_by_its_tokens() {
+    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let bodies = hard_to_read();
+    let mut config = String::new();
+    for number in 0..bodies.len() {
+        let url = &upstream.url;
+        write!(
+            config,
+            "[providers.p{number}]\ndialect = \"openai\"\nbase_url = \"{url}\"\n\
+             tokens_per_minute = 60_000\n"
+        )
+        .unwrap();
+    }
+    let program = Program::start(&config);
+    for (number, (name, headers, body, readable)) in bodies.iter().enumerate() {
+        let headers = [headers.as_slice(), &[AT_ONCE]].concat();
+        let path = format!("/p{number}/v1/chat/completions");
+        let before = upstream.count();
+        let answers: Vec<Message> =
+            (0..TIMES).map(|_| program.request("POST", &path, &headers, body)).collect();
+        let reached = upstream.count() - before;
+        assert!((1..=MOST).contains(&reached), "{name}: {reached} of {TIMES}");
+        let refused = answers.last().unwrap();
+        assert_eq!(refused.status(), 429, "{name}");
+        assert_eq!(refused.header("x-tidegate-limited-by"), Some("tokens"), "{name}");
+        let expected = (*readable == Readable::No).then_some("true");
+        for answer in answers {
+            assert_eq!(answer.header("x-tidegate-tokens-estimated"), expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_bomb_is_charged_and_passes_as_it_is() {
+    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let url = &upstream.url;
+    let program = Program::start(&format!(
+        "[providers.openai]\nbase_url = \"{url}\"\ntokens_per_minute = 60_000\n"
+    ));
+    let bomb = gzip(&vec![b' '; 32 << 20]);
+    let headers = [JSON, ("content-encoding", "gzip"), AT_ONCE];
+    for path in ["/openai/v1/chat/completions", "/openai/v1/unknown"] {
+        for _ in 0..TIMES {
+            program.request("POST", path, &headers, &bomb);
+        }
+    }
+    let seen = upstream.seen();
+    assert!(seen.len() <= 2, "{}", seen.len());
+    assert!(seen.iter().all(|message| message.body == bomb));
+}
+
+#[test]
+fn a_long_upload_without_a_length_is_charged_by_what_was_sent() {
+    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let url = &upstream.url;
+    let program = Program::start(&format!(
+        "[providers.openai]\nbase_url = \"{url}\"\ntokens_per_minute = 600_000\n"
+    ));
+    let headers =
+        [("content-type", "application/octet-stream"), ("transfer-encoding", "chunked"), AT_ONCE];
+    let body = chunked(&vec![b'x'; 2 << 20]);
+    for _ in 0..TIMES {
+        let answer = program.request("POST", "/openai/v1/unknown", &headers, &body);
+        if answer.status() == 200 {
+            assert_eq!(answer.header("x-tidegate-tokens-estimated"), Some("true"));
+        }
+    }
+    assert!((1..=4).contains(&upstream.count()), "{}", upstream.count());
+}
