@@ -16,10 +16,11 @@ use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
 use crate::request::address;
 use crate::request::body::{Peeked, StreamedBody};
-use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
+use crate::request::body_reader::{self, BodyMode, MAX_PEEK, content_length};
 use crate::request::body_summary::BodySummary;
 use crate::request::buffer_budget::{BufferBudget, BufferPermit};
 use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
+use crate::request::content_decoding::Codings;
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -145,20 +146,20 @@ impl Proxy<'_> {
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
         let caller = headers::credential(self.route.dialect(), &head.headers, &head.uri);
-        let length = body_reader::content_length(&head.headers);
+        let (codings, length) = (Codings::of(&head.headers), content_length(&head.headers));
         let (content, BodySummary { asked, estimate }) = match mode {
             BodyMode::Collect => {
                 let read = body_reader::collect(body, limit, self.budget).await;
                 let (bytes, permit) = read.map_err(refuse)?;
                 let size = u64::try_from(bytes.len()).ok();
-                let summary = BodySummary::read(purpose, &head.headers, &bytes, size);
+                let summary = BodySummary::read(purpose, &codings, &bytes, size);
                 (Content::buffered(bytes, permit), summary)
             }
             BodyMode::Peek => {
                 let mut body = StreamedBody::new(body, limit);
                 let Peeked { begin, is_whole } = body.peek(MAX_PEEK).await.map_err(refuse)?;
                 let size = if is_whole { u64::try_from(begin.len()).ok() } else { length };
-                let summary = BodySummary::read(purpose, &head.headers, &begin, size);
+                let summary = BodySummary::read(purpose, &codings, &begin, size);
                 let content = match is_whole && purpose.is_other() {
                     true => Content::buffered(begin, BufferPermit::none()),
                     false => Content::streamed(body),

@@ -5,12 +5,10 @@
 
 use std::borrow::Cow;
 
-use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
 use tidegate_providers::RequestSummary;
 use tidegate_providers::request::Purpose;
 
-use crate::request::content_decoding::{self, BodyText};
+use crate::request::content_decoding::{self, BodyText, Codings};
 use crate::request::form;
 use crate::request::token_estimate::TokenEstimate;
 
@@ -31,13 +29,13 @@ impl BodySummary {
     /// is known.
     pub(crate) fn read(
         purpose: &Purpose<'_>,
-        headers: &HeaderMap,
+        codings: &Codings,
         begin: &[u8],
         size: Option<u64>,
     ) -> Self {
         let length = length(begin);
         let is_whole = size == Some(length);
-        if is_plain(headers, begin) {
+        if is_plain(codings, begin) {
             let asked = RequestSummary::read(purpose, begin);
             if is_whole && (asked.is_complete || begin.is_empty()) {
                 return Self { asked, estimate: None };
@@ -51,7 +49,7 @@ impl BodySummary {
             );
         }
         let charged = size.unwrap_or(length);
-        let decoded = content_decoding::decode(headers, begin);
+        let decoded = codings.decode(begin);
         let (text, coded) = match &decoded {
             BodyText::Plain(text) => (*text, None),
             BodyText::Decoded(text) => (text.as_slice(), Some(self::length(text))),
@@ -95,8 +93,8 @@ impl BodySummary {
 }
 
 /// Whether a body is to be read as it is: most are.
-fn is_plain(headers: &HeaderMap, body: &[u8]) -> bool {
-    !headers.contains_key(CONTENT_ENCODING) && (body.is_empty() || begins_like_json(body))
+fn is_plain(codings: &Codings, body: &[u8]) -> bool {
+    codings.is_empty() && (body.is_empty() || begins_like_json(body))
 }
 
 /// Whether a text begins as an object in JSON does, in UTF-8 rather than UTF-16.
@@ -110,14 +108,15 @@ fn length(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::header::CONTENT_ENCODING;
+    use http::{HeaderMap, HeaderValue};
     use tidegate_providers::Dialect;
 
     use super::*;
 
     fn read(path: &str, body: &[u8], size: Option<u64>) -> BodySummary {
         let purpose = Purpose::of(Dialect::OpenAi, path).unwrap();
-        BodySummary::read(&purpose, &HeaderMap::new(), body, size)
+        BodySummary::read(&purpose, &Codings::default(), body, size)
     }
 
     fn whole(path: &str, body: &[u8]) -> BodySummary {
@@ -176,11 +175,12 @@ mod tests {
     fn a_coding_that_is_declared_and_not_there_hides_nothing() {
         let purpose = Purpose::of(Dialect::OpenAi, CHAT).unwrap();
         let headers = HeaderMap::from_iter([(CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let codings = Codings::of(&headers);
         let body = br#"{"model":"m","prompt":"a b c d e f g"}"#;
-        let read = BodySummary::read(&purpose, &headers, body, Some(length(body)));
+        let read = BodySummary::read(&purpose, &codings, body, Some(length(body)));
         assert!(read.asked.input_tokens >= 7 && read.asked.model.as_deref() == Some("m"));
         let noise = b"z".repeat(1_000);
-        let read = BodySummary::read(&purpose, &headers, &noise, Some(1_000));
+        let read = BodySummary::read(&purpose, &codings, &noise, Some(1_000));
         assert_eq!(read.asked.input_tokens, 1_000, "coded bytes are more when decoded");
     }
 }

@@ -36,33 +36,56 @@ pub(crate) enum BodyText<'b> {
     Undecodable,
 }
 
-/// Takes off the content codings of a body. One that is not declared is known by its first bytes.
-pub(crate) fn decode<'b>(headers: &HeaderMap, body: &'b [u8]) -> BodyText<'b> {
-    let mut codings: Vec<Cow<'_, str>> = Vec::new();
-    if headers.contains_key(CONTENT_ENCODING) {
-        codings.extend(content_coding::names(headers).map(Cow::Owned));
-    }
-    if codings.is_empty() {
-        match body {
-            [0x1f, 0x8b, ..] => codings.push("gzip".into()),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => codings.push("zstd".into()),
-            _ => return BodyText::Plain(body),
+/// The content codings of a body, in the order in which they were applied.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Codings(Vec<Cow<'static, str>>);
+
+impl Codings {
+    /// Those that the headers declare.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        match headers.contains_key(CONTENT_ENCODING) {
+            true => Self(content_coding::names(headers).map(Cow::Owned).collect()),
+            false => Self::default(),
         }
     }
-    if codings.len() > MAX_CODINGS {
-        return BodyText::Undecodable;
+
+    /// Whether none is declared.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
-    let bound = body.len().saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED);
-    let mut text = Cow::Borrowed(body);
-    // The last one was applied last.
-    for name in codings.iter().rev() {
-        match decode_one(name, &text, bound) {
-            Some(Ok(decoded)) => text = Cow::Owned(decoded),
-            Some(Err(error)) if error.is_too_large() => return BodyText::TooLarge(bound),
-            Some(Err(_)) | None => return BodyText::Undecodable,
+
+    /// The most bytes that a body of this size is decoded to.
+    pub(crate) fn bound(&self, size: usize) -> usize {
+        match self.is_empty() {
+            true => size,
+            false => size.saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED),
         }
     }
-    BodyText::Decoded(text.into_owned())
+
+    /// Takes off the codings of a body. One that is not declared is known by its first bytes.
+    pub(crate) fn decode<'b>(&self, body: &'b [u8]) -> BodyText<'b> {
+        if self.is_empty() {
+            let name = match body {
+                [0x1f, 0x8b, ..] => "gzip",
+                [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd",
+                _ => return BodyText::Plain(body),
+            };
+            return Self(vec![name.into()]).decode(body);
+        }
+        if self.0.len() > MAX_CODINGS {
+            return BodyText::Undecodable;
+        }
+        let (bound, mut text) = (self.bound(body.len()), Cow::Borrowed(body));
+        // The last one was applied last.
+        for name in self.0.iter().rev() {
+            match decode_one(name, &text, bound) {
+                Some(Ok(decoded)) => text = Cow::Owned(decoded),
+                Some(Err(error)) if error.is_too_large() => return BodyText::TooLarge(bound),
+                Some(Err(_)) | None => return BodyText::Undecodable,
+            }
+        }
+        BodyText::Decoded(text.into_owned())
+    }
 }
 
 /// Takes off one coding; `None` if it is unknown.
@@ -141,9 +164,11 @@ mod tests {
 
     use super::*;
 
-    fn coded(names: &[&'static str]) -> HeaderMap {
+    fn decode<'b>(names: &[&'static str], body: &'b [u8]) -> BodyText<'b> {
         let value = |name: &&'static str| (CONTENT_ENCODING, HeaderValue::from_static(name));
-        names.iter().map(value).collect()
+        let mut headers = HeaderMap::new();
+        names.iter().map(value).for_each(|(name, value)| drop(headers.append(name, value)));
+        Codings::of(&headers).decode(body)
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -157,13 +182,13 @@ mod tests {
         let text = br#"{"model":"m"}"#;
         let (once, twice) = (gzip(text), gzip(&gzip(text)));
         let decoded = BodyText::Decoded(text.to_vec());
-        assert_eq!(decode(&coded(&["GZIP"]), &once), decoded);
-        assert_eq!(decode(&coded(&["gzip, x-gzip"]), &twice), decoded);
-        assert_eq!(decode(&coded(&["gzip", "identity", "gzip"]), &twice), decoded);
-        assert_eq!(decode(&HeaderMap::new(), &once), decoded, "known by its first bytes");
-        assert_eq!(decode(&coded(&["identity"]), text), BodyText::Plain(text));
+        assert_eq!(decode(&["GZIP"], &once), decoded);
+        assert_eq!(decode(&["gzip, x-gzip"], &twice), decoded);
+        assert_eq!(decode(&["gzip", "identity", "gzip"], &twice), decoded);
+        assert_eq!(decode(&[], &once), decoded, "known by its first bytes");
+        assert_eq!(decode(&["identity"], text), BodyText::Plain(text));
         for names in [&["compress"][..], &["gzip"], &["gzip, gzip, gzip, gzip"]] {
-            assert_eq!(decode(&coded(names), text), BodyText::Undecodable, "{names:?}");
+            assert_eq!(decode(names, text), BodyText::Undecodable, "{names:?}");
         }
     }
 
@@ -171,9 +196,9 @@ mod tests {
     fn a_bomb_is_decoded_up_to_the_bound() {
         let bomb = gzip(&vec![b' '; MIN_DECODED * 4]);
         assert!(bomb.len() * MAX_RATIO < MIN_DECODED);
-        assert_eq!(decode(&coded(&["gzip"]), &bomb), BodyText::TooLarge(MIN_DECODED));
+        assert_eq!(decode(&["gzip"], &bomb), BodyText::TooLarge(MIN_DECODED));
         let nested = gzip(&bomb);
-        assert_eq!(decode(&coded(&["gzip, gzip"]), &nested), BodyText::TooLarge(MIN_DECODED));
+        assert_eq!(decode(&["gzip, gzip"], &nested), BodyText::TooLarge(MIN_DECODED));
     }
 
     #[test]

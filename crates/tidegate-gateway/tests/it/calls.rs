@@ -87,6 +87,22 @@ async fn what_is_free_takes_no_permit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn reading_with_a_body_takes_a_permit() {
+    for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+        let script = says(&[200]);
+        let gateway = scripted(&script, [openai().limits(per_minute(1))]);
+        let mut statuses = Vec::new();
+        for _ in 0..2 {
+            let mut request = request(&method, "/v1/models", r#"{"prompt":"hello"}"#);
+            request.headers_mut().insert("x-tidegate-max-wait-ms", 0.into());
+            statuses.push(ask(&gateway, request).await.status.as_u16());
+        }
+        assert_eq!(statuses, [200, 429], "{method}");
+        assert_eq!(script.got()[0].body, r#"{"prompt":"hello"}"#);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn paths_that_are_not_known_have_limits_of_their_own() {
     let script = says(&[200]);
     let limited = openai().endpoint(Endpoint::new("other"), per_minute(1));

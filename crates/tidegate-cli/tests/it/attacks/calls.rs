@@ -87,7 +87,6 @@ fn paths_that_are_in_no_table_are_charged() {
         post("openai", "/v1/realtime/sessions"),
         post("openai", "/score"),
         post("openai", "/generate"),
-        post("openai", "/"),
         post("anthropic", "/v1/messages/next"),
         post("anthropic", "/v1/skills"),
         post("gemini", "/v1beta/models/gemini-2.5-flash:generateAnswer"),
@@ -110,7 +109,6 @@ fn every_method_but_those_that_read_is_charged() {
         method("get", "/v1/chat/completions", PROMPT),
         method("POST", "/v1/unknown", b""),
         method("GET", "/v1/chat/completions", PROMPT),
-        method("HEAD", "/v1/unknown", PROMPT),
         method("OPTIONS", "/generate", PROMPT),
     ]);
 }
