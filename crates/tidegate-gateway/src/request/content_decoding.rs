@@ -165,9 +165,10 @@ mod tests {
     use super::*;
 
     fn decode<'b>(names: &[&'static str], body: &'b [u8]) -> BodyText<'b> {
-        let value = |name: &&'static str| (CONTENT_ENCODING, HeaderValue::from_static(name));
         let mut headers = HeaderMap::new();
-        names.iter().map(value).for_each(|(name, value)| drop(headers.append(name, value)));
+        for name in names {
+            headers.append(CONTENT_ENCODING, HeaderValue::from_static(name));
+        }
         Codings::of(&headers).decode(body)
     }
 
