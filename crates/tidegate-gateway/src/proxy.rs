@@ -19,6 +19,7 @@ use crate::request::body::StreamedBody;
 use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
 use crate::request::buffer_budget::BufferBudget;
 use crate::request::call::{Call, Content, OutgoingRequest};
+use crate::request::method;
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -62,6 +63,11 @@ impl Proxy<'_> {
         let is_post = request.method() == Method::POST;
         let purpose = purpose.filter(|_| is_post);
         let dialect = purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
+        if method::is_refused(request.method()) {
+            let message = "Tidegate refused: this method is not passed on.";
+            let error = ProxyError::new(ErrorKind::Method, message);
+            return self.refuse(dialect, &error, Outcome::Rejected);
+        }
         if self.drain.is_on() {
             return self.refuse(dialect, &draining(), Outcome::Drained);
         }
@@ -72,7 +78,8 @@ impl Proxy<'_> {
         }
         if headers::is_upgrade(request.headers()) {
             let message =
-                "Tidegate refused: WebSockets are not passed on; call the provider itself.";
+                "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
+                 itself.";
             let error = ProxyError::new(ErrorKind::Upgrade, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
@@ -221,7 +228,7 @@ impl Proxy<'_> {
     fn failed(&self, request: &OutgoingRequest, error: &CallError) -> Response<ResponseBody> {
         match request.content.error() {
             Some(error) => self.refuse_body(request.dialect, &error),
-            None => self.fail(request.dialect, request.model_name(), error),
+            None => self.fail(request.dialect, error),
         }
     }
 

@@ -6,6 +6,7 @@ pub(crate) mod body_reader;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod endpoint_routes;
+pub(crate) mod method;
 pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;

@@ -5,6 +5,7 @@ pub(crate) mod content_coding;
 pub(crate) mod error_response;
 pub(crate) mod first_event;
 pub(crate) mod pending_call;
+pub(crate) mod provider_body;
 pub(crate) mod proxy_error;
 pub(crate) mod upstream_response;
 pub(crate) mod usage_reader;

@@ -47,8 +47,7 @@ impl ContentCoding {
             .map(|name| name.trim().to_ascii_lowercase())
             .filter(|name| !name.is_empty() && name != "identity");
         let (Some(name), None) = (names.next(), names.next()) else {
-            let is_coded = headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding);
-            return if is_coded { Self::Unknown } else { Self::Identity };
+            return if is_coded(headers) { Self::Unknown } else { Self::Identity };
         };
         let decoder = match name.as_str() {
             "gzip" | "x-gzip" => Inner::Gzip(MultiGzDecoder::new(Output::default())),
@@ -59,6 +58,11 @@ impl ContentCoding {
         };
         Self::Known(Box::new(ContentDecoder { inner: decoder, total: 0 }))
     }
+}
+
+/// Whether a body with these headers has a content coding.
+pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding)
 }
 
 fn is_a_coding(value: &http::HeaderValue) -> bool {
