@@ -165,7 +165,7 @@ fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
         lines.len()
     };
     let who = &hash["sha256:".len()..][..8];
-    let (anybody, operator) = ("door=\"http\" who=\"-\"", format!("door=\"admin\" who=\"{who}\""));
+    let (anybody, operator) = ("door=\"http\" who=\"127.0.0.1\"", format!("door=\"admin\" who=\"{who}\""));
     for (event, by_anybody, by_operator) in [
         ("a key was held", 1, 1),
         ("a key was corrected", 1, 1),
