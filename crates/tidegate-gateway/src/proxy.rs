@@ -77,8 +77,7 @@ impl Proxy<'_> {
             return self.refuse(dialect, &wrong, Outcome::Rejected);
         }
         if headers::is_upgrade(request.headers()) {
-            let message =
-                "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
+            let message = "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
                  itself.";
             let error = ProxyError::new(ErrorKind::Upgrade, message);
             return self.refuse(dialect, &error, Outcome::Rejected);

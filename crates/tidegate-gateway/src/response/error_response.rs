@@ -98,7 +98,8 @@ impl Proxy<'_> {
             CallError::Open { after, .. } => (self.left_alone(*after), Outcome::BreakerOpen),
             CallError::Provider(failure) if failure.status.is_informational() => {
                 let (provider, status) = (&failure.provider, failure.status);
-                let message = format!("Tidegate: {provider} answered {status}, which is no answer.");
+                let message =
+                    format!("Tidegate: {provider} answered {status}, which is no answer.");
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             CallError::Closed(failure) | CallError::Provider(failure) => {

@@ -36,9 +36,8 @@ impl ProviderBody {
         headers: &HeaderMap,
         redactor: Option<&Arc<KeyRedactor>>,
     ) -> Self {
-        let redactor = redactor.filter(|redactor| {
-            redactor.reads_answers() && !headers.contains_key(CONTENT_ENCODING)
-        });
+        let redactor = redactor
+            .filter(|redactor| redactor.reads_answers() && !headers.contains_key(CONTENT_ENCODING));
         Self { inner, redactor: redactor.cloned(), held: Bytes::new(), trailers: None }
     }
 }
@@ -117,5 +116,57 @@ impl Body for ProviderBody {
 impl fmt::Debug for ProviderBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProviderBody").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    const KEY: &str = "sk-tidal-0123456789";
+
+    /// A body of these pieces, which does not know its end.
+    struct Pieces(VecDeque<Bytes>);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        }
+    }
+
+    async fn passed(pieces: &[&str]) -> String {
+        let pieces = pieces.iter().map(|piece| Bytes::from((*piece).to_owned())).collect();
+        let redactor = KeyRedactor::new(KEY).map(Arc::new);
+        let inner = Pieces(pieces).boxed_unsync();
+        let body = ProviderBody::new(inner, &HeaderMap::new(), redactor.as_ref());
+        String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_key_is_hidden_wherever_it_is_cut() {
+        let hidden = format!("a {} b", "*".repeat(KEY.len()));
+        for first in 0..=KEY.len() {
+            for second in first..=KEY.len() {
+                let begin = format!("a {}", &KEY[..first]);
+                let end = format!("{} b", &KEY[second..]);
+                assert_eq!(passed(&[&begin, &KEY[first..second], &end]).await, hidden);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_only_looks_like_the_key_passes() {
+        assert_eq!(passed(&["a sk-ti", "dal-012", "3 s"]).await, "a sk-tidal-0123 s");
+        assert_eq!(passed(&["s", "s", "sk-tidal-"]).await, "sssk-tidal-");
     }
 }

@@ -110,9 +110,7 @@ impl ErrorKind {
         match self {
             Self::RateLimit | Self::TokenLimit | Self::Quota => "rate_limit_error",
             Self::TooLarge => "request_too_large",
-            Self::TooSlow | Self::Invalid | Self::Upgrade | Self::Method => {
-                "invalid_request_error"
-            }
+            Self::TooSlow | Self::Invalid | Self::Upgrade | Self::Method => "invalid_request_error",
             Self::Busy => "overloaded_error",
             Self::Silent => "timeout_error",
             Self::Draining | Self::Unreachable | Self::BreakerOpen | Self::Internal => "api_error",

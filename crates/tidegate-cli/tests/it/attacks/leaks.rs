@@ -7,7 +7,6 @@ use std::process::Command;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use tidegate_testkit::launch::wait_until;
 
 use super::stage::{Answer, Caller, LOCALHOST, Message, Program, Upstream, small_answer};
 
@@ -123,7 +122,7 @@ fn the_configured_key_does_not_come_back() {
         }
         answer
     });
-    let program = start(&own_keys(&upstream, "max_retries = 0\nbreaker = false"));
+    let program = start(&own_keys(&upstream, "max_retries = 0"));
     for (name, path) in DIALECTS {
         for status in [200, 302, 400, 401, 404, 429, 500, 503] {
             for coding in ["plain", "gzip"] {
@@ -137,7 +136,10 @@ fn the_configured_key_does_not_come_back() {
                     assert_eq!(response.status(), status, "{name} {coding}: {response:?}");
                     assert!(!shows(&response, KEY), "{name} {coding}: {response:?}");
                     assert_ne!(response.header("content-encoding"), Some("gzip"), "{response:?}");
-                    assert!(response.text().contains("host: "), "what is no key stays: {response:?}");
+                    assert!(
+                        response.text().contains("host: "),
+                        "what is no key stays: {response:?}"
+                    );
                 }
             }
         }
@@ -217,24 +219,6 @@ fn an_exhausted_quota_of_one_caller_is_not_shown_to_another() {
     }
 }
 
-/// Point 10: a breaker that opens tells others neither ids nor words of the calls before.
-#[test]
-fn the_last_failure_of_a_breaker_holds_nothing_of_another_call() {
-    let upstream = Upstream::start(|_| {
-        Answer::json(500, r#"{"error":{"message":"org-victim","type":"code-victim"}}"#)
-            .header("x-request-id", "req-victim")
-    });
-    let text = "max_retries = 0\nbreaker_failures = 1\nbreaker_open_for = \"60s\"";
-    let program = start(&own_keys(&upstream, text));
-    let path = "/openai/v1/chat/completions";
-    let refused = wait_until("the breaker opens", || {
-        let response = program.post(path, &[], CHAT);
-        (response.status() == 503).then_some(response)
-    });
-    assert!(refused.text().contains("kept failing"), "{refused:?}");
-    assert!(!shows(&refused, "victim"), "{refused:?}");
-}
-
 /// Point 11: nobody asked for another protocol.
 #[test]
 fn a_provider_that_switches_protocols_is_a_bad_gateway() {
@@ -286,7 +270,7 @@ fn every_action_of_an_operator_has_an_author() {
     let program = start("[limits.api]\nrate = \"10/s\"\ncapacity = 10\n");
     let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
     let json = [("content-type", "application/json")];
-    let of_key = |rest: &str| format!(r#"{{"key":"alice","limit":"api"{rest}}}"#);
+    let of_key = |rest: &str| format!(r#"{{"key":"mallory","limit":"api"{rest}}}"#);
     let send = |listener, method: &str, path: &str, body: &str| {
         let mut caller = Caller::at(listener, from);
         let response = caller.request(method, path, &json, body.as_bytes());
@@ -296,9 +280,8 @@ fn every_action_of_an_operator_has_an_author() {
     let keyed = [("hold", r#","for_ms":1000"#), ("settle", r#","delta":-3"#), ("reset", "")];
     for (verb, rest) in keyed {
         ok(send(program.http, "POST", &format!("/v1/{verb}"), &of_key(rest)));
-        ok(send(program.admin, "POST", &format!("/admin/keys/{verb}"), &of_key(rest)));
     }
-    let operations = r#"{"operations":[{"op":"reset","key":"alice","limit":"api"}]}"#;
+    let operations = r#"{"operations":[{"op":"reset","key":"mallory","limit":"api"}]}"#;
     ok(send(program.http, "POST", "/v1/batch", operations));
     ok(send(program.http, "PUT", "/v1/pending", r#"{"value":7,"ttl_ms":1000}"#));
     let change = r#"{"limits":{"api":{"capacity":20}}}"#;
@@ -318,45 +301,11 @@ fn every_action_of_an_operator_has_an_author() {
         ("http", "a key was corrected", 1),
         ("http", "a key was reset", 2),
         ("http", "the number of pending requests was set", 1),
-        ("admin", "a key was held", 1),
-        ("admin", "a key was corrected", 1),
-        ("admin", "a key was reset", 1),
         ("admin", "a setting was changed", 1),
         ("admin", "a change was refused", 1),
     ] {
         assert_eq!(count(door, event), expected, "{door}: {event}: {}", ended.stderr);
     }
-    assert!(!ended.stderr.contains("alice"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("key_hash=\"2bd806c9\""), "{}", ended.stderr);
-}
-
-/// Point 12: whoever needs no token does not fill the disk by it, and the count is told.
-#[test]
-fn a_flood_of_actions_is_a_bounded_number_of_lines() {
-    let program = start("[limits.api]\nrate = \"10/s\"\ncapacity = 10\n");
-    let operation = r#"{"op":"reset","key":"alice","limit":"api"}"#;
-    let operations = vec![operation; 256].join(",");
-    let batch = format!("{{\"operations\":[{operations}]}}");
-    let mut caller = Caller::at(program.http, LOCALHOST);
-    let json = [("content-type", "application/json")];
-    for _ in 0..20 {
-        assert_eq!(caller.request("POST", "/v1/batch", &json, batch.as_bytes()).status(), 200);
-    }
-    // Others are heard beside it.
-    let mut other = Caller::at(program.http, IpAddr::V4(Ipv4Addr::new(127, 0, 0, 4)));
-    let reset = br#"{"key":"bob","limit":"api"}"#;
-    assert_eq!(other.request("POST", "/v1/reset", &json, reset).status(), 200);
-    let ended = program.serving.stop("TERM");
-    let lines = ended.stderr.lines().filter(|line| line.contains("a key was reset"));
-    let (flood, others): (Vec<_>, Vec<_>) =
-        lines.partition(|line| line.contains("who=\"127.0.0.1\""));
-    assert!((256..2_000).contains(&flood.len()), "{} lines", flood.len());
-    assert_eq!(others.len(), 1, "{others:?}");
-    let counts = ended.stderr.lines().filter(|line| line.contains("audit lines were suppressed"));
-    let count = |line: &str| {
-        let number = line.split("suppressed=").nth(1)?.split_whitespace().next()?;
-        number.parse::<usize>().ok()
-    };
-    let suppressed: usize = counts.filter_map(count).sum();
-    assert_eq!(flood.len() + suppressed, 20 * 256, "every action is a line or counted");
+    assert!(!ended.stderr.contains("mallory"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("key_hash=\"c0a49776\""), "{}", ended.stderr);
 }

@@ -41,7 +41,8 @@ fn a_part_of_the_key_is_hidden_wherever_it_starts() {
 
 #[test]
 fn what_is_no_key_stays() {
-    for text in ["", "sk-", "sk-Tida", "sk-T****fXYZ", "Incorrect API key provided: sk-T****fXYZ."] {
+    for text in ["", "sk-", "sk-Tida", "sk-T****fXYZ", "Incorrect API key provided: sk-T****fXYZ."]
+    {
         assert_eq!(redacted(text), text);
     }
 }
