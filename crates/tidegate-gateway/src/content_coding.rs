@@ -66,8 +66,7 @@ impl ContentCoding {
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut names = names(headers);
         let (Some(name), None) = (names.next(), names.next()) else {
-            let is_coded = headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding);
-            return if is_coded { Self::Unknown } else { Self::Identity };
+            return if is_coded(headers) { Self::Unknown } else { Self::Identity };
         };
         match ContentDecoder::of(&name, OF_ANSWER) {
             Some(decoder) => Self::Known(Box::new(decoder)),
@@ -84,6 +83,11 @@ pub(crate) fn names(headers: &HeaderMap) -> impl Iterator<Item = String> {
     names
         .map(|name| name.trim().to_ascii_lowercase())
         .filter(|name| !name.is_empty() && name != "identity")
+}
+
+/// Whether a body with these headers has a content coding.
+pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding)
 }
 
 fn is_a_coding(value: &http::HeaderValue) -> bool {

@@ -21,6 +21,7 @@ use crate::request::body_summary::BodySummary;
 use crate::request::buffer_budget::{BufferBudget, BufferPermit};
 use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
 use crate::request::content_decoding::Codings;
+use crate::request::method;
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -62,6 +63,11 @@ impl Proxy<'_> {
         let plain = plain_path(path);
         let known = Purpose::of(self.route.dialect(), &plain);
         let dialect = known.map_or(self.route.dialect(), |known| known.dialect);
+        if method::is_refused(request.method()) {
+            let message = "Tidegate refused: this method is not passed on.";
+            let error = ProxyError::new(ErrorKind::Method, message);
+            return self.refuse(dialect, &error, Outcome::Rejected);
+        }
         if self.drain.is_on() {
             return self.refuse(dialect, &draining(), Outcome::Drained);
         }
@@ -71,8 +77,8 @@ impl Proxy<'_> {
             return self.refuse(dialect, &wrong, Outcome::Rejected);
         }
         if headers::is_upgrade(request.headers()) {
-            let message =
-                "Tidegate refused: WebSockets are not passed on; call the provider itself.";
+            let message = "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
+                 itself.";
             let error = ProxyError::new(ErrorKind::Upgrade, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
@@ -241,7 +247,7 @@ impl Proxy<'_> {
     fn failed(&self, request: &OutgoingRequest, error: &CallError) -> Response<ResponseBody> {
         match request.content.error() {
             Some(error) => self.refuse_body(request.dialect, &error),
-            None => self.fail(request.dialect, request.model_name(), error),
+            None => self.fail(request.dialect, error),
         }
     }
 

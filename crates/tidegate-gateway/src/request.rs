@@ -9,6 +9,7 @@ pub(crate) mod call;
 pub(crate) mod content_decoding;
 pub(crate) mod endpoint_routes;
 pub(crate) mod form;
+pub(crate) mod method;
 pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;

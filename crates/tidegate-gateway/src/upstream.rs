@@ -2,5 +2,6 @@
 
 pub(crate) mod attempt;
 pub(crate) mod http_service;
+pub(crate) mod redaction;
 pub(crate) mod settings;
 pub(crate) mod stack;

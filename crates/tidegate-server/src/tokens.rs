@@ -16,6 +16,8 @@ use axum::http::{HeaderMap, HeaderValue};
 use subtle::Choice;
 use tidegate_config::{AdminPlan, TokenHash};
 
+use crate::database::Note;
+use crate::listener::connection::Peer;
 pub use digest::{MintError, Minted, TokenDigest, mint};
 
 /// The longest token that is looked at, in bytes.
@@ -48,6 +50,18 @@ pub(crate) enum Caller {
     Anybody,
     /// Whoever has the token whose digest begins so.
     Holder(String),
+}
+
+impl Caller {
+    /// Who changes something through a listener, for the audit: by the token, else by the address of
+    /// the peer.
+    pub(crate) fn note(self, door: &'static str, peer: Option<Peer>) -> Note {
+        match (self, peer) {
+            (Self::Holder(who), _) => Note { door, who: Some(who) },
+            (Self::Anybody, Some(Peer(peer))) => Note::of_peer(door, peer),
+            (Self::Anybody, None) => Note { door, who: None },
+        }
+    }
 }
 
 /// The tokens that are in force. They can be replaced at any time.

@@ -56,7 +56,7 @@ fn two_changes_that_are_capped_alike_are_two_warnings_and_two_lines_of_the_audit
     let ended = serving.stop("TERM");
     let lines = audit(&ended, KEY);
     let [first, second] = lines[..] else { panic!("{ended:?}") };
-    let revision = |number: u32| format!("door=\"admin\" who=\"-\" revision={number} ");
+    let revision = |number: u32| format!("door=\"admin\" who=\"127.0.0.1\" revision={number} ");
     let values = format!("old=\"{before}\" new=\"32\" asked=\"64\" source=\"database\"");
     assert!(first.contains(&revision(1)) && first.contains(&values), "{first}");
     let values = "old=\"32\" new=\"32\" asked=\"77\" source=\"database\"";
@@ -165,7 +165,8 @@ fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
         lines.len()
     };
     let who = &hash["sha256:".len()..][..8];
-    let (anybody, operator) = ("door=\"http\" who=\"-\"", format!("door=\"admin\" who=\"{who}\""));
+    let (anybody, operator) =
+        ("door=\"http\" who=\"127.0.0.1\"", format!("door=\"admin\" who=\"{who}\""));
     for (event, by_anybody, by_operator) in [
         ("a key was held", 1, 1),
         ("a key was corrected", 1, 1),
@@ -177,6 +178,45 @@ fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
     }
     assert!(audit(&ended, "alice").is_empty(), "{ended:?}");
     assert_eq!(audit(&ended, "delta=-3").len(), 2, "{ended:?}");
+}
+
+/// Without tokens the author of a line is the address of the peer.
+#[test]
+fn what_is_done_to_a_key_without_a_token_has_an_author() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve(here.path(), &[]));
+    let body = |rest: &str| format!(r#"{{"key":"alice","limit":"client"{rest}}}"#);
+    for (verb, rest) in [("hold", r#","for_ms":1000"#), ("settle", r#","delta":-3"#), ("reset", "")]
+    {
+        assert_eq!(serving.post_admin(&format!("/admin/keys/{verb}"), &body(rest)).0, 200);
+    }
+    let ended = serving.stop("TERM");
+    for event in ["a key was held", "a key was corrected", "a key was reset"] {
+        let lines = audit(&ended, &format!("{event} door=\"admin\" who=\"127.0.0.1\" limit="));
+        assert_eq!(lines.len(), 1, "{event}: {}", ended.stderr);
+    }
+}
+
+/// Whoever needs no token does not fill the disk with lines, and what is left out is counted.
+#[test]
+fn a_flood_of_actions_is_a_bounded_number_of_lines() {
+    let here = tempfile::tempdir().unwrap();
+    let serving = Serving::start(&mut serve(here.path(), &[]));
+    let operation = r#"{"op":"reset","key":"alice","limit":"client"}"#;
+    let batch = format!("{{\"operations\":[{}]}}", vec![operation; 256].join(","));
+    for _ in 0..20 {
+        assert_eq!(serving.post("/v1/batch", &batch).0, 200);
+    }
+    let ended = serving.stop("TERM");
+    let written = audit(&ended, "a key was reset").len();
+    assert!((256..2_000).contains(&written), "{written} lines");
+    let count = |line: &&str| {
+        let number = line.split("suppressed=").nth(1)?.split_whitespace().next()?;
+        number.parse::<usize>().ok()
+    };
+    let lines = audit(&ended, "audit lines were suppressed");
+    let suppressed: usize = lines.iter().filter_map(count).sum();
+    assert_eq!(written + suppressed, 20 * 256, "every action is a line or is counted");
 }
 
 /// A token and its hash.

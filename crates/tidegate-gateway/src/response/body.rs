@@ -13,8 +13,9 @@ use http_body::{Body, Frame, SizeHint};
 use tidegate_llm::{BoxError, Broken, CallError, TimeoutError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body::{IncomingBody, size_with};
+use crate::request::body::size_with;
 use crate::response::pending_call::{Cause, Ending, PendingCall};
+use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 
 /// The body of a response to a caller: the answer of a provider, or an error.
@@ -41,7 +42,7 @@ pub enum ResponseBodyError {
 struct StreamedAnswer {
     /// What was read ahead.
     first: Option<Bytes>,
-    rest: IncomingBody,
+    rest: ProviderBody,
     /// Takes out the usage that the caller did not ask for.
     stripper: Option<UsageStripper>,
     timeout: Option<Pin<Box<Sleep>>>,
@@ -57,7 +58,7 @@ impl ResponseBody {
 
     pub(crate) fn streamed(
         first: Option<Bytes>,
-        rest: IncomingBody,
+        rest: ProviderBody,
         mut stripper: Option<UsageStripper>,
         call: PendingCall,
     ) -> Self {
@@ -209,7 +210,7 @@ impl StreamedAnswer {
 
     /// Settles the call, and closes the connection to the provider.
     fn break_off(&mut self, broken: Broken, source: Option<BoxError>, cause: Cause) {
-        self.rest = IncomingBody::default();
+        self.rest = ProviderBody::default();
         if let Some(mut call) = self.call.take() {
             let provider = call.client.provider.clone();
             let error = CallError::Connection { provider, broken, source };

@@ -1,13 +1,13 @@
 //! The response to a call that failed.
 //!
-//! The provider's own error is passed on byte for byte; if there is none, the gateway writes one in
-//! the format of the provider.
+//! The provider's own error is passed on byte for byte, without the configured key; if there is none,
+//! the gateway writes one in the format of the provider. The error of one call is never the answer to
+//! another: what is kept of it is its class, its status and its time.
 
 use std::time::Duration;
 
 use http::Response;
 use tidegate::pacer::AcquireError;
-use tidegate_http::field::RetryAfter;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Dialect, Dimension, Provider};
 
@@ -26,18 +26,12 @@ const AFTER_DRAIN: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(1);
 
 impl Proxy<'_> {
-    /// The response to a call that failed: the provider's own error if there is one.
-    pub(crate) fn fail(
-        &self,
-        dialect: Dialect,
-        model: &str,
-        error: &CallError,
-    ) -> Response<ResponseBody> {
+    /// The response to a call that failed: the provider's own error if this call has one.
+    pub(crate) fn fail(&self, dialect: Dialect, error: &CallError) -> Response<ResponseBody> {
         let is_closed = matches!(error, CallError::Closed(_));
         let original = match error.failure() {
-            Some(_) if is_closed => self.context.exhausted_quota_error(model),
-            Some(_) => self.context.original_error(),
-            None => None,
+            Some(_) if !is_closed => self.context.original_error(),
+            _ => None,
         };
         let mut response = match original {
             Some(original) => self.pass_on(original, error),
@@ -66,17 +60,8 @@ impl Proxy<'_> {
         *response.headers_mut() = headers;
         let headers = response.headers_mut();
         headers::without_hops(headers);
-        match (error, error.class(), error.retry_after()) {
-            // Whoever waits for what does not come in a short time waits in vain. Where the provider
-            // said when it does, time has passed since.
-            (CallError::Closed(_), Class::ExhaustedQuota { .. }, after) => {
-                proxy_error::refresh_retry_after(headers, after);
-            }
-            (CallError::Closed(_), _, Some(after)) => RetryAfter::from(after).write(headers),
-            (_, Class::RateLimited { .. }, Some(after)) => {
-                proxy_error::extend_retry_after(headers, after);
-            }
-            _ => {}
+        if let (Class::RateLimited { .. }, Some(after)) = (error.class(), error.retry_after()) {
+            proxy_error::extend_retry_after(headers, after);
         }
         add_call_headers(headers, &self.context, &self.route.client.label);
         self.context.set_status(status);
@@ -111,14 +96,22 @@ impl Proxy<'_> {
                 _ => (internal(), Outcome::Rejected),
             },
             CallError::Open { after, .. } => (self.left_alone(*after), Outcome::BreakerOpen),
+            CallError::Provider(failure) if failure.status.is_informational() => {
+                let (provider, status) = (&failure.provider, failure.status);
+                let message =
+                    format!("Tidegate: {provider} answered {status}, which is no answer.");
+                (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
+            }
             CallError::Closed(failure) | CallError::Provider(failure) => {
                 let day = Dimension::RequestsPerDay.name();
                 if failure.kind.as_deref() == Some(day) {
                     self.context.set_limited_by(day);
                 }
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
-                let error = ProxyError::new(ErrorKind::Quota, message);
-                (error.after(failure.class.after()), Outcome::Refused)
+                let error = ProxyError::new(ErrorKind::Quota, message).status(failure.status);
+                // Whoever waits for a time that the provider did not tell waits in vain.
+                let after = failure.class.after().filter(|_| failure.after.is_some());
+                (error.after(after), Outcome::Refused)
             }
             CallError::Connection { provider, broken, .. } => {
                 (unconnected(provider, *broken, error.connection_reason()), Outcome::Unreachable)

@@ -6,16 +6,18 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, RETRY_AFTER, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use tidegate_http::field::{RETRY_AFTER_MS, RetryAfter};
 use tidegate_http::problem::{Problem, ProblemType};
 use tidegate_providers::{Dialect, Family};
 
+use crate::request::method;
 use crate::response::body::ResponseBody;
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(crate) enum ErrorKind {
     Busy,
     /// Another protocol is asked for.
     Upgrade,
+    /// The method is not forwarded.
+    Method,
     /// The gateway cannot decide.
     Internal,
 }
@@ -54,6 +58,8 @@ pub(crate) struct ProxyError {
     pub(crate) reason: ErrorKind,
     pub(crate) message: String,
     pub(crate) after: Option<Duration>,
+    /// The status that the provider answered with, in place of that of the kind.
+    status: Option<StatusCode>,
 }
 
 impl ErrorKind {
@@ -74,7 +80,8 @@ impl ErrorKind {
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::Unreachable => StatusCode::BAD_GATEWAY,
             Self::Silent => StatusCode::GATEWAY_TIMEOUT,
-            Self::Upgrade => StatusCode::NOT_IMPLEMENTED,
+            Self::Upgrade => StatusCode::UPGRADE_REQUIRED,
+            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -91,6 +98,7 @@ impl ErrorKind {
             Self::Draining => ("server_error", "gateway_draining"),
             Self::Busy => ("server_error", "gateway_busy"),
             Self::Upgrade => ("invalid_request_error", "upgrade_not_supported"),
+            Self::Method => ("invalid_request_error", "method_not_allowed"),
             Self::Unreachable => ("server_error", "provider_unreachable"),
             Self::Silent => ("server_error", "provider_timeout"),
             Self::BreakerOpen => ("server_error", "provider_unavailable"),
@@ -102,7 +110,7 @@ impl ErrorKind {
         match self {
             Self::RateLimit | Self::TokenLimit | Self::Quota => "rate_limit_error",
             Self::TooLarge => "request_too_large",
-            Self::TooSlow | Self::Invalid | Self::Upgrade => "invalid_request_error",
+            Self::TooSlow | Self::Invalid | Self::Upgrade | Self::Method => "invalid_request_error",
             Self::Busy => "overloaded_error",
             Self::Silent => "timeout_error",
             Self::Draining | Self::Unreachable | Self::BreakerOpen | Self::Internal => "api_error",
@@ -114,7 +122,7 @@ impl ErrorKind {
             Self::RateLimit | Self::TokenLimit | Self::Quota => "RESOURCE_EXHAUSTED",
             Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
             Self::Draining | Self::Unreachable | Self::Busy | Self::BreakerOpen => "UNAVAILABLE",
-            Self::Upgrade => "UNIMPLEMENTED",
+            Self::Upgrade | Self::Method => "UNIMPLEMENTED",
             Self::TooSlow | Self::Silent => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
         }
@@ -123,7 +131,7 @@ impl ErrorKind {
 
 impl ProxyError {
     pub(crate) fn new(reason: ErrorKind, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), after: None }
+        Self { reason, message: message.into(), after: None, status: None }
     }
 
     pub(crate) const fn after(mut self, after: Option<Duration>) -> Self {
@@ -131,29 +139,51 @@ impl ProxyError {
         self
     }
 
+    /// Has the status that the provider answered with, if that is the status of an error.
+    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+        let is_error = status.is_client_error() || status.is_server_error();
+        self.status = Some(status).filter(|_| is_error);
+        self
+    }
+
     /// The response in the format of a dialect.
     pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
-        let body = self.body(dialect).to_string();
-        let mut response = Response::new(ResponseBody::buffered(Bytes::from(body)));
-        *response.status_mut() = self.reason.status();
+        let mut response = Response::new(ResponseBody::buffered(self.bytes(dialect)));
+        *response.status_mut() = self.status.unwrap_or(self.reason.status());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, JSON);
+        match self.reason {
+            ErrorKind::Method => {
+                headers.insert(ALLOW, HeaderValue::from_static(method::ALLOWED));
+            }
+            ErrorKind::Upgrade => {
+                headers.insert(UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            }
+            _ => {}
+        }
         if let Some(after) = self.after {
             RetryAfter::from(after).write(headers);
         }
         response
     }
 
+    /// The body in the format of a dialect.
+    pub(crate) fn bytes(&self, dialect: Dialect) -> Bytes {
+        self.body(dialect).to_string().into()
+    }
+
     fn body(&self, dialect: Dialect) -> Value {
         let (reason, message) = (self.reason, &self.message);
         match Family::of(dialect) {
             Family::Anthropic => {
-                json!({ "type": "error", "error": { "type": reason.anthropic(), "message": message } })
+                let kind = self.status.and_then(anthropic_type).unwrap_or(reason.anthropic());
+                json!({ "type": "error", "error": { "type": kind, "message": message } })
             }
             Family::Gemini => {
                 let mut error = json!({
-                    "code": reason.status().as_u16(),
-                    "status": reason.google(),
+                    "code": self.status.unwrap_or(reason.status()).as_u16(),
+                    "status": self.status.and_then(google_status).unwrap_or(reason.google()),
                     "message": message,
                 });
                 if let Some(after) = self.after {
@@ -175,21 +205,36 @@ impl ProxyError {
     }
 }
 
+/// What Anthropic calls errors of a status.
+fn anthropic_type(status: StatusCode) -> Option<&'static str> {
+    Some(match status.as_u16() {
+        400 => "invalid_request_error",
+        401 => "authentication_error",
+        402 => "billing_error",
+        403 => "permission_error",
+        429 => "rate_limit_error",
+        529 => "overloaded_error",
+        _ => return None,
+    })
+}
+
+/// What Google calls errors of a status.
+fn google_status(status: StatusCode) -> Option<&'static str> {
+    Some(match status.as_u16() {
+        400 => "FAILED_PRECONDITION",
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        429 => "RESOURCE_EXHAUSTED",
+        503 => "UNAVAILABLE",
+        _ => return None,
+    })
+}
+
 /// Sets `retry-after` and `retry-after-ms` where the provider sent none, or a shorter one.
 pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let sent = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
     if sent.is_none_or(|sent| sent < after.as_secs_f64() * 1_000.0) {
-        RetryAfter::from(after).write(headers);
-    }
-}
-
-/// Updates `retry-after` and `retry-after-ms` where the provider sent one; removes them if the time
-/// has passed.
-pub(crate) fn refresh_retry_after(headers: &mut HeaderMap, after: Option<Duration>) {
-    let milliseconds = headers.remove(&RETRY_AFTER_MS);
-    let seconds = headers.remove(RETRY_AFTER);
-    if let (Some(after), true) = (after, milliseconds.is_some() || seconds.is_some()) {
         RetryAfter::from(after).write(headers);
     }
 }

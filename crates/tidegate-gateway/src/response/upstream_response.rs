@@ -8,9 +8,9 @@ use tidegate_llm::rate_limit::Reservation;
 use tidegate_providers::ReportedLimits;
 
 use crate::headers;
-use crate::request::body::IncomingBody;
 use crate::response::body::ResponseBody;
 use crate::response::pending_call::PendingCall;
+use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::CallContext;
 
@@ -28,7 +28,7 @@ pub(crate) struct UpstreamResponse {
     pub(crate) told: ReportedLimits,
     /// The part of the body that was read ahead.
     pub(crate) first: Option<Bytes>,
-    pub(crate) rest: IncomingBody,
+    pub(crate) rest: ProviderBody,
     /// Takes out the usage that the caller did not ask for.
     pub(crate) stripper: Option<UsageStripper>,
     pub(crate) call: PendingCall,

@@ -19,7 +19,6 @@ use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
 
-use crate::state::call_context::OriginalError;
 use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
@@ -42,8 +41,6 @@ pub(crate) struct AccountEntry {
     is_rejected: AtomicBool,
     /// Whether the provider ever accepted the key.
     was_accepted: AtomicBool,
-    /// The model whose quota ran out, and the provider's error.
-    exhausted: Mutex<Option<(String, OriginalError)>>,
 }
 
 impl AccountEntry {
@@ -71,15 +68,6 @@ impl AccountEntry {
             self.was_accepted.store(true, Ordering::Relaxed);
             self.is_rejected.store(false, Ordering::Relaxed);
         }
-    }
-
-    pub(crate) fn quota_exhausted(&self, model: &str, original: OriginalError) {
-        *lock(&self.exhausted) = Some((model.to_owned(), original));
-    }
-
-    pub(crate) fn exhausted_quota_error(&self, model: &str) -> Option<OriginalError> {
-        let exhausted = lock(&self.exhausted);
-        exhausted.as_ref().filter(|(known, _)| known == model).map(|(_, original)| original.clone())
     }
 }
 
@@ -289,7 +277,6 @@ impl Accounts {
             used: AtomicU64::new(0),
             is_rejected: AtomicBool::new(false),
             was_accepted: AtomicBool::new(false),
-            exhausted: Mutex::default(),
         }))
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn is_long(class: Class) -> bool {
     }
 }
 
-/// An error response of a provider, as it came.
+/// An error response of a provider, as it came but for the configured key.
 #[derive(Clone)]
 pub(crate) struct OriginalError {
     pub(crate) status: StatusCode,
@@ -218,24 +218,14 @@ impl CallContext {
         }
     }
 
-    /// Keeps the error of the provider that the caller named.
-    pub(crate) fn keep_original_error(&self, original: OriginalError, class: Class, model: &str) {
-        let mut state = self.lock();
-        if let (true, Some(entry)) = (is_long(class), &state.entry) {
-            entry.quota_exhausted(model, original.clone());
-        }
-        state.original = Some(original);
+    /// Keeps the error of the provider that the caller named, for this call.
+    pub(crate) fn keep_original_error(&self, original: OriginalError) {
+        self.lock().original = Some(original);
     }
 
     /// The last error of the provider that the caller named.
     pub(crate) fn original_error(&self) -> Option<OriginalError> {
         self.lock().original.clone()
-    }
-
-    /// The provider's error when the quota of the model ran out, from an earlier call.
-    pub(crate) fn exhausted_quota_error(&self, model: &str) -> Option<OriginalError> {
-        let entry = self.lock().entry.clone();
-        entry.and_then(|entry| entry.exhausted_quota_error(model))
     }
 
     /// Sets what was used.

@@ -20,6 +20,7 @@ use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Account
 use crate::state::provider_state::ProviderState;
 use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::http_service::HttpService;
+use crate::upstream::redaction::KeyRedactor;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::{Chain, Stack, fallback};
 
@@ -248,6 +249,7 @@ fn upstream_client(
 ) -> Result<Arc<UpstreamClient>, GatewayError> {
     let name = || upstream.name.as_str().to_owned();
     let key = upstream.credential.as_ref().and_then(|credential| credential.reveal());
+    let redactor = key.and_then(KeyRedactor::new).map(Arc::new);
     let key = key_field(upstream.dialect, key);
     let key = key.map_err(|source| GatewayError::Target { name: name(), source })?;
     let field = |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
@@ -259,6 +261,7 @@ fn upstream_client(
         base: upstream.base.clone(),
         asks_for_usage: upstream.ask_for_usage && upstream.dialect != Dialect::Mistral,
         key,
+        redactor,
         rules: match &upstream.retry_statuses {
             Some(statuses) => Rules::new().retry_statuses(statuses.iter().copied()),
             None => Rules::new(),

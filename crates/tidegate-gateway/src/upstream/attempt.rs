@@ -8,15 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::client::{ConnectTimeout, DEFAULT_CONNECT_TIMEOUT};
 use tidegate_llm::{BoxError, Broken, CallError, TimeoutError, adapter};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
+use tidegate_providers::{Class, Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call_observer::Outcome;
@@ -28,11 +28,14 @@ use crate::request::body_reader::READ_TIMEOUT;
 use crate::request::call::Call;
 use crate::response::first_event::FirstEvent;
 use crate::response::pending_call::PendingCall;
+use crate::response::provider_body::ProviderBody;
+use crate::response::proxy_error::{ErrorKind, JSON, ProxyError};
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
 use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::{CallContext, OriginalError};
 use crate::upstream::http_service::HttpService;
+use crate::upstream::redaction::KeyRedactor;
 use crate::upstream::settings::{Destination, Timeouts};
 
 /// How long the beginning of a stream is held back, from its first byte.
@@ -54,6 +57,8 @@ pub(crate) struct UpstreamClient {
     pub(crate) asks_for_usage: bool,
     /// The key that replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
+    /// Hides that key in what comes back.
+    pub(crate) redactor: Option<Arc<KeyRedactor>>,
     /// What is retried.
     pub(crate) rules: Rules,
     pub(crate) http: HttpService,
@@ -132,13 +137,20 @@ impl UpstreamClient {
     ) -> Result<UpstreamResponse, CallError> {
         call.context.attempt_started(&self.provider, None);
         let (response, _) = self.send(&call, None).await?;
-        let (head, rest) = response.into_parts();
+        let (mut head, mut rest) = response.into_parts();
         let is_error = head.status.as_u16() >= 400;
+        let mut first = None;
+        if is_error && self.redactor.is_some() && call.request.method != Method::HEAD {
+            let body = adapter::error_body(std::mem::take(&mut rest)).await;
+            let body = self.redact_error(&call, &mut head, body);
+            headers::true_length(&mut head.headers, body.len());
+            first = Some(body);
+        }
         let outcome = if is_error { Outcome::Failed } else { Outcome::Answered };
         let usage_reader = UsageReader::disabled(self.dialect);
         let call = self.pending(call.context, usage_reader, outcome, &head.headers);
         let told = ReportedLimits::nothing();
-        Ok(UpstreamResponse { head, told, first: None, rest, stripper: None, call })
+        Ok(UpstreamResponse { head, told, first, rest, stripper: None, call })
     }
 
     /// Makes one attempt.
@@ -156,13 +168,13 @@ impl UpstreamClient {
         response
     }
 
-    /// Sends the request and waits for the head of the answer. Also returns until when a stream has
-    /// to begin.
+    /// Sends the request and waits for the head of the answer, which is without the configured key.
+    /// Also returns until when a stream has to begin.
     async fn send(
         &self,
         call: &Call,
         with_usage: Option<&Bytes>,
-    ) -> Result<(Response<IncomingBody>, Instant), CallError> {
+    ) -> Result<(Response<ProviderBody>, Instant), CallError> {
         let request = self
             .request(call, with_usage)
             .map_err(|source| CallError::Request { provider: self.provider.clone(), source })?;
@@ -175,7 +187,7 @@ impl UpstreamClient {
             match timeout_at(end, &mut sending).await {
                 Ok(Ok(response)) => {
                     let sent = content.last_sent().unwrap_or(start);
-                    return Ok((response, sent + first_byte));
+                    return Ok((self.received(response)?, sent + first_byte));
                 }
                 Ok(Err(error)) => return Err(self.broken(adapter::broken(&*error), Some(error))),
                 Err(_) => {}
@@ -186,6 +198,28 @@ impl UpstreamClient {
                 _ => return Err(self.no_first_byte()),
             }
         }
+    }
+
+    /// An answer as callers may see it.
+    fn received(
+        &self,
+        response: Response<IncomingBody>,
+    ) -> Result<Response<ProviderBody>, CallError> {
+        let (mut head, body) = response.into_parts();
+        if head.status.is_informational() {
+            // Nobody asked for another protocol, and asking again does not help.
+            let mut failure = Failure::new(self.provider.clone(), Class::Transient, head.status);
+            failure.is_final = true;
+            return Err(CallError::Provider(Box::new(failure)));
+        }
+        // The text beside the status is one of them, and may be anything.
+        head.extensions.clear();
+        let redactor = self.redactor.as_ref();
+        if let Some(redactor) = redactor {
+            redactor.redact_headers(&mut head.headers);
+        }
+        let body = ProviderBody::new(body, &head.headers, redactor);
+        Ok(Response::from_parts(head, body))
     }
 
     async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
@@ -215,7 +249,8 @@ impl UpstreamClient {
             if matches!(error, CallError::Provider(_)) {
                 let held = first_event.into_bytes().unwrap_or_default();
                 let rest = adapter::error_body(body).await;
-                self.keep(call, head, [held, rest].concat().into(), &error);
+                let whole = self.redact_error(call, &mut head, [held, rest].concat().into());
+                self.keep(call, head, whole);
             }
             return Err(error);
         }
@@ -246,7 +281,7 @@ impl UpstreamClient {
     /// connection breaks before, or nothing has come at `end`.
     async fn begin(
         &self,
-        body: &mut IncomingBody,
+        body: &mut ProviderBody,
         mut end: Instant,
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
@@ -281,24 +316,54 @@ impl UpstreamClient {
     }
 
     /// Classifies an error response.
-    async fn failed(&self, call: &Call, head: Parts, body: IncomingBody) -> CallError {
+    async fn failed(&self, call: &Call, mut head: Parts, body: ProviderBody) -> CallError {
         let body = adapter::error_body(body).await;
+        let body = self.redact_error(call, &mut head, body);
         let (dialect, provider, rules) = (self.dialect, &self.provider, &self.rules);
         let decoded = content_coding::decode_whole(&head.headers, &body);
         let text = decoded.as_deref().unwrap_or(&body);
         let failure = Failure::of_response(dialect, provider, &head, text, rules, wall_now());
-        let error = CallError::Provider(Box::new(failure));
-        self.keep(call, head, body, &error);
-        error
+        self.keep(call, head, body);
+        CallError::Provider(Box::new(failure))
+    }
+
+    /// The body of an error without the configured key. One that has the key in a content coding is
+    /// decoded for good; one that cannot be decoded is replaced.
+    fn redact_error(&self, call: &Call, head: &mut Parts, body: Bytes) -> Bytes {
+        let Some(redactor) = &self.redactor else { return body };
+        let body = redactor.redact(&body).map_or(body, Bytes::from);
+        if !content_coding::is_coded(&head.headers) || body.is_empty() {
+            return body;
+        }
+        let replaced = match content_coding::decode_whole(&head.headers, &body) {
+            Some(decoded) => match redactor.redact(&decoded) {
+                Some(redacted) => redacted.into(),
+                None => return body,
+            },
+            None => {
+                let kind = match head.status.is_server_error() {
+                    true => ErrorKind::Unreachable,
+                    false => ErrorKind::Invalid,
+                };
+                let message = format!(
+                    "Tidegate: {} answered {} in a content coding that cannot be read.",
+                    self.provider, head.status
+                );
+                head.headers.insert(CONTENT_TYPE, JSON);
+                ProxyError::new(kind, message).status(head.status).bytes(call.request.dialect)
+            }
+        };
+        head.headers.remove(CONTENT_ENCODING);
+        replaced
     }
 
     /// Keeps the error for the caller, in case no later attempt succeeds.
-    fn keep(&self, call: &Call, mut head: Parts, body: Bytes, error: &CallError) {
+    fn keep(&self, call: &Call, mut head: Parts, body: Bytes) {
         if self.is_requested(&call.context) {
             // The kept body may be shorter than announced.
             headers::true_length(&mut head.headers, body.len());
             let original = OriginalError { status: head.status, headers: head.headers, body };
-            call.context.keep_original_error(original, error.class(), call.request.model_name());
+            call.context.keep_original_error(original);
         }
     }
 

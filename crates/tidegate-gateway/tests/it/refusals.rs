@@ -112,7 +112,9 @@ async fn a_websocket_is_refused_in_clear_words_and_an_offer_of_http_2_is_not() {
     let (name, dialect, sim) = FAMILIES[0];
     let gateway = gateway(&simulator(account(sim)), upstream(name, dialect));
     let refused = ask(&gateway, with(chat(name, Want::Whole), "upgrade", "WebSocket")).await;
-    assert_eq!(refused.status, 501);
+    // Clients that can do without fall back to HTTP at once.
+    assert_eq!(refused.status, 426);
+    assert_eq!((refused.field("upgrade"), refused.field("connection")), ("HTTP/1.1", "upgrade"));
     assert_eq!(refused.json()["error"]["code"], json!("upgrade_not_supported"));
     let offered = ask(&gateway, with(chat(name, Want::Whole), "upgrade", "h2c")).await;
     assert_eq!(offered.status, 200);

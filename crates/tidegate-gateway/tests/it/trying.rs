@@ -1,5 +1,7 @@
 //! Trying again, and turning to others.
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
@@ -152,7 +154,11 @@ async fn a_quota_of_the_day_is_told_at_once_and_nobody_hangs() {
         let second = ask(&gateway, chat(name, Want::Whole)).await;
         assert!(start.elapsed() < SECOND, "{name}: {:?}", start.elapsed());
         assert!(first.status.is_client_error(), "{name}");
-        assert_eq!((first.status, &first.body), (second.status, &second.body), "{name}");
+        // The second caller may be another one: it learns of the quota, and no word of the first.
+        assert_eq!(first.status, second.status, "{name}");
+        let told = second.json()["error"]["message"].to_string();
+        assert!(told.starts_with("\"Tidegate refused: a quota of "), "{name}: {told}");
+        assert!(second.number("retry-after-ms") > 0, "{name}: the provider said when");
         assert_eq!(simulator.ledger().seen(), 1, "{name}: the second was not sent");
         assert_eq!(second.number("x-tidegate-attempts"), 0);
         for told in [first, second] {
@@ -173,6 +179,41 @@ async fn what_does_not_heal_is_not_to_be_tried_again_and_has_no_time_of_ours() {
             assert_eq!((failed.field("retry-after"), failed.field("retry-after-ms")), ("", ""));
         }
     }
+}
+
+/// Others learn why nothing is sent, and nothing of the call that opened the breaker.
+#[tokio::test(start_paused = true)]
+async fn the_last_failure_of_a_breaker_has_nothing_of_another_call() {
+    let private = r#"{"error":{"message":"org-private","type":"type-private"}}"#;
+    let script = Script::new(move |_, _| {
+        let response = Response::builder().status(500).header("x-request-id", "req-private");
+        response.body(Full::new(Bytes::from(private))).unwrap()
+    });
+    let openai = upstream("openai", Dialect::OpenAi).max_retries(0);
+    let gateway = scripted(&script, [openai.breaker(NonZeroU32::MIN, SECOND * 60)]);
+    assert_eq!(ask(&gateway, chat("openai", Want::Whole)).await.status, 500);
+    let refused = ask(&gateway, chat("openai", Want::Whole)).await;
+    assert_eq!(refused.status, 503);
+    let text = String::from_utf8_lossy(&refused.body).into_owned();
+    assert!(text.contains("kept failing (last: openai answered 500)"), "{text}");
+    assert!(!text.contains("private"), "{text}");
+}
+
+/// What cannot be looked through is not passed on beside a key of ours, and else is.
+#[tokio::test(start_paused = true)]
+async fn an_error_in_an_unknown_content_coding_is_replaced_where_it_may_show_the_key() {
+    let script = Script::new(|_, _| {
+        let response = Response::builder().status(400).header("content-encoding", "rot13");
+        response.body(Full::new(Bytes::from("fx-bja"))).unwrap()
+    });
+    let named = |name| upstream(name, Dialect::OpenAi);
+    let own = named("own").credential(secret("sk-own-0123456789")).unwrap();
+    let gateway = scripted(&script, [own, named("brought")]);
+    let brought = ask(&gateway, chat("brought", Want::Whole)).await;
+    assert_eq!((brought.field("content-encoding"), &brought.body[..]), ("rot13", &b"fx-bja"[..]));
+    let own = ask(&gateway, chat("own", Want::Whole)).await;
+    assert_eq!((own.status.as_u16(), own.field("content-encoding")), (400, ""));
+    assert_eq!(own.json()["error"]["type"], "invalid_request_error");
 }
 
 #[tokio::test(start_paused = true)]

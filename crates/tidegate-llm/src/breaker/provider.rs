@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tidegate::breaker::{BreakerSettings, BreakerState, CallOutcome, Transition};
-use tidegate_providers::{Class, Provider};
+use tidegate_providers::{Class, Failure, Provider};
 use tokio::time::Instant as TokioInstant;
 
 use super::gate::{Admitted, Ended, Gate};
@@ -245,7 +245,7 @@ impl BreakerPass {
         let opened = |change: &Option<Transition>| matches!(change, Some(Transition::Opened(_)));
         if opened(&whole) || opened(&model) {
             state.opened += 1;
-            state.last_failure = error.map(|error| error.to_string().into());
+            state.last_failure = error.map(|error| shown(error).into());
         }
         drop(state);
         for (model, change) in [(None, whole), (Some(&*self.model), model)] {
@@ -363,6 +363,17 @@ fn outcome_of(error: &CallError) -> CallOutcome {
             _ => CallOutcome::Rejected,
         },
         _ => CallOutcome::Unknown,
+    }
+}
+
+/// An error as callers of other calls may see it: without the words and names of the provider.
+fn shown(error: &CallError) -> String {
+    match error {
+        CallError::Provider(failure) => {
+            let (provider, class) = (failure.provider.clone(), failure.class);
+            Failure::new(provider, class, failure.status).to_string()
+        }
+        error => error.to_string(),
     }
 }
 

@@ -314,10 +314,13 @@ impl Quota {
         true
     }
 
-    /// A long quota is used up: nobody is to ask before it is over.
+    /// A long quota is used up: nobody is to ask before it is over. Others are told of it, so nothing
+    /// is kept that concerns the call alone.
     pub(super) fn close(&self, failure: &Failure, now: Time) {
         let after = failure.class.after().unwrap_or(CLOSED);
-        self.lock().closed = Some((now.after(after), Box::new(failure.clone())));
+        let mut failure = Box::new(failure.clone());
+        (failure.message, failure.request_id) = (None, None);
+        self.lock().closed = Some((now.after(after), failure));
     }
 
     /// For how long it is closed, and why.

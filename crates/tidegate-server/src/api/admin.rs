@@ -77,7 +77,8 @@ impl AdminApi {
             let stop = stop.clone();
             move |stream| {
                 let router = router.clone();
-                let answer = move |request, _| connection::answered(router.clone(), request);
+                let answer =
+                    move |request, peer| connection::answered(router.clone(), request, peer);
                 connection::serve(stream, answer, bounds, stop.clone())
             }
         };

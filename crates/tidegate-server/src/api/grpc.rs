@@ -41,9 +41,10 @@ use super::change_error::{detail, field_errors};
 use crate::configuration::{ActiveConfig, ChangeError};
 use crate::database::{DatabaseError, Note};
 use crate::listener::accept_loop;
+use crate::listener::connection::Peer;
 use crate::listener::drain::Stop;
 use crate::listener::workers::Workers;
-use crate::tokens::{Caller, Refused, Role};
+use crate::tokens::{Refused, Role};
 use generated::admin_server::{Admin, AdminServer};
 use generated::{
     GetConfigRequest, GetConfigResponse, Setting, UpdateConfigRequest, UpdateConfigResponse,
@@ -80,9 +81,13 @@ pub(crate) async fn serve(config: Arc<ActiveConfig>, listener: TcpListener, stop
 /// Serves a connection to its end. One that asks nothing is cut.
 async fn connection(stream: TcpStream, routes: Routes, stop: Stop) {
     let has_asked = Arc::new(AtomicBool::new(false));
+    let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
     let service = {
         let has_asked = has_asked.clone();
-        service_fn(move |request: http::Request<Incoming>| {
+        service_fn(move |mut request: http::Request<Incoming>| {
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
             has_asked.store(true, Ordering::Relaxed);
             let answer = routes.clone().call(request.map(Body::new));
             async move {
@@ -129,8 +134,7 @@ impl Door {
     /// Who asks, if that is somebody who may.
     fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<Note, Status> {
         match self.config.parts().tokens.check(request.metadata().as_ref(), role) {
-            Ok(Caller::Anybody) => Ok(Note { door: "rpc", who: None }),
-            Ok(Caller::Holder(who)) => Ok(Note { door: "rpc", who: Some(who) }),
+            Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
             Err(Refused::NoToken | Refused::UnknownToken) => {
                 Err(Status::unauthenticated("a known token is needed: authorization: Bearer ..."))
             }

@@ -48,6 +48,7 @@ use crate::listener::{accept_loop, connection};
 use crate::metrics::{AdmissionMetrics, DoorMetrics, LimitMetrics};
 use crate::permits::Permits;
 use answer::{Deny, Reply};
+use audit::{ActionOutcome, AuditThrottle, Auditor};
 pub(crate) use by_hand::KeyAction;
 use hints::Hints;
 use operation::{Operation, Verb};
@@ -69,6 +70,7 @@ pub(crate) struct HttpApi {
     bounds: Bounds,
     store_errors: StoreErrors,
     permits: Permits,
+    audit_throttle: Arc<AuditThrottle>,
     /// Set while it serves.
     stop: Option<Stop>,
 }
@@ -92,6 +94,7 @@ impl HttpApi {
             bounds,
             store_errors,
             permits,
+            audit_throttle: Arc::default(),
             stop: None,
         }
     }
@@ -100,6 +103,7 @@ impl HttpApi {
     pub(crate) async fn serve(mut self, listener: TcpListener, workers: Workers, stop: Stop) {
         let (bounds, permits) = (self.bounds, self.permits.clone());
         self.stop = Some(stop.clone());
+        let audit_throttle = self.audit_throttle.clone();
         let api = Arc::new(self);
         let connection = {
             let stop = stop.clone();
@@ -110,9 +114,10 @@ impl HttpApi {
             }
         };
         let expiry = permits.expire(stop.clone());
+        let suppressed = audit_throttle.report(stop.clone());
         let accepting =
             accept_loop::serve(listener, bounds.connections, &workers, stop, connection);
-        tokio::join!(accepting, expiry);
+        tokio::join!(accepting, expiry, suppressed);
         permits.leave();
     }
 
@@ -187,14 +192,18 @@ impl HttpApi {
                 let lines = operation.lines();
                 let answer = operation.request(&lines, engine).await;
                 self.permits.queues().nudge(&operation.opened());
-                Ok(self.answered(&operation, answer, deny, hints)?.into_response())
+                Ok(self.answered(&operation, answer, (deny, peer), hints)?.into_response())
             }
-            Task::Batch => self.batch(reader, &body, deny, hints).await,
+            Task::Batch => self.batch(reader, &body, (deny, peer), hints).await,
             Task::Admit => {
                 let counted = (limits.as_ref(), &self.admissions);
                 admission::admit(admission, counted, &self.permits, &body, (deny, peer)).await
             }
-            Task::SetPending => admission::set_pending(admission, &body),
+            Task::SetPending => {
+                let note = Note::of_peer("http", peer);
+                let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
+                admission::set_pending(admission, &body, &auditor)
+            }
             Task::Acquire => self.acquire(reader, &body, deny).await,
             Task::Release => self.release(&body).await,
             Task::Renew => self.renew(&body, deny),
@@ -219,15 +228,16 @@ impl HttpApi {
         &self,
         operation: &'o Operation<'_>,
         answer: Result<Answer, StoreError>,
-        deny: Deny,
+        (deny, peer): (Deny, IpAddr),
         hints: Hints<'_>,
     ) -> Result<Reply<answer::Body<'o>>, Problem> {
-        let answered = operation.answered(answer, deny, hints)?;
-        // Anybody may look at any time; whoever looks through the admin API is named.
-        if !matches!(operation, Operation::Peek(_)) {
-            audit::log(operation, &Note { door: "http", who: None });
+        let answered = operation.answered(answer, deny, hints);
+        if operation.is_audited() {
+            let note = Note::of_peer("http", peer);
+            let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
+            auditor.log(operation, ActionOutcome::of(&answered));
         }
-        Ok(answered)
+        answered
     }
 
     /// Logs a problem that somebody is told of, if it is one of the store.

@@ -1,5 +1,6 @@
-//! The audit of changes: a line in the log for each setting of each accepted change, an event for
-//! those who watch, a count. Warnings that come with a change are logged with it.
+//! The audit of changes: a line in the log for each setting of each accepted change and for each
+//! refused change, an event for those who watch, a count. Warnings that come with a change are logged
+//! with it.
 
 use tidegate_config::{Changed, Source, shown_value};
 
@@ -43,6 +44,11 @@ impl ActiveConfig {
                 }
             }
             Err(error) => {
+                let who = who.as_deref().unwrap_or("-");
+                tracing::info!(
+                    target: "tidegate::audit", door, who, revision, outcome = "refused",
+                    "a change was refused"
+                );
                 for line in error.to_string().lines() {
                     tracing::error!(door, "not used: {line}");
                 }
@@ -102,6 +108,6 @@ fn log_line(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>)
     let Author { door, who, revision, via } = author;
     tracing::info!(
         target: "tidegate::audit", door, who, revision, key, old, new, asked, source, via,
-        "a setting was changed"
+        outcome = "done", "a setting was changed"
     );
 }

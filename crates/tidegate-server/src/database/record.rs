@@ -3,6 +3,7 @@
 //! What a list of changes does to the settings is worked out here, once for both databases.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
@@ -62,7 +63,8 @@ impl Change {
 pub struct Note {
     /// The door: `admin`, `rpc` or `cli`; `http`, `file`, `signal` and `database` in logs only.
     pub door: &'static str,
-    /// Who asked for it, if that is known. The first 256 characters are kept.
+    /// Who asked for it, if that is known: the start of the hash of a token, or the address of the
+    /// peer where there are no tokens. The first 256 characters are kept.
     pub who: Option<String>,
 }
 
@@ -147,6 +149,11 @@ impl Stored {
 impl Note {
     /// Another process, of which no more is known here: its own audit says who it was.
     pub(crate) const ELSEWHERE: Self = Self { door: "database", who: None };
+
+    /// A peer that brought no token: it is known by its address.
+    pub(crate) fn of_peer(door: &'static str, peer: IpAddr) -> Self {
+        Self { door, who: Some(peer.to_canonical().to_string()) }
+    }
 
     /// The name as it is kept: no character that a terminal or a database takes amiss.
     pub(super) fn name(&self) -> Option<String> {

@@ -75,8 +75,17 @@ pub(crate) async fn serve<F>(
     }
 }
 
-/// What a router answers.
-pub(crate) async fn answered(mut router: Router, request: Request<Incoming>) -> Response<Body> {
+/// The address that a request came from, among its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// What a router answers to a peer.
+pub(crate) async fn answered(
+    mut router: Router,
+    mut request: Request<Incoming>,
+    peer: IpAddr,
+) -> Response<Body> {
+    request.extensions_mut().insert(Peer(peer));
     let Ok(response) = router.call(request).await;
     response
 }

@@ -22,7 +22,7 @@ use crate::api::body::{self, json};
 use crate::api::body::{Declared, require_json};
 use crate::api::problem::Problem;
 use crate::configuration::{Applied, Current};
-use crate::database::{Audit, Note, json_value};
+use crate::database::{Audit, json_value};
 use crate::tokens::Caller;
 
 /// How many changes are told at most, and unless somebody asks for less.
@@ -162,16 +162,13 @@ pub(super) async fn change(
     };
     require_json(request.headers(), taken)?;
     let expected = expected(request.headers())?;
+    let peer = request.extensions().get().copied();
     let patch = body::whole(request.into_body(), open.api.bounds.body).await?;
     serde_json::from_slice::<IgnoredAny>(&patch).map_err(Problem::Malformed)?;
-    let who = match caller {
-        Caller::Anybody => None,
-        Caller::Holder(who) => Some(who),
-    };
     let problem = |error| AdminProblem::Change { error, expected };
     // It comes as it was sent, so that a key that stands there twice can be refused.
     let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
-    let note = Note { door: "admin", who };
+    let note = caller.note("admin", peer);
     let applied = open.api.config.update(patch, expected, note).await.map_err(problem)?;
     let change = Change::of(&applied, open.api.config.kept_by());
     let gateway = &open.parts().gateway;

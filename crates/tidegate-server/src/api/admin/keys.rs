@@ -10,7 +10,6 @@ use super::Open;
 use super::problem::AdminProblem;
 use crate::api::body::{self, Declared, require_json};
 use crate::api::http::KeyAction;
-use crate::database::Note;
 use crate::tokens::Caller;
 
 /// `POST /admin/keys/peek`, `hold`, `reset` and `settle`.
@@ -22,11 +21,8 @@ pub(super) async fn operate(
 ) -> Result<Response, AdminProblem> {
     let action = KeyAction::named(&action).ok_or(AdminProblem::NotFound)?;
     require_json(request.headers(), Declared::Json)?;
+    let peer = request.extensions().get().copied();
     let body = body::whole(request.into_body(), open.api.bounds.body).await?;
-    let who = match caller {
-        Caller::Anybody => None,
-        Caller::Holder(who) => Some(who),
-    };
-    let note = Note { door: "admin", who };
+    let note = caller.note("admin", peer);
     Ok(action.carry_out(&open.api.config, &body, &note).await?)
 }

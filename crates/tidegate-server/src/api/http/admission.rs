@@ -16,6 +16,7 @@ use tidegate_config::{Rule, Value};
 use tidegate_http::field::RetryAfter;
 
 use super::answer::{Deny, Reply};
+use super::audit::Auditor;
 use super::permit_request;
 use super::request::{self, key_text, read};
 use crate::api::body::json;
@@ -210,7 +211,11 @@ fn state((tier, outcome): (Tier, &Outcome)) -> TierState {
 }
 
 /// `PUT /v1/pending`.
-pub(super) fn set_pending(admission: &Admission, body: &Value<'_>) -> Result<Response, Problem> {
+pub(super) fn set_pending(
+    admission: &Admission,
+    body: &Value<'_>,
+    auditor: &Auditor<'_>,
+) -> Result<Response, Problem> {
     let (value, good_for) = read(body, &["value", "ttl_ms"], |top| {
         let value = top.require("value", depth);
         let ttl = match top.get("ttl_ms") {
@@ -220,6 +225,7 @@ pub(super) fn set_pending(admission: &Admission, body: &Value<'_>) -> Result<Res
         Some((value?, ttl?))
     })?;
     admission.set_pending(value, good_for);
+    auditor.log_pending(value, good_for);
     Ok(pending(admission))
 }
 

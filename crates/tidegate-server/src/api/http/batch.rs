@@ -4,6 +4,8 @@
 //! verb's answer with `status` beside it. All go to the store in one call, in their order. A
 //! mistake in one is the answer of that one; a mistake in the batch itself spends nothing.
 
+use std::net::IpAddr;
+
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
@@ -81,7 +83,7 @@ impl HttpApi {
         &self,
         reader: Reader<'_>,
         body: &Value<'_>,
-        deny: Deny,
+        (deny, peer): (Deny, IpAddr),
         hints: Hints<'_>,
     ) -> Result<Response, Problem> {
         let operations = read(body, &["operations"], |top| top.require("operations", list))?;
@@ -98,7 +100,7 @@ impl HttpApi {
             self.permits.queues().nudge(&asked.opened());
         }
         let answered: Vec<_> = std::iter::zip(asked.iter().flatten(), answers)
-            .map(|(asked, answer)| self.answered(asked, answer, deny, hints))
+            .map(|(asked, answer)| self.answered(asked, answer, (deny, peer), hints))
             .collect();
         answered.iter().filter_map(|answer| answer.as_ref().err()).for_each(|why| self.note(why));
         let mut answered = answered.iter();

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use tidegate::Jitter;
 
 use super::answer::Deny;
-use super::audit;
+use super::audit::{ActionOutcome, Auditor};
 use super::hints::Hints;
 use super::operation::{Operation, Verb};
 use super::request::{self, Reader};
@@ -46,8 +46,8 @@ impl KeyAction {
         let lines = operation.lines();
         let answer = operation.request(&lines, engine).await;
         let exact = Hints { jitter: &Jitter::new(), percent: 0 };
-        let answered = operation.answered(answer, Deny::Ok, exact)?;
-        audit::log(&operation, note);
-        Ok(answered.into_response())
+        let answered = operation.answered(answer, Deny::Ok, exact);
+        Auditor::of(note).log(&operation, ActionOutcome::of(&answered));
+        Ok(answered?.into_response())
     }
 }

@@ -8,6 +8,7 @@ use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreErr
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};
+use super::audit;
 use super::hints::Hints;
 use super::request::{Item, List, Reader, Reserve, Settle, Spend};
 use super::tally;
@@ -104,6 +105,16 @@ impl<'v> Operation<'v> {
             Self::Settle(asked) => engine.settle(lines.corrections(), asked.receipt.as_ref()).any(),
             Self::Hold(item) => engine.hold(item.target(), item.amount).any(),
             Self::Reset(item) => engine.reset(item.target()).any(),
+        }
+    }
+
+    /// Whether it goes into the audit of this API. Anybody may look at any time; whoever looks through the
+    /// admin API is named.
+    pub(super) fn is_audited(&self) -> bool {
+        match self {
+            Self::Hold(_) | Self::Reset(_) => true,
+            Self::Settle(asked) => asked.receipt.is_none() || audit::logs_settlements(),
+            Self::Take(_) | Self::Peek(_) | Self::Reserve(_) => false,
         }
     }
 

@@ -32,7 +32,7 @@ fn whoever_watches_sees_a_change() {
         "revision": 1,
         "changes": [{"key": "limits.api.capacity", "old": 10, "new": 5, "source": "runtime"}],
         "door": "admin",
-        "who": null,
+        "who": "127.0.0.1",
     });
     assert_eq!(event(&mut lines, "config"), expected);
     assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 0}}})).status, 422);

@@ -22,7 +22,7 @@ fn a_change_is_answered_with_the_state_after_it_and_remembered() {
     assert_ne!(history["changes"][0]["at_ms"].take(), 0, "a time of the database");
     assert_eq!(
         history["changes"],
-        json!([{"revision": 3, "at_ms": null, "door": "admin",
+        json!([{"revision": 3, "at_ms": null, "door": "admin", "who": "127.0.0.1",
                 "key": "providers.openai.max_retries", "old": 3, "new": 4}])
     );
     for query in ["limit=0", "limit=1001", "limit=x", "most=3"] {

@@ -1,0 +1,172 @@
+//! The body of a provider's answer, without the configured key.
+//!
+//! Bytes pass as they come. Only those at the end of a piece that may be the beginning of the key
+//! wait for the next piece.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use http_body::{Body, Frame, SizeHint};
+use tidegate_llm::BoxError;
+
+use crate::request::body::{IncomingBody, size_with};
+use crate::upstream::redaction::KeyRedactor;
+
+/// The body of an answer while it is received.
+#[derive(Default)]
+pub(crate) struct ProviderBody {
+    inner: IncomingBody,
+    /// `None` if there is no key to hide.
+    redactor: Option<Arc<KeyRedactor>>,
+    /// What may be the beginning of the key.
+    held: Bytes,
+    /// Trailers that wait for what is held.
+    trailers: Option<HeaderMap>,
+}
+
+impl ProviderBody {
+    /// The body of an answer with these headers. In a content coding no key can be found.
+    pub(crate) fn new(
+        inner: IncomingBody,
+        headers: &HeaderMap,
+        redactor: Option<&Arc<KeyRedactor>>,
+    ) -> Self {
+        let redactor = redactor
+            .filter(|redactor| redactor.reads_answers() && !headers.contains_key(CONTENT_ENCODING));
+        Self { inner, redactor: redactor.cloned(), held: Bytes::new(), trailers: None }
+    }
+}
+
+/// What passes of a piece; what may be the beginning of the key is held.
+fn redact(redactor: &KeyRedactor, held: &mut Bytes, piece: Bytes, is_last: bool) -> Bytes {
+    let piece = match std::mem::take(held) {
+        held if held.is_empty() => piece,
+        held => [held, piece].concat().into(),
+    };
+    let mut piece = redactor.redact_piece(piece);
+    let begun = if is_last { 0 } else { redactor.begun_in(&piece) };
+    if begun > 0 {
+        *held = piece.split_off(piece.len() - begun);
+    }
+    piece
+}
+
+impl Body for ProviderBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        if let Some(trailers) = this.trailers.take() {
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        loop {
+            let frame = ready!(Pin::new(&mut this.inner).poll_frame(context));
+            let Some(redactor) = &this.redactor else { return Poll::Ready(frame) };
+            let frame = match frame {
+                Some(Ok(frame)) => frame,
+                None if !this.held.is_empty() => {
+                    let held = std::mem::take(&mut this.held);
+                    return Poll::Ready(Some(Ok(Frame::data(held))));
+                }
+                other => return Poll::Ready(other),
+            };
+            match frame.into_data() {
+                Ok(piece) => {
+                    let is_last = this.inner.is_end_stream();
+                    let passed = redact(redactor, &mut this.held, piece, is_last);
+                    if !passed.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(passed))));
+                    }
+                }
+                Err(frame) => {
+                    let mut trailers = frame.into_trailers().unwrap_or_default();
+                    redactor.redact_headers(&mut trailers);
+                    if this.held.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                    }
+                    this.trailers = Some(trailers);
+                    let held = std::mem::take(&mut this.held);
+                    return Poll::Ready(Some(Ok(Frame::data(held))));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty() && self.trailers.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self.held.is_empty() {
+            true => self.inner.size_hint(),
+            false => size_with(Some(&self.held), &self.inner.size_hint()),
+        }
+    }
+}
+
+impl fmt::Debug for ProviderBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProviderBody").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    const KEY: &str = "sk-tidal-0123456789";
+
+    /// A body of these pieces, which does not know its end.
+    struct Pieces(VecDeque<Bytes>);
+
+    impl Body for Pieces {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+        }
+    }
+
+    async fn passed(pieces: &[&str]) -> String {
+        let pieces = pieces.iter().map(|piece| Bytes::from((*piece).to_owned())).collect();
+        let redactor = KeyRedactor::new(KEY).map(Arc::new);
+        let inner = Pieces(pieces).boxed_unsync();
+        let body = ProviderBody::new(inner, &HeaderMap::new(), redactor.as_ref());
+        String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_key_is_hidden_wherever_it_is_cut() {
+        let hidden = format!("a {} b", "*".repeat(KEY.len()));
+        for first in 0..=KEY.len() {
+            for second in first..=KEY.len() {
+                let begin = format!("a {}", &KEY[..first]);
+                let end = format!("{} b", &KEY[second..]);
+                assert_eq!(passed(&[&begin, &KEY[first..second], &end]).await, hidden);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_only_looks_like_the_key_passes() {
+        assert_eq!(passed(&["a sk-ti", "dal-012", "3 s"]).await, "a sk-tidal-0123 s");
+        assert_eq!(passed(&["s", "s", "sk-tidal-"]).await, "sssk-tidal-");
+    }
+}

@@ -1,0 +1,128 @@
+//! Bounds the audit lines that callers without a token cause.
+//!
+//! Anybody who reaches the HTTP API may hold or reset keys, and must not fill the disk by it. Every
+//! peer has a budget of its own, so that nobody hides what others do. Lines beyond it are counted, and
+//! the count is logged.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+use crate::listener::drain::Stop;
+
+/// The lines of a peer at once: those of the largest batch.
+const BURST: u32 = 256;
+/// One more line each: 20 a second.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// The most peers that are told apart. Others share a budget.
+const MAX_PEERS: usize = 1_024;
+/// How often suppressed lines are reported.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// Budgets of lines.
+#[derive(Debug, Default)]
+pub(crate) struct AuditThrottle {
+    /// When the budget of a peer is whole again.
+    whole_at: Mutex<HashMap<IpAddr, Instant>>,
+    suppressed: AtomicU64,
+    changed: Notify,
+}
+
+impl AuditThrottle {
+    /// Whether a line that a peer causes may be written. One that may not is counted.
+    pub(super) fn admit(&self, peer: IpAddr) -> bool {
+        let is_admitted = self.admit_at(peer, Instant::now());
+        if !is_admitted {
+            self.suppressed.fetch_add(1, Ordering::Relaxed);
+            self.changed.notify_one();
+        }
+        is_admitted
+    }
+
+    fn admit_at(&self, peer: IpAddr, now: Instant) -> bool {
+        let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peer = prefix(peer);
+        if whole_at.len() >= MAX_PEERS && !whole_at.contains_key(&peer) {
+            whole_at.retain(|_, at| *at > now);
+            if whole_at.len() >= MAX_PEERS {
+                peer = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+            }
+        }
+        let at = whole_at.entry(peer).or_insert(now);
+        let next = (*at).max(now) + INTERVAL;
+        let is_admitted = next.duration_since(now) <= INTERVAL * BURST;
+        if is_admitted {
+            *at = next;
+        }
+        is_admitted
+    }
+
+    /// Logs how many lines were suppressed, until told to stop.
+    pub(crate) async fn report(&self, stop: Stop) {
+        let mut stopped = std::pin::pin!(stop.told());
+        loop {
+            let due = async {
+                self.changed.notified().await;
+                sleep(REPORT).await;
+            };
+            let is_last = tokio::select! {
+                () = &mut stopped => true,
+                () = due => false,
+            };
+            let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
+            if suppressed > 0 {
+                tracing::warn!(
+                    target: "tidegate::audit", door = "http", suppressed,
+                    "audit lines were suppressed"
+                );
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+}
+
+/// An IPv4 address, or the network of an IPv6 address.
+fn prefix(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(throttle: &AuditThrottle, peer: &str, now: Instant) -> usize {
+        let peer = peer.parse().unwrap();
+        (0..1_000).filter(|_| throttle.admit_at(peer, now)).count()
+    }
+
+    #[test]
+    fn a_peer_has_a_burst_and_a_rate_and_does_not_silence_others() {
+        let (throttle, now) = (AuditThrottle::default(), Instant::now());
+        assert_eq!(admitted(&throttle, "192.0.2.1", now), 256);
+        assert_eq!(admitted(&throttle, "192.0.2.1", now + Duration::from_secs(1)), 20);
+        assert_eq!(admitted(&throttle, "192.0.2.2", now), 256);
+        assert_eq!(admitted(&throttle, "2001:db8::1", now), 256);
+        assert_eq!(admitted(&throttle, "2001:db8::2", now), 0, "of the same network");
+    }
+
+    #[test]
+    fn the_number_of_peers_is_bounded() {
+        let (throttle, now) = (AuditThrottle::default(), Instant::now());
+        for number in 0..4_000_u32 {
+            throttle.admit_at(std::net::Ipv4Addr::from(number).into(), now);
+        }
+        assert!(throttle.whole_at.lock().unwrap().len() <= MAX_PEERS + 1);
+    }
+}
