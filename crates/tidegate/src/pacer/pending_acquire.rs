@@ -11,8 +11,8 @@ use tidegate_core::{
 
 use super::claim::{Claim, Oversize};
 use super::group::SlotGroup;
+use super::scheduler::demand::Demands;
 use super::scheduler::slab::Id;
-use super::scheduler::tenant::Demands;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 use crate::terms::Snapshot;
