@@ -176,7 +176,8 @@ impl Acquire {
     ) -> Poll<Result<Permit, AcquireError>> {
         self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop, groups } = self;
-        let mut ticket = PendingAcquire { claims, buckets: SmallVec::new(), oversize, groups };
+        let (buckets, peer) = (SmallVec::new(), line.caller.peer);
+        let mut ticket = PendingAcquire { claims, buckets, oversize, peer, groups };
         let mut state = scope.lock();
         if scope.is_local()
             && state.scheduler.is_free_for(&line, || scope.now())

@@ -23,6 +23,8 @@ pub(super) struct PendingAcquire {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) buckets: SmallVec<[Id; 2]>,
     pub(super) oversize: Oversize,
+    /// The peer of its caller.
+    pub(super) peer: u64,
     pub(super) groups: SmallVec<[SlotGroup; 2]>,
 }
 

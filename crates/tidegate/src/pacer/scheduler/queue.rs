@@ -355,4 +355,6 @@ fn path(shares: &Slab<Share>, share: Id) -> [Option<Id>; 2] {
 }
 
 #[cfg(test)]
+mod caller_tests;
+#[cfg(test)]
 mod tests;
