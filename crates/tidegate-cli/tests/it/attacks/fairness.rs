@@ -85,11 +85,12 @@ impl Queue {
         self.calls.push(caller);
     }
 
+    /// How many calls wait, by a metric that older programs have too.
     fn waiting(&self) -> u64 {
-        let (status, body) =
-            self.program.serving.ask(&format!("/admin/providers/{}", self.provider));
-        assert_eq!(status, 200, "{body}");
-        serde_json::from_str::<Value>(&body).unwrap()["waiting"].as_u64().unwrap()
+        let (status, text) = self.program.serving.ask("/metrics");
+        assert_eq!(status, 200, "{text}");
+        let name = format!("tidegate_llm_queue_length{{provider=\"{}\"}} ", self.provider);
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or_default()
     }
 
     /// Waits until all calls but the first wait.

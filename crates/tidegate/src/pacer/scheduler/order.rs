@@ -56,13 +56,16 @@ impl Order {
 
     /// A waiter of an entry was granted. The entry is to be [placed](Self::place) again.
     pub(in crate::pacer) fn served(&mut self, id: Id, turn: &mut Turn, cost: u64) {
-        if let Some(due) = turn.due.take() {
-            self.entries.remove(&(due, turn.stamp, id));
-        }
+        let before = (turn.due, turn.stamp);
         turn.start += u128::from(cost);
         self.now = self.now.max(turn.start);
         self.stamps += 1;
         turn.stamp = self.stamps;
+        if let (Some(due), stamp) = before {
+            self.entries.remove(&(due, stamp, id));
+            self.entries.insert((turn.start, turn.stamp, id));
+            turn.due = Some(turn.start);
+        }
     }
 
     pub(in crate::pacer) fn first(&self) -> Option<Id> {
@@ -76,6 +79,17 @@ impl Order {
     /// Entries that could go, the next first.
     pub(in crate::pacer) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
         self.entries.iter().map(|(.., id)| *id)
+    }
+
+    /// The cost of what an entry gets before another that is due then: its first waiter if that is
+    /// due as soon, and others that are due sooner.
+    pub(in crate::pacer) fn room(turn: &Turn, due: u128) -> u128 {
+        match turn.due {
+            Some(first) if first <= due => {
+                (due - turn.start).saturating_sub(1).max(first - turn.start)
+            }
+            _ => 0,
+        }
     }
 
     /// From when on the share of an entry counts that asks for more now.

@@ -1,6 +1,7 @@
 //! What goes before a newcomer, to tell how long it would wait.
 
 use crate::pacer::scheduler::demand::{Demand, Demands};
+use crate::pacer::scheduler::order::Order;
 use crate::pacer::scheduler::queue::{FairQueue, Line};
 use crate::pacer::scheduler::share::{Parent, Share};
 use crate::pacer::scheduler::slab::Id;
@@ -64,8 +65,7 @@ impl<T: Demands> FairQueue<T> {
         let due = order.start_of(turn) + ahead.cost + ahead.own;
         for other in order.iter().filter(|id| Some(*id) != own) {
             let Some(other) = self.shares.get(other) else { continue };
-            let room = due.saturating_sub(order.start_of(Some(&other.turn)));
-            ahead.add(&other.demand, room, Rounding::Up);
+            ahead.add(&other.demand, Order::room(&other.turn, due), Rounding::Up);
         }
     }
 
