@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use tidegate::Engine;
+use tidegate_http::identity::TrustedProxies;
 use tidegate_llm::BoxError;
 use tidegate_llm::client::Client;
 use tidegate_llm::telemetry::{Observer, Traced};
@@ -16,6 +17,7 @@ use crate::call_observer::{CallObserver, NoObserver};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::request::body::RequestBody;
+use crate::request::caller::Peers;
 use crate::state::accounts::Engines;
 use crate::state::routing_table::Shared;
 use crate::upstream::http_service::HttpService;
@@ -29,6 +31,7 @@ pub struct GatewayBuilder {
     observer: Arc<dyn Observer>,
     call_observer: Arc<dyn CallObserver>,
     http: Option<HttpService>,
+    trusted_proxies: TrustedProxies,
 }
 
 impl GatewayBuilder {
@@ -39,6 +42,7 @@ impl GatewayBuilder {
             observer: Arc::new(Traced),
             call_observer: Arc::new(NoObserver),
             http: None,
+            trusted_proxies: TrustedProxies::NONE,
         }
     }
 
@@ -57,6 +61,14 @@ impl GatewayBuilder {
     /// Who hears of every call when it is over. Default: nobody.
     pub fn call_observer(mut self, call_observer: Arc<dyn CallObserver>) -> Self {
         self.call_observer = call_observer;
+        self
+    }
+
+    /// The proxies that are believed: the tenants that they name take turns as if each had an address
+    /// of its own, their priorities count among all callers, and the client that they name in
+    /// `X-Forwarded-For` or `Forwarded` is the caller. Default: none.
+    pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
+        self.trusted_proxies = proxies;
         self
     }
 
@@ -84,7 +96,8 @@ impl GatewayBuilder {
             None => HttpService::new(Client::of_bodies()?),
         };
         let shared = Shared { engines: Engines::new(self.engine), observer: self.observer, http };
-        Gateway::open(shared, self.call_observer, self.upstreams)
+        let peers = Peers::behind(self.trusted_proxies);
+        Gateway::open(shared, self.call_observer, self.upstreams, peers)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::error::GatewayError;
 use crate::proxy::Proxy;
 use crate::request::address;
 use crate::request::buffer_budget::BufferBudget;
+use crate::request::caller::Peers;
 use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
@@ -62,6 +63,7 @@ struct Inner {
     drain: Drain,
     budget: BufferBudget,
     request_ids: RequestIds,
+    peers: Peers,
 }
 
 impl Gateway {
@@ -75,6 +77,7 @@ impl Gateway {
         shared: Shared,
         call_observer: Arc<dyn CallObserver>,
         upstreams: Vec<Upstream>,
+        peers: Peers,
     ) -> Result<Self, GatewayError> {
         let request_ids = RequestIds::new().ok_or(GatewayError::Random)?;
         let table = RoutingTable::default().reconfigured(upstreams, &shared)?;
@@ -86,6 +89,7 @@ impl Gateway {
             drain: Drain::default(),
             budget: BufferBudget::default(),
             request_ids,
+            peers,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -118,7 +122,7 @@ impl Gateway {
         name.is_some_and(|name| self.inner.table.load().route(name).is_some())
     }
 
-    /// Answers a request. Dropping the future, or the body of the answer, gives back all that the
+    /// Answers a request that came from this address. Dropping the future, or the body of the answer, gives back all that the
     /// call held.
     pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
@@ -141,6 +145,7 @@ impl Gateway {
             route.provider_state.clone(),
             call_observer,
         ));
+        let peer = inner.peers.find(peer, request.headers());
         let rest: Arc<str> =
             if rest.starts_with('/') { rest.into() } else { ["/", rest].concat().into() };
         let proxy = Proxy { route, context, drain: &inner.drain, budget: &inner.budget, peer };

@@ -1,7 +1,6 @@
 //! One request through the gateway: check it, read its body, make the call, answer.
 
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,6 +19,7 @@ use crate::request::body_reader::{self, BodyMode, MAX_PEEK, content_length};
 use crate::request::body_summary::BodySummary;
 use crate::request::buffer_budget::{BufferBudget, BufferPermit};
 use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
+use crate::request::caller::{CallerName, Peer};
 use crate::request::content_decoding::Codings;
 use crate::request::method;
 use crate::request::options::{ENDPOINT, RequestOptions};
@@ -30,6 +30,7 @@ use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
 use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
+use crate::state::queue_bounds::QueueFull;
 use crate::state::routing_table::Route;
 
 /// Proxies one request.
@@ -38,12 +39,13 @@ pub(crate) struct Proxy<'g> {
     pub(crate) context: Arc<CallContext>,
     pub(crate) drain: &'g Drain,
     pub(crate) budget: &'g BufferBudget,
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: Peer,
 }
 
 /// Why a call has no answer.
 enum Interrupted {
     Drained,
+    QueueFull(QueueFull),
     Failed(CallError),
 }
 
@@ -223,13 +225,15 @@ impl Proxy<'_> {
     ) -> Response<ResponseBody> {
         let ChargedTo { entry, endpoint, caller } = charged_to;
         let mut terms = Terms::new(endpoint);
-        let tenant = options.tenant(&caller, self.peer);
+        let tenant = options.tenant.clone();
+        let caller = CallerName { peer: self.peer, credential: caller, tenant };
         self.context.set_model(request.asked.model.as_deref());
-        terms.tenant = Some(tenant.clone());
+        terms.caller = caller.caller();
+        terms.tenant = caller.tenant.clone();
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
         let stack = self.route.stack(&entry);
-        self.context.start_waiting(entry, tenant);
+        self.context.start_waiting(entry, caller);
         let request = Arc::new(request);
         let call = Call { request: request.clone(), context: self.context.clone(), terms };
         let result = self.unless_drained(pin!(stack.1.call(call))).await;
@@ -239,6 +243,7 @@ impl Proxy<'_> {
             Err(Interrupted::Drained) => {
                 self.refuse(request.dialect, &draining(), Outcome::Drained)
             }
+            Err(Interrupted::QueueFull(full)) => self.refuse_to_queue(request.dialect, full),
             Err(Interrupted::Failed(error)) => self.failed(&request, &error),
         }
     }
@@ -251,7 +256,7 @@ impl Proxy<'_> {
         }
     }
 
-    /// Waits for a call, unless the gateway drains while the call waits.
+    /// Waits for a call, unless it has to wait and too many do, or the gateway drains meanwhile.
     async fn unless_drained(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<UpstreamResponse, CallError>>>,
@@ -266,7 +271,9 @@ impl Proxy<'_> {
                 is_queued = false;
             } else if !is_queued {
                 is_queued = true;
-                self.context.mark_queued();
+                if let Err(full) = self.context.mark_queued() {
+                    return Poll::Ready(Err(Interrupted::QueueFull(full)));
+                }
             }
             let has_started = started.as_mut().poll(context).is_ready() || self.drain.is_on();
             if has_started && !self.context.is_at_provider() {

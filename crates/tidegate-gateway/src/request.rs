@@ -7,6 +7,7 @@ pub(crate) mod body_summary;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod content_decoding;
+pub(crate) mod caller;
 pub(crate) mod endpoint_routes;
 pub(crate) mod form;
 pub(crate) mod method;

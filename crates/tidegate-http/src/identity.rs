@@ -52,6 +52,9 @@ pub enum Forwarding {
     XForwardedFor,
     /// `Forwarded` (RFC 7239): the same with more words.
     Forwarded,
+    /// `X-Forwarded-For` or `Forwarded`, whichever there is. If there are both and they name
+    /// different clients, a proxy has passed one of them on as it came, and neither counts.
+    Either,
     /// A field with the address of the client alone, which the proxy sets and does not pass on,
     /// such as `CF-Connecting-IP`.
     Single(HeaderName),
@@ -108,8 +111,26 @@ impl ClientAddress {
         match forwarding {
             Forwarding::XForwardedFor => self.walk(peer, forwarded::x_forwarded_for(headers)),
             Forwarding::Forwarded => self.walk(peer, forwarded::forwarded(headers)),
+            Forwarding::Either => self.find_in_either(peer, headers),
             Forwarding::Single(name) => forwarded::single(headers, name).unwrap_or(peer),
         }
+    }
+
+    fn find_in_either(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let by_list = || self.walk(peer, forwarded::x_forwarded_for(headers));
+        let by_standard = || self.walk(peer, forwarded::forwarded(headers));
+        match (headers.contains_key("x-forwarded-for"), headers.contains_key("forwarded")) {
+            (true, false) => by_list(),
+            (false, true) => by_standard(),
+            (true, true) => Some(by_list()).filter(|it| *it == by_standard()).unwrap_or(peer),
+            (false, false) => peer,
+        }
+    }
+
+    /// Whether this peer is a trusted proxy.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.contains(peer)
     }
 
     /// From hop to hop, the nearest first, until one is not trusted. What is no address ends the

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tidegate::pacer::Priority;
+use tidegate::pacer::{Caller, Priority};
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
 pub use answer::{Answer, Answered, Events};
@@ -41,7 +41,9 @@ pub struct Call {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Terms {
-    /// Whose call it is; tenants take turns.
+    /// Where it comes from, if strangers call; callers take turns before tenants do.
+    pub caller: Caller,
+    /// Whose call it is; tenants of a caller take turns.
     pub tenant: Option<Arc<str>>,
     /// Its class.
     pub priority: Priority,
@@ -59,6 +61,7 @@ impl Terms {
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
+            caller: Caller::ANYBODY,
             tenant: None,
             priority: Priority::default(),
             max_wait: None,

@@ -9,10 +9,13 @@ mod held;
 mod id;
 mod queues;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -38,6 +41,8 @@ pub(crate) enum PermitsError {
     Full(usize),
     #[error("{0} wait for permits, which is the most")]
     Crowded(usize),
+    #[error("{0} requests of this address wait for permits, which is the most of one address")]
+    CrowdedPeer(usize),
     #[error("the system has no randomness for the id of a permit: {0}")]
     Random(getrandom::Error),
 }
@@ -92,6 +97,8 @@ struct PermitBounds {
     all: usize,
     /// Waited for.
     waiting: usize,
+    /// Waited for by one peer.
+    waiting_of_peer: usize,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +107,8 @@ struct Book {
     by_expiry: BTreeSet<(Instant, PermitId)>,
     /// Places that are taken and not filled: those who wait.
     waiting: usize,
+    /// Those of each peer.
+    by_peer: HashMap<IpAddr, usize>,
     ended: HashMap<PermitId, End>,
     /// The ended ones, the first first.
     in_order: VecDeque<PermitId>,
@@ -115,10 +124,12 @@ struct Live {
 
 impl Permits {
     /// Permits for listeners of so many connections. Those who wait leave a quarter of them to
-    /// others: to those who release what is waited for, above all.
+    /// others: to those who release what is waited for, above all. One peer leaves half of the places
+    /// to wait to others.
     pub(crate) fn new(connections: usize) -> Self {
         let waiting = connections - connections / 4;
-        Self::within(PermitBounds { all: MAX_PERMITS, waiting })
+        let waiting_of_peer = waiting.div_ceil(2);
+        Self::within(PermitBounds { all: MAX_PERMITS, waiting, waiting_of_peer })
     }
 
     fn within(bounds: PermitBounds) -> Self {
@@ -131,8 +142,10 @@ impl Permits {
         &self.0.queues
     }
 
-    /// Takes a place for a permit, before anything is spent. It is free again when dropped.
-    pub(crate) fn reserve(&self) -> Result<Place, PermitsError> {
+    /// Takes a place for a permit of this peer, before anything is spent. It is free again when
+    /// dropped.
+    pub(crate) fn reserve(&self, peer: IpAddr) -> Result<Place, PermitsError> {
+        let peer = client_network(peer, IPV6_CLIENT_BITS).addr();
         let id = PermitId::random().map_err(PermitsError::Random)?;
         let (mut book, bounds) = (self.book(), self.0.bounds);
         if book.live.len() + book.waiting >= bounds.all {
@@ -141,8 +154,13 @@ impl Permits {
         if book.waiting >= bounds.waiting {
             return Err(PermitsError::Crowded(bounds.waiting));
         }
+        let of_peer = book.by_peer.entry(peer).or_default();
+        if *of_peer >= bounds.waiting_of_peer {
+            return Err(PermitsError::CrowdedPeer(bounds.waiting_of_peer));
+        }
+        *of_peer += 1;
         book.waiting += 1;
-        Ok(Place { permits: self.clone(), id })
+        Ok(Place { permits: self.clone(), id, peer })
     }
 
     /// How it stands with an id.
@@ -277,6 +295,7 @@ impl Book {
 pub(crate) struct Place {
     permits: Permits,
     id: PermitId,
+    peer: IpAddr,
 }
 
 impl Place {
@@ -297,7 +316,14 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.permits.book().waiting -= 1;
+        let mut book = self.permits.book();
+        book.waiting -= 1;
+        if let Entry::Occupied(mut of_peer) = book.by_peer.entry(self.peer) {
+            *of_peer.get_mut() -= 1;
+            if *of_peer.get() == 0 {
+                of_peer.remove();
+            }
+        }
     }
 }
 

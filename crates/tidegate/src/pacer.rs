@@ -6,6 +6,8 @@
 //!
 //! - Inside a tenant waiters go in order of arrival, between tenants deficit round robin shares by
 //!   cost, above that priorities with guaranteed shares. Nobody is overtaken by a smaller request.
+//! - Whoever serves strangers names the [`Caller`] of each request: callers take turns first, and
+//!   tenants and priorities divide only the share of the caller that uses them.
 //! - Only a granted task is woken: N waiters cost N wake-ups. No lock is held asleep.
 //! - Dropping a waiter at any point gives back exactly what it held and moves the others on.
 //! - A wait that would be too long is refused at once.
@@ -48,7 +50,8 @@ pub use group::SlotGroup;
 pub(crate) use pending_acquire::project;
 pub use permit::{OnDrop, Permit, Settle, SettleError};
 pub use pool::{AdaptiveState, PoolGauges, PoolMember, PoolSize, SlotPool};
-pub use scheduler::queue::Priority;
+pub use scheduler::caller::Caller;
+pub use scheduler::class::Priority;
 pub use scheduler::wait_attribution::WaitPart;
 pub use waiting::Waiting;
 
@@ -57,7 +60,7 @@ use crate::store_handle::{StoreClock, StoreHandle};
 
 use driver::Drivers;
 use scheduler::Scheduler;
-use scheduler::queue::Shares;
+use scheduler::class::Shares;
 use scheduler::slots::Slots;
 use scope::Scope;
 

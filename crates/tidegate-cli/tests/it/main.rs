@@ -19,3 +19,4 @@ mod serve;
 mod settings;
 mod shared;
 mod shedding;
+mod trusted_proxies;

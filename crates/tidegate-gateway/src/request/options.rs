@@ -2,15 +2,11 @@
 //!
 //! A request with an invalid option is refused, since its caller relies on the option.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrayvec::ArrayString;
 use http::HeaderMap;
 use tidegate::pacer::Priority;
-use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tidegate_providers::Credential;
 
 /// The prefix of Tidegate's headers, which are not passed on.
@@ -22,8 +18,6 @@ pub(crate) const ENDPOINT: &str = "x-tidegate-endpoint";
 
 /// A longer tenant name is replaced by its hash.
 const LONGEST_TENANT: usize = 64;
-/// The longest text of an address.
-const LONGEST_ADDRESS: usize = 45;
 
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +26,8 @@ pub(crate) struct RequestOptions {
     pub(crate) priority: Priority,
     /// The endpoint that the caller names. Whether there is one is up to the provider.
     pub(crate) endpoint: Option<Arc<str>>,
-    tenant: Option<Arc<str>>,
+    /// The tenant that the caller names. What the body says of its user does not count.
+    pub(crate) tenant: Option<Arc<str>>,
 }
 
 /// An invalid header, and the rule that it breaks.
@@ -71,24 +66,6 @@ impl RequestOptions {
             tenant: tenant.transpose()?,
         })
     }
-
-    /// The tenant of a call: the header, else the caller's address and key. What the body says of its
-    /// user does not count: whoever varies it would have the turns of many.
-    pub(crate) fn tenant(&self, caller: &Credential, peer: IpAddr) -> Arc<str> {
-        match (&self.tenant, caller.reveal()) {
-            (Some(tenant), _) => tenant.clone(),
-            (None, Some(_)) => [&client(peer), " ", caller.id()].concat().into(),
-            (None, None) => client(peer).as_str().into(),
-        }
-    }
-}
-
-/// The network of a peer.
-fn client(peer: IpAddr) -> ArrayString<LONGEST_ADDRESS> {
-    let mut text = ArrayString::new();
-    // It has room for every address.
-    let _ = write!(text, "{}", client_network(peer, IPV6_CLIENT_BITS).addr());
-    text
 }
 
 fn bounded(name: &str) -> Arc<str> {
@@ -104,7 +81,6 @@ mod tests {
 
     use super::*;
 
-    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
     const LONG_NAME: &str = "a-name-of-a-tenant-that-is-longer-than-any-name-of-a-tenant-has-to-be";
 
     fn read(headers: &[(&'static str, &'static str)]) -> Result<RequestOptions, InvalidOption> {
@@ -119,25 +95,13 @@ mod tests {
         let options = read(&[(MAX_WAIT, "1500"), (PRIORITY, "Low"), (TENANT, " team-a ")]).unwrap();
         assert_eq!(options.max_wait, Some(Duration::from_millis(1_500)));
         assert_eq!(options.priority, Priority::Low);
-        assert_eq!(&*options.tenant(&Credential::new("sk-1"), PEER), "team-a");
+        assert_eq!(options.tenant.as_deref(), Some("team-a"));
     }
 
     #[test]
-    fn a_tenant_is_named_or_else_an_address_and_a_key() {
-        let (none, no_key) = (RequestOptions::default(), Credential::none());
-        assert_eq!(&*none.tenant(&no_key, PEER), "127.0.0.1");
-        for (peer, place) in [
-            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-            ("2001:db8:1:2::9", "2001:db8:1:2::"),
-            ("::ffff:192.0.2.1", "192.0.2.1"),
-        ] {
-            assert_eq!(&*none.tenant(&no_key, peer.parse().unwrap()), place);
-        }
-        let tenants = ["sk-1", "sk-2"].map(|key| none.tenant(&Credential::new(key), PEER));
-        assert_ne!(tenants[0], tenants[1]);
-        assert!(tenants.iter().all(|tenant| !tenant.contains("sk-")), "{tenants:?}");
+    fn a_long_tenant_is_replaced_by_its_hash() {
         let long = read(&[(TENANT, LONG_NAME)]).unwrap();
-        assert_eq!(long.tenant(&no_key, PEER).len(), 16);
+        assert_eq!(long.tenant.map(|tenant| tenant.len()), Some(16));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::response::body::ResponseBody;
 use crate::response::proxy_error::{self, ErrorKind, ProxyError};
 use crate::response::upstream_response::add_call_headers;
 use crate::state::call_context::{OriginalError, is_long};
+use crate::state::queue_bounds::QueueFull;
 
 /// `retry-after` of a gateway that drains: another one has replaced it by then.
 const AFTER_DRAIN: Duration = Duration::from_secs(1);
@@ -76,10 +77,13 @@ impl Proxy<'_> {
             CallError::Exhausted { last, .. } => self.explain(last),
             CallError::Unrescued { first, .. } => self.explain(first),
             CallError::NoPermit { source, limited_by, after, .. } => match source {
+                AcquireError::QueueFull(waiting) => {
+                    let after = after.unwrap_or(SOON);
+                    (queue_full(name.as_str(), *waiting, "with this key", after), Outcome::Refused)
+                }
                 AcquireError::TooLong { .. }
                 | AcquireError::TimedOut(_)
-                | AcquireError::WouldWait
-                | AcquireError::QueueFull(_) => {
+                | AcquireError::WouldWait => {
                     let limit = limited_by.or_else(|| self.route.provider_state.binding());
                     if let Some(limit) = limit {
                         self.context.set_limited_by(limit);
@@ -134,6 +138,17 @@ impl Proxy<'_> {
              now. Come back in {seconds:.3}s."
         );
         ProxyError::new(ErrorKind::BreakerOpen, message).after(Some(after))
+    }
+
+    /// Refuses a call that would have to wait, because too many do.
+    pub(crate) fn refuse_to_queue(
+        &self,
+        dialect: Dialect,
+        full: QueueFull,
+    ) -> Response<ResponseBody> {
+        let name = self.route.upstream.name.as_str();
+        let error = queue_full(name, full.most(), full.of(), SOON);
+        self.refuse(dialect, &error, Outcome::Refused)
     }
 
     /// Refuses a request because of its body.
@@ -196,6 +211,15 @@ fn unconnected(provider: &Provider, broken: Broken, reason: Option<String>) -> P
     };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     ProxyError::new(kind, format!("Tidegate: {provider} {what}{reason}"))
+}
+
+fn queue_full(provider: &str, waiting: usize, of: &str, after: Duration) -> ProxyError {
+    let seconds = after.as_secs_f64();
+    let message = format!(
+        "Tidegate refused: the queue is full: {waiting} calls {of} wait for {provider}, which is the \
+         most. Come back in {seconds:.3}s."
+    );
+    ProxyError::new(ErrorKind::RateLimit, message).after(Some(after))
 }
 
 fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {

@@ -13,8 +13,10 @@ use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
 use tokio::time::Instant;
 
 use crate::call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
+use crate::request::caller::CallerName;
 use crate::state::accounts::AccountEntry;
 use crate::state::provider_state::{ProviderState, QueuedCall};
+use crate::state::queue_bounds::{QueueFull, QueueMember};
 use crate::state::request_ids::RequestId;
 
 /// What calls of models without a configured name are counted as.
@@ -57,8 +59,8 @@ struct State {
     label: Option<Arc<str>>,
     /// Since when it waits; `None` while an attempt is at a provider, and after it.
     waiting_since: Option<Instant>,
-    /// Whose call it is; empty before it waits.
-    tenant: Arc<str>,
+    /// Whose call it is; unknown before it waits.
+    caller: Option<CallerName>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
     limited_by: Option<&'static str>,
@@ -97,7 +99,7 @@ impl CallContext {
             endpoint: None,
             label: None,
             waiting_since: None,
-            tenant: Arc::default(),
+            caller: None,
             queued_call: None,
             wait: Duration::ZERO,
             limited_by: None,
@@ -144,10 +146,10 @@ impl CallContext {
         }
     }
 
-    /// Sets the account and the tenant, and starts to measure the wait.
-    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, tenant: Arc<str>) {
+    /// Sets the account and the caller, and starts to measure the wait.
+    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerName) {
         let mut state = self.lock();
-        state.tenant = tenant;
+        state.caller = Some(caller);
         (state.entry, state.waiting_since) = (Some(entry), Some(Instant::now()));
     }
 
@@ -157,11 +159,21 @@ impl CallContext {
     }
 
     /// Counts the call as queued from now on.
-    pub(crate) fn mark_queued(&self) {
+    ///
+    /// # Errors
+    /// If too many are queued already.
+    pub(crate) fn mark_queued(&self) -> Result<(), QueueFull> {
         let mut state = self.lock();
-        if let (Some(since), None) = (state.waiting_since, &state.queued_call) {
-            state.queued_call = Some(self.provider_state.enqueue(since, state.tenant.clone()));
+        let State { waiting_since, queued_call, caller, entry, .. } = &mut *state;
+        if let (Some(since), None, Some(caller)) = (*waiting_since, &queued_call, caller) {
+            let member = QueueMember {
+                account: entry.as_ref().map_or(0, |entry| Arc::as_ptr(entry).addr()),
+                caller: caller.caller(),
+                tenant: caller.tenant.clone(),
+            };
+            *queued_call = Some(self.provider_state.enqueue(since, caller.label(), member)?);
         }
+        Ok(())
     }
 
     /// An attempt is sent to a provider, with so many input tokens if it is one that is counted.
@@ -280,9 +292,10 @@ impl Drop for CallContext {
         // A caller that leaves before the answer leaves its prompt with the provider.
         let sent = state.sent_input.take().map(MeasuredUsage::of_input);
         let request_id = self.wants_details.then(|| self.id.to_string());
+        let tenant = state.caller.as_ref().filter(|_| self.wants_details).map(CallerName::label);
         let details = request_id.as_deref().map(|request_id| CallDetails {
             request_id,
-            tenant: Some(&*state.tenant).filter(|tenant| !tenant.is_empty()),
+            tenant: tenant.as_deref(),
             model: state.model.as_deref(),
             reserved: state.reserved,
         });

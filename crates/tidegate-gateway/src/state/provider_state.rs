@@ -12,6 +12,7 @@ use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::state::accounts::{AccountConfig, AccountParams, Accounts, Engines};
+use crate::state::queue_bounds::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::upstream::settings::Upstream;
 
@@ -35,6 +36,7 @@ pub(crate) struct ProviderState {
 pub(crate) struct QueuedCall {
     provider_state: Arc<ProviderState>,
     tenant: Arc<str>,
+    member: QueueMember,
     arrival: Arrival,
 }
 
@@ -93,10 +95,21 @@ impl ProviderState {
     }
 
     /// Counts a call of a tenant as queued, since `since`.
-    pub(crate) fn enqueue(self: &Arc<Self>, since: Instant, tenant: Arc<str>) -> QueuedCall {
+    ///
+    /// # Errors
+    /// If too many are queued already.
+    pub(crate) fn enqueue(
+        self: &Arc<Self>,
+        since: Instant,
+        tenant: Arc<str>,
+        member: QueueMember,
+    ) -> Result<QueuedCall, QueueFull> {
         let arrival = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).add(&tenant, arrival);
-        QueuedCall { provider_state: self.clone(), tenant, arrival }
+        let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.counts.enter(&member)?;
+        queued.add(&tenant, arrival);
+        drop(queued);
+        Ok(QueuedCall { provider_state: self.clone(), tenant, member, arrival })
     }
 
     /// The number of queued calls, and the wait of the oldest.
@@ -125,6 +138,7 @@ impl ProviderState {
 impl Drop for QueuedCall {
     fn drop(&mut self) {
         let mut queued = self.provider_state.queued.lock().unwrap_or_else(PoisonError::into_inner);
+        queued.counts.leave(&self.member);
         queued.remove(&self.tenant, self.arrival);
     }
 }

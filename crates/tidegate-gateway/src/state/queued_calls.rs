@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::state::queue_bounds::QueueCounts;
+
 /// The arrival of a call, and a number that tells it from others of the same instant.
 pub(crate) type Arrival = (Instant, u64);
 
@@ -40,6 +42,8 @@ pub struct TenantQueues {
 pub(crate) struct QueuedCalls {
     all: BTreeSet<Arrival>,
     by_tenant: HashMap<Arc<str>, BTreeSet<Arrival>>,
+    /// What is bounded of them.
+    pub(crate) counts: QueueCounts,
 }
 
 impl QueuedCalls {

@@ -33,6 +33,7 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tidegate::{Answer, Jitter, StoreError};
 use tidegate_http::host::HostCheck;
+use tidegate_http::identity::{ClientAddress, Forwarding};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -71,6 +72,8 @@ pub(crate) struct HttpApi {
     store_errors: StoreErrors,
     permits: Permits,
     audit_throttle: Arc<AuditThrottle>,
+    /// How those who wait for permits are told apart.
+    clients: ClientAddress,
     /// Set while it serves.
     stop: Option<Stop>,
 }
@@ -83,6 +86,8 @@ impl HttpApi {
         let figures = permits.clone();
         all.ask_permits(move || figures.figures());
         let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
+        let proxies = config.current().plan.listen.trusted_proxies.value.clone();
+        let clients = ClientAddress::behind(proxies, Forwarding::Either);
         let (admissions, jitter) = (all.admission(), Jitter::new());
         Self {
             config,
@@ -95,6 +100,7 @@ impl HttpApi {
             store_errors,
             permits,
             audit_throttle: Arc::default(),
+            clients,
             stop: None,
         }
     }
@@ -168,6 +174,10 @@ impl HttpApi {
     ) -> Result<Response<Body>, Problem> {
         require_json(request.headers(), Declared::Json)?;
         let deny = request::deny_status(request.uri().query())?;
+        let peer = match task {
+            Task::Acquire => self.clients.find(peer, request.headers()),
+            _ => peer,
+        };
         let body = body::whole(request.into_body(), self.bounds.body).await?;
         let body = request::parse(&body)?;
         // One time and one configuration for all of the request, whatever changes meanwhile.
@@ -204,7 +214,7 @@ impl HttpApi {
                 let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
                 admission::set_pending(admission, &body, &auditor)
             }
-            Task::Acquire => self.acquire(reader, &body, deny).await,
+            Task::Acquire => self.acquire(reader, &body, (deny, peer)).await,
             Task::Release => self.release(&body).await,
             Task::Renew => self.renew(&body, deny),
         }

@@ -47,6 +47,7 @@ impl Parts {
         observer.access_log().follow(&plan.gateway);
         let access_log = observer.access_log().clone();
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
+        let builder = builder.trusted_proxies(plan.listen.trusted_proxies.value.clone());
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway, metrics.llm()));

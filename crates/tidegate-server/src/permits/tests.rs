@@ -6,6 +6,9 @@ use tidegate::{Engine, Limiter, Policy};
 use super::*;
 use crate::listener::drain::Drain;
 
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+const OTHER_PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
@@ -16,12 +19,12 @@ fn admission() -> Admission {
 
 /// A permit that keeps something pending.
 fn pending(permits: &Permits, admission: &Admission, ttl: Duration) -> PermitId {
-    permits.reserve().unwrap().fill(Held::Pending(Some(admission.enter())), ttl)
+    permits.reserve(PEER).unwrap().fill(Held::Pending(Some(admission.enter())), ttl)
 }
 
 /// A permit for the only slot of a limiter.
 fn slot(permits: &Permits, engine: &Engine, limiter: &Limiter) -> Option<PermitId> {
-    let place = permits.reserve().unwrap();
+    let place = permits.reserve(PEER).unwrap();
     let wanted = [Wanted { limiter, key: tidegate::Key::new("box"), cost: 1 }];
     let line = permits.queues().line(engine, &wanted, None).unwrap();
     let permit = line.queue.acquire(line.claims).now().ok()?;
@@ -37,25 +40,29 @@ fn one_slot(engine: &Engine) -> Limiter {
 
 #[tokio::test(start_paused = true)]
 async fn there_are_no_more_than_a_bound_and_a_live_one_is_never_dropped_for_another() {
-    let (permits, admission) = (Permits::within(PermitBounds { all: 2, waiting: 2 }), admission());
+    let bounds = PermitBounds { all: 2, waiting: 2, waiting_of_peer: 2 };
+    let (permits, admission) = (Permits::within(bounds), admission());
     let held = pending(&permits, &admission, secs(60));
-    let waiting = permits.reserve().unwrap();
-    assert!(matches!(permits.reserve(), Err(PermitsError::Full(2))));
+    let waiting = permits.reserve(PEER).unwrap();
+    assert!(matches!(permits.reserve(PEER), Err(PermitsError::Full(2))));
     drop(waiting);
     pending(&permits, &admission, secs(60));
-    assert!(matches!(permits.reserve(), Err(PermitsError::Full(2))));
+    assert!(matches!(permits.reserve(PEER), Err(PermitsError::Full(2))));
     assert!(matches!(permits.find(held), Found::Held(..)));
     assert!(matches!(permits.release(held), Found::Held(..)));
-    assert!(permits.reserve().is_ok());
+    assert!(permits.reserve(PEER).is_ok());
 }
 
 #[tokio::test]
 async fn those_who_wait_leave_connections_to_those_who_release() {
     let permits = Permits::new(8);
-    let waiting: Vec<_> = (0..6).map(|_| permits.reserve().unwrap()).collect();
-    assert!(matches!(permits.reserve(), Err(PermitsError::Crowded(6))));
-    drop(waiting);
-    assert!(permits.reserve().is_ok());
+    let waiting: Vec<_> = (0..3).map(|_| permits.reserve(PEER).unwrap()).collect();
+    assert!(matches!(permits.reserve(PEER), Err(PermitsError::CrowdedPeer(3))));
+    let others: Vec<_> = (0..3).map(|_| permits.reserve(OTHER_PEER).unwrap()).collect();
+    assert!(matches!(permits.reserve(PEER), Err(PermitsError::Crowded(6))));
+    drop((waiting, others));
+    assert!(permits.book().by_peer.is_empty());
+    assert!(permits.reserve(PEER).is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +123,7 @@ async fn a_server_that_stops_frees_no_slot_under_its_holder() {
 async fn the_ids_that_ended_last_are_remembered_and_not_more() {
     let permits = Permits::new(100);
     let end = || {
-        let id = permits.reserve().unwrap().fill(Held::Pending(None), secs(60));
+        let id = permits.reserve(PEER).unwrap().fill(Held::Pending(None), secs(60));
         assert!(matches!(permits.release(id), Found::Held(..)));
         id
     };

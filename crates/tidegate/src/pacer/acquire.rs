@@ -19,7 +19,9 @@ use super::error::AcquireError;
 use super::group::SlotGroup;
 use super::pending_acquire::{PendingAcquire, Verdict};
 use super::permit::{Grounds, OnDrop, Permit};
-use super::scheduler::queue::{Line, Priority};
+use super::scheduler::caller::Caller;
+use super::scheduler::class::Priority;
+use super::scheduler::queue::Line;
 use super::scheduler::slab::Id;
 use super::scope::{Scope, State, watch};
 use super::waiting::{Queued, Waiting};
@@ -41,7 +43,8 @@ pub struct Acquire {
 impl Acquire {
     pub(super) fn new(scope: Arc<Scope>, claims: SmallVec<[Claim; 1]>) -> Self {
         let tenant = scope.nobody().clone();
-        let line = Line { priority: Priority::Normal, tenant, weight: 1 };
+        let (caller, priority) = (Caller::ANYBODY, Priority::Normal);
+        let line = Line { caller, priority, tenant, weight: 1 };
         let (oversize, on_drop) = (Oversize::default(), OnDrop::default());
         Self { scope, claims, line, max_wait: None, oversize, on_drop, groups: SmallVec::new() }
     }
@@ -54,8 +57,15 @@ impl Acquire {
         self
     }
 
-    /// On behalf of this tenant. Tenants take turns by cost; inside a tenant it is first come,
-    /// first served. Default: one tenant for all.
+    /// From this caller. Callers take turns by cost before tenants do. Default:
+    /// [`Caller::ANYBODY`], so that tenants take turns and classes count among all.
+    pub fn caller(mut self, caller: Caller) -> Self {
+        self.line.caller = caller;
+        self
+    }
+
+    /// On behalf of this tenant. Tenants of a caller take turns by cost; inside a tenant it is first
+    /// come, first served. Default: one tenant for all.
     pub fn tenant(mut self, name: &str) -> Self {
         self.line.tenant = name.into();
         self
@@ -166,10 +176,11 @@ impl Acquire {
     ) -> Poll<Result<Permit, AcquireError>> {
         self.check(place)?;
         let Self { scope, claims, line, max_wait, oversize, on_drop, groups } = self;
-        let mut ticket = PendingAcquire { claims, buckets: SmallVec::new(), oversize, groups };
+        let (buckets, peer) = (SmallVec::new(), line.caller.peer);
+        let mut ticket = PendingAcquire { claims, buckets, oversize, peer, groups };
         let mut state = scope.lock();
         if scope.is_local()
-            && state.scheduler.is_free_for(&line)
+            && state.scheduler.is_free_for(&line, || scope.now())
             && !state.scheduler.slots.is_full()
             && state.take_slots_of(&ticket)
         {

@@ -2,15 +2,17 @@
 //! of one model.
 //!
 //! A waiter whose group is full is passed over together with its tenant, and blocks nobody else.
-//! Pacers may share a group; whoever frees a slot lets those know that wait for one.
+//! Pacers may share a group. A slot that comes free is offered to one after the other until somebody
+//! takes it: the peers of callers take turns, and inside a peer the pacers in which it waits.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::pending_acquire::PendingAcquire;
 use super::scope::Scope;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch as _;
 
 /// Slots for some permits of one or more pacers. Cheap to clone; clones are the same group.
@@ -34,8 +36,47 @@ pub struct SlotGroup(Arc<Slots>);
 struct Slots {
     limit: AtomicU64,
     in_flight: AtomicU64,
-    /// Pacers in which somebody waits for a slot.
-    waiting: Mutex<Vec<Weak<Scope>>>,
+    waiting: Mutex<Turns>,
+}
+
+/// Pacers in which somebody waits for a slot, by the peer that does, in the order of their turns.
+#[derive(Default)]
+struct Turns {
+    peers: VecDeque<u64>,
+    pacers: HashMap<u64, VecDeque<Weak<Scope>>>,
+    /// Somebody offers slots. Whoever frees one meanwhile leaves it to them.
+    is_offered: bool,
+    /// Slots were freed meanwhile.
+    is_freed: bool,
+}
+
+impl Turns {
+    fn wait(&mut self, peer: u64, scope: &Weak<Scope>) {
+        let pacers = self.pacers.entry(peer).or_default();
+        if pacers.is_empty() {
+            self.peers.push_back(peer);
+        }
+        if !pacers.iter().any(|known| known.ptr_eq(scope)) {
+            pacers.push_back(scope.clone());
+        }
+    }
+
+    /// Ends the turn of the peer in front: its pacer that is to look.
+    fn pop(&mut self) -> Option<Weak<Scope>> {
+        let peer = self.peers.pop_front()?;
+        let pacers = self.pacers.get_mut(&peer)?;
+        let pacer = pacers.pop_front();
+        if pacers.is_empty() {
+            self.pacers.remove(&peer);
+        } else {
+            self.peers.push_back(peer);
+        }
+        pacer
+    }
+
+    fn len(&self) -> usize {
+        self.pacers.values().map(VecDeque::len).sum()
+    }
 }
 
 impl SlotGroup {
@@ -45,7 +86,7 @@ impl SlotGroup {
         Self(Arc::new(Slots {
             limit: AtomicU64::new(limit.max(1)),
             in_flight: AtomicU64::new(0),
-            waiting: Mutex::new(Vec::new()),
+            waiting: Mutex::new(Turns::default()),
         }))
     }
 
@@ -77,26 +118,64 @@ impl SlotGroup {
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Lets a pacer know when a slot may be free.
-    fn wait(&self, scope: &Weak<Scope>) {
-        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if !waiting.iter().any(|known| known.ptr_eq(scope)) {
-            waiting.push(scope.clone());
-        }
+    /// Lets a pacer know when a slot may be free for somebody of this peer.
+    fn wait(&self, peer: u64, scope: &Weak<Scope>) {
+        self.turns().wait(peer, scope);
     }
 
     fn has_waiters(&self) -> bool {
-        !self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        !self.turns().peers.is_empty()
     }
 
-    /// A slot may be free: pacers in which somebody waits look again. No pacer may be locked.
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A slot may be free: pacers in which somebody waits look again, in turn, for as long as there
+    /// is one. Whoever waits on stands behind the others then. No pacer may be locked.
+    ///
+    /// A pacer that cannot use the slot frees it again, which comes back here: it is offered on by
+    /// the loop that is at it, not by another inside of it.
     pub(super) fn notify(&self) {
-        let waiting = {
-            let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *waiting)
-        };
-        for scope in waiting.iter().filter_map(Weak::upgrade) {
-            scope.changed();
+        {
+            let mut turns = self.turns();
+            turns.is_freed = true;
+            if std::mem::replace(&mut turns.is_offered, true) {
+                return;
+            }
+        }
+        let offering = Offering(self);
+        while offering.goes_on() {
+            let waiting = self.turns().len();
+            for _ in 0..waiting {
+                if self.in_flight() >= self.limit() {
+                    break;
+                }
+                let Some(scope) = self.turns().pop() else { break };
+                if let Some(scope) = scope.upgrade() {
+                    scope.changed();
+                }
+            }
+        }
+    }
+}
+
+/// Slots of a group are being offered, until this is dropped.
+struct Offering<'g>(&'g SlotGroup);
+
+impl Offering<'_> {
+    /// Whether there may be something to offer. If not, others may offer from now on.
+    fn goes_on(&self) -> bool {
+        let mut turns = self.0.turns();
+        turns.is_offered = std::mem::take(&mut turns.is_freed);
+        turns.is_offered
+    }
+}
+
+impl Drop for Offering<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.turns().is_offered = false;
         }
     }
 }
@@ -109,7 +188,7 @@ impl PendingAcquire {
             if group.try_enter() {
                 continue;
             }
-            group.wait(scope);
+            group.wait(self.peer, scope);
             // One may have come free before anybody could know of the wait.
             if group.try_enter() {
                 continue;

@@ -11,8 +11,8 @@ use tidegate_core::{
 
 use super::claim::{Claim, Oversize};
 use super::group::SlotGroup;
+use super::scheduler::demand::Demands;
 use super::scheduler::slab::Id;
-use super::scheduler::tenant::Demands;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 use crate::terms::Snapshot;
@@ -23,6 +23,8 @@ pub(super) struct PendingAcquire {
     pub(super) claims: SmallVec<[Claim; 1]>,
     pub(super) buckets: SmallVec<[Id; 2]>,
     pub(super) oversize: Oversize,
+    /// The peer of its caller.
+    pub(super) peer: u64,
     pub(super) groups: SmallVec<[SlotGroup; 2]>,
 }
 

@@ -3,15 +3,15 @@
 //!
 //! A pacer asks the pool for a slot when its head could go otherwise, so that nobody holds a slot
 //! while it waits for tokens. Pacers of one [`PoolMember`] count together. While there is no slot,
-//! members take turns, and inside a member its pacers do; a slot that comes free is handed to the
-//! pacer whose turn it is, and nobody else can take it.
+//! the peers of callers take turns, inside a peer members do, and inside a member its pacers; a slot
+//! that comes free is handed to the pacer whose turn it is, and nobody else can take it.
 //!
 //! The lock of the pool is taken inside the locks of pacers, and no pacer is locked while it is
 //! held. Whoever gives a slot back hands it on after its own pacer is unlocked.
 
 mod handle;
+mod turns;
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
@@ -23,6 +23,7 @@ use crate::store_handle::StoreClock;
 use crate::sync::{Mutex, MutexGuard};
 
 pub(super) use handle::{PoolHandle, SlotRequest};
+use turns::{Places, Turns, Waiting};
 
 /// How many slots a pool has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +112,8 @@ struct Pool {
     /// Members that have calls under way.
     busy: u64,
     pacers: Slab<PacerEntry>,
-    /// Members whose pacers wait, in the order of their turns.
-    turns: VecDeque<Id>,
+    turns: Turns,
+    /// How many pacers wait.
     waiting: usize,
 }
 
@@ -121,14 +122,13 @@ struct Member {
     in_flight: u64,
     /// The epoch of the adaptive limit in which it was last pushed back.
     pushed_back_in: Option<u64>,
-    /// Pacers that wait, in the order of their turns.
-    waiting: VecDeque<Id>,
 }
 
 struct PacerEntry {
     member: Id,
     scope: Weak<Scope>,
-    is_waiting: bool,
+    /// The peers in whose turns it waits.
+    places: Places,
 }
 
 impl SlotPool {
@@ -252,36 +252,28 @@ impl Pool {
 
     /// Whether nobody has a better right to the next slot.
     fn is_in_turn(&self, pacer: Id) -> bool {
-        let Some(member) = self.turns.front() else { return true };
-        let first = self.members.get(*member).and_then(|member| member.waiting.front());
-        first == Some(&pacer)
+        self.turns.is_empty() || self.turns.first() == Some(pacer)
     }
 
-    fn wait(&mut self, pacer: Id) {
+    /// A pacer waits, in the turns of these peers.
+    fn wait(&mut self, pacer: Id, peers: impl Iterator<Item = u64>) {
         let Some(entry) = self.pacers.get_mut(pacer) else { return };
-        if std::mem::replace(&mut entry.is_waiting, true) {
-            return;
+        let waiting = Waiting { member: entry.member, pacer };
+        let was_waiting = !entry.places.is_empty();
+        self.turns.wait(waiting, &mut entry.places, peers);
+        match (was_waiting, !entry.places.is_empty()) {
+            (false, true) => self.waiting += 1,
+            (true, false) => self.waiting -= 1,
+            _ => {}
         }
-        let id = entry.member;
-        let Some(member) = self.members.get_mut(id) else { return };
-        member.waiting.push_back(pacer);
-        if member.waiting.len() == 1 {
-            self.turns.push_back(id);
-        }
-        self.waiting += 1;
     }
 
-    /// Ends the turn of the member in front: the pacer that goes, if there is one.
+    /// Ends the turn of the peer in front: the pacer that goes, if there is one.
     fn pop_turn(&mut self) -> Option<Id> {
-        let id = self.turns.pop_front()?;
-        let member = self.members.get_mut(id)?;
-        let pacer = member.waiting.pop_front()?;
-        if !member.waiting.is_empty() {
-            self.turns.push_back(id);
-        }
-        self.waiting -= 1;
+        let (peer, pacer) = self.turns.pop()?;
         if let Some(entry) = self.pacers.get_mut(pacer) {
-            entry.is_waiting = false;
+            entry.places.retain(|place| *place != peer);
+            self.waiting -= usize::from(entry.places.is_empty());
         }
         if self.waiting == 0 {
             if let Some(adaptive) = &mut self.adaptive {
@@ -293,18 +285,13 @@ impl Pool {
 
     /// A pacer that waits is no longer interested.
     fn leave_turns(&mut self, pacer: Id) {
-        let Some(entry) = self.pacers.get_mut(pacer).filter(|entry| entry.is_waiting) else {
+        let Some(entry) = self.pacers.get_mut(pacer).filter(|entry| !entry.places.is_empty())
+        else {
             return;
         };
-        entry.is_waiting = false;
-        let id = entry.member;
+        let waiting = Waiting { member: entry.member, pacer };
+        self.turns.leave(waiting, &mut entry.places);
         self.waiting -= 1;
-        if let Some(member) = self.members.get_mut(id) {
-            member.waiting.retain(|waiting| *waiting != pacer);
-            if member.waiting.is_empty() {
-                self.turns.retain(|turn| *turn != id);
-            }
-        }
     }
 
     /// A free slot and the pacer that it is for. It counts as taken from now on.
@@ -344,7 +331,7 @@ impl PoolMember {
 
     /// The handle of one pacer.
     pub(super) fn handle(&self, scope: Weak<Scope>) -> PoolHandle {
-        let entry = PacerEntry { member: self.0.id, scope, is_waiting: false };
+        let entry = PacerEntry { member: self.0.id, scope, places: Places::new() };
         let pacer = self.0.pool.lock().pacers.insert(entry);
         PoolHandle::new(self.clone(), pacer)
     }

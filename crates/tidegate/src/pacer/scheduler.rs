@@ -4,8 +4,13 @@
 //! [`next`](Scheduler::next) step, tries to charge the waiter that it names, and tells what came of
 //! it. All behaviour can so be tested under virtual time.
 
+pub(super) mod caller;
+pub(super) mod class;
+pub(super) mod demand;
+mod order;
 mod projection;
 pub(super) mod queue;
+mod share;
 pub(super) mod slab;
 pub(super) mod slots;
 pub(super) mod tenant;
@@ -20,10 +25,11 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use queue::{FairQueue, Line, Shares};
+use class::Shares;
+use demand::Demands;
+use queue::{FairQueue, Line};
 use slab::Id;
 use slots::Slots;
-use tenant::Demands;
 use wait_attribution::{Blame, Mark, WaitPart, combine};
 use waiter::{Fate, Granted, Left, Polled, Refused, Waiter};
 use wakes::Wakes;
@@ -101,10 +107,20 @@ impl<T: Demands, G> Scheduler<T, G> {
         of_its_kind >= self.max_waiting
     }
 
-    /// Whether nobody would be overtaken by a newcomer of this line.
-    pub(crate) fn is_free_for(&mut self, line: &Line) -> bool {
-        self.queue.len() == 0
-            || (self.queue.len() == self.queue.parked_len() && !self.queue.has(line))
+    /// Whether nobody would be overtaken by a newcomer of this line. Whoever was parked and can go
+    /// by now is before it, whatever the newcomer calls itself.
+    pub(crate) fn is_free_for(&self, line: &Line, now: impl FnOnce() -> Time) -> bool {
+        if self.queue.len() == 0 {
+            return true;
+        }
+        self.queue.len() == self.queue.parked_len()
+            && !self.queue.has(line)
+            && self.queue.next_unpark().is_none_or(|until| until > now())
+    }
+
+    /// The peers that could go, the next first.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.queue.peers()
     }
 
     /// Tokens of a bucket that go to others first; see [`FairQueue::ahead`].

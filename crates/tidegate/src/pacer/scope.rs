@@ -379,7 +379,8 @@ impl State {
     /// Takes a slot of the pool for the head, if there is a pool. The error is the time after which
     /// the pool grows, if it does.
     pub(super) fn take_slot(&mut self) -> Result<(), Option<Duration>> {
-        match self.pool.as_mut().map(PoolHandle::take) {
+        let Self { pool, scheduler, .. } = self;
+        match pool.as_mut().map(|pool| pool.take(scheduler.peers())) {
             None | Some(SlotRequest::Taken) => Ok(()),
             Some(SlotRequest::Waits(growth)) => Err(growth),
         }

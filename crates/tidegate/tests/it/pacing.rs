@@ -1,6 +1,7 @@
 //! Waiting: order, fairness, deadlines, cancellation, concurrency; under virtual time wherever
 //! time matters.
 
+mod callers;
 mod cancel;
 mod concurrency;
 mod deadline;

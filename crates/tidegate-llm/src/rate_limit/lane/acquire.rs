@@ -112,8 +112,8 @@ impl Lane {
             let claim = meter.claim(*cost, meter.reserve(charging, likely), now);
             if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
         });
-        let mut acquire =
-            self.pacer.acquire(claims).oversize(Oversize::Debt).priority(terms.priority);
+        let acquire = self.pacer.acquire(claims).oversize(Oversize::Debt);
+        let mut acquire = acquire.caller(terms.caller).priority(terms.priority);
         for set in configured.of(model, &terms.endpoint) {
             if let Some(slots) = &set.slots {
                 acquire = acquire.within(&slots.group);

@@ -2,7 +2,11 @@
 //!
 //! Whoever leaves before its answer is made leaves nothing behind: the wait is dropped, and what was
 //! granted is given back. What was answered is held until it is released or runs out.
+//!
+//! Whoever asks here speaks for its users, and is believed: it names tenants and priorities, as it
+//! names keys and limits. One peer can take half of the places to wait at most.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,14 +62,14 @@ impl HttpApi {
         &self,
         reader: Reader<'_>,
         body: &Value<'_>,
-        deny: Deny,
+        (deny, peer): (Deny, IpAddr),
     ) -> Result<Response, Problem> {
         let asked = reader.acquire(body)?;
         let engine = &self.config.parts().engine;
         if self.is_stopping() {
             return Err(Problem::Stopping);
         }
-        let place = self.permits.reserve()?;
+        let place = self.permits.reserve(peer)?;
         let limiters = self.limiters(&asked.list, engine)?;
         let wanted = wanted(&asked.list, &limiters);
         let Some(line) = self.permits.queues().line(engine, &wanted, asked.tenant) else {

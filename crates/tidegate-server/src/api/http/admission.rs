@@ -109,7 +109,7 @@ pub(super) async fn admit(
     let Asked { caller, hold } =
         asked(body, || address.get_or_init(|| peer.to_canonical().to_string()).as_str())?;
     let place = match hold {
-        Some(ttl) => Some((permits.reserve()?, ttl)),
+        Some(ttl) => Some((permits.reserve(peer)?, ttl)),
         None => None,
     };
     let verdict = admission.admit(caller).await?;

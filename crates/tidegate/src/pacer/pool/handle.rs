@@ -46,13 +46,14 @@ impl PoolHandle {
         self.in_hand
     }
 
-    /// Takes a slot for the head, unless one is in hand. Without one the pacer waits for its turn.
-    pub(in crate::pacer) fn take(&mut self) -> SlotRequest {
+    /// Takes a slot for the head, unless one is in hand. Without one the pacer waits, in the turns of
+    /// these peers.
+    pub(in crate::pacer) fn take(&mut self, peers: impl Iterator<Item = u64>) -> SlotRequest {
         if self.try_take() {
             return SlotRequest::Taken;
         }
         let mut pool = self.member.0.pool.lock();
-        pool.wait(self.pacer);
+        pool.wait(self.pacer, peers);
         self.has_asked = true;
         let mut growth = None;
         if pool.is_full() {

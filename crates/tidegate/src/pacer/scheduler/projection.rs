@@ -1,60 +1,104 @@
 //! What goes before a newcomer, to tell how long it would wait.
 
+use crate::pacer::scheduler::demand::{Demand, Demands};
+use crate::pacer::scheduler::order::Order;
 use crate::pacer::scheduler::queue::{FairQueue, Line};
+use crate::pacer::scheduler::share::{Parent, Share};
 use crate::pacer::scheduler::slab::Id;
-use crate::pacer::scheduler::tenant::{Demands, Tenant};
+use crate::pacer::scheduler::tenant::Tenant;
 
 impl<T: Demands> FairQueue<T> {
     /// Tokens of a bucket that go to others before a new waiter of this line gets any, as far as
-    /// can be told: all that its own tenant wants; of what each other tenant of its class wants
-    /// the part that its turns allow meanwhile; of other classes what the guaranteed shares allow
-    /// them. Parked tenants are passed over.
+    /// can be told: all that its own tenant wants; of what each other tenant of its credential wants
+    /// the part that its turns allow meanwhile; of other credentials and peers what they are due for
+    /// before it; of other classes what the guaranteed shares allow them. Parked tenants are passed
+    /// over.
     pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
-        let own_class = line.priority.index();
-        let own = self.classes[own_class].by_name.get(&line.tenant).copied();
-        let backlog = own.and_then(|own| self.tenants.get(own)).map_or(0, |own| own.backlog);
-        let mine = u128::from(backlog.saturating_add(cost));
-        let quantum = u128::from(self.quantum().max(cost));
-        let turns = mine.div_ceil(quantum * u128::from(line.weight.max(1)));
-        // First the class itself, in cost and in tokens of the bucket.
-        let mut ahead = Ahead { cost: mine - u128::from(cost), tokens: 0 };
-        for (&id, tenant) in self.running(own_class) {
-            if Some(id) == own {
-                ahead.tokens += tenant.wants(bucket);
-            } else {
-                let room = turns * quantum * u128::from(tenant.weight);
-                ahead.add(tenant, room, bucket, Rounding::Up);
-            }
+        let found = self.find(line);
+        let mut ahead = Ahead { cost: 0, tokens: 0, own: cost.into(), bucket };
+        if let Some(credential) = found.credential.and_then(|id| self.shares.get(id)) {
+            self.in_credential(&mut ahead, credential, found.tenant, line);
         }
-        // Classes above take all but what this one is guaranteed; those below what they are.
-        let in_class = ahead.cost + u128::from(cost);
-        for class in (0..3).filter(|&class| class != own_class) {
-            let share = u128::from(self.shares[if class < own_class { own_class } else { class }]);
-            let mut room = match (class < own_class, share) {
-                (true, 0) | (false, 100) => u128::MAX,
-                // One more, until it is owed its first.
-                (true, share) => in_class * (100 - share) / share + u128::from(cost),
-                (false, share) => in_class * share / (100 - share),
-            };
-            for (_, tenant) in self.running(class) {
-                room -= ahead.add(tenant, room, bucket, Rounding::Down);
-            }
+        if let Some(peer) = found.peer {
+            self.beside(&mut ahead, Parent::Peer(peer), found.credential);
         }
+        let class = line.class();
+        self.beside(&mut ahead, Parent::Class(class), found.peer);
+        self.of_classes(&mut ahead, class, |class| {
+            let peers = self.classes[class].iter();
+            peers.filter_map(|id| self.shares.get(id).map(|share| &share.demand))
+        });
         ahead.tokens
     }
 
-    /// The tenants of a class that take turns.
-    fn running(&self, class: usize) -> impl Iterator<Item = (&Id, &Tenant)> {
-        let ids = self.classes[class].by_name.values();
-        let tenants = ids.filter_map(|id| Some((id, self.tenants.get(*id)?)));
-        tenants.filter(|(_, tenant)| tenant.parked.is_none())
+    /// What goes before it in its own credential.
+    fn in_credential(&self, ahead: &mut Ahead, credential: &Share, own: Option<Id>, line: &Line) {
+        let Some(tenants) = credential.tenants() else { return };
+        let running = |class: usize| {
+            let tenants = tenants.rings[class].iter();
+            let tenants = tenants.filter_map(|id| Some((id, self.tenants.get(id)?)));
+            tenants.filter(|(_, tenant)| tenant.parked.is_none())
+        };
+        let backlog = own.and_then(|own| self.tenants.get(own)).map_or(0, |own| own.demand.backlog);
+        let mine = u128::from(backlog) + ahead.own;
+        let quantum = u128::from(self.quantum()).max(ahead.own);
+        let turns = mine.div_ceil(quantum * u128::from(line.weight.max(1)));
+        ahead.cost += u128::from(backlog);
+        let own_class = line.own_class();
+        for (id, tenant) in running(own_class) {
+            if Some(id) == own {
+                ahead.tokens += tenant.demand.of(ahead.bucket);
+            } else {
+                let room = turns * quantum * u128::from(tenant.weight);
+                ahead.add(&tenant.demand, room, Rounding::Up);
+            }
+        }
+        self.of_classes(ahead, own_class, |class| {
+            running(class).map(|(_, tenant): (Id, &Tenant)| &tenant.demand)
+        });
+    }
+
+    /// What goes to other shares of a peer or of a class before all that is ahead in its own.
+    fn beside(&self, ahead: &mut Ahead, parent: Parent, own: Option<Id>) {
+        let Some(order) = self.order(parent) else { return };
+        let turn = own.and_then(|own| self.shares.get(own)).map(|own| &own.turn);
+        let due = order.start_of(turn) + ahead.cost + ahead.own;
+        for other in order.iter().filter(|id| Some(*id) != own) {
+            let Some(other) = self.shares.get(other) else { continue };
+            ahead.add(&other.demand, Order::room(&other.turn, due), Rounding::Up);
+        }
+    }
+
+    /// Classes above take all but what its own is guaranteed; those below what they are.
+    fn of_classes<'d, D>(&self, ahead: &mut Ahead, own_class: usize, demands: impl Fn(usize) -> D)
+    where
+        D: Iterator<Item = &'d Demand>,
+    {
+        let in_class = ahead.cost + ahead.own;
+        for class in (0..3).filter(|&class| class != own_class) {
+            let guaranteed = if class < own_class { own_class } else { class };
+            let share = u128::from(self.guaranteed[guaranteed]);
+            let mut room = match (class < own_class, share) {
+                (true, 0) | (false, 100) => u128::MAX,
+                // One more, until it is owed its first.
+                (true, share) => in_class * (100 - share) / share + ahead.own,
+                (false, share) => in_class * share / (100 - share),
+            };
+            for demand in demands(class) {
+                room -= ahead.add(demand, room, Rounding::Down);
+            }
+        }
     }
 }
 
 /// What goes before a new waiter.
 struct Ahead {
     cost: u128,
+    /// Tokens of the bucket.
     tokens: u128,
+    /// The cost of the new waiter.
+    own: u128,
+    bucket: Id,
 }
 
 /// A turn is taken whole; a share is not taken before it is due.
@@ -65,11 +109,11 @@ enum Rounding {
 }
 
 impl Ahead {
-    /// Adds what a tenant can get into `room`; says how much of the room that takes.
-    fn add(&mut self, tenant: &Tenant, room: u128, bucket: Id, rounding: Rounding) -> u128 {
-        let backlog = u128::from(tenant.backlog);
+    /// Adds what others can get into `room`; says how much of the room that takes.
+    fn add(&mut self, demand: &Demand, room: u128, rounding: Rounding) -> u128 {
+        let backlog = u128::from(demand.backlog);
         let part = room.min(backlog);
-        let tokens = tenant.wants(bucket);
+        let tokens = demand.of(self.bucket);
         self.tokens += match rounding {
             _ if part == backlog => tokens,
             Rounding::Up => (tokens * part).div_ceil(backlog),

@@ -1,4 +1,4 @@
-//! Who goes next: classes above tenants above arrival order.
+//! Who goes next: classes, then callers, then tenants, then arrival order.
 //!
 //! Inside a tenant waiters go in order of arrival. Between tenants of a class deficit round robin
 //! shares by cost: every turn a tenant may spend one quantum, times its weight, which is the
@@ -7,52 +7,48 @@
 //! guaranteed share. A tenant can be parked while its own limits are not ready; it then takes no
 //! turns, saves none up, and blocks nobody.
 //!
+//! All that stands once for each credential of a caller. Credentials of one peer are
+//! [ordered](super::order) by what they have had, and so are peers. Classes of those that are trusted
+//! stand above peers; those of others inside of their credential.
+//!
 //! The queue knows ids, costs and names, and no limits; time only as a number to sort by.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+mod levels;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use tidegate_core::Time;
 
+use crate::pacer::scheduler::caller::Caller;
+use crate::pacer::scheduler::class::{Owed, Priority, Shares};
+use crate::pacer::scheduler::demand::Demands;
+use crate::pacer::scheduler::order::Order;
+use crate::pacer::scheduler::share::{Parent, Share};
 use crate::pacer::scheduler::slab::{Id, Slab};
-use crate::pacer::scheduler::tenant::{Demands, Parked, Tenant};
+use crate::pacer::scheduler::tenant::{Parked, Tenant};
 use crate::pacer::scheduler::wait_attribution::{Blame, Mark};
 
-/// How urgent a request is, beside others of the same pacer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Goes first.
-    High,
-    /// Goes next, and is guaranteed 20 % unless set otherwise.
-    #[default]
-    Normal,
-    /// Goes last, and is guaranteed 5 % unless set otherwise.
-    Low,
-}
-
-impl Priority {
-    #[cfg(test)]
-    const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
-
-    pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::High => 0,
-            Self::Normal => 1,
-            Self::Low => 2,
-        }
-    }
-}
-
-/// Guaranteed shares of the classes, in percent.
-pub(crate) type Shares = [u8; 3];
-
-/// Where a waiter stands: its class and tenant.
+/// Where a waiter stands: its caller, class and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
+    pub(crate) caller: Caller,
     pub(crate) priority: Priority,
     pub(crate) tenant: Arc<str>,
     /// How many quanta the tenant may spend in a turn; the latest arrival decides.
     pub(crate) weight: u64,
+}
+
+impl Line {
+    /// Its class among all callers.
+    pub(in crate::pacer) const fn class(&self) -> usize {
+        if self.caller.is_trusted { self.priority.index() } else { Priority::Normal.index() }
+    }
+
+    /// Its class inside of its credential.
+    pub(in crate::pacer) const fn own_class(&self) -> usize {
+        if self.caller.is_trusted { Priority::Normal.index() } else { self.priority.index() }
+    }
 }
 
 /// A waiter, linked to its neighbours of the same tenant.
@@ -66,25 +62,20 @@ struct Node<T> {
     after: Option<Id>,
 }
 
-#[derive(Debug, Default)]
-pub(in crate::pacer) struct Class {
-    pub(in crate::pacer) by_name: HashMap<Arc<str>, Id>,
-    /// Tenants in the order of their turns; those that have left are passed over.
-    ring: VecDeque<Id>,
-    /// Whether the first of the ring has been given its quantum.
-    in_turn: bool,
-    /// What the class is owed of its guaranteed share, in hundredths of cost.
-    owed: u128,
-}
-
 /// The queue of one pacer. It keeps its waiters until they are taken out, also after they have
 /// been granted.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     nodes: Slab<Node<T>>,
     pub(in crate::pacer) tenants: Slab<Tenant>,
-    pub(in crate::pacer) classes: [Class; 3],
-    pub(in crate::pacer) shares: Shares,
+    by_name: HashMap<(Id, usize, Arc<str>), Id>,
+    /// Those of peers and of their credentials.
+    pub(in crate::pacer) shares: Slab<Share>,
+    by_caller: HashMap<(Parent, u64), Id>,
+    /// The peers of each class.
+    pub(in crate::pacer) classes: [Order; 3],
+    owed: Owed,
+    pub(in crate::pacer) guaranteed: Shares,
     /// The costs in the queue, and how often each occurs: the largest is the quantum.
     costs: BTreeMap<u64, usize>,
     /// Parked tenants by the time at which they take turns again. Those whose time is the same come
@@ -97,12 +88,16 @@ pub(crate) struct FairQueue<T> {
 }
 
 impl<T: Demands> FairQueue<T> {
-    pub(crate) fn new(shares: Shares) -> Self {
+    pub(crate) fn new(guaranteed: Shares) -> Self {
         Self {
             nodes: Slab::default(),
             tenants: Slab::default(),
+            by_name: HashMap::new(),
+            shares: Slab::default(),
+            by_caller: HashMap::new(),
             classes: Default::default(),
-            shares,
+            owed: Owed::default(),
+            guaranteed,
             costs: BTreeMap::new(),
             parked: BTreeSet::new(),
             parkings: 0,
@@ -121,15 +116,14 @@ impl<T: Demands> FairQueue<T> {
         self.parked_len
     }
 
-    /// Whether a tenant waits in this class.
+    /// Whether the tenant of a line waits.
     pub(crate) fn has(&self, line: &Line) -> bool {
-        self.classes[line.priority.index()].by_name.contains_key(&line.tenant)
+        self.find(line).tenant.is_some()
     }
 
     /// Whether the tenant of a line waits for limits of its own.
     pub(crate) fn is_parked(&self, line: &Line) -> bool {
-        let tenant = self.classes[line.priority.index()].by_name.get(&line.tenant);
-        let tenant = tenant.and_then(|id| self.tenants.get(*id));
+        let tenant = self.find(line).tenant.and_then(|id| self.tenants.get(id));
         tenant.is_some_and(|tenant| tenant.parked.is_some())
     }
 
@@ -150,124 +144,45 @@ impl<T: Demands> FairQueue<T> {
     pub(crate) fn push(&mut self, line: &Line, cost: u64, value: T) -> Id {
         *self.costs.entry(cost).or_default() += 1;
         self.len += 1;
-        let tenant = self.tenant_of(line);
-        let before = self.tenants.get(tenant).and_then(|tenant| tenant.last);
+        let (share, tenant_id) = self.enter(line);
+        let before = self.tenants.get(tenant_id).and_then(|tenant| tenant.last);
         value.joins();
-        if let Some(tenant) = self.tenants.get_mut(tenant) {
-            tenant.count(cost, &value);
-            self.parked_len += usize::from(tenant.parked.is_some());
+        let mut is_parked = false;
+        if let Some(tenant) = self.tenants.get_mut(tenant_id) {
+            tenant.waiters += 1;
+            tenant.demand.count(cost, &value);
+            is_parked = tenant.parked.is_some();
+            self.parked_len += usize::from(is_parked);
         }
-        let node = Node { value, cost, tenant: Some(tenant), before, after: None };
+        for level in self.path(share).into_iter().flatten() {
+            let Some(share) = self.shares.get_mut(level) else { continue };
+            share.waiters += 1;
+            if !is_parked {
+                share.demand.count(cost, &value);
+            }
+        }
+        let node = Node { value, cost, tenant: Some(tenant_id), before, after: None };
         let id = self.nodes.insert(node);
         if let Some(before) = before.and_then(|before| self.nodes.get_mut(before)) {
             before.after = Some(id);
         }
-        if let Some(tenant) = self.tenants.get_mut(tenant) {
+        if let Some(tenant) = self.tenants.get_mut(tenant_id) {
             tenant.last = Some(id);
             tenant.first.get_or_insert(id);
         }
+        self.refresh(share);
         id
     }
 
-    fn tenant_of(&mut self, line: &Line) -> Id {
-        let class = line.priority.index();
-        if let Some(&id) = self.classes[class].by_name.get(&line.tenant) {
-            if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.weight = line.weight.max(1);
-            }
-            return id;
-        }
-        let id = self.tenants.insert(Tenant {
-            name: line.tenant.clone(),
-            class,
-            first: None,
-            last: None,
-            weight: line.weight.max(1),
-            deficit: 0,
-            backlog: 0,
-            wanted: Vec::new(),
-            waiters: 0,
-            parked: None,
-            blame: Blame::default(),
-            in_ring: true,
-        });
-        self.classes[class].by_name.insert(line.tenant.clone(), id);
-        self.enter_ring(class, id);
-        id
-    }
-
-    /// Puts a tenant at the end of the turns. Tenants that have left are cleared away when they are
-    /// most of the ring.
-    fn enter_ring(&mut self, class: usize, id: Id) {
-        let Self { classes, tenants, .. } = self;
-        let class = &mut classes[class];
-        if class.ring.len() > 16 + 2 * class.by_name.len() {
-            let front = class.ring.front().copied();
-            class.ring.retain(|id| tenants.get(*id).is_some());
-            class.in_turn &= class.ring.front().copied() == front;
-        }
-        class.ring.push_back(id);
-    }
-
-    /// The waiter that goes next. It stays the same until it leaves, its tenant is parked, or a
-    /// class with more right arrives.
-    pub(crate) fn head(&mut self) -> Option<Id> {
-        let heads = [0, 1, 2].map(|class| self.head_of(class));
-        let cost = |id: Id| self.nodes.get(id).map_or(0, |node| u128::from(node.cost));
-        // The lowest class that is owed enough for its head, else the highest one.
-        let owed = (0..3).rev().find(|&class| {
-            heads[class].is_some_and(|head| self.classes[class].owed >= cost(head) * 100)
-        });
-        owed.and_then(|class| heads[class]).or_else(|| heads.into_iter().flatten().next())
-    }
-
-    /// Moves the turns of a class on until the tenant in turn can afford its first waiter.
-    fn head_of(&mut self, class: usize) -> Option<Id> {
-        let quantum = self.quantum();
-        loop {
-            let class = &mut self.classes[class];
-            let id = *class.ring.front()?;
-            let runs = |tenant: &&mut Tenant| tenant.parked.is_none();
-            let Some(tenant) = self.tenants.get_mut(id).filter(runs) else {
-                class.ring.pop_front();
-                class.in_turn = false;
-                if let Some(parked) = self.tenants.get_mut(id) {
-                    parked.in_ring = false;
-                }
-                continue;
-            };
-            if !class.in_turn {
-                let turn = quantum.saturating_mul(tenant.weight);
-                tenant.deficit = tenant.deficit.saturating_add(turn);
-                class.in_turn = true;
-            }
-            let first = tenant.first?;
-            if self.nodes.get(first).is_some_and(|node| node.cost <= tenant.deficit) {
-                return Some(first);
-            }
-            class.in_turn = false;
-            class.ring.rotate_left(1);
-        }
-    }
-
-    /// A waiter was granted: it leaves the queue, and its cost is charged to tenant and class.
-    /// Its value stays until it is taken out.
+    /// A waiter was granted: it leaves the queue, and its cost is charged to its tenant, its caller
+    /// and its classes. Its value stays until it is taken out.
     pub(crate) fn grant(&mut self, id: Id) {
         let Some(node) = self.nodes.get(id) else { return };
         let (cost, Some(tenant)) = (node.cost, node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant) else { return };
         tenant.deficit = tenant.deficit.saturating_sub(cost);
-        let own = tenant.class;
-        // A class is owed only while it could go, and not more than a few turns.
-        let most = u128::from(self.quantum()) * 400;
-        for class in 0..3 {
-            let runs = self.head_of(class).is_some();
-            let owed = &mut self.classes[class].owed;
-            let due = u128::from(cost) * u128::from(self.shares[class]);
-            *owed = if runs { (*owed + due).min(most.max(*owed)) } else { 0 };
-        }
-        let owed = &mut self.classes[own].owed;
-        *owed = owed.saturating_sub(u128::from(cost) * 100);
+        let (share, class) = (tenant.share, tenant.class);
+        self.charge(share, class, cost);
         self.unlink(id);
     }
 
@@ -293,14 +208,16 @@ impl<T: Demands> FairQueue<T> {
         let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
         self.parkings += 1;
-        if tenant.parked.replace(Parked { until, order: self.parkings }).is_none() {
-            self.parked_len += tenant.waiters;
-        }
+        let is_new = tenant.parked.replace(Parked { until, order: self.parkings }).is_none();
         // What it did not spend of its turn is gone, or it would save turns up while parked.
         tenant.deficit = 0;
         tenant.blame.turn_to(Some(by), now);
         if let Some(until) = until {
             self.parked.insert((until, self.parkings, tenant_id));
+        }
+        if is_new {
+            self.parked_len += tenant.waiters;
+            self.take_turns(tenant_id, TakesTurns::No);
         }
     }
 
@@ -338,10 +255,14 @@ impl<T: Demands> FairQueue<T> {
         }
         self.parked_len -= tenant.waiters;
         tenant.blame.turn_to(None, now);
-        let class = tenant.class;
         if !std::mem::replace(&mut tenant.in_ring, true) {
-            self.enter_ring(class, id);
+            let (share, class) = (tenant.share, tenant.class);
+            let tenants = self.shares.get_mut(share).and_then(Share::tenants_mut);
+            if let Some(of_share) = tenants {
+                of_share.rings[class].enter(id, &self.tenants);
+            }
         }
+        self.take_turns(id, TakesTurns::Yes);
     }
 
     /// How long which own limits have kept the tenant of a waiter, to compare with later.
@@ -356,18 +277,14 @@ impl<T: Demands> FairQueue<T> {
         Some(&mut self.tenants.get_mut(tenant)?.blame)
     }
 
-    /// Cuts a waiter out of its line, and the tenant out of its class when nobody is left.
+    /// Cuts a waiter out of its line, and its tenant and its caller out of the queue when nobody is
+    /// left.
     fn unlink(&mut self, id: Id) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let Some(tenant_id) = node.tenant.take() else { return };
-        let (before, after) = (node.before.take(), node.after.take());
+        let (before, after, cost) = (node.before.take(), node.after.take(), node.cost);
         self.len -= 1;
-        let cost = node.cost;
         node.value.leaves();
-        if let Some(tenant) = self.tenants.get_mut(tenant_id) {
-            tenant.discount(cost, &node.value);
-            self.parked_len -= usize::from(tenant.parked.is_some());
-        }
         if let Some(count) = self.costs.get_mut(&cost) {
             *count -= 1;
             if *count == 0 {
@@ -387,16 +304,57 @@ impl<T: Demands> FairQueue<T> {
         if tenant.last == Some(id) {
             tenant.last = before;
         }
-        if tenant.first.is_none() {
-            if let Some(tenant) = self.tenants.remove(tenant_id) {
-                self.classes[tenant.class].by_name.remove(&tenant.name);
-                if let Some(Parked { until: Some(until), order }) = tenant.parked {
-                    self.parked.remove(&(until, order, tenant_id));
+        tenant.waiters -= 1;
+        let (share, is_parked) = (tenant.share, tenant.parked.is_some());
+        self.parked_len -= usize::from(is_parked);
+        if let Some(node) = self.nodes.get(id) {
+            tenant.demand.discount(cost, &node.value);
+            for level in path(&self.shares, share).into_iter().flatten() {
+                let Some(share) = self.shares.get_mut(level) else { continue };
+                share.waiters -= 1;
+                if !is_parked {
+                    share.demand.discount(cost, &node.value);
                 }
             }
+        }
+        if tenant.first.is_none() {
+            self.remove_tenant(tenant_id);
+        }
+        self.refresh(share);
+        self.remove_empty(share);
+    }
+
+    fn remove_tenant(&mut self, id: Id) {
+        let Some(tenant) = self.tenants.remove(id) else { return };
+        let Tenant { share, class, name, .. } = tenant;
+        if let Some(tenants) = self.shares.get_mut(share).and_then(Share::tenants_mut) {
+            tenants.rings[class].tenants -= 1;
+        }
+        self.by_name.remove(&(share, class, name));
+        if let Some(Parked { until: Some(until), order }) = tenant.parked {
+            self.parked.remove(&(until, order, id));
         }
     }
 }
 
+/// Whether a tenant takes turns from now on.
+#[derive(Clone, Copy)]
+enum TakesTurns {
+    Yes,
+    No,
+}
+
+/// The share of a credential and that of its peer.
+fn path(shares: &Slab<Share>, share: Id) -> [Option<Id>; 2] {
+    let parent = shares.get(share).map(|share| share.parent);
+    let peer = match parent {
+        Some(Parent::Peer(peer)) => Some(peer),
+        _ => None,
+    };
+    [Some(share), peer]
+}
+
+#[cfg(test)]
+mod caller_tests;
 #[cfg(test)]
 mod tests;

@@ -1,37 +1,26 @@
-//! A tenant: its waiters, its turns, and what it wants.
+//! A tenant: its waiters, and its turns.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tidegate_core::Time;
 
-use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::demand::Demand;
+use crate::pacer::scheduler::slab::{Id, Slab};
 use crate::pacer::scheduler::wait_attribution::Blame;
 
-/// What a waiter spends where, so that what is ahead of another can be summed up.
-pub(crate) trait Demands {
-    /// Buckets and the tokens that are wanted of them.
-    fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
-
-    /// The waiter has joined the queue.
-    fn joins(&self) {}
-
-    /// The waiter is in the queue no more, granted or not.
-    fn leaves(&self) {}
-}
-
-/// The waiters of one tenant in one class.
+/// The waiters of one tenant in one class of a credential.
 #[derive(Debug)]
 pub(in crate::pacer) struct Tenant {
     pub(in crate::pacer) name: Arc<str>,
+    /// The share of its credential, and the class in it.
+    pub(in crate::pacer) share: Id,
     pub(in crate::pacer) class: usize,
     pub(in crate::pacer) first: Option<Id>,
     pub(in crate::pacer) last: Option<Id>,
     pub(in crate::pacer) weight: u64,
     pub(in crate::pacer) deficit: u64,
-    /// Cost of all its waiters.
-    pub(in crate::pacer) backlog: u64,
-    /// Tokens that its waiters want, by bucket.
-    pub(in crate::pacer) wanted: Vec<(Id, u128)>,
+    pub(in crate::pacer) demand: Demand,
     pub(in crate::pacer) waiters: usize,
     /// Its own limits are not ready: it takes no turns.
     pub(in crate::pacer) parked: Option<Parked>,
@@ -49,33 +38,68 @@ pub(in crate::pacer) struct Parked {
     pub(in crate::pacer) order: u64,
 }
 
-impl Tenant {
-    /// Tokens of a bucket that its waiters want.
-    pub(in crate::pacer) fn wants(&self, bucket: Id) -> u128 {
-        self.wanted.iter().find(|(of, _)| *of == bucket).map_or(0, |(_, wanted)| *wanted)
-    }
+/// The tenants of one class, in the order of their turns: deficit round robin.
+#[derive(Debug, Default)]
+pub(in crate::pacer) struct Ring {
+    /// Those that have left are passed over.
+    turns: VecDeque<Id>,
+    /// Whether the first has been given its quantum.
+    in_turn: bool,
+    /// How many tenants there are.
+    pub(in crate::pacer) tenants: usize,
+}
 
-    pub(in crate::pacer) fn count(&mut self, cost: u64, waiter: &impl Demands) {
-        self.waiters += 1;
-        self.backlog = self.backlog.saturating_add(cost);
-        for (bucket, tokens) in waiter.demands() {
-            match self.wanted.iter_mut().find(|(of, _)| *of == bucket) {
-                Some((_, wanted)) => *wanted += u128::from(tokens),
-                None => self.wanted.push((bucket, tokens.into())),
-            }
+impl Ring {
+    /// Puts a tenant at the end of the turns. Tenants that have left are cleared away when they are
+    /// most of the ring.
+    pub(in crate::pacer) fn enter(&mut self, id: Id, tenants: &Slab<Tenant>) {
+        if self.turns.len() > 16 + 2 * self.tenants {
+            let front = self.turns.front().copied();
+            self.turns.retain(|id| tenants.get(*id).is_some());
+            self.in_turn &= self.turns.front().copied() == front;
         }
+        self.turns.push_back(id);
     }
 
-    pub(in crate::pacer) fn discount(&mut self, cost: u64, waiter: &impl Demands) {
-        self.waiters -= 1;
-        self.backlog = self.backlog.saturating_sub(cost);
-        for (bucket, tokens) in waiter.demands() {
-            if let Some(index) = self.wanted.iter().position(|(of, _)| *of == bucket) {
-                self.wanted[index].1 -= u128::from(tokens);
-                if self.wanted[index].1 == 0 {
-                    self.wanted.swap_remove(index);
+    /// The tenants in the order of their turns, and some that have left.
+    pub(in crate::pacer) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
+        self.turns.iter().copied()
+    }
+
+    /// Moves the turns on until the tenant in turn can afford its first waiter, which is told.
+    pub(in crate::pacer) fn first(
+        &mut self,
+        tenants: &mut Slab<Tenant>,
+        quantum: u64,
+        cost: impl Fn(Id) -> u64,
+    ) -> Option<Id> {
+        loop {
+            let id = *self.turns.front()?;
+            let runs = |tenant: &&mut Tenant| tenant.parked.is_none();
+            let Some(tenant) = tenants.get_mut(id).filter(runs) else {
+                self.turns.pop_front();
+                self.in_turn = false;
+                if let Some(parked) = tenants.get_mut(id) {
+                    parked.in_ring = false;
                 }
+                continue;
+            };
+            if !self.in_turn {
+                let turn = quantum.saturating_mul(tenant.weight);
+                tenant.deficit = tenant.deficit.saturating_add(turn);
+                self.in_turn = true;
             }
+            let first = tenant.first?;
+            if cost(first) <= tenant.deficit {
+                return Some(first);
+            }
+            self.in_turn = false;
+            self.turns.rotate_left(1);
         }
+    }
+
+    #[cfg(test)]
+    pub(in crate::pacer) fn len(&self) -> usize {
+        self.turns.len()
     }
 }

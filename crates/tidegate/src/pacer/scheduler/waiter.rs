@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate_core::{StoreError, Time};
 
+use crate::pacer::scheduler::demand::Demands;
 use crate::pacer::scheduler::slab::Id;
-use crate::pacer::scheduler::tenant::Demands;
 use crate::pacer::scheduler::wait_attribution::{Mark, WaitPart};
 
 /// How it stands with a waiter.

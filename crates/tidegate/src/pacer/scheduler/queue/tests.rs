@@ -18,7 +18,7 @@ impl Demands for One {
 }
 
 fn line(tenant: &str) -> Line {
-    Line { priority: Priority::Normal, tenant: tenant.into(), weight: 1 }
+    Line { caller: Caller::ANYBODY, priority: Priority::Normal, tenant: tenant.into(), weight: 1 }
 }
 
 fn drain(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
@@ -169,7 +169,9 @@ fn the_ring_forgets_who_has_left() {
         assert!(queue.take(id).is_some());
     }
     assert_eq!(queue.head(), head);
-    assert!(queue.classes[Priority::Normal.index()].ring.len() < 100);
+    let share = queue.find(&line("head")).credential.unwrap();
+    let tenants = queue.shares.get(share).and_then(Share::tenants).unwrap();
+    assert!(tenants.rings[Priority::Normal.index()].len() < 100);
 }
 
 /// A class that cannot go is owed nothing for that time.
@@ -244,7 +246,7 @@ fn what_is_ahead_is_counted_by_turns() {
     assert_eq!(queue.ahead(&line("own"), 1, bucket), 1);
     let low = Line { priority: Priority::Low, ..line("own") };
     assert_eq!(queue.ahead(&low, 1, bucket), 10, "a higher class goes first");
-    queue.shares = [0, 20, 25];
+    queue.guaranteed = [0, 20, 25];
     assert_eq!(queue.ahead(&low, 1, bucket), 4, "but for the guaranteed quarter");
     let low = Line { priority: Priority::Low, ..line("low") };
     for _ in 0..10 {

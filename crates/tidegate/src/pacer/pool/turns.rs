@@ -1,0 +1,135 @@
+//! Who gets the next slot of a pool: peers take turns, inside a peer members do, and inside a member
+//! its pacers.
+//!
+//! A pacer waits in the turns of the peers whose waiters it has, so that the many pacers of one peer
+//! take no turns from the others. A slot that comes by the turn of a peer goes to the waiter that the
+//! pacer lets go next, which may be another peer's: the pacer has an order of its own, in which the
+//! peer is as soon.
+
+use std::collections::{HashMap, VecDeque};
+
+use smallvec::SmallVec;
+
+use crate::pacer::scheduler::slab::Id;
+
+/// A pacer waits in the turns of so many peers at most: those that go next in it.
+const MOST_PEERS: usize = 16;
+
+/// A pacer, and the member that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) member: Id,
+    pub(super) pacer: Id,
+}
+
+/// The peers in whose turns a pacer waits.
+pub(super) type Places = SmallVec<[u64; 1]>;
+
+/// The turns of all who wait for a slot.
+#[derive(Default)]
+pub(super) struct Turns {
+    peers: VecDeque<u64>,
+    by_peer: HashMap<u64, PeerTurns>,
+}
+
+#[derive(Default)]
+struct PeerTurns {
+    members: VecDeque<Id>,
+    /// The pacers of each member.
+    pacers: HashMap<Id, VecDeque<Id>>,
+}
+
+impl Turns {
+    pub(super) fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    /// The pacer whose turn it is.
+    pub(super) fn first(&self) -> Option<Id> {
+        let turns = self.by_peer.get(self.peers.front()?)?;
+        turns.pacers.get(turns.members.front()?)?.front().copied()
+    }
+
+    /// Lets a pacer wait in the turns of these peers, and of no others. Where it waits already it
+    /// keeps its place.
+    pub(super) fn wait(
+        &mut self,
+        waiting: Waiting,
+        places: &mut Places,
+        peers: impl Iterator<Item = u64>,
+    ) {
+        let mut wanted = Places::new();
+        for peer in peers.take(MOST_PEERS) {
+            if !wanted.contains(&peer) {
+                wanted.push(peer);
+            }
+        }
+        for gone in places.iter().filter(|peer| !wanted.contains(peer)) {
+            self.remove(waiting, *gone);
+        }
+        for new in wanted.iter().filter(|peer| !places.contains(peer)) {
+            self.add(waiting, *new);
+        }
+        *places = wanted;
+    }
+
+    /// A pacer waits no more.
+    pub(super) fn leave(&mut self, waiting: Waiting, places: &mut Places) {
+        for peer in places.drain(..) {
+            self.remove(waiting, peer);
+        }
+    }
+
+    /// Ends the turn of the peer in front: the peer, and its pacer that goes.
+    pub(super) fn pop(&mut self) -> Option<(u64, Id)> {
+        let peer = self.peers.pop_front()?;
+        let turns = self.by_peer.get_mut(&peer)?;
+        let pacer = turns.pop();
+        if turns.members.is_empty() {
+            self.by_peer.remove(&peer);
+        } else {
+            self.peers.push_back(peer);
+        }
+        Some((peer, pacer?))
+    }
+
+    fn add(&mut self, Waiting { member, pacer }: Waiting, peer: u64) {
+        let turns = self.by_peer.entry(peer).or_default();
+        if turns.members.is_empty() {
+            self.peers.push_back(peer);
+        }
+        let pacers = turns.pacers.entry(member).or_default();
+        if pacers.is_empty() {
+            turns.members.push_back(member);
+        }
+        pacers.push_back(pacer);
+    }
+
+    fn remove(&mut self, Waiting { member, pacer }: Waiting, peer: u64) {
+        let Some(turns) = self.by_peer.get_mut(&peer) else { return };
+        let Some(pacers) = turns.pacers.get_mut(&member) else { return };
+        pacers.retain(|waiting| *waiting != pacer);
+        if pacers.is_empty() {
+            turns.pacers.remove(&member);
+            turns.members.retain(|waiting| *waiting != member);
+        }
+        if turns.members.is_empty() {
+            self.by_peer.remove(&peer);
+            self.peers.retain(|waiting| *waiting != peer);
+        }
+    }
+}
+
+impl PeerTurns {
+    fn pop(&mut self) -> Option<Id> {
+        let member = self.members.pop_front()?;
+        let pacers = self.pacers.get_mut(&member)?;
+        let pacer = pacers.pop_front();
+        if pacers.is_empty() {
+            self.pacers.remove(&member);
+        } else {
+            self.members.push_back(member);
+        }
+        pacer
+    }
+}

@@ -1,0 +1,61 @@
+//! Classes: how urgent requests are, and what the less urgent ones are guaranteed.
+
+/// How urgent a request is, beside others of the same pacer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Goes first.
+    High,
+    /// Goes next, and is guaranteed 20 % unless set otherwise.
+    #[default]
+    Normal,
+    /// Goes last, and is guaranteed 5 % unless set otherwise.
+    Low,
+}
+
+impl Priority {
+    #[cfg(test)]
+    pub(in crate::pacer) const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::High => 0,
+            Self::Normal => 1,
+            Self::Low => 2,
+        }
+    }
+}
+
+/// Guaranteed shares of the classes, in percent.
+pub(crate) type Shares = [u8; 3];
+
+/// What classes are owed of their guaranteed shares, in hundredths of cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::pacer) struct Owed([u128; 3]);
+
+impl Owed {
+    /// The class that goes next, by the cost of the first waiter of each: the lowest that is owed
+    /// enough for it, else the highest.
+    pub(in crate::pacer) fn choose(&self, firsts: [Option<u64>; 3]) -> Option<usize> {
+        let is_owed = |class: &usize| {
+            firsts[*class].is_some_and(|cost| self.0[*class] >= u128::from(cost) * 100)
+        };
+        (0..3).rev().find(is_owed).or_else(|| firsts.iter().position(Option::is_some))
+    }
+
+    /// So much was granted to a class. A class is owed only while it could go, and not more than a
+    /// few turns.
+    pub(in crate::pacer) fn granted(
+        &mut self,
+        own: usize,
+        cost: u64,
+        runs: [bool; 3],
+        (shares, quantum): (&Shares, u64),
+    ) {
+        let most = u128::from(quantum) * 400;
+        for (class, owed) in self.0.iter_mut().enumerate() {
+            let due = u128::from(cost) * u128::from(shares[class]);
+            *owed = if runs[class] { (*owed + due).min(most.max(*owed)) } else { 0 };
+        }
+        self.0[own] = self.0[own].saturating_sub(u128::from(cost) * 100);
+    }
+}

@@ -1,0 +1,76 @@
+//! What one caller gets: the share of a peer, and inside of it those of its credentials.
+
+use crate::pacer::scheduler::class::Owed;
+use crate::pacer::scheduler::demand::Demand;
+use crate::pacer::scheduler::order::{Order, Turn};
+use crate::pacer::scheduler::slab::Id;
+use crate::pacer::scheduler::tenant::Ring;
+
+/// A share of what is above it, for as long as somebody waits in it.
+#[derive(Debug)]
+pub(in crate::pacer) struct Share {
+    /// Its peer or its credential.
+    pub(in crate::pacer) key: u64,
+    pub(in crate::pacer) parent: Parent,
+    pub(in crate::pacer) turn: Turn,
+    /// What those want who take turns; others are parked.
+    pub(in crate::pacer) demand: Demand,
+    /// How many wait, parked or not.
+    pub(in crate::pacer) waiters: usize,
+    pub(in crate::pacer) parts: Parts,
+}
+
+/// What a share is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pacer) enum Parent {
+    /// A class of the queue.
+    Class(usize),
+    /// The share of a peer.
+    Peer(Id),
+}
+
+/// What a share is divided into.
+#[derive(Debug)]
+pub(in crate::pacer) enum Parts {
+    Credentials(Order),
+    Tenants(Box<Tenants>),
+}
+
+/// The tenants of a credential by class.
+#[derive(Debug, Default)]
+pub(in crate::pacer) struct Tenants {
+    pub(in crate::pacer) rings: [Ring; 3],
+    pub(in crate::pacer) owed: Owed,
+}
+
+impl Share {
+    /// The order of the credentials of a peer.
+    pub(in crate::pacer) const fn credentials(&self) -> Option<&Order> {
+        match &self.parts {
+            Parts::Credentials(order) => Some(order),
+            Parts::Tenants(_) => None,
+        }
+    }
+
+    pub(in crate::pacer) const fn credentials_mut(&mut self) -> Option<&mut Order> {
+        match &mut self.parts {
+            Parts::Credentials(order) => Some(order),
+            Parts::Tenants(_) => None,
+        }
+    }
+
+    /// The tenants of a credential.
+    pub(in crate::pacer) fn tenants(&self) -> Option<&Tenants> {
+        match &self.parts {
+            Parts::Tenants(tenants) => Some(tenants),
+            Parts::Credentials(_) => None,
+        }
+    }
+
+    pub(in crate::pacer) fn tenants_mut(&mut self) -> Option<&mut Tenants> {
+        match &mut self.parts {
+            Parts::Tenants(tenants) => Some(tenants),
+            Parts::Credentials(_) => None,
+        }
+    }
+}
