@@ -18,7 +18,8 @@ use crate::request::address;
 use crate::request::body::StreamedBody;
 use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
 use crate::request::buffer_budget::BufferBudget;
-use crate::request::call::{Call, Content, OutgoingRequest};
+use crate::request::call::{BufferedContent, Call, Content, OutgoingRequest};
+use crate::request::heavy_work::HeavyWork;
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -35,6 +36,7 @@ pub(crate) struct Proxy<'g> {
     pub(crate) context: Arc<CallContext>,
     pub(crate) drain: &'g Drain,
     pub(crate) budget: &'g BufferBudget,
+    pub(crate) heavy_work: &'g HeavyWork,
     pub(crate) peer: IpAddr,
 }
 
@@ -148,16 +150,17 @@ impl Proxy<'_> {
         self.route.client.put_headers(&mut head.headers);
         let (content, asked) = match mode {
             BodyMode::Collect => {
-                let read = body_reader::collect(body, limit, self.budget).await;
-                let (bytes, permit) = read.map_err(refuse)?;
-                let asked = RequestSummary::read(purpose, &bytes);
-                (Content::buffered(bytes, permit), asked)
+                let budget = self.budget.of(self.peer);
+                let (bytes, permit) =
+                    body_reader::collect(body, limit, budget).await.map_err(refuse)?;
+                self.read_content(purpose, BufferedContent::new(bytes, permit)).await?
             }
             BodyMode::Peek | BodyMode::Stream => {
                 let mut body = StreamedBody::new(body, limit);
                 let mut asked = RequestSummary::of_path(purpose);
                 if mode == BodyMode::Peek {
-                    let begin = body.peek(MAX_PEEK).await.map_err(refuse)?;
+                    let budget = self.budget.of(self.peer);
+                    let begin = body.peek(MAX_PEEK, budget).await.map_err(refuse)?;
                     let model = body_reader::model_in_form(&begin).map(str::to_owned);
                     asked.model = asked.model.or(model);
                 }
@@ -186,6 +189,38 @@ impl Proxy<'_> {
             takes_usage_option,
         };
         Ok((request, ChargedTo { entry, endpoint, caller }))
+    }
+
+    /// Reads what a buffered body asks for. A large one is read by another thread, which also finds
+    /// the places that may have to be edited: to do so later would keep this thread from other callers.
+    async fn read_content(
+        &self,
+        purpose: &Purpose<'_>,
+        content: BufferedContent,
+    ) -> Result<(Content, RequestSummary), Response<ResponseBody>> {
+        let size = content.bytes.len();
+        let has_fallbacks = !self.route.upstream.fallback.is_empty();
+        let asks_for_usage = self.route.client.asks_for_usage || has_fallbacks;
+        let kind = purpose.without_model();
+        let read = self.heavy_work.run(size, move || {
+            let BufferedContent { bytes, places, .. } = &content;
+            let asked = RequestSummary::read(&kind, bytes);
+            if HeavyWork::is_heavy(size) && has_fallbacks {
+                places.models(bytes);
+            }
+            if HeavyWork::is_heavy(size) && asks_for_usage && asked.mode == Mode::Stream {
+                places.usage_option(bytes);
+            }
+            (content, asked)
+        });
+        let (content, mut asked) = read.await.map_err(|error| {
+            tracing::error!(provider = %self.route.upstream.name, %error, "body not read");
+            self.refuse(purpose.dialect, &internal(), Outcome::Rejected)
+        })?;
+        if let Some(model) = purpose.model {
+            asked.model = Some(model.to_owned());
+        }
+        Ok((Content::Buffered(content), asked))
     }
 
     /// Makes a call, and answers with its result.

@@ -2,10 +2,13 @@
 
 pub(crate) mod address;
 pub(crate) mod body;
+pub(crate) mod body_pace;
 pub(crate) mod body_reader;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
+pub(crate) mod edits;
 pub(crate) mod endpoint_routes;
+pub(crate) mod heavy_work;
 pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;
