@@ -18,6 +18,7 @@ use crate::proxy::Proxy;
 use crate::request::address;
 use crate::request::buffer_budget::BufferBudget;
 use crate::request::caller::Peers;
+use crate::request::heavy_work::HeavyWork;
 use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
@@ -62,6 +63,7 @@ struct Inner {
     call_observer: Arc<dyn CallObserver>,
     drain: Drain,
     budget: BufferBudget,
+    heavy_work: HeavyWork,
     request_ids: RequestIds,
     peers: Peers,
 }
@@ -88,6 +90,7 @@ impl Gateway {
             call_observer,
             drain: Drain::default(),
             budget: BufferBudget::default(),
+            heavy_work: HeavyWork::default(),
             request_ids,
             peers,
         };
@@ -148,7 +151,8 @@ impl Gateway {
         let peer = inner.peers.find(peer, request.headers());
         let rest: Arc<str> =
             if rest.starts_with('/') { rest.into() } else { ["/", rest].concat().into() };
-        let proxy = Proxy { route, context, drain: &inner.drain, budget: &inner.budget, peer };
+        let Inner { drain, budget, heavy_work, .. } = inner;
+        let proxy = Proxy { route, context, drain, budget, heavy_work, peer };
         proxy.serve(request, rest).await
     }
 

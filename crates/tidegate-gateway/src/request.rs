@@ -2,14 +2,17 @@
 
 pub(crate) mod address;
 pub(crate) mod body;
+pub(crate) mod body_pace;
 pub(crate) mod body_reader;
 pub(crate) mod body_summary;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
-pub(crate) mod content_decoding;
 pub(crate) mod caller;
+pub(crate) mod content_decoding;
+pub(crate) mod edits;
 pub(crate) mod endpoint_routes;
 pub(crate) mod form;
+pub(crate) mod heavy_work;
 pub(crate) mod method;
 pub(crate) mod model_map;
 pub(crate) mod options;

@@ -1,10 +1,11 @@
 //! The body of a request to a provider.
 //!
 //! A streamed body enforces its own bounds: it fails when it is larger than its limit, or when the
-//! caller sends nothing for a minute. Its beginning can be read ahead, and is sent all the same.
+//! caller is too slow. Its beginning can be read ahead, and is sent all the same.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,9 +16,11 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tidegate_llm::BoxError;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body_reader::{self, BodyError, READ_TIMEOUT};
+use crate::request::body_pace::Pace;
+use crate::request::body_reader::{self, BodyError};
+use crate::request::buffer_budget::{BufferPermit, PeerBudget};
 
 /// A body that is received, from a caller or from a provider.
 pub(crate) type IncomingBody = UnsyncBoxBody<Bytes, BoxError>;
@@ -104,13 +107,15 @@ pub(crate) struct Peeked {
 
 /// The body of a caller that is sent on as it comes.
 pub(crate) struct StreamedBody {
-    /// What was read ahead.
+    /// What was read ahead, within the budget.
     first: Option<Bytes>,
+    permit: BufferPermit,
     rest: IncomingBody,
     limit: Option<usize>,
     size: usize,
     /// Runs while the caller is waited for, not while the provider does not read.
-    read_timeout: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
+    timer: Option<Pin<Box<Sleep>>>,
     upload: Upload,
 }
 
@@ -121,8 +126,16 @@ impl StreamedBody {
         B::Error: Into<BoxError>,
     {
         let rest = body.map_err(Into::into).boxed_unsync();
-        let upload = Upload::default();
-        Self { first: None, rest, limit, size: 0, read_timeout: None, upload }
+        Self {
+            first: None,
+            permit: BufferPermit::none(),
+            rest,
+            limit,
+            size: 0,
+            pace: Pace::streamed(),
+            timer: None,
+            upload: Upload::default(),
+        }
     }
 
     /// The progress of the upload.
@@ -130,45 +143,70 @@ impl StreamedBody {
         self.upload.clone()
     }
 
+    /// The part of the budget that what was read ahead uses.
+    pub(crate) fn into_permit(self) -> BufferPermit {
+        self.permit
+    }
+
     /// Reads ahead until at least `size` bytes are there, or all of them.
-    pub(crate) async fn peek(&mut self, size: usize) -> Result<Peeked, BodyError> {
+    pub(crate) async fn peek(
+        &mut self,
+        size: usize,
+        budget: PeerBudget<'_>,
+    ) -> Result<Peeked, BodyError> {
+        let expected = self.rest.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+        let capacity = expected.unwrap_or(size).min(size);
         let mut first = BytesMut::new();
         let mut is_whole = self.rest.is_end_stream();
         while first.len() < size && !is_whole {
-            match body_reader::next(&mut Pin::new(&mut self.rest)).await? {
-                Some(data) => first.extend_from_slice(&data),
-                None => is_whole = true,
-            }
-            is_whole |= self.rest.is_end_stream();
+            let Some(frame) = poll_fn(|context| self.poll_rest(context)).await? else {
+                is_whole = true;
+                break;
+            };
+            is_whole = self.rest.is_end_stream();
+            let Ok(data) = frame.into_data() else { continue };
+            budget.grow(&mut self.permit, (first.len() + data.len()).max(capacity))?;
+            first.reserve(capacity.saturating_sub(first.len()));
+            first.extend_from_slice(&data);
         }
         let first = first.freeze();
         self.first = Some(first.clone()).filter(|first| !first.is_empty());
         Ok(Peeked { begin: first, is_whole })
     }
 
+    /// The next frame of the caller.
+    fn poll_rest(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Frame<Bytes>>, BodyError>> {
+        let Self { pace, timer, rest, .. } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(pace.end())));
+        body_reader::poll_frame(&mut Pin::new(rest), pace, timer.as_mut(), context)
+    }
+
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let polled = match self.first.take() {
-            Some(first) => Some(Ok(Frame::data(first))),
-            None => match Pin::new(&mut self.rest).poll_frame(context) {
-                Poll::Ready(polled) => polled,
-                Poll::Pending => {
-                    let timeout =
-                        self.read_timeout.get_or_insert_with(|| Box::pin(sleep(READ_TIMEOUT)));
-                    ready!(timeout.as_mut().poll(context));
-                    return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooSlow))));
+        let frame = match self.first.take() {
+            Some(first) => Frame::data(first),
+            None => {
+                self.permit = BufferPermit::none();
+                match ready!(self.poll_rest(context)) {
+                    Ok(Some(frame)) => frame,
+                    Ok(None) => return Poll::Ready(None),
+                    Err(BodyError::TooSlow) => {
+                        return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooSlow))));
+                    }
+                    Err(BodyError::Broken(error)) => return Poll::Ready(Some(Err(error))),
+                    Err(error) => return Poll::Ready(Some(Err(error.into()))),
                 }
-            },
-        };
-        self.read_timeout = None;
-        if let Some(Ok(frame)) = &polled {
-            let size = frame.data_ref().map_or(0, Bytes::len);
-            self.upload.sent(size);
-            self.size = self.size.saturating_add(size);
-            if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
-                return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
             }
+        };
+        let size = frame.data_ref().map_or(0, Bytes::len);
+        self.upload.sent(size);
+        self.size = self.size.saturating_add(size);
+        if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
+            return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
         }
-        Poll::Ready(polled)
+        Poll::Ready(Some(Ok(frame)))
     }
 }
 

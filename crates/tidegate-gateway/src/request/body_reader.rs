@@ -1,23 +1,25 @@
 //! Reads request bodies: buffered where tokens must be counted, streamed elsewhere.
 //!
 //! A body that is too large is refused by its `content-length`, else as soon as the limit is passed.
-//! A caller that sends nothing for a minute is disconnected. The beginning of a streamed body is read
-//! for the name of a model and for tokens; the rest is estimated by its size.
+//! A caller that is too slow is disconnected. Memory is taken as bytes come, whatever the caller says
+//! is to come. The beginning of a streamed body is read for the name of a model and for tokens; the
+//! rest is estimated by its size.
 
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::time::Duration;
+use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http_body::Body;
-use http_body_util::BodyExt as _;
+use http_body::{Body, Frame};
 use tidegate_llm::BoxError;
 use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::buffer_budget::{BufferBudget, BufferBudgetExceeded, BufferPermit};
+use crate::request::body_pace::{COLLECTED_PAUSE, Pace};
+use crate::request::buffer_budget::{BufferBudgetExceeded, BufferPermit, PeerBudget};
 
 /// The largest buffered body where the path has no limit of its own: 64 MiB.
 const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
@@ -25,8 +27,11 @@ const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
 const MAX_COLLECTED_OTHER: u64 = 8 * 1_024 * 1_024;
 /// How much of a streamed body is read before it is sent.
 pub(crate) const MAX_PEEK: usize = 64 * 1_024;
-/// How long a caller may send nothing in the middle of its body.
-pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(60);
+/// The memory of a body that comes in pieces is counted in steps of 64 KiB.
+const STEP: usize = 64 * 1_024;
+/// How many times the size of a body is set aside when it grows. What is set aside and not written to
+/// takes no memory; to move a body often would, since what it leaves is not given back at once.
+const GROWTH: usize = 64;
 
 /// Why a body is refused.
 #[derive(Debug, thiserror::Error)]
@@ -118,52 +123,123 @@ pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
 pub(crate) async fn collect<B>(
     body: B,
     limit: Option<usize>,
-    budget: &BufferBudget,
+    budget: PeerBudget<'_>,
 ) -> Result<(Bytes, BufferPermit), BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     let limit = limit.unwrap_or(MAX_COLLECTED);
-    let mut body = pin!(body);
-    // Most bodies come in one frame, which is not copied.
-    let (mut first, mut more) = (Bytes::new(), BytesMut::new());
+    let expected = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
+    budget.check(expected.unwrap_or(0))?;
+    let now = Instant::now();
+    let (mut body, mut pace) = (pin!(body), Pace::collected(now));
+    let mut timer = pin!(sleep_until(now + COLLECTED_PAUSE));
+    let mut buffer = Buffer { size_limit: expected.unwrap_or(limit), ..Buffer::default() };
     let mut permit = BufferPermit::none();
-    while let Some(data) = next(&mut body).await? {
-        let so_far = first.len() + more.len();
-        if data.len() > limit.saturating_sub(so_far) {
+    loop {
+        let next = poll_fn(|context| poll_frame(&mut body, &mut pace, timer.as_mut(), context));
+        let Some(frame) = next.await? else { return Ok((buffer.into_bytes(), permit)) };
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() > limit.saturating_sub(buffer.len()) {
             return Err(BodyError::TooLarge { limit });
         }
-        budget.grow(&mut permit, so_far + data.len())?;
-        if so_far == 0 {
-            first = data;
-        } else {
-            if more.is_empty() {
-                more.extend_from_slice(&first);
-                first = Bytes::new();
-            }
-            more.extend_from_slice(&data);
-        }
+        budget.grow(&mut permit, buffer.memory_with(data.len()))?;
+        buffer.push(data);
     }
-    Ok((if more.is_empty() { first } else { more.freeze() }, permit))
 }
 
-/// The next bytes of a body, if there are any.
-pub(crate) async fn next<B>(body: &mut Pin<&mut B>) -> Result<Option<Bytes>, BodyError>
+/// The next frame of a body, if there is one and if it comes in time.
+pub(crate) fn poll_frame<B>(
+    body: &mut Pin<&mut B>,
+    pace: &mut Pace,
+    timer: Pin<&mut Sleep>,
+    context: &mut Context<'_>,
+) -> Poll<Result<Option<Frame<Bytes>>, BodyError>>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    loop {
-        match timeout(READ_TIMEOUT, body.frame()).await {
-            Ok(None) => return Ok(None),
-            Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
+    let frame = match body.as_mut().poll_frame(context) {
+        Poll::Ready(None) => Ok(None),
+        Poll::Ready(Some(Ok(frame))) => {
+            pace.came(frame.data_ref().map_or(0, Bytes::len));
+            Ok(Some(frame))
+        }
+        Poll::Ready(Some(Err(error))) => Err(BodyError::Broken(error.into())),
+        Poll::Pending => {
+            ready!(pace.poll_end(timer, context));
+            Err(BodyError::TooSlow)
+        }
+    };
+    Poll::Ready(frame)
+}
+
+/// What has come of a body.
+#[derive(Debug, Default)]
+struct Buffer {
+    /// Most bodies come in one frame, which is not copied.
+    first: Bytes,
+    more: Vec<u8>,
+    /// The body will not be larger than this.
+    size_limit: usize,
+}
+
+impl Buffer {
+    const fn len(&self) -> usize {
+        self.first.len() + self.more.len()
+    }
+
+    /// The memory that counts for the body once so many bytes have been added.
+    fn memory_with(&self, more: usize) -> usize {
+        let size = self.len() + more;
+        if self.len() == 0 {
+            size
+        } else {
+            size.next_multiple_of(STEP).min(self.size_limit).max(size)
+        }
+    }
+
+    fn push(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
+        }
+        let size = self.len() + data.len();
+        if size > self.more.capacity() {
+            let capacity = size.saturating_mul(GROWTH).min(self.size_limit).max(size);
+            self.more.reserve_exact(capacity - self.more.len());
+        }
+        if !self.first.is_empty() {
+            self.more.extend_from_slice(&self.first);
+            self.first = Bytes::new();
+        }
+        self.more.extend_from_slice(&data);
+    }
+
+    fn into_bytes(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { self.more.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_whole_and_what_is_written_is_counted() {
+        for (expected, frame) in [(1 << 20, 16_384), (1 << 20, 1_000), (300, 7), (70_000, 65_537)] {
+            for size_limit in [expected, 64 << 20] {
+                let mut buffer = Buffer { size_limit, ..Buffer::default() };
+                let text: Vec<u8> = (0..=250).cycle().take(expected).collect();
+                for data in text.chunks(frame) {
+                    let counted = buffer.memory_with(data.len());
+                    buffer.push(Bytes::copy_from_slice(data));
+                    assert!((buffer.len()..buffer.len() + STEP).contains(&counted));
+                    assert!(counted <= size_limit && buffer.more.capacity() <= size_limit);
                 }
+                assert_eq!(buffer.into_bytes(), text);
             }
-            Ok(Some(Err(error))) => return Err(BodyError::Broken(error.into())),
-            Err(_) => return Err(BodyError::TooSlow),
         }
     }
 }

@@ -74,6 +74,13 @@ impl BodySummary {
         Self::estimated(asked, estimate, (length, charged), coded)
     }
 
+    /// Takes the model from the path, if that names one: it is the one that is used.
+    pub(crate) fn name_model(&mut self, purpose: &Purpose<'_>) {
+        if let Some(model) = purpose.model {
+            self.asked.model = Some(model.to_owned());
+        }
+    }
+
     /// What was read of a body, with at least as many tokens as its size makes: that of its beginning,
     /// or of what that was decoded to, and that of all that is charged.
     fn estimated(
@@ -90,6 +97,11 @@ impl BodySummary {
         asked.input_tokens = asked.input_tokens.max(begun).saturating_add(rest);
         Self { asked, estimate: Some(estimate) }
     }
+}
+
+/// How many bytes are read at most to summarise a body: it may have to be decoded first.
+pub(crate) fn read_size(codings: &Codings, body: &[u8]) -> usize {
+    if is_plain(codings, body) { body.len() } else { content_decoding::bound(body.len()) }
 }
 
 /// Whether a body is to be read as it is: most are.

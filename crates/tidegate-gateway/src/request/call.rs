@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::request::body::{RequestBody, StreamedBody, Upload};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
-use crate::request::stream_options;
+use crate::request::edits::{self, Edit, EditPlaces};
 use crate::request::token_estimate::TokenEstimate;
 use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
@@ -66,21 +66,38 @@ pub(crate) enum Repetition {
 /// The body of a call.
 pub(crate) enum Content {
     /// It can be sent any number of times.
-    Buffered { bytes: Bytes, _permit: BufferPermit },
-    /// It can be sent any number of times: pieces of another request's body, which stays within the
-    /// budget, with something else in between.
-    Parts { parts: Vec<Bytes>, _of: Arc<OutgoingRequest> },
+    Buffered(BufferedContent),
+    /// It can be sent any number of times: the buffered body of another request, with these edits.
+    Edited { edits: Vec<Edit>, of: Arc<OutgoingRequest> },
     /// It can be sent once. `None` after that.
     Streamed(Mutex<Option<Box<StreamedBody>>>, Upload),
 }
 
+/// A buffered body, within the budget.
+pub(crate) struct BufferedContent {
+    pub(crate) bytes: Bytes,
+    pub(crate) places: EditPlaces,
+    _permit: BufferPermit,
+}
+
+impl BufferedContent {
+    pub(crate) const fn new(bytes: Bytes, permit: BufferPermit) -> Self {
+        Self { bytes, places: EditPlaces::unknown(), _permit: permit }
+    }
+}
+
 impl Content {
     pub(crate) const fn empty() -> Self {
-        Self::buffered(Bytes::new(), BufferPermit::none())
+        Self::Buffered(BufferedContent::new(Bytes::new(), BufferPermit::none()))
     }
 
-    pub(crate) const fn buffered(bytes: Bytes, permit: BufferPermit) -> Self {
-        Self::Buffered { bytes, _permit: permit }
+    /// The buffered body, before any edits.
+    pub(crate) fn original(&self) -> Option<&BufferedContent> {
+        match self {
+            Self::Buffered(content) => Some(content),
+            Self::Edited { of, .. } => of.content.original(),
+            Self::Streamed(..) => None,
+        }
     }
 
     pub(crate) fn streamed(body: StreamedBody) -> Self {
@@ -91,7 +108,7 @@ impl Content {
     /// When a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
-            Self::Buffered { .. } | Self::Parts { .. } => None,
+            Self::Buffered(_) | Self::Edited { .. } => None,
             Self::Streamed(_, upload) => upload.last_sent(),
         }
     }
@@ -99,7 +116,7 @@ impl Content {
     /// Why a streamed body was cut off, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         match self {
-            Self::Buffered { .. } | Self::Parts { .. } => None,
+            Self::Buffered(_) | Self::Edited { .. } => None,
             Self::Streamed(_, upload) => upload.error(),
         }
     }
@@ -107,7 +124,7 @@ impl Content {
     /// Bytes of a streamed body that were sent.
     pub(crate) fn sent_size(&self) -> u64 {
         match self {
-            Self::Buffered { .. } | Self::Parts { .. } => 0,
+            Self::Buffered(_) | Self::Edited { .. } => 0,
             Self::Streamed(_, upload) => upload.size(),
         }
     }
@@ -115,8 +132,11 @@ impl Content {
     /// The body of the next attempt, if it can still be sent.
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
-            Self::Buffered { bytes, .. } => Some(RequestBody::buffered(bytes.clone())),
-            Self::Parts { parts, .. } => Some(RequestBody::parts(parts.clone())),
+            Self::Buffered(content) => Some(RequestBody::buffered(content.bytes.clone())),
+            Self::Edited { edits, .. } => {
+                let original = self.original()?;
+                Some(RequestBody::parts(edits::pieces(&original.bytes, edits)))
+            }
             Self::Streamed(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
                 body.map(RequestBody::streamed)
@@ -126,7 +146,7 @@ impl Content {
 
     /// Whether it can be sent again.
     pub(crate) const fn is_repeatable(&self) -> bool {
-        matches!(self, Self::Buffered { .. } | Self::Parts { .. })
+        matches!(self, Self::Buffered(_) | Self::Edited { .. })
     }
 }
 
@@ -145,17 +165,15 @@ impl Call {
 }
 
 impl OutgoingRequest {
-    /// The body with the option that asks for usage, where it makes a difference.
-    pub(crate) fn with_usage(&self) -> Option<Bytes> {
-        match &self.content {
-            Content::Buffered { bytes, .. } if self.takes_usage_option => {
-                stream_options::with_usage(bytes)
-            }
-            Content::Parts { parts, .. } if self.takes_usage_option => {
-                stream_options::with_usage(&parts.concat())
-            }
-            Content::Buffered { .. } | Content::Parts { .. } | Content::Streamed(..) => None,
-        }
+    /// The pieces of the body with the option that asks for usage, where it makes a difference.
+    pub(crate) fn with_usage(&self) -> Option<Vec<Bytes>> {
+        let original = self.content.original().filter(|_| self.takes_usage_option)?;
+        let option = original.places.usage_option(&original.bytes)?;
+        let others = match &self.content {
+            Content::Edited { edits, .. } => edits.as_slice(),
+            Content::Buffered(_) | Content::Streamed(..) => &[],
+        };
+        Some(edits::pieces(&original.bytes, others.iter().chain([option])))
     }
 
     /// Tokens that were sent beyond those that were reserved for it.

@@ -36,6 +36,11 @@ pub(crate) enum BodyText<'b> {
     Undecodable,
 }
 
+/// The most bytes that a coded body of this size is decoded to.
+pub(crate) fn bound(size: usize) -> usize {
+    size.saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED)
+}
+
 /// The content codings of a body, in the order in which they were applied.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Codings(Vec<Cow<'static, str>>);
@@ -54,14 +59,6 @@ impl Codings {
         self.0.is_empty()
     }
 
-    /// The most bytes that a body of this size is decoded to.
-    pub(crate) fn bound(&self, size: usize) -> usize {
-        match self.is_empty() {
-            true => size,
-            false => size.saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED),
-        }
-    }
-
     /// Takes off the codings of a body. One that is not declared is known by its first bytes.
     pub(crate) fn decode<'b>(&self, body: &'b [u8]) -> BodyText<'b> {
         if self.is_empty() {
@@ -75,7 +72,7 @@ impl Codings {
         if self.0.len() > MAX_CODINGS {
             return BodyText::Undecodable;
         }
-        let (bound, mut text) = (self.bound(body.len()), Cow::Borrowed(body));
+        let (bound, mut text) = (bound(body.len()), Cow::Borrowed(body));
         // The last one was applied last.
         for name in self.0.iter().rev() {
             match decode_one(name, &text, bound) {

@@ -1,13 +1,14 @@
 //! Models of one provider under the names that they have at another.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use tidegate_providers::request::{model_spans, with_model};
+use tidegate_providers::request::with_model;
 
 use crate::request::call::{Content, OutgoingRequest};
+use crate::request::edits::Edit;
 
 /// The name that stands for all models that are not named.
 const ANY: &str = "*";
@@ -43,16 +44,14 @@ impl ModelMap {
         let Some((from, to)) = from.and_then(|from| Some((from, self.get(from)?))) else {
             return Ok(None);
         };
-        let Content::Buffered { bytes, .. } = &request.content else { return Err(NotRenamed) };
+        let Content::Buffered(content) = &request.content else { return Err(NotRenamed) };
         let target = with_model(&request.target, from, to);
-        let parts = renamed(bytes, from, to, target.is_some());
-        if parts.is_none() && target.is_none() {
+        let places = content.places.models(&content.bytes);
+        let edits = renamed(&content.bytes, places, (from, to), target.is_some());
+        if edits.is_empty() && target.is_none() {
             return Err(NotRenamed);
         }
-        let content = match parts {
-            Some(parts) => Content::Parts { parts, _of: request.clone() },
-            None => Content::Parts { parts: vec![bytes.clone()], _of: request.clone() },
-        };
+        let content = Content::Edited { edits, of: request.clone() };
         let mut headers = request.headers.clone();
         headers.remove(CONTENT_LENGTH);
         let mut asked = request.asked.clone();
@@ -72,9 +71,14 @@ impl ModelMap {
     }
 }
 
-/// A body with other models, as pieces of it and the new names; `None` if it names none. Where the
-/// path names the model, a body may do so too, and in the form of a path.
-fn renamed(bytes: &Bytes, from: &str, to: &str, is_in_path: bool) -> Option<Vec<Bytes>> {
+/// The edits that give a body other models; none if it names none. Where the path names the model, a
+/// body may do so too, and in the form of a path.
+fn renamed(
+    body: &[u8],
+    places: &[Range<usize>],
+    (from, to): (&str, &str),
+    is_in_path: bool,
+) -> Vec<Edit> {
     let new_name = |old: &[u8]| {
         let long = format!("models/{from}");
         match serde_json::from_slice::<String>(old).ok()? {
@@ -83,27 +87,26 @@ fn renamed(bytes: &Bytes, from: &str, to: &str, is_in_path: bool) -> Option<Vec<
             _ => Some(to.to_owned()),
         }
     };
-    let (mut parts, mut end) = (Vec::new(), 0);
-    for span in model_spans(bytes) {
-        let Some(name) = bytes.get(span.clone()).and_then(new_name) else { continue };
-        parts.push(bytes.slice(end..span.start));
-        parts.push(serde_json::Value::from(name).to_string().into());
-        end = span.end;
-    }
-    if parts.is_empty() {
-        return None;
-    }
-    parts.push(bytes.slice(end..));
-    Some(parts)
+    let edit = |place: &Range<usize>| {
+        let name = body.get(place.clone()).and_then(new_name)?;
+        Some(Edit { place: place.clone(), text: serde_json::Value::from(name).to_string().into() })
+    };
+    places.iter().filter_map(edit).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use tidegate_providers::request::model_spans;
+
     use super::*;
+    use crate::request::edits::pieces;
 
     fn changed(body: &'static str, is_in_path: bool) -> Option<String> {
-        let parts = renamed(&Bytes::from_static(body.as_bytes()), "a", "b\"", is_in_path)?;
-        Some(String::from_utf8(parts.concat()).unwrap())
+        let body = Bytes::from_static(body.as_bytes());
+        let edits = renamed(&body, &model_spans(&body), ("a", "b\""), is_in_path);
+        let text = String::from_utf8(pieces(&body, &edits).concat()).unwrap();
+        (!edits.is_empty()).then_some(text)
     }
 
     #[test]

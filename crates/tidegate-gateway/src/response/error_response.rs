@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use http::Response;
+use http::header::CONNECTION;
+use http::{HeaderValue, Response};
 use tidegate::pacer::AcquireError;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Dialect, Dimension, Provider};
@@ -166,7 +167,10 @@ impl Proxy<'_> {
         let message = format!("Tidegate refused: {error}. Nothing whole was sent on.");
         let after = (reason == ErrorKind::Busy).then_some(SOON);
         let error = ProxyError::new(reason, message).after(after);
-        self.refuse(dialect, &error, Outcome::Rejected)
+        let mut response = self.refuse(dialect, &error, Outcome::Rejected);
+        // The rest of the body is not read.
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
     }
 
     pub(crate) fn refuse(

@@ -24,7 +24,7 @@ use crate::content_coding;
 use crate::headers;
 use crate::request::address;
 use crate::request::body::{IncomingBody, RequestBody};
-use crate::request::body_reader::READ_TIMEOUT;
+use crate::request::body_pace::STREAMED_PAUSE;
 use crate::request::call::Call;
 use crate::response::first_event::FirstEvent;
 use crate::response::pending_call::PendingCall;
@@ -42,7 +42,7 @@ use crate::upstream::settings::{Destination, Timeouts};
 const HOLD: Duration = Duration::from_secs(1);
 /// How long the beginning of an answer is waited for at least if the body comes from the caller part
 /// by part: a caller that is silent for that long has failed before.
-const UPLOAD_WAIT: Duration = READ_TIMEOUT.saturating_add(Duration::from_secs(1));
+const UPLOAD_WAIT: Duration = STREAMED_PAUSE.saturating_add(Duration::from_secs(1));
 
 /// Sends requests to one upstream: its address, its key, the HTTP service.
 #[derive(Debug)]
@@ -90,11 +90,12 @@ impl UpstreamClient {
     fn request(
         &self,
         call: &Call,
-        with_usage: Option<&Bytes>,
+        with_usage: Option<Vec<Bytes>>,
     ) -> Result<Request<RequestBody>, BoxError> {
         let sent = &call.request;
+        let size = with_usage.as_ref().map(|pieces| pieces.iter().map(Bytes::len).sum::<usize>());
         let body = match with_usage {
-            Some(bytes) => RequestBody::buffered(bytes.clone()),
+            Some(pieces) => RequestBody::parts(pieces),
             None => sent.content.take().ok_or(AlreadySent)?,
         };
         let mut request = Request::new(body);
@@ -112,8 +113,8 @@ impl UpstreamClient {
             (headers, address::carry(self.dialect, &self.base.address, &target)?)
         };
         (*request.headers_mut(), *request.uri_mut()) = (headers, uri);
-        if let Some(bytes) = with_usage {
-            request.headers_mut().insert(CONTENT_LENGTH, bytes.len().into());
+        if let Some(size) = size {
+            request.headers_mut().insert(CONTENT_LENGTH, size.into());
         }
         // The first-byte time-out includes making a connection, which is to be told as what it is.
         let Timeouts { connect, first_byte, .. } = self.base.timeouts;
@@ -173,7 +174,7 @@ impl UpstreamClient {
     async fn send(
         &self,
         call: &Call,
-        with_usage: Option<&Bytes>,
+        with_usage: Option<Vec<Bytes>>,
     ) -> Result<(Response<ProviderBody>, Instant), CallError> {
         let request = self
             .request(call, with_usage)
@@ -227,7 +228,8 @@ impl UpstreamClient {
             true => call.request.with_usage(),
             false => None,
         };
-        let (response, end) = self.send(call, with_usage.as_ref()).await?;
+        let asks_for_usage = with_usage.is_some();
+        let (response, end) = self.send(call, with_usage).await?;
         let (mut head, mut body) = response.into_parts();
         call.context.provider_answered(head.status);
         if self.is_requested(&call.context) {
@@ -255,7 +257,7 @@ impl UpstreamClient {
             return Err(error);
         }
         let first = first_event.into_bytes();
-        let is_stripped = with_usage.is_some() && form == Form::Stream && !usage_reader.is_coded();
+        let is_stripped = asks_for_usage && form == Form::Stream && !usage_reader.is_coded();
         let stripper = is_stripped.then(UsageStripper::default);
         if is_stripped {
             head.headers.remove(CONTENT_LENGTH);

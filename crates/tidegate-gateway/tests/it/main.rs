@@ -13,6 +13,7 @@ mod log;
 mod passing;
 mod refusals;
 mod sizes;
+mod slow_bodies;
 mod sockets;
 mod stage;
 mod streams;

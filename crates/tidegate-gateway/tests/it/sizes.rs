@@ -133,10 +133,11 @@ async fn an_upload_may_take_as_long_as_it_goes_on() {
     let script = fine();
     let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi)]);
     let look: &'static str = " ".repeat(64 << 10).leak();
+    let piece: &'static str = " ".repeat(512 << 10).leak();
     let mut pieces = vec![(SECOND, look)];
-    pieces.extend([(SECOND * 50, "piece"); 40]);
+    pieces.extend([(SECOND * 50, piece); 40]);
     let answer = read(gateway.handle(recording(&pieces), PEER).await).await.unwrap();
     assert_eq!((answer.status.as_u16(), script.got().len()), (200, 1));
-    assert_eq!(script.got()[0].body.len(), look.len() + 40 * "piece".len());
+    assert_eq!(script.got()[0].body.len(), look.len() + 40 * piece.len());
     assert!(is_idle(&gateway));
 }

@@ -128,7 +128,8 @@ async fn pieces_that_come_in_time_are_no_timeout_however_many_there_are() {
 
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_pauses_in_its_upload_is_not_the_providers_fault() {
-    let upload = Drip::new(&[(SECOND * 50, "one "), (SECOND * 50, "two "), (SECOND * 50, "three")]);
+    let piece: &'static str = " ".repeat(512 << 10).leak();
+    let upload = Drip::new(&[(SECOND * 50, piece); 3]);
     let request = Request::post("/openai/v1/files").body(upload).unwrap();
     let gateway = slow(FINE, openai().first_byte_timeout(SECOND * 5));
     let answer = read(gateway.handle(request, PEER).await).await.unwrap();

@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+/// No request names its model more often.
+const MOST_NAMES: usize = 8;
+
 /// Where the model is named in a body of JSON: the values of the members `model` at the top, with
-/// their quotes. Nothing if the body is no object, or ends too early.
+/// their quotes. Nothing if the body is no object, ends too early, or has more than 8 such members.
 ///
 /// ```
 /// use tidegate_providers::request::model_spans;
@@ -66,6 +69,9 @@ impl Scanner<'_> {
             let is_text = self.peek()? == b'"';
             let value = self.value()?;
             if is_text && self.body.get(name)? == b"\"model\"" {
+                if spans.len() == MOST_NAMES {
+                    return None;
+                }
                 spans.push(value);
             }
             self.skip_spaces();
@@ -166,6 +172,13 @@ mod tests {
         ] {
             assert_eq!(named(body), models, "{body}");
         }
+    }
+
+    #[test]
+    fn a_body_with_very_many_models_has_none() {
+        let body = |many| format!("{{{}\"x\":1}}", r#""model":"a","#.repeat(many));
+        assert_eq!(named(&body(8)).len(), 8);
+        assert!(named(&body(9)).is_empty());
     }
 
     #[test]

@@ -177,6 +177,12 @@ impl<'a> Purpose<'a> {
         Self { kind: Kind::Declared, dialect, model: None, mode: None }
     }
 
+    /// The same without the model, which is the only thing in it that is borrowed.
+    #[must_use]
+    pub const fn without_model(&self) -> Purpose<'static> {
+        Purpose { kind: self.kind, dialect: self.dialect, model: None, mode: self.mode }
+    }
+
     /// The endpoint that limits can be set for, where no route of the user's says another.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {

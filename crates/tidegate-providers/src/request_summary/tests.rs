@@ -102,6 +102,17 @@ fn a_long_prompt_is_counted_in_part_and_taken_to_be_alike() {
 }
 
 #[test]
+fn a_thin_beginning_does_not_hide_a_dense_rest() {
+    let words = "the tide comes in and the tide goes out, ".repeat(10_000);
+    let count = |prompt: String| {
+        let body = json!({ "prompt": prompt });
+        asked(Dialect::OpenAi, "/v1/completions", &body).input_tokens
+    };
+    let (plain, hidden) = (count(words.clone()), count(" ".repeat(64 * 1_024) + &words));
+    assert!(hidden * 2 > plain, "{hidden} and {plain}");
+}
+
+#[test]
 fn what_cannot_be_read_is_unknown_and_no_error() {
     let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let odd = json!({

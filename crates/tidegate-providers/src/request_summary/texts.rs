@@ -1,7 +1,7 @@
 //! Texts in JSON, counted as they pass.
 //!
 //! Counting is bounded: of a long prompt the beginning is counted, and the rest is taken to be like
-//! it. Images, sounds and signatures are long texts that no model reads as such; they are passed
+//! it, but never thinner than any language is: a beginning of spaces would hide the rest. Images, sounds and signatures are long texts that no model reads as such; they are passed
 //! over by the name of their member, or by what they look like. Images are counted one by one, as
 //! what they cost is not in their bytes.
 
@@ -14,6 +14,8 @@ use crate::tokens;
 
 /// How many bytes of a request's texts are counted one by one.
 const COUNTED: u64 = 64 * 1_024;
+/// At most so many bytes of the rest are a token. Languages have four or five, and fewer.
+const MOST_BYTES_PER_TOKEN: u64 = 6;
 /// What a turn costs beside its text, for the marks around it.
 const AROUND: u64 = 4;
 /// A shorter text is no picture.
@@ -63,6 +65,7 @@ impl Counter {
         let rest = u128::from(self.other_bytes) * u128::from(self.tokens)
             / u128::from(self.counted_bytes.max(1));
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
+        let rest = rest.max(self.other_bytes / MOST_BYTES_PER_TOKEN);
         self.tokens.saturating_add(rest).saturating_add(self.around).saturating_add(images)
     }
 }
