@@ -2,6 +2,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod http_service;
+mod received;
 pub(crate) mod redaction;
 pub(crate) mod settings;
 pub(crate) mod stack;

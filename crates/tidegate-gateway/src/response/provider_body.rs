@@ -1,7 +1,7 @@
 //! The body of a provider's answer, without the configured key.
 //!
 //! Bytes pass as they come. Only those at the end of a piece that may be the beginning of the key
-//! wait for the next piece.
+//! wait for the next piece. Nothing is decoded here.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
 use http_body::{Body, Frame, SizeHint};
 use tidegate_llm::BoxError;
 
@@ -30,15 +29,9 @@ pub(crate) struct ProviderBody {
 }
 
 impl ProviderBody {
-    /// The body of an answer with these headers. In a content coding no key can be found.
-    pub(crate) fn new(
-        inner: IncomingBody,
-        headers: &HeaderMap,
-        redactor: Option<&Arc<KeyRedactor>>,
-    ) -> Self {
-        let redactor = redactor
-            .filter(|redactor| redactor.reads_answers() && !headers.contains_key(CONTENT_ENCODING));
-        Self { inner, redactor: redactor.cloned(), held: Bytes::new(), trailers: None }
+    pub(crate) fn new(inner: IncomingBody, redactor: Option<&Arc<KeyRedactor>>) -> Self {
+        let redactor = redactor.filter(|redactor| redactor.reads_answers()).cloned();
+        Self { inner, redactor, held: Bytes::new(), trailers: None }
     }
 }
 
@@ -148,7 +141,7 @@ mod tests {
         let pieces = pieces.iter().map(|piece| Bytes::from((*piece).to_owned())).collect();
         let redactor = KeyRedactor::new(KEY).map(Arc::new);
         let inner = Pieces(pieces).boxed_unsync();
-        let body = ProviderBody::new(inner, &HeaderMap::new(), redactor.as_ref());
+        let body = ProviderBody::new(inner, redactor.as_ref());
         String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST};
+use http::header::{CONTENT_LENGTH, HOST};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
@@ -16,20 +16,19 @@ use tidegate::clock::wall_now;
 use tidegate_llm::client::{ConnectTimeout, DEFAULT_CONNECT_TIMEOUT};
 use tidegate_llm::{BoxError, Broken, CallError, TimeoutError, adapter};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::{Class, Dialect, Failure, Provider, ReportedLimits};
+use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call_observer::Outcome;
 use crate::content_coding;
 use crate::headers;
 use crate::request::address;
-use crate::request::body::{IncomingBody, RequestBody};
+use crate::request::body::RequestBody;
 use crate::request::body_pace::STREAMED_PAUSE;
 use crate::request::call::Call;
 use crate::response::first_event::FirstEvent;
 use crate::response::pending_call::PendingCall;
 use crate::response::provider_body::ProviderBody;
-use crate::response::proxy_error::{ErrorKind, JSON, ProxyError};
 use crate::response::upstream_response::UpstreamResponse;
 use crate::response::usage_reader::{Form, UsageReader};
 use crate::response::usage_stripper::UsageStripper;
@@ -201,28 +200,6 @@ impl UpstreamClient {
         }
     }
 
-    /// An answer as callers may see it.
-    fn received(
-        &self,
-        response: Response<IncomingBody>,
-    ) -> Result<Response<ProviderBody>, CallError> {
-        let (mut head, body) = response.into_parts();
-        if head.status.is_informational() {
-            // Nobody asked for another protocol, and asking again does not help.
-            let mut failure = Failure::new(self.provider.clone(), Class::Transient, head.status);
-            failure.is_final = true;
-            return Err(CallError::Provider(Box::new(failure)));
-        }
-        // The text beside the status is one of them, and may be anything.
-        head.extensions.clear();
-        let redactor = self.redactor.as_ref();
-        if let Some(redactor) = redactor {
-            redactor.redact_headers(&mut head.headers);
-        }
-        let body = ProviderBody::new(body, &head.headers, redactor);
-        Ok(Response::from_parts(head, body))
-    }
-
     async fn answer(self: &Arc<Self>, call: &Call) -> Result<UpstreamResponse, CallError> {
         let with_usage = match self.asks_for_usage {
             true => call.request.with_usage(),
@@ -327,36 +304,6 @@ impl UpstreamClient {
         let failure = Failure::of_response(dialect, provider, &head, text, rules, wall_now());
         self.keep(call, head, body);
         CallError::Provider(Box::new(failure))
-    }
-
-    /// The body of an error without the configured key. One that has the key in a content coding is
-    /// decoded for good; one that cannot be decoded is replaced.
-    fn redact_error(&self, call: &Call, head: &mut Parts, body: Bytes) -> Bytes {
-        let Some(redactor) = &self.redactor else { return body };
-        let body = redactor.redact(&body).map_or(body, Bytes::from);
-        if !content_coding::is_coded(&head.headers) || body.is_empty() {
-            return body;
-        }
-        let replaced = match content_coding::decode_whole(&head.headers, &body) {
-            Some(decoded) => match redactor.redact(&decoded) {
-                Some(redacted) => redacted.into(),
-                None => return body,
-            },
-            None => {
-                let kind = match head.status.is_server_error() {
-                    true => ErrorKind::Unreachable,
-                    false => ErrorKind::Invalid,
-                };
-                let message = format!(
-                    "Tidegate: {} answered {} in a content coding that cannot be read.",
-                    self.provider, head.status
-                );
-                head.headers.insert(CONTENT_TYPE, JSON);
-                ProxyError::new(kind, message).status(head.status).bytes(call.request.dialect)
-            }
-        };
-        head.headers.remove(CONTENT_ENCODING);
-        replaced
     }
 
     /// Keeps the error for the caller, in case no later attempt succeeds.

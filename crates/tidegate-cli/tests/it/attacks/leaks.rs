@@ -267,7 +267,7 @@ fn a_websocket_upgrade_is_answered_with_426() {
 /// Point 12: what is done without a token has an author too: the address of the peer.
 #[test]
 fn every_action_of_an_operator_has_an_author() {
-    let program = start("[limits.api]\nrate = \"10/s\"\ncapacity = 10\n");
+    let program = Program::start("[limits.api]\nrate = \"10/s\"\ncapacity = 10\n");
     let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
     let json = [("content-type", "application/json")];
     let of_key = |rest: &str| format!(r#"{{"key":"mallory","limit":"api"{rest}}}"#);

@@ -1,0 +1,69 @@
+//! What comes back from a provider, as callers may see it: an answer, and without the configured key.
+
+use bytes::Bytes;
+use http::Response;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::response::Parts;
+use tidegate_llm::CallError;
+use tidegate_providers::{Class, Failure};
+
+use crate::request::body::IncomingBody;
+use crate::request::call::Call;
+use crate::response::content_coding;
+use crate::response::provider_body::ProviderBody;
+use crate::response::proxy_error::{ErrorKind, JSON, ProxyError};
+use crate::upstream::attempt::UpstreamClient;
+
+impl UpstreamClient {
+    /// An answer as callers may see it.
+    pub(super) fn received(
+        &self,
+        response: Response<IncomingBody>,
+    ) -> Result<Response<ProviderBody>, CallError> {
+        let (mut head, body) = response.into_parts();
+        if head.status.is_informational() {
+            // Nobody asked for another protocol, and asking again does not help.
+            let mut failure = Failure::new(self.provider.clone(), Class::Transient, head.status);
+            failure.is_final = true;
+            return Err(CallError::Provider(Box::new(failure)));
+        }
+        // The text beside the status is one of them, and may be anything.
+        head.extensions.clear();
+        let redactor = self.redactor.as_ref();
+        if let Some(redactor) = redactor {
+            redactor.redact_headers(&mut head.headers);
+        }
+        let body = ProviderBody::new(body, redactor);
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// The body of an error without the configured key. One that has the key in a content coding is
+    /// decoded for good; one that cannot be decoded is replaced.
+    pub(super) fn redact_error(&self, call: &Call, head: &mut Parts, body: Bytes) -> Bytes {
+        let Some(redactor) = &self.redactor else { return body };
+        let body = redactor.redact(&body).map_or(body, Bytes::from);
+        if !content_coding::is_coded(&head.headers) || body.is_empty() {
+            return body;
+        }
+        let replaced = match content_coding::decode_whole(&head.headers, &body) {
+            Some(decoded) => match redactor.redact(&decoded) {
+                Some(redacted) => redacted.into(),
+                None => return body,
+            },
+            None => {
+                let kind = match head.status.is_server_error() {
+                    true => ErrorKind::Unreachable,
+                    false => ErrorKind::Invalid,
+                };
+                let message = format!(
+                    "Tidegate: {} answered {} in a content coding that cannot be read.",
+                    self.provider, head.status
+                );
+                head.headers.insert(CONTENT_TYPE, JSON);
+                ProxyError::new(kind, message).status(head.status).bytes(call.request.dialect)
+            }
+        };
+        head.headers.remove(CONTENT_ENCODING);
+        replaced
+    }
+}
