@@ -137,6 +137,8 @@ impl<T: Demands, G> Scheduler<T, G> {
         ticket: T,
         now: Time,
     ) -> Id {
+        // Whoever can go by now was there before.
+        self.queue.unpark(now);
         let (mark, own_mark) = (self.blame.mark(now), Mark::default());
         let fate = Fate::Waiting(None);
         let waiter = Waiter { ticket, joined: now, deadline, mark, own_mark, fate };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::Policy;
-use tidegate::pacer::{Acquire, Caller, Pacer, Permit, PoolSize, Priority, SlotPool};
+use tidegate::pacer::{Acquire, Caller, Pacer, Permit, PoolSize, Priority, SlotGroup, SlotPool};
 
 use super::hand::{Hand, Waiter};
 
@@ -60,6 +60,31 @@ fn members_and_pacers_of_one_peer_share_its_turns() {
     let victim = join(acquire(&pacers[49], 2));
     assert!(overtaking(held, crowd, victim) <= 3);
     assert_eq!((pool.gauges().in_flight, pool.gauges().waiting), (0, 0));
+}
+
+/// The slots of a model are shared by the pacers of all keys. Whoever has a backlog, or many pacers,
+/// has the turns of one peer.
+#[test]
+fn slots_of_a_group_go_by_peer() {
+    let hand = Hand::new();
+    let calls = hand.per_second("calls", 1_000, 1_000);
+    let group = SlotGroup::new(1);
+    let pacers: Vec<Pacer> = (0..20).map(|_| hand.pacer()).collect();
+    let acquire = |pacer: &Pacer, peer| {
+        pacer.acquire([calls.claim("k", 1)]).caller(Caller::new(peer)).within(&group)
+    };
+    let held = acquire(&pacers[0], 1).now().ok();
+    let twice = pacers.iter().flat_map(|pacer| [pacer, pacer]);
+    let crowd = twice.map(|pacer| join(acquire(pacer, 1))).collect();
+    let own = hand.pacer();
+    let victim = join(acquire(&own, 2));
+    assert!(overtaking(held, crowd, victim) <= 1);
+
+    let held = acquire(&pacers[0], 1).now().ok();
+    let crowd = (0..30).map(|_| join(acquire(&pacers[0], 1))).collect();
+    let victim = join(acquire(&own, 2));
+    assert!(overtaking(held, crowd, victim) <= 1);
+    assert_eq!(group.in_flight(), 0);
 }
 
 /// What a crowd of one peer waits for is no reason to refuse another that goes soon.
