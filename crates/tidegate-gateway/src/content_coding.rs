@@ -53,7 +53,7 @@ pub(crate) struct Undecodable(#[from] io::Error);
 impl Undecodable {
     /// Whether it is larger than the bounds.
     pub(crate) fn is_too_large(&self) -> bool {
-        self.0.get_ref().is_some_and(|error| error.is::<TooLarge>())
+        matches!(self.0.get_ref(), Some(error) if error.is::<TooLarge>())
     }
 }
 

@@ -224,8 +224,11 @@ fn form(text: &str) -> Vec<u8> {
         .into_bytes()
 }
 
+/// A body by its name, with its headers.
+type HardBody = (&'static str, Vec<(&'static str, &'static str)>, Vec<u8>, Readable);
+
 /// Bodies of about ten thousand tokens, and whether they can be read.
-fn hard_to_read() -> Vec<(&'static str, Vec<(&'static str, &'static str)>, Vec<u8>, Readable)> {
+fn hard_to_read() -> Vec<HardBody> {
     const TYPE: &str = "content-type";
     const CODING: &str = "content-encoding";
     const CHUNKED: (&str, &str) = ("transfer-encoding", "chunked");
