@@ -9,6 +9,7 @@ use http_body::Body;
 use tidegate::Engine;
 use tidegate_llm::BoxError;
 use tidegate_llm::client::Client;
+use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tower_service::Service;
 
@@ -29,7 +30,11 @@ pub struct GatewayBuilder {
     observer: Arc<dyn Observer>,
     call_observer: Arc<dyn CallObserver>,
     http: Option<HttpService>,
+    max_memory: usize,
 }
+
+/// What accounts, queues and models may take of memory unless set otherwise.
+const MAX_MEMORY: usize = 64 << 20;
 
 impl GatewayBuilder {
     pub(crate) fn new(engine: Engine) -> Self {
@@ -39,6 +44,7 @@ impl GatewayBuilder {
             observer: Arc::new(Traced),
             call_observer: Arc::new(NoObserver),
             http: None,
+            max_memory: MAX_MEMORY,
         }
     }
 
@@ -57,6 +63,13 @@ impl GatewayBuilder {
     /// Who hears of every call when it is over. Default: nobody.
     pub fn call_observer(mut self, call_observer: Arc<dyn CallObserver>) -> Self {
         self.call_observer = call_observer;
+        self
+    }
+
+    /// How many bytes of memory accounts, queues and what is learned of models may take, at all providers
+    /// together. Default: 64 MiB.
+    pub fn max_memory(mut self, bytes: usize) -> Self {
+        self.max_memory = bytes;
         self
     }
 
@@ -83,7 +96,9 @@ impl GatewayBuilder {
             Some(http) => http,
             None => HttpService::new(Client::of_bodies()?),
         };
-        let shared = Shared { engines: Engines::new(self.engine), observer: self.observer, http };
+        let memory = MemoryBudget::new(self.max_memory);
+        let engines = Engines::new(self.engine);
+        let shared = Shared { engines, observer: self.observer, http, memory };
         Gateway::open(shared, self.call_observer, self.upstreams)
     }
 }

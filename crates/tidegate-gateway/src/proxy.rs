@@ -19,6 +19,7 @@ use crate::request::body::StreamedBody;
 use crate::request::body_reader::{self, BodyMode, MAX_PEEK};
 use crate::request::buffer_budget::BufferBudget;
 use crate::request::call::{Call, Content, OutgoingRequest};
+use crate::request::caller_key::KeyError;
 use crate::request::options::{ENDPOINT, RequestOptions};
 use crate::response::body::ResponseBody;
 use crate::response::error_response::{draining, internal};
@@ -142,7 +143,10 @@ impl Proxy<'_> {
         let refuse = |error| self.refuse_body(dialect, &error);
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
-        let caller = headers::credential(self.route.dialect(), &head.headers, &head.uri);
+        let (caller, target) = self
+            .route
+            .caller_key(&mut head.headers, target)
+            .map_err(|error| self.refuse_key(dialect, error))?;
         // The usage is read from the answer, and its coding may be an unknown one.
         headers::of_request(&mut head.headers, Coding::Plain);
         self.route.client.put_headers(&mut head.headers);
@@ -173,7 +177,7 @@ impl Proxy<'_> {
             tracing::error!(provider = %self.route.upstream.name, %error, "no account");
             self.refuse(dialect, &internal(), Outcome::Rejected)
         })?;
-        let (method, headers, target) = (head.method, head.headers, target.clone());
+        let (method, headers) = (head.method, head.headers);
         let takes_usage_option = takes_usage_option(dialect, &asked, &target);
         let request = OutgoingRequest {
             method,
@@ -186,6 +190,12 @@ impl Proxy<'_> {
             takes_usage_option,
         };
         Ok((request, ChargedTo { entry, endpoint, caller }))
+    }
+
+    /// The response to a request whose key cannot be charged to an account.
+    fn refuse_key(&self, dialect: Dialect, error: KeyError) -> Response<ResponseBody> {
+        let wrong = ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {error}."));
+        self.refuse(dialect, &wrong, Outcome::Rejected)
     }
 
     /// Makes a call, and answers with its result.

@@ -5,6 +5,7 @@ pub(crate) mod body;
 pub(crate) mod body_reader;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
+pub(crate) mod caller_key;
 pub(crate) mod endpoint_routes;
 pub(crate) mod model_map;
 pub(crate) mod options;
