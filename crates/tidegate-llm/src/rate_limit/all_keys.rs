@@ -26,15 +26,14 @@ use crate::plan::{Constraint, Daily};
 /// How many times the limits of one key all keys may use together, unless it is said.
 pub const ALL_KEYS_MULTIPLE: u32 = 16;
 
-/// The ceiling over all keys of callers at a provider. What is not set has none.
+/// The ceiling over all keys of callers at a provider. What is not set has none; nor have input and
+/// output tokens that are counted apart, since a call is charged to 16 limits at most.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllKeysLimits {
     requests: Option<NonZeroU32>,
     /// How many requests may leave at once.
     burst: u64,
     tokens: Option<NonZeroU32>,
-    input_tokens: Option<NonZeroU32>,
-    output_tokens: Option<NonZeroU32>,
     daily: Option<Daily>,
 }
 
@@ -63,8 +62,6 @@ impl AllKeysLimits {
             burst: burst.max(1),
             tokens: tokens_per_minute
                 .or_else(|| times(of_key.and_then(Constraint::tokens_per_minute))),
-            input_tokens: times(of_key.and_then(Constraint::input_tokens_per_minute)),
-            output_tokens: times(of_key.and_then(Constraint::output_tokens_per_minute)),
             daily: of_key
                 .and_then(Constraint::requests_per_day)
                 .map(|daily| daily.clone().with_requests(multiple(daily.requests()))),
@@ -75,8 +72,6 @@ impl AllKeysLimits {
         let rates = [
             (Dimension::Requests, self.requests, Burst::Amount(self.burst)),
             (Dimension::Tokens, self.tokens, Burst::Window),
-            (Dimension::InputTokens, self.input_tokens, Burst::Window),
-            (Dimension::OutputTokens, self.output_tokens, Burst::Window),
         ];
         let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
             let allowed = Allowed::per_minute(amount?.get().into());

@@ -1,7 +1,9 @@
 //! What accounts, queues and models take of memory.
 //!
-//! The constants are measured, with the allocator's share, the limits in the registry of the engine and
-//! their buckets, and rounded up. A test of the program compares them with its resident memory.
+//! The constants are measured, with the longest names, the allocator's share, the limits in the registry
+//! of the engine and their buckets, and rounded up: a queue with a model and its three limits takes 8.5
+//! KiB and 0.7 KiB of names, an account beside that 3.7 KiB. A test of the program compares them with its
+//! resident memory.
 
 use tidegate_providers::{Dialect, Dimension};
 
@@ -9,13 +11,13 @@ use super::builder::tokens_of;
 use super::limits::AccountLimits;
 
 /// An account without queues, and what a server keeps of it.
-const ACCOUNT: usize = 3 << 10;
+const ACCOUNT: usize = 4 << 10;
 /// A queue without limits that were configured.
-const LANE: usize = 3 << 10;
+const LANE: usize = 3_584;
 /// What is learned of a model, without its limits.
 const MODEL: usize = 2 << 10;
 /// One limit.
-const METER: usize = 1 << 10;
+const METER: usize = 1_280;
 
 /// What an account of a dialect takes under these limits, with one model.
 #[must_use]

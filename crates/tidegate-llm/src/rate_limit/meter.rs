@@ -73,8 +73,6 @@ impl Counts {
 const fn of_all_keys(dimension: Dimension) -> &'static str {
     match dimension {
         Dimension::Requests => "all_keys_requests",
-        Dimension::InputTokens => "all_keys_input_tokens",
-        Dimension::OutputTokens => "all_keys_output_tokens",
         Dimension::RequestsPerDay => "all_keys_requests_per_day",
         _ => "all_keys_tokens",
     }

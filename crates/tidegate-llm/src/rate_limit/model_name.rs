@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use tidegate_providers::name::short_hash;
 
 /// The longest name that is kept as it is, in bytes.
-const LONGEST: usize = 256;
+const LONGEST: usize = 128;
 /// How much of a longer one is kept, before its hash.
-const KEPT: usize = 200;
+const KEPT: usize = 100;
 
 /// A name of a model that is not too long: of a long one the beginning and a hash.
 pub(crate) fn bounded(model: &str) -> Cow<'_, str> {
