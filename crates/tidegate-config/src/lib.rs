@@ -46,8 +46,8 @@ pub use sections::listen::Listen;
 pub use sections::modules::{Modules, RateLimitPlan};
 pub use sections::policy::{Calendar, PolicyPlan, read_policy};
 pub use sections::providers::{
-    AutoTunePlan, BreakerPlan, EndpointPlan, FallbackModels, ModelPlan, ProviderLimits,
-    ProviderPlan, RampPlan,
+    AllKeysPlan, AutoTunePlan, BreakerPlan, EndpointPlan, FallbackModels, ModelPlan,
+    ProviderLimits, ProviderPlan, RampPlan,
 };
 pub use sections::proxy::ProxyPlan;
 pub use sections::store::{StorePlan, StoreUrl};

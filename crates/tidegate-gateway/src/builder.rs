@@ -10,6 +10,7 @@ use tidegate::Engine;
 use tidegate_http::identity::TrustedProxies;
 use tidegate_llm::BoxError;
 use tidegate_llm::client::Client;
+use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tower_service::Service;
 
@@ -32,7 +33,11 @@ pub struct GatewayBuilder {
     call_observer: Arc<dyn CallObserver>,
     http: Option<HttpService>,
     trusted_proxies: TrustedProxies,
+    max_memory: usize,
 }
+
+/// What accounts, queues and models may take of memory unless set otherwise.
+const MAX_MEMORY: usize = 64 << 20;
 
 impl GatewayBuilder {
     pub(crate) fn new(engine: Engine) -> Self {
@@ -43,6 +48,7 @@ impl GatewayBuilder {
             call_observer: Arc::new(NoObserver),
             http: None,
             trusted_proxies: TrustedProxies::NONE,
+            max_memory: MAX_MEMORY,
         }
     }
 
@@ -72,6 +78,13 @@ impl GatewayBuilder {
         self
     }
 
+    /// How many bytes of memory accounts, queues and what is learned of models may take, at all providers
+    /// together. Default: 64 MiB.
+    pub fn max_memory(mut self, bytes: usize) -> Self {
+        self.max_memory = bytes;
+        self
+    }
+
     /// The HTTP service underneath. Default: a [`Client`] of its own.
     pub fn http<H, B>(mut self, service: H) -> Self
     where
@@ -95,7 +108,9 @@ impl GatewayBuilder {
             Some(http) => http,
             None => HttpService::new(Client::of_bodies()?),
         };
-        let shared = Shared { engines: Engines::new(self.engine), observer: self.observer, http };
+        let memory = MemoryBudget::new(self.max_memory);
+        let engines = Engines::new(self.engine);
+        let shared = Shared { engines, observer: self.observer, http, memory };
         let peers = Peers::behind(self.trusted_proxies);
         Gateway::open(shared, self.call_observer, self.upstreams, peers)
     }

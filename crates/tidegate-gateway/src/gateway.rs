@@ -118,6 +118,12 @@ impl Gateway {
         Ok(())
     }
 
+    /// Sets how many bytes of memory accounts, queues and what is learned of models may take. What is
+    /// beyond it goes as new ones come, unless it owes something.
+    pub fn set_max_memory(&self, bytes: usize) {
+        self.inner.shared.memory.resize(bytes);
+    }
+
     /// Whether a path leads to a provider.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {

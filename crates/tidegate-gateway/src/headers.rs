@@ -6,9 +6,8 @@
 use std::borrow::Cow;
 
 use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName};
-use http::{HeaderMap, HeaderValue, Uri};
-use tidegate_providers::request::{is_override, key_name};
-use tidegate_providers::{Credential, Dialect};
+use http::{HeaderMap, HeaderValue};
+use tidegate_providers::request::is_override;
 
 use crate::request::address;
 use crate::request::options::PREFIX;
@@ -26,7 +25,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Headers that carry a key.
-const KEYS: [HeaderName; 5] = [
+pub(crate) static KEYS: [HeaderName; 5] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("x-goog-api-key"),
@@ -34,7 +33,7 @@ const KEYS: [HeaderName; 5] = [
     HeaderName::from_static("ocp-apim-subscription-key"),
 ];
 /// Query parameters that carry a key.
-const QUERY_KEYS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
+pub(crate) const QUERY_KEYS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
 
 /// The headers that are sent to a fallback. Everything else may be a secret between the caller and
 /// the provider that it named.
@@ -134,27 +133,6 @@ fn is_ours(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
-/// The key of a caller: from the header that its provider uses, else from any other place.
-pub(crate) fn credential(dialect: Dialect, headers: &HeaderMap, uri: &Uri) -> Credential {
-    let named =
-        [key_name(dialect)].into_iter().chain(KEYS).filter_map(|name| key_in(headers, &name));
-    let query = uri.query().unwrap_or_default();
-    let asked = members(query).filter(|member| is_named(member, &QUERY_KEYS));
-    let asked = asked.filter_map(|member| member.split_once('=').map(|(_, key)| key));
-    let key = named.chain(asked).find(|key| !key.is_empty());
-    key.map_or_else(Credential::none, Credential::new)
-}
-
-/// The key in a header, without the name of its scheme.
-fn key_in<'f>(headers: &'f HeaderMap, name: &HeaderName) -> Option<&'f str> {
-    let value = headers.get(name)?.to_str().ok()?.trim();
-    if *name == AUTHORIZATION {
-        let key = value.split_once(' ').map_or(value, |(_, key)| key);
-        return Some(key.trim()).filter(|key| !key.eq_ignore_ascii_case("bearer"));
-    }
-    Some(value)
-}
-
 /// Removes all keys of a caller.
 pub(crate) fn without_keys(headers: &mut HeaderMap) {
     for name in &KEYS {
@@ -186,7 +164,7 @@ pub(crate) fn query_for_others(target: &str) -> Cow<'_, str> {
 }
 
 /// A path and query with only the kept parameters; borrowed if all of them are kept.
-fn query_of(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
+pub(crate) fn query_of(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some((path, query)) = target.split_once('?') else { return target.into() };
     if members(query).all(&is_kept) {
         return target.into();
@@ -198,12 +176,12 @@ fn query_of(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
     [path, "?", &kept.join("&")].concat().into()
 }
 
-fn members(query: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn members(query: &str) -> impl Iterator<Item = &str> {
     query.split('&')
 }
 
 /// Whether a query parameter has one of these names, percent-encoded or not.
-fn is_named(member: &str, names: &[&str]) -> bool {
+pub(crate) fn is_named(member: &str, names: &[&str]) -> bool {
     let name = member.split('=').next().unwrap_or_default();
     let name = address::decoded(name.as_bytes());
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
@@ -240,33 +218,6 @@ mod tests {
         of_request(&mut request, Coding::Plain);
         assert_eq!(request.len(), 2, "{request:?}");
         assert_eq!(request["accept-encoding"], "identity");
-    }
-
-    #[test]
-    fn a_key_is_found_wherever_it_is() {
-        let none = Uri::from_static("/v1");
-        let found = |pairs: &[_], uri: &Uri| credential(Dialect::OpenAi, &headers(pairs), uri);
-        for name in ["authorization", "x-api-key", "x-goog-api-key", "api-key"] {
-            let value = if name == "authorization" { "Bearer sk-1" } else { "sk-1" };
-            assert_eq!(found(&[(name, value)], &none).reveal(), Some("sk-1"), "{name}");
-        }
-        for query in ["/v1beta/models?alt=sse&key=sk-1", "/v1?key=&k%65y=sk-1"] {
-            assert_eq!(found(&[], &Uri::from_static(query)).reveal(), Some("sk-1"), "{query}");
-        }
-        assert_eq!(found(&[], &none).reveal(), None);
-    }
-
-    #[test]
-    fn the_field_of_the_provider_comes_first_and_empty_ones_are_no_keys() {
-        let none = Uri::from_static("/v1");
-        let both = [("authorization", "Bearer other"), ("x-api-key", "own")];
-        let found = |dialect, pairs: &[_]| credential(dialect, &headers(pairs), &none);
-        assert_eq!(found(Dialect::Anthropic, &both).reveal(), Some("own"));
-        assert_eq!(found(Dialect::OpenAi, &both).reveal(), Some("other"));
-        for empty in ["", "Bearer", "Bearer "] {
-            let pairs = [("authorization", empty), ("x-api-key", "own")];
-            assert_eq!(found(Dialect::OpenAi, &pairs).reveal(), Some("own"), "{empty:?}");
-        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::request::body_summary::{self, BodySummary};
 use crate::request::buffer_budget::BufferBudget;
 use crate::request::call::{BufferedContent, Call, Content, OutgoingRequest, Repetition};
 use crate::request::caller::{CallerName, Peer};
+use crate::request::caller_key::KeyError;
 use crate::request::content_decoding::Codings;
 use crate::request::heavy_work::HeavyWork;
 use crate::request::method;
@@ -155,7 +156,10 @@ impl Proxy<'_> {
         let refuse = |error| self.refuse_body(dialect, &error);
         let (mut head, body) = request.into_parts();
         let mode = BodyMode::of(purpose, &head.headers);
-        let caller = headers::credential(self.route.dialect(), &head.headers, &head.uri);
+        let (caller, target) = self
+            .route
+            .caller_key(&mut head.headers, target)
+            .map_err(|error| self.refuse_key(dialect, error))?;
         let (codings, length) = (Codings::of(&head.headers), content_length(&head.headers));
         let (content, BodySummary { asked, estimate }) = match mode {
             BodyMode::Collect => {
@@ -198,7 +202,7 @@ impl Proxy<'_> {
             tracing::error!(provider = %self.route.upstream.name, %error, "no account");
             self.refuse(dialect, &internal(), Outcome::Rejected)
         })?;
-        let (method, headers, target) = (head.method, head.headers, target.clone());
+        let (method, headers) = (head.method, head.headers);
         let takes_usage_option = takes_usage_option(dialect, &asked, &target);
         let repetition = match method == Method::POST && !purpose.is_other() {
             true => Repetition::Always,
@@ -275,6 +279,12 @@ impl Proxy<'_> {
             tracing::error!(provider = %self.route.upstream.name, %error, "body not read");
             self.refuse(purpose.dialect, &internal(), Outcome::Rejected)
         })
+    }
+
+    /// The response to a request whose key cannot be charged to an account.
+    fn refuse_key(&self, dialect: Dialect, error: KeyError) -> Response<ResponseBody> {
+        let wrong = ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {error}."));
+        self.refuse(dialect, &wrong, Outcome::Rejected)
     }
 
     /// Makes a call, and answers with its result.

@@ -8,6 +8,7 @@ pub(crate) mod body_summary;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod caller;
+pub(crate) mod caller_key;
 pub(crate) mod content_decoding;
 pub(crate) mod edits;
 pub(crate) mod endpoint_routes;

@@ -16,15 +16,18 @@
 //! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
 mod account;
+mod all_keys;
 mod bucket;
 mod builder;
 mod charge_inference;
 mod charging;
 mod estimate;
+mod footprint;
 mod lane;
 mod limit_view;
 mod limits;
 mod meter;
+mod model_name;
 mod model_pattern;
 mod pace;
 mod quota;
@@ -37,17 +40,21 @@ mod waits;
 pub use account::{
     Account, AccountError, CONCURRENCY_CEILING, Charged, Standing, default_concurrency,
 };
+pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys, AllKeysLimits};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
 pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
+pub use footprint::account_footprint;
 pub use limit_view::{
     BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, ModelView, PaceView,
     QueueView, ReportOrigin, ReportedView,
 };
 pub use limits::AccountLimits;
+pub(crate) use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
 pub use pace::Ramp;
 pub use reservation::Reservation;
 pub use service::{RateLimit, RateLimitLayer};
 pub use slot_groups::SlotGroups;
+pub use waits::WaitLog;

@@ -84,6 +84,19 @@ impl Dialect {
         Family::of(self).route(self, "", Mode::Whole).root
     }
 
+    /// Whether servers of this dialect need not check keys: Ollama has none, and neither has many a
+    /// server of one's own. A key says nothing about who calls there.
+    ///
+    /// ```
+    /// use tidegate_providers::Dialect;
+    /// assert!(Dialect::Ollama.is_keyless() && Dialect::Compatible.is_keyless());
+    /// assert!(!Dialect::OpenAi.is_keyless());
+    /// ```
+    #[must_use]
+    pub const fn is_keyless(self) -> bool {
+        matches!(self, Self::Ollama | Self::Compatible | Self::Mock)
+    }
+
     /// Where the provider is; `None` where that depends on who asks (Azure, one's own server).
     #[must_use]
     pub const fn base_url(self) -> Option<&'static str> {

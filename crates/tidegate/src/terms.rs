@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{
@@ -14,8 +14,25 @@ use crate::schedule::Schedule;
 
 /// Somebody who wants to know when terms change.
 pub(crate) trait Watch: Send + Sync {
-    /// They have changed.
-    fn changed(&self);
+    /// They have changed. `false` if nobody here waits for another change: whoever does so later
+    /// watches again.
+    fn changed(&self) -> bool;
+}
+
+/// A watcher, and the number of its last registration: one that was told and waits no more is removed
+/// unless it has registered since.
+#[derive(Clone)]
+struct Watcher {
+    watch: Weak<dyn Watch>,
+    registration: u64,
+}
+
+/// The watchers of a limit. Limits that many pacers share have many; those that wait for nothing cost
+/// one call and are then forgotten.
+#[derive(Clone, Default)]
+struct Watchers {
+    list: Vec<Watcher>,
+    registrations: u64,
 }
 
 /// The tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
@@ -61,7 +78,7 @@ pub(crate) struct Terms {
     limit: ArcSwap<Limit>,
     /// Taken by those who revise, so that no revision is lost.
     revising: Mutex<()>,
-    watchers: Mutex<Vec<Weak<dyn Watch>>>,
+    watchers: Mutex<Watchers>,
     queued: Queued,
     /// Somebody relies on these being a token bucket.
     stays_bucket: AtomicBool,
@@ -164,17 +181,35 @@ impl Terms {
 
     /// Lets all watchers know: the policy has changed, or tokens or slots were given back.
     pub(crate) fn tell_watchers(&self) {
-        let watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed());
+        let told = self.lock_watchers().list.clone();
+        let waits =
+            |watcher: &Watcher| watcher.watch.upgrade().is_some_and(|watch| watch.changed());
+        let over = told.iter().filter(|watcher| !waits(watcher));
+        let mut over: Vec<u64> = over.map(|watcher| watcher.registration).collect();
+        if !over.is_empty() {
+            over.sort_unstable();
+            // One that registered again meanwhile has another number.
+            let waits = |watcher: &Watcher| over.binary_search(&watcher.registration).is_err();
+            self.lock_watchers().list.retain(waits);
+        }
     }
 
-    /// Lets somebody know of every change from now on, for as long as they live.
+    /// Lets somebody know of every change from now on, for as long as they live and wait.
     pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
-        let mut watchers = self.watchers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !watchers.iter().any(|known| known.ptr_eq(&watcher)) {
-            watchers.retain(|known| known.strong_count() > 0);
-            watchers.push(watcher);
+        let mut watchers = self.lock_watchers();
+        watchers.registrations += 1;
+        let registration = watchers.registrations;
+        match watchers.list.iter_mut().find(|known| known.watch.ptr_eq(&watcher)) {
+            Some(known) => known.registration = registration,
+            None => {
+                watchers.list.retain(|known| known.watch.strong_count() > 0);
+                watchers.list.push(Watcher { watch: watcher, registration });
+            }
         }
+    }
+
+    fn lock_watchers(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who waits for tokens of this limit.

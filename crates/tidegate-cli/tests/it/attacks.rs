@@ -4,6 +4,7 @@
 //! Every test starts the program that `TIDEGATE_PROGRAM` names, else the one that was built with the
 //! tests, so that an attack can be run against an older program too.
 
+mod account_settings;
 mod accounts;
 mod bodies;
 mod calls;

@@ -1,17 +1,28 @@
 //! `[gateway]`: what holds for calls to all providers.
 
 use crate::sections::keys::KnownKey;
+use crate::sections::store::memory;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
+use crate::values::size::ByteSize;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
-    "gateway.access_log",
-    ValueKind::Switch,
-    |value| value.to_switch().map(drop),
-    "Whether each call to a provider is logged in one line when it is over.",
-)];
+pub(crate) const KEYS: &[KnownKey] = &[
+    KnownKey::new(
+        "gateway.access_log",
+        ValueKind::Switch,
+        |value| value.to_switch().map(drop),
+        "Whether each call to a provider is logged in one line when it is over.",
+    ),
+    KnownKey::new(
+        "gateway.max_memory",
+        ValueKind::Size,
+        |value| memory(value).map(drop),
+        "How much memory accounts of keys, queues and what is learned of models may take, at all \
+         providers together.",
+    ),
+];
 
 /// What holds for calls to all providers.
 #[derive(Clone, Debug)]
@@ -19,11 +30,16 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
 pub struct GatewayPlan {
     /// Whether each call is logged in one line. Default `false`.
     pub access_log: Setting<bool>,
+    /// How much memory accounts, queues and what is learned of models may take. Default `64MiB`.
+    pub max_memory: Setting<ByteSize>,
 }
 
 impl Default for GatewayPlan {
     fn default() -> Self {
-        Self { access_log: Setting::default(false) }
+        Self {
+            access_log: Setting::default(false),
+            max_memory: Setting::default(ByteSize::from_bytes(64 << 20)),
+        }
     }
 }
 
@@ -31,6 +47,7 @@ impl GatewayPlan {
     pub(crate) fn read(fields: &mut Fields<'_, '_>) -> Self {
         let mut gateway = Self::default();
         gateway.access_log.replace(fields.setting("access_log", Value::to_switch));
+        gateway.max_memory.replace(fields.setting("max_memory", memory));
         gateway
     }
 }

@@ -4,6 +4,7 @@
 //! other programs know too, and of the database, are made to fit with a warning: a number that
 //! somebody stored long ago must not keep a program from starting.
 
+mod all_keys;
 mod auto_tune;
 mod bounded;
 mod breaker;
@@ -29,6 +30,7 @@ use tidegate_llm::settings::{RetrySettings, default_concurrency};
 use tidegate_providers::classify::retryable_statuses;
 use tidegate_providers::{Credential, Dialect, Family, Provider};
 
+pub use all_keys::AllKeysPlan;
 pub use auto_tune::AutoTunePlan;
 pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
 pub use breaker::BreakerPlan;
@@ -74,6 +76,8 @@ pub struct ProviderPlan {
     pub tier: Setting<Option<String>>,
     /// What it allows, as far as somebody said.
     pub limits: ProviderLimits,
+    /// What all keys that callers bring may use together.
+    pub all_keys: AllKeysPlan,
     /// Calls under way at once, over all models, keys and endpoints, within bounds. Where it is
     /// auto-tuned, the number is the start.
     pub max_concurrent_requests: Setting<NonZeroU32>,
@@ -128,6 +132,7 @@ impl ProviderPlan {
             dialect: Setting::default(dialect),
             tier: Setting::default(None),
             limits: ProviderLimits::default(),
+            all_keys: AllKeysPlan::default(),
             max_concurrent_requests: Setting::default(concurrency),
             auto_tune: AutoTunePlan::of(dialect),
             max_retries: Setting::default(retry.max_retries),
@@ -254,6 +259,7 @@ impl ProviderPlan {
             plan.roots = fields.read("ca_file", roots::certificates);
         }
         plan.limits = ProviderLimits::read(fields, None);
+        plan.all_keys = AllKeysPlan::read(fields);
         let concurrency = bounded::concurrency(name, &speaker, fields, with);
         plan.max_concurrent_requests.replace(concurrency);
         plan.auto_tune = AutoTunePlan::read(

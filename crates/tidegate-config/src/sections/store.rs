@@ -102,7 +102,7 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Below this the in-process store refuses to start.
+/// Below this the in-process store refuses to start, and the gateway has room for few keys.
 const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
 const OVERFLOWS: &[&str] = &["shared", "deny"];
 pub(crate) const FAILURES: &[&str] = &["open", "closed", "local"];
@@ -149,8 +149,8 @@ pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
     }
 }
 
-/// A size, large enough for the in-process store to work at all.
-fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
+/// A size, large enough for the in-process store or the gateway to work at all.
+pub(crate) fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
     let size = match &value.node {
         Node::Text(text) => text.parse()?,
         Node::Number(number) => number.whole().ok_or(SizeError::Malformed)?.try_into()?,

@@ -66,7 +66,7 @@ impl ErrorKind {
     /// The kind of a refusal by a limit, by the name of the limit.
     pub(crate) fn of_limit(limit: Option<&str>) -> Self {
         match limit {
-            Some("tokens" | "input_tokens" | "output_tokens") => Self::TokenLimit,
+            Some(name) if name.ends_with("tokens") => Self::TokenLimit,
             _ => Self::RateLimit,
         }
     }

@@ -1,19 +1,25 @@
 //! Accounts of a provider: one for our own key, or one for each key that callers bring.
 //!
-//! Keys of callers come from outside, so their number is bounded: the one that was used longest ago
-//! and has nothing under way is forgotten for a new one, with all that was learned of it. If all of
-//! them are busy, further keys share one account.
+//! Keys of callers come from outside, so what is kept of them is bounded by a budget of memory that all
+//! providers share. For a new one those are forgotten that were never accepted, and then those that
+//! were used longest ago. One that owes something, is held or has calls under way is not forgotten: its
+//! limits would be, too. While there is no room for another one, new keys of a provider share one
+//! account.
+//!
+//! Where servers do not check keys, a key says nothing about who calls, and all callers share one
+//! account.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
+use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance, Use};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountLimits, Ramp, SlotGroups, own_engine,
+    Account, AccountError, AccountLimits, AllKeys, AllKeysLimits, LimitView, Ramp, SlotGroups,
+    WaitLog, account_footprint, own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -23,8 +29,9 @@ use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
-/// The most keys of callers that are told apart.
-pub(crate) const MAX_ACCOUNTS: usize = 1_024;
+/// So many accounts are looked at when room is to be made, and of each so many models.
+const LOOKS: usize = 16;
+const LOOKS_AT_MODELS: usize = 4;
 /// The account that further keys share. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
@@ -35,8 +42,6 @@ pub(crate) struct AccountEntry {
     pub(crate) budget: Budget,
     /// The stack, and the number of the configuration that it was made for.
     stack: ArcSwapOption<(u64, Stack)>,
-    /// When it was last asked for, as a number that grows.
-    used: AtomicU64,
     /// Whether the provider rejected the key and never accepted it.
     is_rejected: AtomicBool,
     /// Whether the provider ever accepted the key.
@@ -75,6 +80,8 @@ impl AccountEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
     limits: AccountLimits,
+    /// The ceiling over all keys of callers.
+    all_keys: AllKeysLimits,
     ramp: Option<Ramp>,
     credential: Option<Credential>,
 }
@@ -83,6 +90,7 @@ impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
+            all_keys: upstream.all_keys(),
             ramp: upstream.ramp,
             credential: upstream.credential.clone(),
         }
@@ -104,6 +112,10 @@ pub(crate) struct AccountParams {
     pub(crate) pool: SlotPool,
     /// The calls under way of models and endpoints, of all accounts together.
     pub(crate) groups: SlotGroups,
+    /// Who warns of waits, of all accounts together.
+    pub(crate) waits: WaitLog,
+    /// What accounts may take of memory.
+    pub(crate) memory: MemoryBudget,
 }
 
 /// Whose store keeps the limits of accounts.
@@ -124,32 +136,31 @@ impl Engines {
     pub(crate) const fn own(&self) -> &Engine {
         &self.own
     }
-
-    /// The engine of a credential under a configuration.
-    fn of(&self, credential: &Credential, config: &AccountConfig) -> &Engine {
-        let is_own = config.is_own(credential.id()) || credential.reveal().is_none();
-        if is_own { &self.own } else { &self.callers }
-    }
 }
 
 /// The accounts of a provider.
 pub(crate) struct Accounts {
     params: AccountParams,
-    clock: AtomicU64,
     state: Mutex<State>,
 }
 
 struct State {
     config: AccountConfig,
-    known: HashMap<Arc<str>, Arc<AccountEntry>>,
+    known: SecondChance<Arc<str>, Arc<AccountEntry>>,
+    /// The ceiling over all keys of callers; `None` while there are none.
+    all_keys: Option<AllKeys>,
 }
 
 impl Accounts {
     /// No accounts yet, but for that of a key of our own.
     pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, AccountError> {
-        let state = Mutex::new(State { config, known: HashMap::new() });
-        let accounts = Self { params, clock: AtomicU64::new(0), state };
+        let has_callers = config.credential.is_none() && !params.upstream.dialect.is_keyless();
+        let state = State { config, known: SecondChance::default(), all_keys: None };
+        let accounts = Self { params, state: Mutex::new(state) };
         accounts.own()?;
+        if has_callers {
+            accounts.all_keys(&mut lock(&accounts.state))?;
+        }
         Ok(accounts)
     }
 
@@ -165,18 +176,42 @@ impl Accounts {
         &self,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        if credential.reveal().is_none() {
+        let dialect = self.params.upstream.dialect;
+        if credential.reveal().is_none() || dialect.is_keyless() {
             return self.own();
         }
-        let mut state = lock(&self.state);
+        let state = lock(&self.state);
         if let Some(entry) = state.known.get(credential.id()) {
-            self.touch(entry);
             return Ok(entry.clone());
         }
-        if state.known.len() >= MAX_ACCOUNTS && !state.evict_one() {
-            return self.entry(&mut state, OVERFLOW, &Credential::new(OVERFLOW));
+        let footprint = account_footprint(&state.config.limits, dialect);
+        drop(state);
+        // Others may be forgotten for it, here and at other providers.
+        let has_room = self.params.memory.has_room(footprint);
+        let mut state = lock(&self.state);
+        if has_room {
+            self.entry(&mut state, credential.id(), credential)
+        } else {
+            self.entry(&mut state, OVERFLOW, &Credential::new(OVERFLOW))
         }
-        self.entry(&mut state, credential.id(), credential)
+    }
+
+    /// Looks at some accounts: forgets models that are not in use, and accounts that are not. What owes
+    /// something stays.
+    pub(crate) fn reclaim(&self, most: Loss) {
+        let mut state = lock(&self.state);
+        let State { config, known, .. } = &mut *state;
+        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, last: Use| {
+            entry.account.release_models(LOOKS_AT_MODELS, most);
+            let is_kept = config.is_own(id) || **id == *OVERFLOW;
+            let is_idle = last == Use::Idle && Arc::strong_count(entry) == 1;
+            let is_unproven = !entry.was_accepted.load(Ordering::Relaxed);
+            let is_next = most > Loss::Nothing || is_unproven;
+            !is_kept && is_idle && is_next && entry.account.loss() <= most
+        };
+        for (_, entry) in known.release(LOOKS, may_go) {
+            entry.account.retire();
+        }
     }
 
     /// A call is over: an account whose key was refused is forgotten, if it was the last.
@@ -190,7 +225,7 @@ impl Accounts {
         let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
         // The table has one, and the call that leaves.
         if is_same && !is_own && Arc::strong_count(entry) == 2 {
-            state.forget(&id.into());
+            state.forget(id);
         }
     }
 
@@ -207,13 +242,15 @@ impl Accounts {
             entry.account.set_ramp(config.ramp);
             Ok(())
         };
-        let changed = state.known.values().try_for_each(|entry| configure(entry, &state.config));
-        if let Err(error) = changed {
+        let follow = |state: &State, config: &AccountConfig| {
+            let all_keys = state.all_keys.as_ref();
+            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.all_keys))?;
+            state.known.iter().try_for_each(|(_, entry)| configure(entry, config))
+        };
+        if let Err(error) = follow(&state, &state.config) {
             // Those that were changed go back.
-            for entry in state.known.values() {
-                if let Err(error) = configure(entry, &before) {
-                    tracing::error!(%error, "rollback failed: accounts run with mixed limits");
-                }
+            if let Err(error) = follow(&state, &before) {
+                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
             }
             state.config = before;
             return Err(error);
@@ -221,8 +258,18 @@ impl Accounts {
         Ok(())
     }
 
-    pub(crate) fn entries(&self) -> Vec<Arc<AccountEntry>> {
-        lock(&self.state).known.values().cloned().collect()
+    /// The limits over all keys of callers, as they are shown.
+    pub(crate) async fn inspect_all_keys(&self) -> Vec<LimitView> {
+        let all_keys = lock(&self.state).all_keys.clone();
+        match all_keys {
+            Some(all_keys) => all_keys.inspect().await,
+            None => Vec::new(),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.state).known.len()
     }
 
     /// All accounts, and whose they are. Entries are not held on to, since their number of
@@ -244,29 +291,35 @@ impl Accounts {
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
         if let Some(entry) = state.known.get(id) {
-            self.touch(entry);
             return Ok(entry.clone());
         }
-        let entry = self.open(&state.config, credential)?;
-        self.touch(&entry);
+        let entry = self.open(state, credential)?;
         state.known.insert(id.into(), entry.clone());
         Ok(entry)
     }
 
     fn open(
         &self,
-        config: &AccountConfig,
+        state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer, pool, groups } = &self.params;
+        let AccountParams { upstream, engines, observer, pool, groups, waits, memory } =
+            &self.params;
+        let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
+        let all_keys = if is_callers { Some(self.all_keys(state)?) } else { None };
+        let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
-            .engine(engines.of(credential, config))
+            .engine(if is_callers { &engines.callers } else { &engines.own })
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
             .groups(groups)
-            .warn_each_minute();
+            .wait_log(waits)
+            .memory(memory);
+        if let Some(all_keys) = &all_keys {
+            builder = builder.all_keys(all_keys);
+        }
         if let Some(ramp) = config.ramp {
             builder = builder.ramp_up(ramp);
         }
@@ -274,31 +327,28 @@ impl Accounts {
             account: builder.build()?,
             budget: Budget::default(),
             stack: ArcSwapOption::empty(),
-            used: AtomicU64::new(0),
             is_rejected: AtomicBool::new(false),
             was_accepted: AtomicBool::new(false),
         }))
     }
 
-    fn touch(&self, entry: &AccountEntry) {
-        entry.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+    /// The ceiling over all keys of callers, made with the first of them.
+    fn all_keys(&self, state: &mut State) -> Result<AllKeys, AccountError> {
+        if let Some(known) = &state.all_keys {
+            return Ok(known.clone());
+        }
+        let AccountParams { upstream, engines, .. } = &self.params;
+        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.all_keys)?;
+        state.all_keys = Some(all_keys.clone());
+        Ok(all_keys)
     }
 }
 
 impl State {
-    /// Removes the idle account that was used longest ago, if there is one.
-    fn evict_one(&mut self) -> bool {
-        let idle = self.known.iter().filter(|(id, entry)| {
-            Arc::strong_count(entry) == 1 && !self.config.is_own(id) && &***id != OVERFLOW
-        });
-        let oldest = idle.min_by_key(|(_, entry)| entry.used.load(Ordering::Relaxed));
-        let Some(id) = oldest.map(|(id, _)| id.clone()) else { return false };
-        self.forget(&id)
-    }
-
-    fn forget(&mut self, id: &Arc<str>) -> bool {
-        let forgotten = self.known.remove(id);
-        forgotten.inspect(|entry| entry.account.retire()).is_some()
+    fn forget(&mut self, id: &str) {
+        if let Some(entry) = self.known.remove(id) {
+            entry.account.retire();
+        }
     }
 }
 

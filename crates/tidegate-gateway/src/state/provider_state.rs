@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
 use tidegate_llm::breaker::ProviderBreaker;
-use tidegate_llm::rate_limit::{AccountError, SlotGroups, log_pool};
-use tidegate_llm::telemetry::Observer;
+use tidegate_llm::memory::{Loss, Reclaim};
+use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog, log_pool};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
-use crate::state::accounts::{AccountConfig, AccountParams, Accounts, Engines};
+use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
 use crate::state::queue_bounds::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
+use crate::state::routing_table::Shared;
 use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
@@ -41,11 +42,8 @@ pub(crate) struct QueuedCall {
 }
 
 impl ProviderState {
-    pub(crate) fn new(
-        upstream: &Upstream,
-        engines: Engines,
-        observer: Arc<dyn Observer>,
-    ) -> Result<Self, AccountError> {
+    pub(crate) fn new(upstream: &Upstream, shared: &Shared) -> Result<Self, AccountError> {
+        let (engines, observer) = (shared.engines.clone(), shared.observer.clone());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let (name, settings) = (upstream.name.clone(), upstream.breaker);
         let breaker = ProviderBreaker::new(name, settings, observer.clone());
@@ -55,6 +53,8 @@ impl ProviderState {
             observer,
             pool: pool.clone(),
             groups: SlotGroups::default(),
+            waits: WaitLog::each_minute(),
+            memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
         log_pool(&upstream.name, upstream.concurrency);
@@ -132,6 +132,12 @@ impl ProviderState {
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         binding.filter(|(_, when)| when.elapsed() < RECENT).map(|(limit, _)| limit)
+    }
+}
+
+impl Reclaim for ProviderState {
+    fn reclaim(&self, most: Loss) {
+        self.accounts.reclaim(most);
     }
 }
 

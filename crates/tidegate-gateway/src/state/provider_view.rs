@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use tidegate_llm::rate_limit::QueueView;
+use tidegate_llm::rate_limit::{LimitView, QueueView};
 
 use crate::state::provider_state::ProviderState;
 use crate::state::queued_calls::TenantQueues;
@@ -60,6 +60,8 @@ pub struct ProviderView {
     pub status: Status,
     /// Who waits: the ten longest queues of tenants.
     pub tenants: TenantQueues,
+    /// What all keys of callers may use together; empty if there is no ceiling.
+    pub all_keys: Vec<LimitView>,
     /// Its accounts: our own first, then those with most calls, at most 64.
     pub accounts: Vec<AccountView>,
 }
@@ -91,5 +93,6 @@ pub(crate) async fn of(provider_state: &ProviderState) -> ProviderView {
         let id = account.scope().credential_id().to_owned();
         accounts.push(AccountView { owner, id, queues });
     }
-    ProviderView { status, tenants, accounts }
+    let all_keys = provider_state.accounts().inspect_all_keys().await;
+    ProviderView { status, tenants, all_keys, accounts }
 }

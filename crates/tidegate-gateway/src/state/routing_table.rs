@@ -2,20 +2,22 @@
 //! replaces the old one.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
-use tidegate_llm::rate_limit::{AccountError, SlotGroups};
+use tidegate_llm::memory::{MemoryBudget, Reclaim};
+use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::request::key_field;
-use tidegate_providers::{Dialect, Provider};
+use tidegate_providers::{Credential, Dialect, Provider};
 
 use crate::error::GatewayError;
+use crate::request::caller_key::{CallerKey, KeyError};
 use crate::state::accounts::{AccountConfig, AccountEntry, AccountParams, Accounts, Engines};
 use crate::state::provider_state::ProviderState;
 use crate::upstream::attempt::UpstreamClient;
@@ -30,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) http: HttpService,
+    /// What accounts, queues and models of all providers may take of memory.
+    pub(crate) memory: MemoryBudget,
 }
 
 /// The routes by the names of providers.
@@ -157,9 +161,12 @@ impl RoutingTable {
         if let Some(route) = known.filter(|route| route.upstream.dialect == upstream.dialect) {
             return Ok(route.provider_state.clone());
         }
-        let (engines, observer) = (shared.engines.clone(), shared.observer.clone());
-        let provider_state = ProviderState::new(upstream, engines, observer);
-        provider_state.map(Arc::new).map_err(|source| limits(upstream, source))
+        let provider_state = ProviderState::new(upstream, shared);
+        let provider_state = provider_state.map_err(|source| limits(upstream, source))?;
+        let provider_state = Arc::new(provider_state);
+        let reclaimer: Weak<ProviderState> = Arc::downgrade(&provider_state);
+        shared.memory.register(reclaimer as Weak<dyn Reclaim>);
+        Ok(provider_state)
     }
 
     /// Applies the new limits to all providers, or to none.
@@ -202,6 +209,23 @@ impl Route {
         })
     }
 
+    /// The key of a caller, and the path and query that are sent. Where the key decides about the
+    /// account, no other one is sent.
+    pub(crate) fn caller_key(
+        &self,
+        headers: &mut HeaderMap,
+        target: &Arc<str>,
+    ) -> Result<(Credential, Arc<str>), KeyError> {
+        let read = CallerKey::read(self.dialect(), headers, target);
+        if self.own.is_some() || self.dialect().is_keyless() {
+            let credential = read.map_or_else(|_| Credential::none(), |key| key.credential);
+            return Ok((credential, target.clone()));
+        }
+        let key = read?;
+        let target = key.keep_alone(headers, target);
+        Ok((key.credential, target))
+    }
+
     /// The name of a model in metrics, if it has one.
     pub(crate) fn label(&self, model: Option<&str>) -> Option<Arc<str>> {
         let model = model?;
@@ -234,9 +258,15 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         // Limits that an engine of their own can keep can be kept.
         let engines = Engines::new(Engine::new());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
-        let observer = Arc::new(Traced);
-        let groups = SlotGroups::default();
-        let params = AccountParams { upstream: upstream.clone(), engines, observer, pool, groups };
+        let params = AccountParams {
+            upstream: upstream.clone(),
+            engines,
+            observer: Arc::new(Traced),
+            pool,
+            groups: SlotGroups::default(),
+            waits: WaitLog::each_minute(),
+            memory: MemoryBudget::unlimited(),
+        };
         let accounts = Accounts::new(params, AccountConfig::of(upstream));
         accounts.map_err(|source| limits(upstream, source))?;
     }

@@ -24,8 +24,8 @@ pub struct Status {
     pub concurrency: Option<u64>,
     /// How that number adapts; `None` if it does not.
     pub auto_tuning: Option<AdaptiveState>,
-    /// What calls of the last minute waited for, if they did: a dimension, `concurrency`,
-    /// `throttled` or `min_interval`.
+    /// What calls of the last minute waited for, if they did: a dimension, one of all keys such as
+    /// `all_keys_requests`, `concurrency`, `throttled` or `min_interval`.
     pub binding: Option<&'static str>,
     /// How many keys are known.
     pub accounts: usize,
@@ -45,7 +45,7 @@ pub(crate) fn of(provider_state: &ProviderState) -> Status {
         concurrency: pool.limit,
         auto_tuning: pool.adaptive,
         binding: provider_state.binding(),
-        accounts: provider_state.accounts().entries().len(),
+        accounts: provider_state.accounts().count(),
         breaker: provider_state.breaker().status(),
     }
 }

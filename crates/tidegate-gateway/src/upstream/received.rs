@@ -7,9 +7,9 @@ use http::response::Parts;
 use tidegate_llm::CallError;
 use tidegate_providers::{Class, Failure};
 
+use crate::content_coding;
 use crate::request::body::IncomingBody;
 use crate::request::call::Call;
-use crate::response::content_coding;
 use crate::response::provider_body::ProviderBody;
 use crate::response::proxy_error::{ErrorKind, JSON, ProxyError};
 use crate::upstream::attempt::UpstreamClient;

@@ -12,7 +12,9 @@ use tidegate::pacer::PoolSize;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
-use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, Ramp, default_concurrency};
+use tidegate_llm::rate_limit::{
+    AccountLimits, AllKeysLimits, ModelPattern, Ramp, default_concurrency,
+};
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, RoutePath, TargetError, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
@@ -84,6 +86,8 @@ pub struct Upstream {
     pub(crate) base: Destination,
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: AccountLimits,
+    /// What all keys of callers may use in a minute: requests and tokens, where that was said.
+    all_keys: (Option<NonZeroU32>, Option<NonZeroU32>),
     pub(crate) concurrency: PoolSize,
     pub(crate) endpoint_routes: EndpointRoutes,
     pub(crate) ramp: Option<Ramp>,
@@ -122,6 +126,7 @@ impl Upstream {
             base,
             credential: None,
             limits: AccountLimits::default(),
+            all_keys: (None, None),
             concurrency: default_concurrency(dialect),
             endpoint_routes: EndpointRoutes::default(),
             ramp: None,
@@ -151,6 +156,23 @@ impl Upstream {
     pub fn limits(mut self, constraint: Constraint) -> Self {
         self.limits = self.limits.all(constraint, Source::Override);
         self
+    }
+
+    /// Requests and tokens of a minute that all keys of callers together may use. Without a number it is
+    /// [`ALL_KEYS_MULTIPLE`](tidegate_llm::rate_limit::ALL_KEYS_MULTIPLE) times that of each account,
+    /// if that has one. It does not matter with a key of one's own, nor where keys are not checked.
+    pub fn all_keys_limits(
+        mut self,
+        requests_per_minute: Option<NonZeroU32>,
+        tokens_per_minute: Option<NonZeroU32>,
+    ) -> Self {
+        self.all_keys = (requests_per_minute, tokens_per_minute);
+        self
+    }
+
+    /// The ceiling over all keys of callers.
+    pub(crate) fn all_keys(&self) -> AllKeysLimits {
+        AllKeysLimits::new(&self.limits, self.all_keys.0, self.all_keys.1)
     }
 
     /// Limits of one endpoint of each account, inside those of the account.

@@ -1,9 +1,10 @@
 //! Keys of callers: each has limits of its own, and there are only so many of them.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Request, Response};
 use http_body_util::Full;
 use tidegate::clock::TokioClock;
 use tidegate::{Engine, MemoryStore, StoreHandle};
@@ -12,8 +13,8 @@ use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::Dialect;
 
 use crate::stage::{
-    FAMILIES, SECOND, Want, account, ask, chat_as, gateway, is_idle, per_minute, scripted, secret,
-    settle, simulator, upstream,
+    FAMILIES, SECOND, Want, account, ask, chat_as, engine, gateway, is_idle, per_minute, scripted,
+    secret, settle, simulator, upstream,
 };
 use crate::wire::Script;
 
@@ -30,25 +31,106 @@ async fn every_key_has_its_own_limits() {
     assert_eq!(ask(&gateway, again).await.status, 429);
 }
 
+/// A call that is refused where it would have to wait.
+fn quick(key: &str) -> Request<Full<Bytes>> {
+    let mut request = chat_as("openai", Want::Whole, key);
+    request.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
+    request
+}
+
+/// A gateway with little memory, at which every key may make one call a minute.
+fn small(script: &Script) -> Gateway {
+    let upstream = upstream("openai", Dialect::OpenAi)
+        .limits(per_minute(1))
+        .all_keys_limits(NonZeroU32::new(1_000_000), None);
+    let builder = Gateway::builder(&engine()).http(script.clone()).max_memory(1 << 20);
+    builder.upstream(upstream).build().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
-async fn accounts_are_bounded_and_what_a_forgotten_one_spent_still_counts() {
+async fn keys_in_debt_are_kept_and_further_ones_share_an_account() {
     let script = Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))));
-    let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi).limits(per_minute(1))]);
-    for number in 0..3_000 {
-        ask(&gateway, chat_as("openai", Want::Whole, &format!("sk-{number}"))).await;
+    let gateway = small(&script);
+    let mut passed = 0;
+    for number in 0..300 {
+        let status = ask(&gateway, quick(&format!("sk-{number}"))).await.status;
+        passed += usize::from(status == 200);
     }
-    assert!(gateway.status()[0].accounts <= 1_024, "{}", gateway.status()[0].accounts);
-    let quick = |key: &str| {
-        let mut request = chat_as("openai", Want::Whole, key);
-        request.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
-        request
-    };
-    assert_eq!(ask(&gateway, quick("sk-2999")).await.status, 429, "remembered");
-    // The account of the oldest key is gone, its bucket is in the store.
+    let accounts = gateway.status()[0].accounts;
+    assert!((20..150).contains(&accounts), "{accounts}");
+    // Those with accounts of their own, and one of all others; that of no key is there, too.
+    assert_eq!(passed, accounts - 1);
     assert_eq!(ask(&gateway, quick("sk-0")).await.status, 429, "spent");
+    assert_eq!(ask(&gateway, quick("sk-new")).await.status, 429, "among the others");
     tokio::time::advance(SECOND * 120).await;
-    assert_eq!(ask(&gateway, quick("sk-0")).await.status, 200, "refilled");
+    for number in 0..300 {
+        let status = ask(&gateway, quick(&format!("sk-later-{number}"))).await.status;
+        passed += usize::from(status == 200);
+    }
+    assert!(passed > accounts + 20, "what owes nothing any more goes: {passed}");
+    assert!(gateway.status()[0].accounts <= accounts + 1);
     assert!(is_idle(&gateway));
+}
+
+/// Requests of a day are spent until the day is over, and no number of other keys gives them back.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_has_spent_its_day_is_kept() {
+    let limits = RawConstraint { requests_per_day: Some(1), ..RawConstraint::default() };
+    let limits = Constraint::try_new(&limits).unwrap();
+    let script = Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))));
+    let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi).limits(limits)]);
+    assert_eq!(ask(&gateway, quick("sk-1")).await.status, 200);
+    gateway.set_max_memory(1);
+    for number in 0..50 {
+        ask(&gateway, quick(&format!("junk-{number}"))).await;
+        tokio::time::advance(SECOND).await;
+    }
+    assert_eq!(gateway.status()[0].accounts, 3, "of no key, of the key, and of all others");
+    assert_eq!(ask(&gateway, quick("sk-1")).await.status, 429);
+}
+
+/// Whatever callers write there, it says nothing about who they are.
+#[tokio::test(start_paused = true)]
+async fn where_keys_are_not_checked_all_callers_share_an_account() {
+    let script = Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))));
+    let local = upstream("local", Dialect::Compatible).limits(per_minute(1));
+    let gateway = scripted(&script, [local]);
+    let mut statuses = Vec::new();
+    for authorization in ["Bearer one", "Basic dHdv", "three words here"] {
+        let mut request = chat_as("local", Want::Whole, "sk-1");
+        request.headers_mut().insert("authorization", authorization.parse().unwrap());
+        request.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
+        statuses.push(ask(&gateway, request).await.status.as_u16());
+    }
+    assert_eq!(statuses, [200, 429, 429]);
+    assert_eq!(script.got()[0].fields["authorization"], "Bearer one", "it is passed on");
+    assert_eq!(gateway.status()[0].accounts, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_keys_together_have_a_ceiling_that_can_be_changed() {
+    let script = Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))));
+    let with = |requests| {
+        let upstream = upstream("openai", Dialect::OpenAi).limits(per_minute(1));
+        upstream.all_keys_limits(NonZeroU32::new(requests), None)
+    };
+    let gateway = scripted(&script, [with(3)]);
+    let mut answers = Vec::new();
+    for number in 0..5 {
+        answers.push(ask(&gateway, quick(&format!("sk-{number}"))).await);
+    }
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status.as_u16()).collect();
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    assert_eq!(answers[4].field("x-tidegate-limited-by"), "all_keys_requests");
+    let views = gateway.inspect().await;
+    assert_eq!(views[0].all_keys[0].allowed.map(|(amount, _)| amount), Some(3));
+    // Nothing was taken of the limits of a key that was refused.
+    tokio::time::advance(SECOND * 20).await;
+    assert_eq!(ask(&gateway, quick("sk-4")).await.status, 200);
+    assert_eq!(ask(&gateway, quick("sk-5")).await.status, 429);
+    gateway.reconfigure(vec![with(600)]).unwrap();
+    tokio::time::advance(SECOND).await;
+    assert_eq!(ask(&gateway, quick("sk-5")).await.status, 200);
 }
 
 /// A shared store keeps a record for every limit, and a snapshot every limit that has a name; how many

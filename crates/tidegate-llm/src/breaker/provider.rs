@@ -20,6 +20,7 @@ use tokio::time::Instant as TokioInstant;
 
 use super::gate::{Admitted, Ended, Gate};
 use crate::call::CallError;
+use crate::rate_limit::bounded_model_name;
 use crate::telemetry::Observer;
 
 /// The most models with a key that have a gate of their own.
@@ -392,7 +393,8 @@ const fn severity(state: BreakerState) -> u8 {
 
 /// A model with a key; case does not matter.
 fn scope(key: &str, model: &str) -> Arc<str> {
-    let mut scope = [key, "/", model].concat();
+    let model = bounded_model_name(model);
+    let mut scope = [key, "/", &*model].concat();
     if !model.is_ascii() {
         scope = scope.to_lowercase();
     }

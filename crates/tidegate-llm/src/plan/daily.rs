@@ -30,6 +30,13 @@ impl Daily {
         Some(Self { requests, zone, schedule })
     }
 
+    /// The same day with so many requests.
+    #[must_use]
+    pub const fn with_requests(mut self, requests: NonZeroU32) -> Self {
+        self.requests = requests;
+        self
+    }
+
     /// How many.
     #[must_use]
     pub const fn requests(&self) -> NonZeroU32 {

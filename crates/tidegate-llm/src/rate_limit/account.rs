@@ -1,8 +1,9 @@
 //! Accounts: what all calls with one credential at one provider share.
 
-use std::collections::HashMap;
+mod release;
+
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -12,23 +13,29 @@ use tidegate::{CalendarError, LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 use tokio::time::Instant;
 
+use super::all_keys::AllKeys;
 use super::builder::AccountBuilder;
 use super::charging::Charging;
+use super::footprint;
 use super::lane::Lane;
 use super::limit_view::QueueView;
 use super::limits::AccountLimits;
+use super::model_name::bounded;
 use super::pace::Ramp;
 use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
 use super::slot_groups::SlotGroups;
-use super::waits::Waits;
+use super::waits::WaitLog;
 use crate::call::{CallError, Outgoing, Scope};
+use crate::memory::{MemoryBudget, MemoryShare, SecondChance};
 use crate::plan::{Constraint, Source};
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
 /// The most lanes of an account; models beyond share one.
 const MAX_LANES: usize = 1_024;
+/// The name that models share that are not told apart.
+pub(super) const OTHER: &str = "other";
 /// Calls under way to begin with, where nothing is set and nothing else is known of a provider.
 const START: u64 = 8;
 /// How many calls under way a concurrency grows to by itself at most, unless the operator says
@@ -98,23 +105,32 @@ pub(super) struct Settings {
     pub(super) margin: u32,
     pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
-    pub(super) waits: Waits,
+    pub(super) waits: WaitLog,
     /// The calls under way of models and endpoints.
     pub(super) groups: SlotGroups,
+    /// The ceiling over all keys of callers, if this account is of one.
+    pub(super) all_keys: Option<AllKeys>,
+    /// What accounts, queues and models may take of memory.
+    pub(super) memory: MemoryBudget,
     /// What was learned of models, by scope: it outlives the queues.
-    pub(super) quotas: Mutex<HashMap<String, Arc<Quota>>>,
+    pub(super) quotas: Mutex<SecondChance<String, Arc<Quota>>>,
 }
 
 impl Settings {
     /// What was learned of a scope that has a model.
     pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, AccountError> {
-        let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quotas = self.lock_quotas();
         if let Some(known) = quotas.get(&scope) {
             return Ok(known.clone());
         }
-        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone(), model)?);
+        let share = self.memory.charge(footprint::of_model(self.quota.tokens));
+        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone(), model, share)?);
         quotas.insert(scope, quota.clone());
         Ok(quota)
+    }
+
+    pub(super) fn lock_quotas(&self) -> MutexGuard<'_, SecondChance<String, Arc<Quota>>> {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -147,7 +163,8 @@ struct Inner {
     limits: ArcSwap<AccountLimits>,
     /// The calls under way, of this account and those that share its pool.
     member: PoolMember,
-    lanes: Mutex<HashMap<Scope, Arc<Lane>>>,
+    lanes: Mutex<SecondChance<Scope, Arc<Lane>>>,
+    _memory: MemoryShare,
 }
 
 impl Account {
@@ -167,6 +184,7 @@ impl Account {
         member: PoolMember,
     ) -> Result<Self, AccountError> {
         let inner = Inner {
+            _memory: settings.memory.charge(footprint::of_account(settings.quota.tokens)),
             scope,
             settings: Arc::new(settings),
             limits: ArcSwap::from_pointee(limits),
@@ -214,7 +232,7 @@ impl Account {
     /// When the limits cannot be kept. Some of them may be in force then.
     pub fn configure(&self, limits: AccountLimits) -> Result<(), AccountError> {
         let inner = &*self.inner;
-        let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = inner.lock_lanes();
         match lanes.get(&inner.scope) {
             Some(lane) => lane.configure(&limits)?,
             // So far each model had a queue of its own; from now on they share one.
@@ -235,21 +253,21 @@ impl Account {
         if settings.ramp.swap(ramp.map(Arc::new)).as_deref() == ramp.as_ref() {
             return;
         }
-        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let quotas = settings.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let lanes = self.inner.lock_lanes();
+        let quotas = settings.lock_quotas();
         let now = settings.quota.clock.now();
-        quotas.values().for_each(|quota| quota.change_ramp(ramp, now));
-        lanes.values().for_each(|lane| lane.pacer().nudge());
+        quotas.iter().for_each(|(_, quota)| quota.change_ramp(ramp, now));
+        lanes.iter().for_each(|(_, lane)| lane.pacer().nudge());
     }
 
     /// Takes the limits of the account out of the engine, because it is used no more. What was spent
     /// stays in the store: if the account is made again, it goes on from there.
     pub fn retire(&self) {
         let engine = &self.inner.settings.quota.engine;
-        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        let quotas = self.inner.settings.quotas.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = quotas.values().flat_map(|quota| quota.limit_names());
-        for name in lanes.values().flat_map(|lane| lane.limit_names()).chain(told) {
+        let lanes = self.inner.lock_lanes();
+        let quotas = self.inner.settings.lock_quotas();
+        let told = quotas.iter().flat_map(|(_, quota)| quota.limit_names());
+        for name in lanes.iter().flat_map(|(_, lane)| lane.limit_names()).chain(told) {
             engine.retire(&name);
         }
     }
@@ -270,24 +288,25 @@ impl Account {
         model: &str,
         call: &impl Outgoing,
     ) -> Result<Reservation, CallError> {
-        let lane = self.lane(model).map_err(|error| CallError::Request {
+        let model = bounded(model);
+        let lane = self.lane(&model).map_err(|error| CallError::Request {
             provider: self.provider().clone(),
             source: Box::new(error),
         })?;
-        lane.reserve(model, call).await
+        lane.reserve(&model, call).await
     }
 
     /// How the queue of a model stands: who waits, what is under way, how much may be.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
-        let lane = self.lane(model).ok()?;
+        let lane = self.lane(&bounded(model)).ok()?;
         Some(lane.pacer().gauges())
     }
 
     /// What was charged to the limits that a model told, and what they allow.
     #[must_use]
     pub fn charged(&self, model: &str) -> Vec<Charged> {
-        let model = model.to_lowercase();
+        let model = bounded(model).to_lowercase();
         let quota = |lane: Arc<Lane>| lane.quota(&model);
         let quota = self.lane(&model).and_then(quota);
         quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
@@ -296,8 +315,8 @@ impl Account {
     /// How every queue of the account stands.
     #[must_use]
     pub fn standings(&self) -> Vec<Standing> {
-        let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.values().map(|lane| lane.standing()).collect()
+        let lanes = self.inner.lock_lanes();
+        lanes.iter().map(|(_, lane)| lane.standing()).collect()
     }
 
     /// What every queue of the account allows, where that comes from, and what is left of it. Buckets
@@ -305,8 +324,8 @@ impl Account {
     /// `patience` are left out.
     pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
         let lanes: Vec<Arc<Lane>> = {
-            let lanes = self.inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-            lanes.values().cloned().collect()
+            let lanes = self.inner.lock_lanes();
+            lanes.iter().map(|(_, lane)| lane.clone()).collect()
         };
         let until = Instant::now() + patience;
         let mut views = Vec::with_capacity(lanes.len());
@@ -323,26 +342,26 @@ impl Account {
         self.inner.member.pool()
     }
 
-    /// The queue of a model: that of the account if limits were ever configured, else its own.
+    /// The queue of a model: that of the account if limits were ever configured, else its own, or one
+    /// that is shared with others if there is no room for it.
     fn lane(&self, model: &str) -> Result<Arc<Lane>, AccountError> {
         let inner = &*self.inner;
         let limits = inner.limits.load();
-        let mut lanes = inner.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = lanes.get(&inner.scope) {
-            return Ok(lane.clone());
-        }
         let mut scope = inner.scope.clone();
         if limits.is_empty() {
             scope = scope.model(model);
         }
-        if let Some(lane) = lanes.get(&scope) {
-            return Ok(lane.clone());
+        if let Some(lane) = inner.known_lane(&inner.lock_lanes(), &scope) {
+            return Ok(lane);
         }
-        if lanes.len() >= MAX_LANES {
-            scope = scope.model("other");
-            if let Some(lane) = lanes.get(&scope) {
-                return Ok(lane.clone());
-            }
+        // Others may be forgotten for it, for which no queue may be locked.
+        let has_room = self.has_room(footprint::of_lane(&limits));
+        let mut lanes = inner.lock_lanes();
+        if limits.is_empty() && (!has_room || lanes.len() >= MAX_LANES) {
+            scope = scope.model(OTHER);
+        }
+        if let Some(lane) = inner.known_lane(&lanes, &scope) {
+            return Ok(lane);
         }
         let lane = inner.new_lane(scope.clone(), &limits)?;
         lanes.insert(scope, lane.clone());
@@ -351,6 +370,19 @@ impl Account {
 }
 
 impl Inner {
+    /// The queue of the account if there is one, else that of a scope.
+    fn known_lane(
+        &self,
+        lanes: &SecondChance<Scope, Arc<Lane>>,
+        scope: &Scope,
+    ) -> Option<Arc<Lane>> {
+        lanes.get(&self.scope).or_else(|| lanes.get(scope)).cloned()
+    }
+
+    fn lock_lanes(&self) -> MutexGuard<'_, SecondChance<Scope, Arc<Lane>>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, AccountError> {
         let pacer = Pacer::builder(&self.settings.quota.engine).pool(&self.member).build();
         let clock = self.settings.quota.clock;

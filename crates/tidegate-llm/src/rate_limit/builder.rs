@@ -9,6 +9,7 @@ use tidegate::pacer::{PoolSize, SlotPool};
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
 use super::account::{Account, AccountError, Settings, default_concurrency};
+use super::all_keys::AllKeys;
 use super::bucket::own_engine;
 use super::charging::Charging;
 use super::limits::AccountLimits;
@@ -16,8 +17,9 @@ use super::model_pattern::ModelPattern;
 use super::pace::{MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::slot_groups::SlotGroups;
-use super::waits::Waits;
+use super::waits::WaitLog;
 use crate::call::Scope;
+use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, Source};
 use crate::telemetry::{Observer, Traced};
 
@@ -36,7 +38,9 @@ pub struct AccountBuilder {
     margin: u32,
     ramp: Option<Ramp>,
     observer: Option<Arc<dyn Observer>>,
-    waits: Waits,
+    waits: WaitLog,
+    all_keys: Option<AllKeys>,
+    memory: MemoryBudget,
 }
 
 impl AccountBuilder {
@@ -53,7 +57,9 @@ impl AccountBuilder {
             margin: MARGIN,
             ramp: None,
             observer: None,
-            waits: Waits::each_call(),
+            waits: WaitLog::each_call(),
+            all_keys: None,
+            memory: MemoryBudget::unlimited(),
         }
     }
 
@@ -147,7 +153,26 @@ impl AccountBuilder {
     /// Warns of waits once a minute for a scope, with their number and the worst, instead of each.
     /// For servers.
     pub fn warn_each_minute(mut self) -> Self {
-        self.waits = Waits::each_minute();
+        self.waits = WaitLog::each_minute();
+        self
+    }
+
+    /// Who warns of waits, for accounts that do so together. Default: each of them is warned of.
+    pub fn wait_log(mut self, waits: &WaitLog) -> Self {
+        self.waits = waits.clone();
+        self
+    }
+
+    /// Keeps to a ceiling with other accounts, on the same engine. Default: none.
+    pub fn all_keys(mut self, ceiling: &AllKeys) -> Self {
+        self.all_keys = Some(ceiling.clone());
+        self
+    }
+
+    /// Charges what the account takes of memory to a budget. Models for which that has no room share one
+    /// queue. Default: no bound.
+    pub fn memory(mut self, budget: &MemoryBudget) -> Self {
+        self.memory = budget.clone();
         self
     }
 
@@ -171,6 +196,8 @@ impl AccountBuilder {
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
             waits: self.waits,
             groups: self.groups,
+            all_keys: self.all_keys,
+            memory: self.memory,
             quotas: Mutex::default(),
         };
         let pool = self.pool.unwrap_or_else(|| {
@@ -193,7 +220,7 @@ pub fn log_pool(provider: &Provider, size: PoolSize) {
 }
 
 /// The limits on tokens that a provider is known to have.
-const fn tokens_of(dialect: Dialect) -> &'static [Dimension] {
+pub(super) const fn tokens_of(dialect: Dialect) -> &'static [Dimension] {
     match dialect {
         Dialect::Anthropic => &[Dimension::InputTokens, Dimension::OutputTokens],
         Dialect::Gemini => &[Dimension::InputTokens],

@@ -8,11 +8,11 @@
 mod acquire;
 mod configured;
 mod output_rule;
+mod release;
 mod view;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -24,22 +24,24 @@ use tidegate::pacer::{Pacer, Permit};
 use tidegate_providers::{Class, Dimension, Endpoint, Failure, ReportedLimits};
 use tokio::sync::Notify;
 
-use super::account::{AccountError, Settings, Standing};
+use super::account::{AccountError, OTHER, Settings, Standing};
+use super::all_keys::AllKeys;
 use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
+use super::footprint;
 use super::limit_view::{HoldCause, ReportOrigin};
 use super::limits::AccountLimits;
 use super::meter::Meter;
 use super::quota::{Quota, Throttled};
 use super::reservation::{Days, Estimate, Followed, Leave, Line, Reservation};
 use crate::call::{CallError, Outgoing, Scope};
+use crate::memory::{MemoryShare, SecondChance};
 use crate::telemetry::{Acquired, Stage, Stay};
 use acquire::Admitted;
 use configured::{Configured, LimitSet};
 
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
-const OTHER: &str = "other";
 /// The last call weighs one part of so many in the mean time of calls.
 const MEAN_OF: u64 = 8;
 /// Limits of a call without an allocation: two that were set, two that were told, and the gate.
@@ -54,12 +56,13 @@ pub(super) struct Lane {
     settings: Arc<Settings>,
     pacer: Pacer,
     configured: ArcSwap<Configured>,
-    quotas: Mutex<HashMap<Arc<str>, Arc<Quota>>>,
+    quotas: Mutex<SecondChance<Arc<str>, Arc<Quota>>>,
     /// How long calls take of late, in milliseconds; zero if none has ended.
     mean_time: AtomicU64,
     /// Tells calls that wait that they are charged differently from now on.
     rule_changes: Notify,
     clock: TokioClock,
+    memory: Mutex<MemoryShare>,
 }
 
 impl Lane {
@@ -70,6 +73,7 @@ impl Lane {
         pacer: Pacer,
         clock: TokioClock,
     ) -> Result<Self, AccountError> {
+        let memory = settings.memory.charge(footprint::of_lane(limits));
         let lane = Self {
             key: scope.to_string(),
             scope,
@@ -80,6 +84,7 @@ impl Lane {
             mean_time: AtomicU64::new(0),
             rule_changes: Notify::new(),
             clock,
+            memory: Mutex::new(memory),
         };
         if !limits.is_empty() {
             lane.configure(limits)?;
@@ -114,8 +119,8 @@ impl Lane {
 
     pub(super) fn standing(&self) -> Standing {
         let configured = self.configured.load();
-        let quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = quotas.values().flat_map(|quota| quota.charged());
+        let quotas = self.lock_quotas();
+        let told = quotas.iter().flat_map(|(_, quota)| quota.charged());
         let charged = configured.meters().filter_map(|meter| meter.charged()).chain(told).collect();
         Standing { scope: self.scope.clone(), gauges: self.pacer.gauges(), charged }
     }
@@ -206,9 +211,10 @@ impl Lane {
     /// Takes one of the requests of the day wherever those are limited, or none.
     async fn take_days(&self, model: &str, endpoint: &Endpoint) -> Result<Days, CallError> {
         let configured = self.configured.load();
-        let wanted: Days =
+        let mut wanted: Days =
             configured.of(model, endpoint).filter_map(|set| set.day.clone()).collect();
         drop(configured);
+        wanted.extend(self.settings.all_keys.as_ref().and_then(AllKeys::day));
         let provider = || self.scope.provider().clone();
         let mut taken = Days::new();
         for day in wanted {
@@ -296,13 +302,18 @@ impl Lane {
         self.release_replaced(quota);
     }
 
-    /// What is known of a model.
+    /// What is known of a model. One for which there is no room is among others.
     pub(super) fn quota(&self, model: &str) -> Result<Arc<Quota>, AccountError> {
-        let mut quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+        let quotas = self.lock_quotas();
         if let Some(known) = quotas.get(model) {
             return Ok(known.clone());
         }
-        let model = if quotas.len() < MAX_MODELS { model } else { OTHER };
+        let is_full = quotas.len() >= MAX_MODELS;
+        drop(quotas);
+        // Others may be forgotten for it, for which no model may be locked.
+        let bytes = footprint::of_model(self.settings.quota.tokens);
+        let model = if is_full || !self.has_room(bytes) { OTHER } else { model };
+        let mut quotas = self.lock_quotas();
         if let Some(known) = quotas.get(model) {
             return Ok(known.clone());
         }
@@ -311,6 +322,10 @@ impl Lane {
         let quota = self.settings.quota(scope, model.clone())?;
         quotas.insert(model, quota.clone());
         Ok(quota)
+    }
+
+    fn lock_quotas(&self) -> MutexGuard<'_, SecondChance<Arc<str>, Arc<Quota>>> {
+        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limits that a call of a model at an endpoint is charged to.
@@ -323,7 +338,11 @@ impl Lane {
         let kept = configured
             .of(model, endpoint)
             .flat_map(|set| set.meters.iter().filter(|meter| !self.is_replaced(meter, &told, set)));
-        kept.chain([quota.gate()]).chain(&told).cloned().collect()
+        let mut meters = kept.chain([quota.gate()]).chain(&told).cloned().collect();
+        if let Some(all_keys) = &self.settings.all_keys {
+            all_keys.add_to(&mut meters);
+        }
+        meters
     }
 
     /// Whether what is told of a limit stands in for what was configured: where nobody wished for
@@ -341,7 +360,7 @@ impl Lane {
     }
 
     fn has_one_model(&self) -> bool {
-        self.quotas.lock().unwrap_or_else(PoisonError::into_inner).len() == 1
+        self.lock_quotas().len() == 1
     }
 
     fn closed(&self, quota: &Quota) -> Option<CallError> {

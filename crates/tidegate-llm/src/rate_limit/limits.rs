@@ -50,9 +50,29 @@ impl AccountLimits {
         self.all.as_ref()
     }
 
+    /// How many limits that are, each of which has a bucket of its own.
+    pub(super) fn count(&self) -> usize {
+        let all = self.all.iter().map(|(constraint, _)| constraint);
+        let models = self.models.iter().map(|(_, constraint)| constraint);
+        all.chain(self.endpoints.values()).chain(models).map(count).sum()
+    }
+
     /// Whether anything was configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_none() && self.endpoints.is_empty() && self.models.is_empty()
     }
+}
+
+/// How many limits a constraint is.
+fn count(constraint: &Constraint) -> usize {
+    let rates = [
+        constraint.requests_per_minute(),
+        constraint.tokens_per_minute(),
+        constraint.input_tokens_per_minute(),
+        constraint.output_tokens_per_minute(),
+    ];
+    let interval = usize::from(!constraint.min_interval().is_zero());
+    let day = usize::from(constraint.requests_per_day().is_some());
+    rates.iter().flatten().count() + interval + day
 }

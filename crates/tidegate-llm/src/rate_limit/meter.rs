@@ -2,6 +2,7 @@
 
 pub(super) mod limit_feedback;
 pub(super) mod limit_record;
+mod loss;
 mod pace_cell;
 mod report_trust;
 pub(super) mod view;
@@ -31,6 +32,8 @@ use report_trust::ReportTrust;
 pub(super) enum Counts {
     /// What a provider limits.
     Dimension(Dimension),
+    /// The same of all keys of callers together.
+    AllKeys(Dimension),
     /// Starts of calls, for the least time between two.
     Starts,
     /// Nothing: it is there to be closed.
@@ -41,6 +44,7 @@ impl Counts {
     const fn name(self) -> &'static str {
         match self {
             Self::Dimension(dimension) => dimension.name(),
+            Self::AllKeys(dimension) => of_all_keys(dimension),
             Self::Starts => "starts",
             Self::Gate => "gate",
         }
@@ -50,9 +54,27 @@ impl Counts {
     pub(super) const fn blamed(self) -> &'static str {
         match self {
             Self::Dimension(dimension) => dimension.name(),
+            Self::AllKeys(dimension) => of_all_keys(dimension),
             Self::Starts => "min_interval",
             Self::Gate => "throttled",
         }
+    }
+
+    /// What is counted, whoever's it is; `None` if it is nothing that providers limit.
+    pub(super) const fn dimension(self) -> Option<Dimension> {
+        match self {
+            Self::Dimension(dimension) | Self::AllKeys(dimension) => Some(dimension),
+            Self::Starts | Self::Gate => None,
+        }
+    }
+}
+
+/// The name of a limit over all keys of callers.
+const fn of_all_keys(dimension: Dimension) -> &'static str {
+    match dimension {
+        Dimension::Requests => "all_keys_requests",
+        Dimension::RequestsPerDay => "all_keys_requests_per_day",
+        _ => "all_keys_tokens",
     }
 }
 
@@ -62,14 +84,13 @@ pub(super) enum Wanted {
     /// One that fills all the time.
     Paced(Counts, Pace),
     /// One that fills at the end of the day.
-    Daily(Daily),
+    Daily(Counts, Daily),
 }
 
 impl Wanted {
     pub(super) const fn counts(&self) -> Counts {
         match self {
-            Self::Paced(counts, _) => *counts,
-            Self::Daily(_) => Counts::Dimension(Dimension::RequestsPerDay),
+            Self::Paced(counts, _) | Self::Daily(counts, _) => *counts,
         }
     }
 }
@@ -144,7 +165,7 @@ impl Meter {
                 let bucket = Bucket::new(engine, &name, pace.policy(clock.now())?)?;
                 Self::on(bucket, counts, Some(pace), clock)
             }
-            Wanted::Daily(daily) => {
+            Wanted::Daily(_, daily) => {
                 let amount = daily.requests().get().into();
                 let bucket = Bucket::calendar(engine, &name, amount, daily.schedule().clone())?;
                 Self::on(bucket, counts, None, clock)
@@ -156,7 +177,7 @@ impl Meter {
     pub(super) fn set(self: &Arc<Self>, wanted: &Wanted, now: Time) -> Result<(), AccountError> {
         match wanted {
             Wanted::Paced(_, pace) => self.with_pace(now, |present| *present = pace.clone()),
-            Wanted::Daily(daily) => {
+            Wanted::Daily(_, daily) => {
                 let policy = Policy::quota(daily.requests().get().into())?;
                 self.bucket.limiter().reconfigure(policy, Change::KeepTokens)?;
             }
@@ -209,9 +230,9 @@ impl Meter {
 
     /// What a call is charged here.
     pub(super) fn cost(&self, charging: Charging, amounts: Amounts) -> u64 {
-        match self.counts {
-            Counts::Dimension(dimension) => charging.cost(dimension, amounts),
-            Counts::Starts | Counts::Gate => 1,
+        match self.counts.dimension() {
+            Some(dimension) => charging.cost(dimension, amounts),
+            None => 1,
         }
     }
 
@@ -383,12 +404,12 @@ impl Meter {
 
     /// Whether it counts output.
     pub(super) const fn counts_output(&self, charging: Charging) -> bool {
-        matches!(self.counts, Counts::Dimension(dimension) if charging.counts_output(dimension))
+        matches!(self.counts.dimension(), Some(dimension) if charging.counts_output(dimension))
     }
 
     /// Whether it counts requests of a day.
     pub(super) fn is_of_a_day(&self) -> bool {
-        self.counts == Counts::Dimension(Dimension::RequestsPerDay)
+        self.counts.dimension() == Some(Dimension::RequestsPerDay)
     }
 
     /// Whether it counts requests of a short time.
@@ -398,6 +419,6 @@ impl Meter {
 
     /// Whether it counts tokens, and not calls.
     pub(super) const fn is_of_tokens(&self) -> bool {
-        matches!(self.counts, Counts::Dimension(dimension) if dimension.is_of_tokens())
+        matches!(self.counts.dimension(), Some(dimension) if dimension.is_of_tokens())
     }
 }

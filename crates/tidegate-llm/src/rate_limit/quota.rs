@@ -19,6 +19,7 @@ use super::meter::limit_record::LimitRecord;
 use super::meter::{Counts, Meter, Wanted};
 use super::pace::{Allowed, Burst, MARGIN, Pace, Ramp};
 use super::seen::{SPAN, Seen};
+use crate::memory::{Loss, MemoryShare};
 
 /// After so many answers old throttles are forgotten.
 const SAMPLE: u32 = 100;
@@ -44,6 +45,7 @@ pub(super) struct Quota {
     /// What the provider reported of its requests of a day, which have no bucket here.
     pub(super) day_reports: LimitRecord,
     state: Mutex<State>,
+    _memory: MemoryShare,
 }
 
 #[derive(Debug)]
@@ -114,6 +116,7 @@ impl Quota {
         terms: QuotaTerms,
         scope: String,
         model: Arc<str>,
+        memory: MemoryShare,
     ) -> Result<Self, AccountError> {
         let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
         let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
@@ -131,7 +134,8 @@ impl Quota {
         };
         let is_attended = AtomicBool::new(false);
         let (day_reports, state) = (LimitRecord::default(), Mutex::new(state));
-        let quota = Self { terms, scope, model, gate, is_attended, day_reports, state };
+        let _memory = memory;
+        let quota = Self { terms, scope, model, gate, is_attended, day_reports, state, _memory };
         if quota.terms.engine.store().local().is_some() {
             for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
                 quota.meter(*dimension)?;
@@ -333,6 +337,21 @@ impl Quota {
             return None;
         }
         Some((left, failure.clone()))
+    }
+
+    /// What is lost when it is forgotten.
+    pub(super) fn loss(&self, now: Time) -> Loss {
+        if self.closed(now).is_some() {
+            return Loss::Debt;
+        }
+        let meters = self.meters();
+        let losses = meters.iter().chain([&self.gate]).map(|meter| meter.loss(now));
+        losses.max().unwrap_or(Loss::Nothing)
+    }
+
+    /// The name of its scope.
+    pub(super) fn scope(&self) -> &str {
+        &self.scope
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

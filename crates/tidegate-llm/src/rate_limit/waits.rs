@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::mem;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::Time;
@@ -11,14 +11,23 @@ use crate::call::Scope;
 
 /// How often a server warns of the same scope.
 const MINUTE: Duration = Duration::from_secs(60);
-/// So many scopes are told apart; the waits of others are told as they come.
-const MAX_SCOPES: usize = 1_024;
+/// So many scopes are told apart; the waits of others are told together. Scopes have keys and models of
+/// callers, who must not fill the log.
+const MAX_SCOPES: usize = 64;
 
-/// Warns of waits.
-#[derive(Debug)]
-pub(super) struct Waits {
+/// Warns of waits. Cheap to clone; clones are the same log, which several accounts may share.
+#[derive(Clone, Debug)]
+pub struct WaitLog {
     /// `None`: each of them.
-    gathered: Option<Mutex<HashMap<Scope, Gathered>>>,
+    gathered: Option<Arc<Mutex<GatheredWaits>>>,
+}
+
+/// Waits by their scope.
+#[derive(Debug, Default)]
+struct GatheredWaits {
+    scopes: HashMap<Scope, Gathered>,
+    /// Of all other scopes.
+    others: Option<Gathered>,
 }
 
 /// Waits of a scope since they were last told.
@@ -29,13 +38,17 @@ struct Gathered {
     worst: Duration,
 }
 
-impl Waits {
-    pub(super) const fn each_call() -> Self {
+impl WaitLog {
+    /// Warns of each wait: for libraries.
+    #[must_use]
+    pub const fn each_call() -> Self {
         Self { gathered: None }
     }
 
-    pub(super) fn each_minute() -> Self {
-        Self { gathered: Some(Mutex::default()) }
+    /// Warns of waits once a minute for a scope, with their number and the worst: for servers.
+    #[must_use]
+    pub fn each_minute() -> Self {
+        Self { gathered: Some(Arc::default()) }
     }
 
     /// A call of this scope waited so long.
@@ -49,39 +62,55 @@ impl Waits {
             return;
         };
         let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Gathered { count, worst, .. }) = gather(&mut gathered, scope, wait, now) else {
+        let Some((Gathered { count, worst, .. }, is_other)) = gathered.gather(scope, wait, now)
+        else {
             return;
         };
         drop(gathered);
         let worst = worst.as_secs_f64();
+        let scope = if is_other { "others".to_owned() } else { scope.to_string() };
         tracing::warn!(
-            %scope,
+            scope,
             "Rate limited for provider '{provider}': {count} calls waited, {worst:.2}s at worst."
         );
     }
 }
 
-/// Counts a wait, and says what there is to tell of its scope now, if there is.
-fn gather(
-    gathered: &mut HashMap<Scope, Gathered>,
-    scope: &Scope,
-    wait: Duration,
-    now: Time,
-) -> Option<Gathered> {
-    let none = Gathered { told: now, count: 0, worst: Duration::ZERO };
-    let Some(waits) = gathered.get_mut(scope) else {
-        if gathered.len() >= MAX_SCOPES {
-            gathered.retain(|_, waits| now.since(waits.told) < MINUTE);
+impl GatheredWaits {
+    /// Counts a wait, and says what there is to tell of its scope now, if there is, and whether that is
+    /// one of the others.
+    fn gather(&mut self, scope: &Scope, wait: Duration, now: Time) -> Option<(Gathered, bool)> {
+        if let Some(waits) = self.scopes.get_mut(scope) {
+            return Some((waits.add(wait, now)?, false));
         }
-        if gathered.len() < MAX_SCOPES {
-            gathered.insert(scope.clone(), none);
+        if self.scopes.len() >= MAX_SCOPES {
+            self.scopes.retain(|_, waits| now.since(waits.told) < MINUTE);
         }
-        return Some(Gathered { count: 1, worst: wait, ..none });
-    };
-    waits.count += 1;
-    waits.worst = waits.worst.max(wait);
-    let is_due = now.since(waits.told) >= MINUTE;
-    is_due.then(|| mem::replace(waits, none))
+        let none = Gathered { told: now, count: 0, worst: Duration::ZERO };
+        let first = Gathered { count: 1, worst: wait, ..none };
+        if self.scopes.len() < MAX_SCOPES {
+            self.scopes.insert(scope.clone(), none);
+            return Some((first, false));
+        }
+        match &mut self.others {
+            Some(others) => Some((others.add(wait, now)?, true)),
+            others => {
+                *others = Some(none);
+                Some((first, true))
+            }
+        }
+    }
+}
+
+impl Gathered {
+    /// Counts a wait, and says what there is to tell now, if there is.
+    fn add(&mut self, wait: Duration, now: Time) -> Option<Self> {
+        self.count += 1;
+        self.worst = self.worst.max(wait);
+        let none = Self { told: now, count: 0, worst: Duration::ZERO };
+        let is_due = now.since(self.told) >= MINUTE;
+        is_due.then(|| mem::replace(self, none))
+    }
 }
 
 #[cfg(test)]
@@ -90,19 +119,19 @@ mod tests {
     use tidegate_providers::Credential;
 
     #[test]
-    fn scopes_beyond_the_bound_are_told_as_they_come() {
-        let mut gathered = HashMap::new();
+    fn scopes_beyond_the_bound_are_told_together() {
+        let mut gathered = GatheredWaits::default();
         let scope =
             |number| Scope::new("openai", &Credential::none()).model(&format!("model-{number}"));
-        let mut told = |number, now| gather(&mut gathered, &scope(number), MINUTE, now).is_some();
+        let mut told = |number, now| gathered.gather(&scope(number), MINUTE, now);
         let (start, second) = (Time::from_nanos(0), Duration::from_secs(1));
-        for number in 0..2 * MAX_SCOPES {
-            assert!(told(number, start), "the first of {number}");
-        }
-        assert!(!told(0, start.after(second)), "gathered");
-        assert!(told(2 * MAX_SCOPES - 1, start.after(second)), "there was no room for it");
-        assert!(told(2 * MAX_SCOPES - 1, start.after(MINUTE)), "now there is");
-        assert!(!told(2 * MAX_SCOPES - 1, start.after(MINUTE + second)));
-        assert!(gathered.len() <= MAX_SCOPES);
+        let lines = (0..10_000).filter_map(|number| told(number, start)).count();
+        assert_eq!(lines, MAX_SCOPES + 1, "one for each scope, and one for all others");
+        assert!(told(0, start.after(second)).is_none(), "gathered");
+        assert!(told(10_000, start.after(second)).is_none(), "gathered with others");
+        let (others, is_other) =
+            told(1, start.after(MINUTE)).zip(told(10_001, start.after(MINUTE))).unwrap().1;
+        assert!(is_other || others.count == 1);
+        assert!(gathered.scopes.len() <= MAX_SCOPES);
     }
 }

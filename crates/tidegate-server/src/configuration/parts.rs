@@ -48,6 +48,7 @@ impl Parts {
         let access_log = observer.access_log().clone();
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let builder = builder.trusted_proxies(plan.listen.trusted_proxies.value.clone());
+        let builder = builder.max_memory(plan.gateway.max_memory.value.bytes());
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
         metrics.ask_providers(figures(&gateway, metrics.llm()));
@@ -92,6 +93,7 @@ impl Parts {
         limits.retire_others(&before.limits, &self.engine, &self.admission);
         self.tokens.follow(&plan.admin);
         self.access_log.follow(&plan.gateway);
+        self.gateway.set_max_memory(plan.gateway.max_memory.value.bytes());
         follow_providers(&self.metrics, plan);
         Ok(limits)
     }

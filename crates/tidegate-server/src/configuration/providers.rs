@@ -49,6 +49,9 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     if let Some(constraint) = plan.constraint() {
         upstream = upstream.limits(constraint.clone());
     }
+    let all_keys = &plan.all_keys;
+    upstream = upstream
+        .all_keys_limits(all_keys.requests_per_minute.value, all_keys.tokens_per_minute.value);
     upstream = upstream.concurrency(plan.pool_size());
     for (pattern, limits) in &plan.model_limits {
         if let Some(constraint) = limits.constraint() {

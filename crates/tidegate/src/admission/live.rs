@@ -84,7 +84,7 @@ impl Shared {
 
 impl Watch for Shared {
     /// Somebody has revised a limit by its name.
-    fn changed(&self) {
+    fn changed(&self) -> bool {
         let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = self.live.load().rules.clone();
         let pairs =
@@ -95,5 +95,6 @@ impl Watch for Shared {
             }
         }
         self.put(rules, &tiers);
+        true
     }
 }

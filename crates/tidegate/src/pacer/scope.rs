@@ -462,8 +462,10 @@ fn not_at_once() -> Verdict {
 }
 
 impl Watch for Scope {
-    fn changed(&self) {
+    fn changed(&self) -> bool {
         self.act(|state| state.scheduler.nudge(self.now()));
+        // Whoever joins the queue later watches again.
+        self.lock().scheduler.waiting() > 0
     }
 }
 

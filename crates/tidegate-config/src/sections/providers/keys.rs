@@ -211,6 +211,16 @@ pub(crate) const KEYS: &[KnownKey] = &[
          them limits.",
     )
     .or("[]"),
+    per_minute(
+        "providers.*.all_keys.requests_per_minute",
+        "Requests of a minute of all keys that callers bring, together; 16 times requests_per_minute \
+         if unset, and no bound if that is not set either.",
+    ),
+    per_minute(
+        "providers.*.all_keys.tokens_per_minute",
+        "Tokens of a minute of all keys that callers bring, together; 16 times tokens_per_minute if \
+         unset, and no bound if that is not set either.",
+    ),
     KnownKey::new(
         "providers.*.endpoints.*.paths",
         ValueKind::Texts,

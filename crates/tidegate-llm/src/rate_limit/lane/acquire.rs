@@ -14,7 +14,7 @@ use tidegate::pacer::{Acquire, AcquireError, Gauges, Oversize, Permit, WaitPart}
 use super::{INLINE, Lane, costs_of};
 use crate::call::{CallError, Outgoing, Terms};
 use crate::rate_limit::charging::{Amounts, Charging, OutputCharge};
-use crate::rate_limit::meter::Meter;
+use crate::rate_limit::meter::{Counts, Meter};
 use crate::rate_limit::quota::{Expectation, Quota};
 use crate::telemetry::Stage;
 use tidegate_providers::Endpoint;
@@ -104,7 +104,10 @@ impl Lane {
         let is_alone = self.has_one_model();
         let is_everybodys = |meter: &Arc<Meter>| {
             let mut all = configured.all.meters.iter();
-            all.any(|all| Arc::ptr_eq(all, meter) || is_alone && all.counts() == meter.counts())
+            matches!(meter.counts(), Counts::AllKeys(_))
+                || all.any(|all| {
+                    Arc::ptr_eq(all, meter) || is_alone && all.counts() == meter.counts()
+                })
         };
         let charging = self.settings.charging;
         let likely = asked.likely();

@@ -102,6 +102,11 @@ impl Configured {
         self.sets().flat_map(|set| &set.meters)
     }
 
+    /// All meters, those of a day too.
+    pub(super) fn all_meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
+        self.sets().flat_map(|set| set.meters.iter().chain(&set.day))
+    }
+
     fn sets(&self) -> impl Iterator<Item = &LimitSet> {
         let models = self.models.iter().map(|(_, set)| set);
         [&self.all].into_iter().chain(self.endpoints.values()).chain(models)
@@ -176,6 +181,7 @@ impl Lane {
             set.slots.iter().for_each(|slots| slots.group.resize(u64::MAX));
         }
         self.configured.store(Arc::new(next));
+        self.recharge(limits);
         let concurrency = limits.all.as_ref().and_then(|(constraint, _)| constraint.concurrency());
         self.pacer.set_concurrency(concurrency.map(|limit| limit.get().into()));
         self.pacer.nudge();
@@ -247,6 +253,7 @@ fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
         let allowed = Allowed { amount: 1, window };
         Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
     });
-    let daily = constraint.requests_per_day().cloned().map(Wanted::Daily);
+    let day = Counts::Dimension(Dimension::RequestsPerDay);
+    let daily = constraint.requests_per_day().cloned().map(|daily| Wanted::Daily(day, daily));
     rates.chain(starts).chain(daily).collect()
 }

@@ -1,6 +1,6 @@
 //! How a queue, its limits and its models are shown.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tidegate::pacer::WaitPart;
 use tidegate_providers::Dimension;
@@ -19,7 +19,7 @@ impl Lane {
         let looking = Looking { waits_for: waits_for.as_deref(), now: self.now(), until };
         let configured = self.configured.load_full();
         let mut quotas: Vec<(Arc<str>, Arc<Quota>)> = {
-            let quotas = self.quotas.lock().unwrap_or_else(PoisonError::into_inner);
+            let quotas = self.lock_quotas();
             quotas.iter().map(|(model, quota)| (model.clone(), quota.clone())).collect()
         };
         quotas.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -39,7 +39,12 @@ impl Lane {
         let mut limited_by = waits_for.as_deref().and_then(|limit| {
             let is_slot = limit == WaitPart::CONCURRENCY;
             let meters = configured.meters();
-            is_slot.then_some(WaitPart::CONCURRENCY).or_else(|| name_in(meters, limit))
+            let all_keys = self.settings.all_keys.as_ref();
+            let of_all_keys = || all_keys.and_then(|all_keys| all_keys.name_of(limit));
+            is_slot
+                .then_some(WaitPart::CONCURRENCY)
+                .or_else(|| name_in(meters, limit))
+                .or_else(of_all_keys)
         });
         for (model, quota) in quotas {
             let meters = quota.meters();

@@ -10,8 +10,8 @@ use super::super::limit_view::{
     ReportedView,
 };
 use super::super::pace::Allowed;
+use super::Meter;
 use super::limit_record::{LimitRecord, Remembered};
-use super::{Counts, Meter};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -51,10 +51,6 @@ impl Meter {
             // A bucket that nobody is meant to empty tells nothing.
             None => None,
         };
-        let dimension = match self.counts {
-            Counts::Dimension(dimension) => Some(dimension),
-            Counts::Starts | Counts::Gate => None,
-        };
         let refusal = |since| LearnedView { from: ReportOrigin::Refusal, age: now.since(since) };
         let learned = match source {
             LimitSource::Learned => learned(&remembered, now).or(slowed_since.map(refusal)),
@@ -62,7 +58,7 @@ impl Meter {
         };
         Some(LimitView {
             name: self.counts.blamed(),
-            dimension,
+            dimension: self.counts.dimension(),
             source,
             allowed,
             learned,

@@ -67,6 +67,8 @@ struct ShownProvider {
     tenants_waiting: usize,
     tenants: Vec<ShownTenant>,
     waiting_of_other_tenants: usize,
+    /// What all keys of callers may use together.
+    all_keys: Vec<ShownLimit>,
     accounts_known: usize,
     accounts: Vec<ShownAccount>,
 }
@@ -176,6 +178,7 @@ impl ShownProvider {
             tenants_waiting: tenants.tenants,
             tenants: tenants.longest.iter().map(ShownTenant::of).collect(),
             waiting_of_other_tenants: tenants.waiting_of_others,
+            all_keys: view.all_keys.iter().map(ShownLimit::of).collect(),
             accounts_known: status.accounts,
             accounts: view.accounts.into_iter().map(ShownAccount::of).collect(),
         }

@@ -1,0 +1,259 @@
+//! The key of a caller: the one that the provider will see, however it is written.
+//!
+//! A call is charged to the account of a key, so a key has one spelling here and whatever is sent has
+//! one key. The scheme of `Authorization` and white space around a key do not matter, nor does how a
+//! query is encoded. If several places have keys, the one of the provider's own header counts, then the
+//! first of the others, and keys that differ from it are not sent. What could be read as one key by us
+//! and as another by a provider is refused.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use tidegate_providers::request::key_name;
+use tidegate_providers::{Credential, Dialect};
+
+use crate::headers::{KEYS, QUERY_KEYS, is_named, members, query_of};
+use crate::request::address;
+
+/// Why a key cannot be charged to an account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum KeyError {
+    /// It is none that all servers would read alike.
+    #[error(
+        "a key must be one word of visible ASCII characters without quotes, commas and semicolons, \
+         such as in `Authorization: Bearer KEY`"
+    )]
+    Malformed,
+    /// User and password, of which either may be the key.
+    #[error(
+        "`Authorization: Basic` is not passed on to this provider; send the key as `Bearer KEY`"
+    )]
+    Basic,
+}
+
+/// The key of a caller.
+#[derive(Debug)]
+pub(crate) struct CallerKey {
+    pub(crate) credential: Credential,
+    /// Whether another key stands somewhere else.
+    has_others: bool,
+}
+
+/// What stands where a key may be.
+type Found<'v> = Result<Option<Cow<'v, str>>, KeyError>;
+
+impl CallerKey {
+    /// Reads the key from the headers and the query of a request.
+    pub(crate) fn read(
+        dialect: Dialect,
+        headers: &HeaderMap,
+        target: &str,
+    ) -> Result<Self, KeyError> {
+        let own = key_name(dialect);
+        let others = KEYS.iter().filter(|name| **name != own);
+        let in_headers = [&own]
+            .into_iter()
+            .chain(others)
+            .flat_map(|name| headers.get_all(name).iter().map(move |value| in_header(name, value)));
+        let query = target.split_once('?').map_or("", |(_, query)| query);
+        let in_query = members(query).filter(|member| is_named(member, &QUERY_KEYS)).map(in_query);
+        let mut counted: Option<Cow<'_, str>> = None;
+        let mut has_others = false;
+        for found in in_headers.chain(in_query) {
+            match (found, &counted) {
+                (Ok(None), _) => {}
+                (Ok(key), None) => counted = key,
+                (Err(error), None) => return Err(error),
+                (found, Some(_)) => has_others |= found != Ok(counted.clone()),
+            }
+        }
+        let credential = counted.map_or_else(Credential::none, |key| Credential::new(&key));
+        Ok(Self { credential, has_others })
+    }
+
+    /// Removes all other keys from what is sent; the path and query without them.
+    pub(crate) fn keep_alone(&self, headers: &mut HeaderMap, target: &Arc<str>) -> Arc<str> {
+        if !self.has_others {
+            return target.clone();
+        }
+        let key = self.credential.reveal();
+        let is_counted = |found: Found<'_>| found.is_ok_and(|found| found.as_deref() == key);
+        for name in &KEYS {
+            let mut values = headers.get_all(name).iter();
+            let counted = values.find(|value| is_counted(in_header(name, value))).cloned();
+            headers.remove(name);
+            headers.extend(counted.map(|value| (name.clone(), value)));
+        }
+        let is_kept = |member: &str| !is_named(member, &QUERY_KEYS) || is_counted(in_query(member));
+        query_of(target, is_kept).into()
+    }
+}
+
+/// The key in a header, without the name of its scheme.
+fn in_header<'v>(name: &HeaderName, value: &'v HeaderValue) -> Found<'v> {
+    let text = value.to_str().map_err(|_| KeyError::Malformed)?.trim();
+    if *name != AUTHORIZATION {
+        return plain(text.into());
+    }
+    let (scheme, key) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+    match key.trim() {
+        _ if scheme.eq_ignore_ascii_case("basic") => Err(KeyError::Basic),
+        "" if scheme.eq_ignore_ascii_case("bearer") => Ok(None),
+        // There is no scheme.
+        "" => plain(scheme.into()),
+        key => plain(key.into()),
+    }
+}
+
+/// The key in a query parameter.
+fn in_query(member: &str) -> Found<'_> {
+    let Some((_, value)) = member.split_once('=') else { return Ok(None) };
+    if !value.contains(['%', '+']) {
+        return plain(value.into());
+    }
+    let spaced = value.replace('+', " ");
+    let decoded = address::decoded(spaced.as_bytes()).into_owned();
+    let decoded = String::from_utf8(decoded).map_err(|_| KeyError::Malformed)?;
+    plain(decoded.trim().to_owned().into())
+}
+
+/// A key that is read alike everywhere; `None` if it is empty.
+fn plain(key: Cow<'_, str>) -> Found<'_> {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"',;".contains(&byte);
+    match key {
+        key if key.is_empty() => Ok(None),
+        key if key.bytes().all(is_plain) => Ok(Some(key)),
+        _ => Err(KeyError::Malformed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(headers: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        headers.iter().map(pair).collect()
+    }
+
+    fn read(
+        dialect: Dialect,
+        pairs: &[(&'static str, &'static str)],
+        target: &str,
+    ) -> Result<Option<String>, KeyError> {
+        let key = CallerKey::read(dialect, &headers(pairs), target)?;
+        Ok(key.credential.reveal().map(ToOwned::to_owned))
+    }
+
+    fn one(key: &str) -> Result<Option<String>, KeyError> {
+        Ok(Some(key.to_owned()))
+    }
+
+    #[test]
+    fn a_key_is_found_wherever_it_is() {
+        for name in ["authorization", "x-api-key", "x-goog-api-key", "api-key"] {
+            let value = if name == "authorization" { "Bearer sk-1" } else { "sk-1" };
+            assert_eq!(read(Dialect::OpenAi, &[(name, value)], "/v1"), one("sk-1"), "{name}");
+        }
+        for target in ["/v1beta/models?alt=sse&key=sk-1", "/v1?key=&k%65y=sk-1"] {
+            assert_eq!(read(Dialect::OpenAi, &[], target), one("sk-1"), "{target}");
+        }
+        assert_eq!(read(Dialect::OpenAi, &[], "/v1"), Ok(None));
+    }
+
+    #[test]
+    fn the_field_of_the_provider_comes_first_and_empty_ones_are_no_keys() {
+        let both = [("authorization", "Bearer other"), ("x-api-key", "own")];
+        assert_eq!(read(Dialect::Anthropic, &both, "/v1"), one("own"));
+        assert_eq!(read(Dialect::OpenAi, &both, "/v1"), one("other"));
+        for empty in ["", "Bearer", "Bearer ", "bearer\t"] {
+            let pairs = [("authorization", empty), ("x-api-key", "own")];
+            assert_eq!(read(Dialect::OpenAi, &pairs, "/v1"), one("own"), "{empty:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_the_same_however_it_is_written() {
+        for value in [
+            "Bearer sk-1",
+            "bearer sk-1",
+            "BEARER\tsk-1",
+            "Bearer \t  sk-1",
+            "Bearer sk-1 \t",
+            "Token sk-1",
+            "sk-1",
+        ] {
+            for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
+                assert_eq!(
+                    read(dialect, &[("authorization", value)], "/v1"),
+                    one("sk-1"),
+                    "{value:?}"
+                );
+            }
+        }
+        assert_eq!(read(Dialect::Anthropic, &[("x-api-key", "\tsk-1 ")], "/v1"), one("sk-1"));
+        for target in ["/p?key=%73k-1", "/p?key=sk%2D1", "/p?KEY=sk-1+", "/p?key=%20sk-1%09"] {
+            assert_eq!(read(Dialect::Gemini, &[], target), one("sk-1"), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_read_differently_is_refused() {
+        for value in [
+            "Bearer sk-1 sk-2",
+            "Bearer Bearer sk-1",
+            "Bearer sk-1, Bearer sk-2",
+            "Bearer \"sk-1\"",
+            "Bearer 'sk-1'",
+            "Bearer sk-1;a",
+            "a b c",
+        ] {
+            let read = read(Dialect::OpenAi, &[("authorization", value)], "/v1");
+            assert_eq!(read, Err(KeyError::Malformed), "{value:?}");
+        }
+        for value in ["Basic OnNrLTE=", "basic\tOnNrLTE="] {
+            let read = read(Dialect::OpenAi, &[("authorization", value)], "/v1");
+            assert_eq!(read, Err(KeyError::Basic), "{value:?}");
+        }
+        let mut coded = HeaderMap::new();
+        coded.insert(AUTHORIZATION, HeaderValue::from_bytes(b"Bearer sk-1\xa0").unwrap());
+        assert!(CallerKey::read(Dialect::OpenAi, &coded, "/v1").is_err());
+        assert_eq!(read(Dialect::Gemini, &[], "/v1?key=a%00"), Err(KeyError::Malformed));
+    }
+
+    #[test]
+    fn only_the_key_that_counts_is_sent() {
+        let mut sent = headers(&[
+            ("authorization", "Bearer sk-2"),
+            ("authorization", "Bearer\tsk-1"),
+            ("x-api-key", "sk-1"),
+            ("api-key", "sk-3"),
+            ("accept", "*/*"),
+        ]);
+        let target: Arc<str> = "/p?alt=sse&key=sk-4&k%65y=sk-1".into();
+        let key = CallerKey::read(Dialect::Anthropic, &sent, &target).unwrap();
+        assert_eq!(&*key.keep_alone(&mut sent, &target), "/p?alt=sse&k%65y=sk-1");
+        let left: Vec<_> =
+            sent.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        assert_eq!(left.len(), 3, "{left:?}");
+        assert_eq!(sent["authorization"], "Bearer\tsk-1");
+        assert_eq!(
+            (&sent["x-api-key"], &sent["accept"]),
+            (&"sk-1".parse().unwrap(), &"*/*".parse().unwrap())
+        );
+    }
+
+    #[test]
+    fn a_key_that_stands_in_several_places_passes_untouched() {
+        let pairs = [("authorization", "Bearer sk-1"), ("x-api-key", "sk-1"), ("api-key", "")];
+        let mut sent = headers(&pairs);
+        let target: Arc<str> = "/p?key=sk-1".into();
+        let key = CallerKey::read(Dialect::OpenAi, &sent, &target).unwrap();
+        assert_eq!(key.keep_alone(&mut sent, &target), target);
+        assert_eq!(sent, headers(&pairs));
+    }
+}

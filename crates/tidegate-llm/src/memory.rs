@@ -1,0 +1,24 @@
+//! A bound on the memory of what callers make by naming it: accounts of keys, queues and what was
+//! learned of models.
+//!
+//! Each of these is charged to a [`MemoryBudget`] by its measured size, and gives that back when it is
+//! dropped. Before something new is made the budget is asked for room; if there is none, those who
+//! registered with it ([`Reclaim`]) forget what is of the least use ([`Loss`]). What owes something is
+//! never forgotten: whoever names a lot of new things must not be rid of a limit by that.
+
+mod budget;
+mod second_chance;
+
+pub use budget::{MemoryBudget, MemoryShare, Reclaim};
+pub use second_chance::{SecondChance, Use};
+
+/// What is lost when something is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    /// Nothing: it is made anew as it was.
+    Nothing,
+    /// What was learned, which the next answer tells again.
+    Learned,
+    /// A debt: something is spent, held, exhausted, slowed down, under way or waited for.
+    Debt,
+}

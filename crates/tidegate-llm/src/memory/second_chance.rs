@@ -1,0 +1,155 @@
+//! A map that forgets what was not used of late, a bounded number of looks at a time.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Values by key, in the order in which they are looked at when some have to go. One that was used
+/// since the last look has a second chance, so that what goes was not used for the longest time or
+/// nearly so. Neither a use nor a look costs more with more values.
+#[derive(Debug)]
+pub struct SecondChance<K, V> {
+    values: HashMap<K, Slot<V>>,
+    order: BTreeMap<u64, K>,
+    next_number: u64,
+}
+
+/// Whether a value was used since it was last looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// It was not.
+    Idle,
+    /// It was, and has a second chance.
+    Recent,
+}
+
+#[derive(Debug)]
+struct Slot<V> {
+    value: V,
+    number: u64,
+    is_used: AtomicBool,
+}
+
+impl<K, V> Default for SecondChance<K, V> {
+    fn default() -> Self {
+        Self { values: HashMap::new(), order: BTreeMap::new(), next_number: 0 }
+    }
+}
+
+impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
+    /// The value of a key, which is used by that.
+    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let slot = self.values.get(key)?;
+        slot.is_used.store(true, Ordering::Relaxed);
+        Some(&slot.value)
+    }
+
+    /// Sets the value of a key.
+    pub fn insert(&mut self, key: K, value: V) {
+        self.remove(&key);
+        let number = self.take_number();
+        self.order.insert(number, key.clone());
+        self.values.insert(key, Slot { value, number, is_used: AtomicBool::new(false) });
+    }
+
+    /// Takes a key out.
+    pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let slot = self.values.remove(key)?;
+        self.order.remove(&slot.number);
+        Some(slot.value)
+    }
+
+    /// Takes everything out.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.order.clear();
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// All of them, which uses none.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.values.iter().map(|(key, slot)| (key, &slot.value))
+    }
+
+    /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
+    /// Those that were used since the last look are shown as [`Use::Recent`].
+    pub fn release(
+        &mut self,
+        looks: usize,
+        mut may_go: impl FnMut(&K, &V, Use) -> bool,
+    ) -> Vec<(K, V)> {
+        let mut released = Vec::new();
+        for _ in 0..looks.min(self.values.len()) {
+            let Some((_, key)) = self.order.pop_first() else { break };
+            let number = self.take_number();
+            let Some(slot) = self.values.get_mut(&key) else { continue };
+            slot.number = number;
+            let is_used = std::mem::take(slot.is_used.get_mut());
+            let goes = may_go(&key, &slot.value, if is_used { Use::Recent } else { Use::Idle });
+            self.order.insert(number, key.clone());
+            if goes && let Some(value) = self.remove(&key) {
+                released.push((key, value));
+            }
+        }
+        released
+    }
+
+    fn take_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_of_late_has_a_second_chance() {
+        let mut map = SecondChance::default();
+        (0..10).for_each(|number| map.insert(number, ()));
+        map.get(&0);
+        let released = |map: &mut SecondChance<u32, ()>, looks, even| -> Vec<u32> {
+            let may_go =
+                |number: &u32, (): &(), last: Use| last == Use::Idle && (number % 2 == 0) == even;
+            let released = map.release(looks, may_go);
+            released.into_iter().map(|(number, ())| number).collect()
+        };
+        assert_eq!(released(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not go");
+        assert_eq!(released(&mut map, 5, true), [6, 8]);
+        assert_eq!(released(&mut map, 5, true), [0], "now it goes");
+        assert_eq!(released(&mut map, 100, false).len(), 5);
+        assert!(map.is_empty() && map.order.is_empty());
+    }
+
+    #[test]
+    fn a_key_that_comes_and_goes_leaves_nothing() {
+        let mut map = SecondChance::default();
+        for _ in 0..1_000 {
+            map.insert("key", 1);
+            map.insert("key", 2);
+            assert_eq!(map.remove("key"), Some(2));
+        }
+        assert!(map.order.is_empty());
+    }
+}

@@ -1,0 +1,193 @@
+//! What all keys of callers at a provider may use together.
+//!
+//! Limits that were configured hold for each key. Where callers bring their own, somebody with many
+//! keys would have as many limits; so there is a ceiling over all of them. Every account of a caller's
+//! key claims it together with its own limits, all or nothing.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use tidegate::Engine;
+use tidegate::clock::{Clock as _, TokioClock};
+use tidegate_providers::{Dimension, Provider};
+use tokio::time::Instant;
+
+use super::account::AccountError;
+use super::lane::INLINE;
+use super::limit_view::{LimitSource, LimitView};
+use super::limits::AccountLimits;
+use super::meter::view::Looking;
+use super::meter::{Counts, Meter, Wanted};
+use super::pace::{Allowed, Burst, Pace};
+use crate::plan::{Constraint, Daily};
+
+/// How many times the limits of one key all keys may use together, unless it is said.
+pub const ALL_KEYS_MULTIPLE: u32 = 16;
+
+/// The ceiling over all keys of callers at a provider. What is not set has none; nor have input and
+/// output tokens that are counted apart, since a call is charged to 16 limits at most.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AllKeysLimits {
+    requests: Option<NonZeroU32>,
+    /// How many requests may leave at once.
+    burst: u64,
+    tokens: Option<NonZeroU32>,
+    daily: Option<Daily>,
+}
+
+impl AllKeysLimits {
+    /// [`ALL_KEYS_MULTIPLE`] times what was configured for each key, unless it is given.
+    #[must_use]
+    pub fn new(
+        limits: &AccountLimits,
+        requests_per_minute: Option<NonZeroU32>,
+        tokens_per_minute: Option<NonZeroU32>,
+    ) -> Self {
+        let of_key = limits.of_all().map(|(constraint, _)| constraint);
+        let times = |amount: Option<NonZeroU32>| amount.map(multiple);
+        let requests_of_key = of_key.and_then(Constraint::requests_per_minute);
+        let requests = requests_per_minute.or_else(|| times(requests_of_key));
+        let burst = match (of_key, requests_of_key, requests) {
+            // In the same proportion as for one key, so that as many keys can begin at once.
+            (Some(of_key), Some(one), Some(all)) => {
+                let burst = u128::from(of_key.burst()) * u128::from(all.get());
+                u64::try_from(burst / u128::from(one.get())).unwrap_or(u64::MAX)
+            }
+            (_, _, all) => all.map_or(1, |all| u64::from(all.get()) / 60),
+        };
+        Self {
+            requests,
+            burst: burst.max(1),
+            tokens: tokens_per_minute
+                .or_else(|| times(of_key.and_then(Constraint::tokens_per_minute))),
+            daily: of_key
+                .and_then(Constraint::requests_per_day)
+                .map(|daily| daily.clone().with_requests(multiple(daily.requests()))),
+        }
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = Wanted> {
+        let rates = [
+            (Dimension::Requests, self.requests, Burst::Amount(self.burst)),
+            (Dimension::Tokens, self.tokens, Burst::Window),
+        ];
+        let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
+            let allowed = Allowed::per_minute(amount?.get().into());
+            Some(Wanted::Paced(Counts::AllKeys(dimension), Pace::new(Some(allowed), burst, 0)))
+        });
+        let day = Counts::AllKeys(Dimension::RequestsPerDay);
+        rates.chain(self.daily.clone().map(|daily| Wanted::Daily(day, daily)))
+    }
+}
+
+fn multiple(amount: NonZeroU32) -> NonZeroU32 {
+    amount.saturating_mul(const { NonZeroU32::new(ALL_KEYS_MULTIPLE).unwrap() })
+}
+
+/// The ceiling in force. Cheap to clone; clones are the same ceiling.
+#[derive(Clone, Debug)]
+pub struct AllKeys(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    engine: Engine,
+    scope: String,
+    clock: TokioClock,
+    in_force: ArcSwap<InForce>,
+    /// All meters that there ever were: what was spent counts on if one is wanted again.
+    known: Mutex<Vec<Arc<Meter>>>,
+}
+
+/// The limits that calls are charged to.
+#[derive(Debug, Default)]
+struct InForce {
+    meters: Vec<Arc<Meter>>,
+    day: Option<Arc<Meter>>,
+}
+
+impl AllKeys {
+    /// The ceiling of a provider, in the store of an engine. Accounts that share it are on the same
+    /// engine.
+    ///
+    /// # Errors
+    /// When the limits cannot be kept.
+    pub fn new(
+        provider: &Provider,
+        engine: &Engine,
+        limits: &AllKeysLimits,
+    ) -> Result<Self, AccountError> {
+        let all_keys = Self(Arc::new(Inner {
+            engine: engine.clone(),
+            scope: format!("{provider} all keys"),
+            clock: TokioClock::new(),
+            in_force: ArcSwap::default(),
+            known: Mutex::default(),
+        }));
+        all_keys.configure(limits)?;
+        Ok(all_keys)
+    }
+
+    /// Sets other limits. What was spent counts on; whoever waits goes by the new ones at once.
+    ///
+    /// # Errors
+    /// When the limits cannot be kept. Some of them may be in force then.
+    pub fn configure(&self, limits: &AllKeysLimits) -> Result<(), AccountError> {
+        let Inner { engine, scope, clock, in_force, known } = &*self.0;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = InForce::default();
+        for wanted in limits.wanted() {
+            let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
+            let meter = match known.iter().find(same) {
+                Some(meter) => {
+                    meter.set(&wanted, clock.now())?;
+                    meter.clone()
+                }
+                None => {
+                    let meter = Arc::new(Meter::new(engine, scope, wanted, *clock)?);
+                    known.push(meter.clone());
+                    meter
+                }
+            };
+            match meter.is_of_a_day() {
+                true => next.day = Some(meter),
+                false => next.meters.push(meter),
+            }
+        }
+        let is_used = |meter: &&Arc<Meter>| next.meters.iter().any(|used| Arc::ptr_eq(used, meter));
+        // Nobody waits for limits that are gone.
+        known.iter().filter(|meter| !is_used(meter)).for_each(|meter| meter.retire(clock.now()));
+        in_force.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Adds the limits that every call is charged to.
+    pub(super) fn add_to(&self, meters: &mut SmallVec<[Arc<Meter>; INLINE]>) {
+        meters.extend(self.0.in_force.load().meters.iter().cloned());
+    }
+
+    /// The limit on requests of a day, if there is one.
+    pub(super) fn day(&self) -> Option<Arc<Meter>> {
+        self.0.in_force.load().day.clone()
+    }
+
+    /// What waits for a limit of this name are said to be for, if it is one of these.
+    pub(super) fn name_of(&self, limit: &str) -> Option<&'static str> {
+        let in_force = self.0.in_force.load();
+        let meter = in_force.meters.iter().find(|meter| meter.name() == limit)?;
+        Some(meter.counts().blamed())
+    }
+
+    /// How the limits are shown.
+    pub async fn inspect(&self) -> Vec<LimitView> {
+        let now = self.0.clock.now();
+        let looking = Looking { waits_for: None, now, until: Instant::now() };
+        let in_force = self.0.in_force.load_full();
+        let mut views = Vec::new();
+        for meter in in_force.meters.iter().chain(&in_force.day) {
+            views.extend(meter.view(LimitSource::Configured, &looking).await);
+        }
+        views
+    }
+}

@@ -1,0 +1,34 @@
+//! Names of models come from callers, so their length is bounded wherever they are kept.
+
+use std::borrow::Cow;
+
+use tidegate_providers::name::short_hash;
+
+/// The longest name that is kept as it is, in bytes.
+const LONGEST: usize = 128;
+/// How much of a longer one is kept, before its hash.
+const KEPT: usize = 100;
+
+/// A name of a model that is not too long: of a long one the beginning and a hash.
+pub(crate) fn bounded(model: &str) -> Cow<'_, str> {
+    if model.len() <= LONGEST {
+        return model.into();
+    }
+    let end = (0..=KEPT).rev().find(|end| model.is_char_boundary(*end)).unwrap_or(0);
+    let kept = model.get(..end).unwrap_or_default();
+    format!("{kept}#{}", short_hash(model)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_and_told_apart() {
+        assert_eq!(bounded("gpt-4o"), "gpt-4o");
+        let (one, other) = ("ä".repeat(10_000), "ä".repeat(10_001));
+        let (one, other) = (bounded(&one), bounded(&other));
+        assert!(one != other && one.len() <= LONGEST, "{one} {other}");
+        assert!(one.starts_with("äää"));
+    }
+}
