@@ -96,7 +96,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 }
 
 /// Builds the program as its users get it; returns where it is.
-fn tidegate() -> Result<PathBuf> {
+pub(crate) fn tidegate() -> Result<PathBuf> {
     process::run(process::cargo(["build", "--release", "--package", "tidegate-cli"]))?;
     Ok(project::target_folder("release")?.join("tidegate"))
 }

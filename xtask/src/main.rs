@@ -59,8 +59,8 @@ enum Task {
         #[command(subcommand)]
         bench: bench::Bench,
     },
-    /// Run what takes minutes or hours: properties with many more cases (the default), and
-    /// fuzzing by coverage.
+    /// Run what takes minutes or hours: properties with many more cases (the default), fuzzing by
+    /// coverage, mixed attacks on the running program.
     Soak {
         #[command(subcommand)]
         soak: Option<soak::Soak>,
