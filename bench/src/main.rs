@@ -14,6 +14,7 @@ mod contender;
 mod core;
 mod gateway;
 mod inbound;
+mod instructions;
 mod keys;
 mod machine;
 mod measure;
@@ -102,6 +103,15 @@ enum Bench {
         #[arg(long, hide = true, default_value = "no program was given")]
         without_nginx: String,
     },
+    /// Instructions of a gateway call and of `POST /v1/take` in the built program, by callgrind.
+    Instructions {
+        /// The program `tidegate`, built. The task `bench instructions` builds it.
+        #[arg(long, value_name = "FILE")]
+        program: PathBuf,
+        /// A program to compare it with.
+        #[arg(long, value_name = "FILE")]
+        before: Option<PathBuf>,
+    },
     /// Mixed attacks on the program, and what callers who mean well notice of them.
     Attacks {
         /// How long the attack lasts.
@@ -165,6 +175,7 @@ fn main() -> anyhow::Result<()> {
             let rounds = if quick { gateway::QUICK } else { gateway::THOROUGH };
             gateway::run(rounds, &tidegate, nginx.ok_or(without_nginx))
         }
+        Bench::Instructions { program, before } => instructions::run(&program, before.as_deref()),
         Bench::Attacks { minutes, tidegate } => {
             attacks::run(&tidegate, Duration::from_secs(minutes * 60))
         }
