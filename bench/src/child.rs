@@ -24,6 +24,21 @@ impl Program {
         Ok((program, line.trim_end().to_owned()))
     }
 
+    /// Tells it to end, as a service manager does, and waits until it has.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        use rustix::process::{Pid, Signal, kill_process};
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Where a process cannot be told to end.
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        anyhow::bail!("{} cannot be told to end on this system", self.child.id())
+    }
+
     /// The number of its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

@@ -108,7 +108,13 @@ pub(crate) fn raise_file_limit() {
 /// Bytes of memory that this process occupies.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    resident_bytes_of(std::process::id())
+}
+
+/// Bytes of memory that another process occupies.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
@@ -179,6 +185,11 @@ pub(crate) fn raise_file_limit() {}
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn resident_bytes() -> Option<u64> {
+    None
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn resident_bytes_of(_process: u32) -> Option<u64> {
     None
 }
 

@@ -3,15 +3,18 @@
 //! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
 //! were measured in turns depend on them much less. So every table has both, and documents quote
 //! the ratios. Run it as `cargo xtask bench core`, `cargo xtask bench pacing`,
-//! `cargo xtask bench redis`, `cargo xtask bench inbound`, `cargo xtask bench outbound` and
-//! `cargo xtask bench gateway`.
+//! `cargo xtask bench redis`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
+//! `cargo xtask bench gateway` and `cargo xtask bench instructions`. What is attacked by
+//! `cargo xtask soak attacks` is measured here too.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
 
+mod attacks;
 mod child;
 mod contender;
 mod core;
 mod gateway;
 mod inbound;
+mod instructions;
 mod keys;
 mod machine;
 mod measure;
@@ -23,6 +26,7 @@ mod report;
 mod stopwatch;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -99,6 +103,24 @@ enum Bench {
         #[arg(long, hide = true, default_value = "no program was given")]
         without_nginx: String,
     },
+    /// Instructions of a gateway call and of `POST /v1/take` in the built program, by callgrind.
+    Instructions {
+        /// The program `tidegate`, built. The task `bench instructions` builds it.
+        #[arg(long, value_name = "FILE")]
+        program: PathBuf,
+        /// A program to compare it with.
+        #[arg(long, value_name = "FILE")]
+        before: Option<PathBuf>,
+    },
+    /// Mixed attacks on the program, and what callers who mean well notice of them.
+    Attacks {
+        /// How long the attack lasts.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        minutes: u64,
+        /// The program `tidegate`, built. The task `soak attacks` builds it.
+        #[arg(long, value_name = "FILE")]
+        tidegate: PathBuf,
+    },
     /// The memory of one limiter in a process of its own; `core` starts these.
     #[command(hide = true)]
     CoreMemory {
@@ -152,6 +174,10 @@ fn main() -> anyhow::Result<()> {
         Bench::Gateway { quick, tidegate, nginx, without_nginx } => {
             let rounds = if quick { gateway::QUICK } else { gateway::THOROUGH };
             gateway::run(rounds, &tidegate, nginx.ok_or(without_nginx))
+        }
+        Bench::Instructions { program, before } => instructions::run(&program, before.as_deref()),
+        Bench::Attacks { minutes, tidegate } => {
+            attacks::run(&tidegate, Duration::from_secs(minutes * 60))
         }
         Bench::GatewayUpstream => gateway::serve_alone(),
         Bench::InboundApp { app } => inbound::serve_alone(app),

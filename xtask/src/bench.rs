@@ -2,7 +2,7 @@
 
 mod cell;
 
-use std::path::PathBuf;
+use std::path::{PathBuf, absolute};
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -50,6 +50,16 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Instructions of a gateway call and of `POST /v1/take` in the built program, counted by
+    /// callgrind: the same on a busy machine. Needs valgrind.
+    Instructions {
+        /// Count those of this program. Default: it is built, as its users get it.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+        /// Count those of this one too, and fail if the first needs over 3 % more.
+        #[arg(long, value_name = "FILE")]
+        before: Option<PathBuf>,
+    },
     /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
     /// virtual time; and what a call through the stack costs.
     Outbound {
@@ -70,6 +80,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Inbound { quick } => ("inbound", *quick),
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
+        Bench::Instructions { .. } => ("instructions", false),
     };
     command.arg(name);
     if quick {
@@ -85,6 +96,13 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
             Err(error) => command.arg("--without-redis-cell").arg(format!("{error:#}")),
         };
     }
+    if let Bench::Instructions { program, before } = bench {
+        let program = program.as_ref().map_or_else(tidegate, |path| Ok(absolute(path)?))?;
+        command.arg("--program").arg(program);
+        if let Some(before) = before {
+            command.arg("--before").arg(absolute(before)?);
+        }
+    }
     if let Bench::Gateway { .. } = bench {
         command.arg("--tidegate").arg(tidegate()?);
         match tools::nginx() {
@@ -96,7 +114,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
 }
 
 /// Builds the program as its users get it; returns where it is.
-fn tidegate() -> Result<PathBuf> {
+pub(crate) fn tidegate() -> Result<PathBuf> {
     process::run(process::cargo(["build", "--release", "--package", "tidegate-cli"]))?;
     Ok(project::target_folder("release")?.join("tidegate"))
 }

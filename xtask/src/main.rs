@@ -59,8 +59,12 @@ enum Task {
         #[command(subcommand)]
         bench: bench::Bench,
     },
-    /// Run the property tests with many more cases, in release mode. Takes minutes.
-    Soak,
+    /// Run what takes minutes or hours: properties with many more cases (the default), fuzzing by
+    /// coverage, mixed attacks on the running program.
+    Soak {
+        #[command(subcommand)]
+        soak: Option<soak::Soak>,
+    },
     /// Run the tests that have threads under ThreadSanitizer, which reports data races. Takes
     /// minutes, and builds the standard library anew.
     Sanitize,
@@ -76,7 +80,7 @@ fn main() -> ExitCode {
         Task::Settings { check: false } => settings::write(),
         Task::Settings { check: true } => settings::check(),
         Task::Bench { bench } => bench::run(&bench),
-        Task::Soak => soak::run(),
+        Task::Soak { soak } => soak::run(&soak.unwrap_or(soak::Soak::Properties)),
         Task::Sanitize => sanitize::run(),
     };
     match outcome {

@@ -58,7 +58,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// The platform that this runs on, for which the standard library is compiled.
-fn host() -> Result<String> {
+pub(crate) fn host() -> Result<String> {
     let mut rustc = std::process::Command::new("rustc");
     rustc.arg("-vV").current_dir(project::root());
     let told = process::read(rustc)?;

@@ -1,23 +1,51 @@
-//! The long form of the property tests.
+//! `cargo xtask soak`: the long forms of what the tests do in a second, and attacks on the program.
 
-use anyhow::{Result, bail};
+mod attacks;
+mod fuzz;
+mod properties;
 
-use crate::process;
-use crate::tally::Tally;
+use std::path::PathBuf;
 
-/// How many cases each property gets, where the usual tests run a few hundred.
-const CASES: &str = "20000";
+use anyhow::Result;
+use clap::Subcommand;
 
-/// Runs all tests in release mode with many cases for every property.
-pub(crate) fn run() -> Result<()> {
-    let mut command = process::cargo(["test", "--workspace", "--all-features", "--release"]);
-    command.env("TIDEGATE_SOAK", "1").env("PROPTEST_CASES", CASES);
-    let mut tally = Tally::default();
-    let outcome = process::watch(command, |line| tally.see(line));
-    println!("{tally}");
-    outcome?;
-    if tally.not_passed() > 0 {
-        bail!("{} tests were ignored", tally.ignored);
+/// What to soak.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Soak {
+    /// Run all tests in release mode, with many more cases for every property. Takes minutes. This
+    /// is what `soak` alone does.
+    Properties,
+    /// Fuzz every parser that meets the network with libFuzzer, which is guided by coverage: heads,
+    /// bodies, streams, configuration, receipts, snapshots. As many targets run at once as the
+    /// machine has processors. Needs cargo-fuzz, and installs it below `target/tools` if it is
+    /// missing. Ends with a table; any crash fails, and says which file reproduces it.
+    Fuzz {
+        /// How long each target is fuzzed.
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+        minutes: u64,
+        /// Fuzz these alone; `fuzz/seeds` has a folder for each.
+        #[arg(value_name = "TARGET")]
+        targets: Vec<String>,
+    },
+    /// Attack the running program with everything at once, while callers who mean well go on. First
+    /// they are measured alone, then beside the attackers. Everything is on loopback. Fails if fewer
+    /// than 99.9 % of their calls succeed, if their p99 more than doubles, if the program takes more
+    /// memory than it states, or if it panics.
+    Attacks {
+        /// How long the attack lasts.
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+        minutes: u64,
+        /// Attack this program. Default: it is built, as its users get it.
+        #[arg(long, value_name = "FILE")]
+        program: Option<PathBuf>,
+    },
+}
+
+/// Runs one of them.
+pub(crate) fn run(soak: &Soak) -> Result<()> {
+    match soak {
+        Soak::Properties => properties::run(),
+        Soak::Fuzz { minutes, targets } => fuzz::run(*minutes, targets),
+        Soak::Attacks { minutes, program } => attacks::run(*minutes, program.clone()),
     }
-    Ok(())
 }

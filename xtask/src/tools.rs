@@ -5,6 +5,7 @@
 //! are installed into the system. No service is started: tests start their own servers, on ports
 //! of their own.
 
+mod cargo_fuzz;
 mod debian;
 mod nginx;
 mod postgres;
@@ -23,6 +24,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::process;
 use crate::project;
 
+pub(crate) use cargo_fuzz::install as cargo_fuzz;
 pub(crate) use nginx::install as nginx;
 pub(crate) use rust_source::install as rust_source;
 

@@ -156,18 +156,19 @@ impl Receipt {
             let [place, kind] = reader.take()?;
             let (bucket, slot, generation) = (reader.u64()?, reader.u64()?, reader.u32()?);
             let (word, part) = (reader.u64()?, reader.u32()?);
-            let place = match place {
-                0 => Place::Own,
-                1 => Place::Shared,
-                2 => Place::Slot(slot),
+            // Numbers that mean nothing are zero: a receipt has one spelling.
+            let place = match (place, slot) {
+                (0, 0) => Place::Own,
+                (1, 0) => Place::Shared,
+                (2, slot) => Place::Slot(slot),
                 _ => return Err(ReceiptError::Malformed),
             };
-            let state = match kind {
-                0 => State::Fresh,
-                1 => State::Bucket(Exact { ns: word, part }),
-                2 => State::Quota { ends: part, used: word },
-                3 => State::Allowance { used: word },
-                4 => State::Concurrency { taken: word },
+            let state = match (kind, word, part) {
+                (0, 0, 0) => State::Fresh,
+                (1, ns, part) => State::Bucket(Exact { ns, part }),
+                (2, used, ends) => State::Quota { ends, used },
+                (3, used, 0) => State::Allowance { used },
+                (4, taken, 0) => State::Concurrency { taken },
                 _ => return Err(ReceiptError::Malformed),
             };
             stamps.push(Stamp { bucket, place, generation, state });
@@ -230,6 +231,10 @@ mod tests {
         assert_eq!(Receipt::from_bytes(&bytes[..bytes.len() - 1]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&[]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&bytes[..17]), Err(ReceiptError::Malformed));
+        let mut spelled_otherwise = bytes.clone();
+        // The number of a slot, in the stamp of a bucket that has none.
+        spelled_otherwise[27] = 1;
+        assert_eq!(Receipt::from_bytes(&spelled_otherwise), Err(ReceiptError::Malformed));
         let mut newer = bytes;
         newer[0] = 2;
         assert_eq!(Receipt::from_bytes(&newer), Err(ReceiptError::Format(2)));

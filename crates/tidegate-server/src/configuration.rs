@@ -126,7 +126,8 @@ pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, 
 }
 
 /// A configuration of this text on an in-process store, for tests.
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[allow(clippy::unwrap_used, reason = "tests bring a text that is a configuration")]
 pub(crate) fn of_text(
     text: &str,
     stored: Stored,

@@ -14,6 +14,9 @@ mod call_observer;
 mod configuration;
 mod database;
 mod events;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod listener;
 mod metrics;
 mod permits;

@@ -38,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Tools and examples around the product; they may use anything of ours.
-const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "xtask"];
+const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "tidegate-fuzz", "xtask"];
 
 /// What tests may use on top of the arrows: the testkit, the simulator of providers, and the stores
 /// that something is compared with or run on.

@@ -29,6 +29,7 @@ mod watch;
 
 use std::sync::Arc;
 
+use axum::Router;
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -66,13 +67,18 @@ impl Open {
 }
 
 impl AdminApi {
+    /// All paths, with what they need.
+    pub(crate) fn router(self, stop: Stop) -> Router {
+        let seats = Arc::new(Semaphore::new(MOST_WATCHERS));
+        route::router(Arc::new(Open { api: self, stop, seats }))
+    }
+
     /// Serves until told to stop, and then what is under way. Those who watch events are sent away.
     ///
     /// It should be told last: while the other listeners are being closed, this one says so.
     pub(crate) async fn serve(self, listener: TcpListener, stop: Stop) {
         let bounds = self.bounds;
-        let seats = Arc::new(Semaphore::new(MOST_WATCHERS));
-        let router = route::router(Arc::new(Open { api: self, stop: stop.clone(), seats }));
+        let router = self.router(stop.clone());
         let connection = {
             let stop = stop.clone();
             move |stream| {

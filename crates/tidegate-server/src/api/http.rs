@@ -128,7 +128,11 @@ impl HttpApi {
     }
 
     /// Answers a request: calls to providers go to the gateway, everything else by its path.
-    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: IpAddr) -> Response<Body> {
+    pub(crate) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: IpAddr,
+    ) -> Response<Body> {
         if let Err(error) = self.host_check.check(request.uri(), request.headers()) {
             return Problem::from(error).into_response();
         }

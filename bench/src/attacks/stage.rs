@@ -1,0 +1,106 @@
+//! The program in a process of its own: its settings, its memory, its log.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use tempfile::TempDir;
+use tokio::time::{Interval, interval};
+
+use super::provider::PER_MINUTE;
+use crate::child::Program;
+use crate::machine;
+
+/// How often its memory is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// After how many looks a person is told.
+const TOLD: u32 = 150;
+
+/// The program, and the most memory that it was seen with.
+pub(super) struct Stage {
+    program: Program,
+    pub(super) http: SocketAddr,
+    log: PathBuf,
+    /// Bytes before the attack, and the most of all.
+    pub(super) memory: [u64; 2],
+    _folder: TempDir,
+}
+
+impl Stage {
+    pub(super) fn start(program: &Path, provider: SocketAddr) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("tidegate-attacks-").tempdir()?;
+        let settings = format!(
+            "[providers.openai]\nbase_url = \"http://{provider}\"\n\
+             requests_per_minute = {PER_MINUTE}\nmax_concurrent_requests = 100\n\
+             [limits.client]\ncapacity = 1000000\nrate = \"1000000/s\"\n"
+        );
+        fs::write(folder.path().join("tidegate.toml"), settings)?;
+        let log = folder.path().join("log");
+        let mut command = Command::new(program);
+        command.args(["serve", "--config", "tidegate.toml", "--database", "none"]);
+        for listener in ["--http", "--admin", "--grpc", "--resp"] {
+            command.args([listener, "127.0.0.1:0"]);
+        }
+        command.current_dir(folder.path()).env_clear().stderr(File::create(&log)?);
+        let (program, line) = Program::start(&mut command)?;
+        let http = line.strip_prefix("http://").and_then(|address| address.parse().ok());
+        let http = http.with_context(|| {
+            format!("tidegate told no address: {}", fs::read_to_string(&log).unwrap_or_default())
+        })?;
+        Ok(Self { program, http, log, memory: [0; 2], _folder: folder })
+    }
+
+    /// Looks at its memory at every tick.
+    pub(super) fn watch(&mut self) -> Watching<'_> {
+        self.memory[0] = self.resident();
+        Watching { stage: self, clock: interval(LOOK), ticks: 0 }
+    }
+
+    /// Waits for a moment in which what the attackers left is cleaned up.
+    pub(super) async fn settle(&mut self) {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+
+    /// Whether it still runs, and so can be asked for its memory.
+    pub(super) fn is_alive(&self) -> bool {
+        self.resident() > 0
+    }
+
+    pub(super) fn log_bytes(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |log| log.len())
+    }
+
+    /// How often its log tells of a panic.
+    pub(super) fn panics(&self) -> usize {
+        let log = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log).matches("panicked").count()
+    }
+
+    fn resident(&self) -> u64 {
+        machine::resident_bytes_of(self.program.id()).unwrap_or(0)
+    }
+}
+
+/// Remembers the most memory that was seen, and tells it once in a while.
+pub(super) struct Watching<'s> {
+    stage: &'s mut Stage,
+    clock: Interval,
+    ticks: u32,
+}
+
+impl Watching<'_> {
+    pub(super) async fn tick(&mut self) {
+        self.clock.tick().await;
+        let now = self.stage.resident();
+        self.stage.memory[1] = self.stage.memory[1].max(now);
+        self.ticks += 1;
+        if self.ticks.is_multiple_of(TOLD) {
+            let seconds = (LOOK * self.ticks).as_secs();
+            eprintln!("  {seconds} s: the program has {} MiB", now >> 20);
+        }
+    }
+}

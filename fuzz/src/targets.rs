@@ -1,0 +1,65 @@
+//! The list of targets.
+
+mod api;
+mod config;
+mod gateway;
+mod header_fields;
+mod paths;
+mod receipt;
+mod response;
+mod snapshot;
+mod summary;
+mod websocket;
+
+/// A parser and what must hold for its results.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// Its name, which is also that of its folder of seeds.
+    pub name: &'static str,
+    /// Takes any bytes. It panics if the parser does, or if something does not hold.
+    pub run: fn(&[u8]),
+    /// How many inputs the tests try: about a second's worth.
+    pub inputs: usize,
+}
+
+const fn target(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run, inputs: 2_000 }
+}
+
+const fn slow(name: &'static str, run: fn(&[u8])) -> Target {
+    Target { name, run, inputs: 300 }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Target").field(&self.name).finish()
+    }
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    target("admin_body", api::admin_body),
+    target("admin_head", api::admin_head),
+    target("answer", response::answer),
+    slow("config", config::file),
+    target("config_patch", config::patch),
+    target("forwarded", header_fields::forwarded),
+    target("gateway", gateway::call),
+    target("host", header_fields::host),
+    target("http_body", api::http_body),
+    slow("http_head", api::http_head),
+    target("ndjson", response::ndjson),
+    target("paths", paths::paths),
+    target("receipt", receipt::receipt),
+    target("reported_limits", header_fields::reported_limits),
+    slow("snapshot", snapshot::snapshot),
+    target("sse", response::sse),
+    target("summary", summary::summary),
+    target("websocket", websocket::frames),
+];
+
+/// The target of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

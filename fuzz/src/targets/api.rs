@@ -1,0 +1,107 @@
+//! The HTTP API and the admin API: raw heads, and bodies below a well-formed head.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_server::fuzzing::{Api, Apis};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::input;
+use crate::runtime::block_on;
+
+/// The configuration that the APIs have. It names no provider, so nothing leaves the process.
+const CONFIG: &str = r#"
+[limits.client]
+capacity = 100
+rate = "50/s"
+[limits.daily]
+quota = 1000
+every = "day"
+[limits.slots]
+concurrency = 4
+lease = "30s"
+"#;
+/// An answer that has not come by then is one that takes its time on purpose.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// More than any input has.
+const BUFFER: usize = 1 << 20;
+
+thread_local! {
+    static APIS: Apis = Apis::new(CONFIG);
+}
+
+/// Any bytes on a connection of the HTTP API.
+pub(super) fn http_head(bytes: &[u8]) {
+    check_heads(&exchange(Api::Http, bytes));
+}
+
+/// Any bytes on a connection of the admin API.
+pub(super) fn admin_head(bytes: &[u8]) {
+    check_heads(&exchange(Api::Admin, bytes));
+}
+
+/// A body for a path of the HTTP API: `METHOD /path` in the first line, the body below.
+pub(super) fn http_body(bytes: &[u8]) {
+    check_body(Api::Http, bytes);
+}
+
+/// A body for a path of the admin API: `METHOD /path` in the first line, the body below.
+pub(super) fn admin_body(bytes: &[u8]) {
+    check_body(Api::Admin, bytes);
+}
+
+/// What an API sends back to these bytes.
+fn exchange(api: Api, bytes: &[u8]) -> Vec<u8> {
+    block_on(async {
+        let (mut near, far) = tokio::io::duplex(BUFFER);
+        let served = APIS.with(|apis| apis.serve(api, far));
+        let asking = async move {
+            let mut answer = Vec::new();
+            // A server that has closed already takes no more bytes.
+            let _ = near.write_all(bytes).await;
+            let _ = tokio::time::timeout(PATIENCE, near.read_to_end(&mut answer)).await;
+            answer
+        };
+        tokio::select! {
+            biased;
+            answer = asking => answer,
+            () = async { served.await; std::future::pending().await } => unreachable!(),
+        }
+    })
+}
+
+/// Whatever is answered is HTTP, and no failure of ours.
+fn check_heads(answer: &[u8]) {
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", shown(answer));
+    let failed = [&b"HTTP/1.1 500"[..], b"HTTP/1.0 500"];
+    assert!(!failed.iter().any(|failed| answer.starts_with(failed)), "{}", shown(answer));
+}
+
+/// A well-formed request has one answer, and if that is JSON, it can be read; a refusal is a problem.
+fn check_body(api: Api, bytes: &[u8]) {
+    let Some((line, body)) = input::text_line(bytes) else { return };
+    let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if !line.bytes().all(is_plain) || line.split(' ').count() != 2 {
+        return;
+    }
+    let head = format!(
+        "{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let answer = exchange(api, &[head.as_bytes(), body].concat());
+    check_heads(&answer);
+    let (head, body) = input::split(&answer, b"\r\n\r\n");
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    if head.contains("content-type: application/json") && !body.is_empty() {
+        serde_json::from_slice::<Value>(body).unwrap_or_else(|_| panic!("{}", shown(&answer)));
+    }
+    if head.contains("content-type: application/problem+json") && !body.is_empty() {
+        let problem: Value = serde_json::from_slice(body).unwrap();
+        assert!(problem["type"].is_string() && problem["status"].is_number(), "{problem}");
+    }
+}
+
+fn shown(answer: &[u8]) -> String {
+    String::from_utf8_lossy(answer).into_owned()
+}

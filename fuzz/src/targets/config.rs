@@ -1,0 +1,58 @@
+//! Configuration: files, and changes that somebody sends while the program runs.
+
+use tidegate_config::{Loader, Overrides, Patch};
+
+use crate::input;
+
+/// A file. What can be read is shown, and shown the same when it is read again; what cannot is an
+/// error that says why.
+pub(super) fn file(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let layers = Loader::default().text_layers("fuzzed.toml", text);
+    let (plan, effective) = (layers.plan(), layers.effective());
+    match &plan {
+        Ok(plan) => {
+            let _ = format!("{plan:?}");
+            let again = layers.reread().unwrap();
+            assert!(again.plan().is_ok(), "a file is read once and not twice");
+            assert_eq!(again.effective(), effective, "a file shows two things");
+        }
+        Err(error) => assert!(!error.to_string().is_empty(), "an error without a text"),
+    }
+    assert!(plan.is_ok() || layers.check().is_err(), "a check passes what cannot be used");
+    for value in &effective {
+        let json: serde_json::Value = serde_json::from_str(&value.value).unwrap();
+        let _ = json;
+    }
+}
+
+/// A change as JSON, or below a line `set KEY` as a text.
+pub(super) fn patch(bytes: &[u8]) {
+    if let Some((line, value)) = input::text_line(bytes)
+        && let Some(key) = line.strip_prefix("set ")
+    {
+        let Ok(value) = std::str::from_utf8(value) else { return };
+        return apply(&Patch::default().set(key, value));
+    }
+    if let Ok(patch) = Patch::from_json(bytes) {
+        apply(&patch);
+    }
+}
+
+/// A change that passes its check gives layers that are read or refused, and never both.
+fn apply(patch: &Patch) {
+    if let Err(error) = patch.check() {
+        assert!(!error.to_string().is_empty(), "an error without a text");
+        return;
+    }
+    let overrides = patch.apply(&Overrides::new());
+    for (key, value) in overrides.iter() {
+        let _ = tidegate_config::shown_value(key, value);
+    }
+    assert_eq!(patch.apply(&overrides), overrides, "a change is another one the second time");
+    let base = Loader::default().text_layers("fuzzed.toml", "[limits.client]\nrate = \"1/s\"\n");
+    let changed = base.with_overrides(overrides);
+    let (plan, effective) = (changed.plan(), changed.effective());
+    assert_eq!(changed.plan().is_ok(), plan.is_ok());
+    assert_eq!(changed.effective(), effective);
+}

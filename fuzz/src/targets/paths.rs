@@ -1,0 +1,41 @@
+//! Targets of requests: paths as servers may come to read them, and routes of users.
+
+use tidegate_providers::Dialect;
+use tidegate_providers::request::{Base, Purpose, RoutePath, plain_path, with_model};
+
+use crate::input;
+
+/// A path in the first line, a route or a base URL in the second.
+pub(super) fn paths(bytes: &[u8]) {
+    let Some((path, rest)) = input::text_line(bytes) else { return };
+    let Some((other, _)) = input::text_line(rest) else { return };
+    let plain = plain_path(path);
+    if path.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'/')
+        && path.starts_with('/')
+        && !path.contains("//")
+    {
+        assert_eq!(plain, path.trim_end_matches('/'), "a plain path has changed");
+    }
+    for empty in ["//", ";", "\\"] {
+        assert!(!plain.contains(empty), "{plain:?} has {empty:?} in it");
+    }
+    assert!(plain.is_empty() || !plain.ends_with('/'), "{plain:?} ends with a slash");
+    for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
+        if let Some(purpose) = Purpose::of(dialect, &plain) {
+            let _ = (purpose.endpoint(), purpose.has_output(), purpose.is_readable());
+        }
+        let _ = Purpose::of(dialect, path);
+    }
+    let _ = with_model(path, "gpt-4o", "other");
+    let _ = with_model(path, other, "other");
+    if let Ok(route) = RoutePath::parse(other) {
+        let _ = route.matches(&plain);
+        assert!(other.ends_with("/*") || route.matches(other), "{other:?} is not on its own route");
+        let _ = route.to_string();
+    }
+    if let Ok(base) = other.parse::<Base>()
+        && let Ok(joined) = base.join(path)
+    {
+        assert_eq!(joined.authority(), Some(base.authority()), "a path leads to another host");
+    }
+}

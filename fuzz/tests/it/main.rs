@@ -1,0 +1,112 @@
+//! The short form of fuzzing: some thousand mutations of the seeds for every target.
+//!
+//! `cargo xtask soak fuzz` is the long form. An input that fails is written to a file; it becomes a
+//! seed when the parser is mended.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::cell::Cell;
+use std::fs;
+use std::panic;
+use std::path::PathBuf;
+use std::sync::Once;
+
+use tidegate_fuzz::mutate::Mutator;
+use tidegate_fuzz::{TARGETS, Target, find, seeds};
+
+/// In a soak (`TIDEGATE_SOAK` is set) there are so many times as many inputs.
+const SOAK: usize = 50;
+
+thread_local! {
+    /// Panics of this thread, also those that a task or a connection has caught.
+    static PANICS: Cell<usize> = const { Cell::new(0) };
+}
+
+macro_rules! targets {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                fuzz(find(stringify!($name)).unwrap());
+            }
+        )*
+
+        #[test]
+        fn every_target_has_a_test() {
+            let tested = [$(stringify!($name)),*];
+            for target in TARGETS {
+                assert!(tested.contains(&target.name), "{} has no test", target.name);
+            }
+        }
+    };
+}
+
+targets! {
+    admin_body
+    admin_head
+    answer
+    config
+    config_patch
+    forwarded
+    gateway
+    host
+    http_body
+    http_head
+    ndjson
+    paths
+    receipt
+    reported_limits
+    snapshot
+    sse
+    summary
+    websocket
+}
+
+fn fuzz(target: &Target) {
+    count_panics();
+    let seeds = seeds::read(target.name);
+    for seed in &seeds {
+        try_input(target, seed);
+    }
+    let times = if std::env::var_os("TIDEGATE_SOAK").is_some() { SOAK } else { 1 };
+    // Each target has numbers of its own, and the same ones every time.
+    let number =
+        target.name.bytes().fold(7, |number: u64, byte| number.wrapping_mul(31) ^ u64::from(byte));
+    let mut mutator = Mutator::new(seeds, number);
+    for _ in 0..target.inputs * times {
+        try_input(target, &mutator.input());
+    }
+}
+
+fn try_input(target: &Target, input: &[u8]) {
+    PANICS.set(0);
+    let run = panic::catch_unwind(|| (target.run)(input));
+    if run.is_err() || PANICS.get() > 0 {
+        let file = keep(target, input);
+        panic!(
+            "{} fails for the {} bytes in {}; mend the parser and keep them as a seed in {}",
+            target.name,
+            input.len(),
+            file.display(),
+            seeds::folder(target.name).display()
+        );
+    }
+}
+
+/// Writes an input that failed to a file.
+fn keep(target: &Target, input: &[u8]) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let file = folder.join(format!("fuzz-{}", target.name));
+    fs::write(&file, input).unwrap();
+    file
+}
+
+fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            PANICS.set(PANICS.get() + 1);
+            usual(info);
+        }));
+    });
+}

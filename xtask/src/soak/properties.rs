@@ -1,0 +1,23 @@
+//! `cargo xtask soak properties`: the property tests with many more cases.
+
+use anyhow::{Result, bail};
+
+use crate::process;
+use crate::tally::Tally;
+
+/// How many cases each property gets, where the usual tests run a few hundred.
+const CASES: &str = "20000";
+
+/// Runs all tests in release mode with many cases for every property.
+pub(crate) fn run() -> Result<()> {
+    let mut command = process::cargo(["test", "--workspace", "--all-features", "--release"]);
+    command.env("TIDEGATE_SOAK", "1").env("PROPTEST_CASES", CASES);
+    let mut tally = Tally::default();
+    let outcome = process::watch(command, |line| tally.see(line));
+    println!("{tally}");
+    outcome?;
+    if tally.not_passed() > 0 {
+        bail!("{} tests were ignored", tally.ignored);
+    }
+    Ok(())
+}
