@@ -220,13 +220,14 @@ impl Doors {
         let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
         let health = {
-            let (config, guarded) = (config.clone(), guarded.clone());
+            let (config, guarded, store) = (config.clone(), guarded.clone(), guarded.clone());
             Health::new(drain.signal(), move || {
                 let current = config.current();
                 guarded
                     .as_ref()
                     .map_or(0, |store| health::undecided(store, current.limits.limits()))
             })
+            .with_store(store)
         };
         let http_api = HttpApi::new(config.clone(), HostCheck::new(http.1, hosts.clone()), bounds);
         drain.watch(http_api.serve(http.0, workers, stop.clone()));
