@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-pub use check::{HostCheck, HostError};
+pub use check::{HostCheck, HostError, check_page};
 
 /// Why a text is no host with a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -72,7 +72,7 @@ impl Apis {
             async move {
                 Ok::<_, Infallible>(match api {
                     Api::Http => http.answer(request, PEER).await,
-                    Api::Admin => connection::answered(admin, request).await,
+                    Api::Admin => connection::answered(admin, request, PEER).await,
                 })
             }
         });

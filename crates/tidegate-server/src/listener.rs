@@ -5,8 +5,12 @@
 pub(crate) mod accept;
 pub(crate) mod accept_loop;
 pub(crate) mod bounds;
+pub(crate) mod calls;
 pub(crate) mod connection;
+pub(crate) mod connections;
 pub(crate) mod drain;
+pub(crate) mod eviction;
+pub(crate) mod files;
 mod stream;
 mod timeouts;
 pub(crate) mod workers;

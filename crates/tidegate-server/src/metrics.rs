@@ -8,6 +8,7 @@
 //! for when it is scraped.
 
 mod admission;
+mod connections;
 mod decisions;
 mod families;
 mod histogram;
@@ -30,11 +31,13 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use connections::ClosedConnections;
 use decisions::Decisions;
 use histogram::Histogram;
 use scraped::Scraped;
 
 pub(crate) use admission::AdmissionMetrics;
+pub(crate) use connections::ConnectionMetrics;
 pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
 pub(crate) use llm::{Call, LlmMetrics};
 pub(crate) use provider_figures::{BREAKER_STATES, BreakerFigures, LimitFigures, ProviderFigures};
@@ -49,6 +52,7 @@ pub(crate) struct Metrics(Arc<Inner>);
 struct Inner {
     registry: Registry,
     decisions: Decisions,
+    connections: ClosedConnections,
     admission: AdmissionMetrics,
     llm: LlmMetrics,
     scraped: Arc<Scraped>,
@@ -72,6 +76,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
         let decisions = Decisions::new(&mut registry);
+        let connections = ClosedConnections::new(&mut registry);
         let admission = AdmissionMetrics::new(&mut registry);
         let llm = LlmMetrics::new(&mut registry);
         let (revision, changes) = (Gauge::default(), Family::default());
@@ -94,8 +99,17 @@ impl Default for Metrics {
         about_the_process(&mut registry);
         let scraped = Arc::new(Scraped::default());
         registry.register_collector(Box::new(scraped.clone()));
-        let inner =
-            Inner { registry, decisions, admission, llm, scraped, permit_waits, revision, changes };
+        let inner = Inner {
+            registry,
+            decisions,
+            connections,
+            admission,
+            llm,
+            scraped,
+            permit_waits,
+            revision,
+            changes,
+        };
         Self(Arc::new(inner))
     }
 }
@@ -123,6 +137,11 @@ impl Metrics {
     /// The numbers of a door. To be asked for once, when the door is made.
     pub(crate) fn door(&self, name: &'static str) -> DoorMetrics {
         self.0.decisions.door(name)
+    }
+
+    /// The numbers of the connections of a listener. To be asked for once.
+    pub(crate) fn connections(&self, door: &'static str) -> ConnectionMetrics {
+        self.0.connections.door(door)
     }
 
     /// The numbers of the admission. To be asked for once.

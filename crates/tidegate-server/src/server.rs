@@ -25,6 +25,7 @@ use crate::database::{Database, Note, Stored};
 use crate::listener::accept;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::{Drain, Drained, GRACE};
+use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::tokens::check_door;
 pub use error::StartError;
@@ -220,20 +221,22 @@ impl Doors {
         let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
         let health = {
-            let (config, guarded) = (config.clone(), guarded.clone());
+            let (config, guarded, store) = (config.clone(), guarded.clone(), guarded.clone());
             Health::new(drain.signal(), move || {
                 let current = config.current();
                 guarded
                     .as_ref()
                     .map_or(0, |store| health::undecided(store, current.limits.limits()))
             })
+            .with_store(store)
         };
         let http_api = HttpApi::new(config.clone(), HostCheck::new(http.1, hosts.clone()), bounds);
-        drain.watch(http_api.serve(http.0, workers, stop.clone()));
+        let files = OpenFiles::default();
+        drain.watch(http_api.serve(http.0, workers, files.clone(), stop.clone()));
         let host_check = HostCheck::new(admin.1, hosts);
         let admin_api = AdminApi { config: config.clone(), host_check, bounds, health };
-        last.watch(admin_api.serve(admin.0, last.signal()));
-        drain.watch(grpc::serve(config.clone(), grpc.0, stop.clone()));
+        last.watch(admin_api.serve(admin.0, files.clone(), last.signal()));
+        drain.watch(grpc::serve(config.clone(), grpc.0, files, stop.clone()));
         drain.watch(watch::sources(config.clone(), guarded.clone(), stop));
         for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
             tracing::info!(%address, "the {door} door is open");

@@ -35,7 +35,7 @@ zone = "Mars/Olympus"
             "tidegate.toml:3:8: listen.http = \"8080\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
             "tidegate.toml:4:1: listen.hosts: is not a known key; known are http, admin, grpc, \
-             resp, allowed_hosts",
+             resp, allowed_hosts, trusted_proxies",
             "tidegate.toml:7:7: store.url: this version has no redis+cluster store; it serves \
              \"memory:\" and \"redis://host:6379\"",
             "tidegate.toml:8:14: store.max_memory = \"64MB\": must be a size such as 64MiB, \

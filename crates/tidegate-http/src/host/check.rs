@@ -1,15 +1,19 @@
 //! Whether a request is for this listener and not from a page of another origin.
 //!
-//! Loopback is not authentication: a web page can make a browser call loopback addresses. It can
-//! do so neither without its `Origin` nor, by rebinding a name, without that name in `Host`; so
-//! both are checked.
+//! Loopback is not authentication: a web page can make a browser call loopback addresses. By
+//! rebinding a name it cannot do so without that name in `Host`. Its other requests have its `Origin`,
+//! but for those that a page makes without wanting to read the answer: a link, an image, a form with
+//! GET. Of these a browser says in `Sec-Fetch-Site` where they come from. So all three are checked.
 
 use std::net::SocketAddr;
 
-use http::header::{HOST, HeaderMap, HeaderValue, ORIGIN};
+use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
 use http::uri::Uri;
 
 use super::{AllowedHost, HostPort, HostPortError};
+
+/// Where a browser says that a request comes from. A page cannot set it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Why a request is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +58,8 @@ impl HostCheck {
         Self { own, allowed }
     }
 
-    /// Checks the host of a request, and its origin if it names one.
+    /// Checks the host of a request, its origin if it names one, and that no browser sends it for a
+    /// page of another origin.
     ///
     /// # Errors
     /// When the request is not to be served.
@@ -70,7 +75,8 @@ impl HostCheck {
             return Err(HostError::ForeignHost);
         }
         let same = |origin| is_same_origin(origin, &host);
-        if headers.get_all(ORIGIN).iter().all(same) {
+        let from = if headers.contains_key(ORIGIN) { From::KnownOrigin } else { From::Unknown };
+        if headers.get_all(ORIGIN).iter().all(same) && is_own_site(headers, from) {
             Ok(())
         } else {
             Err(HostError::ForeignOrigin)
@@ -82,6 +88,37 @@ impl HostCheck {
             && host.address().is_some_and(|address| address == self.own.ip());
         own || host.is_loopback() || self.allowed.iter().any(|allowed| allowed.covers(host))
     }
+}
+
+/// Refuses requests that a browser sends for a page: for an API that no page has anything to ask of.
+///
+/// # Errors
+/// When the request names an origin, or comes from another site.
+pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
+    if headers.contains_key(ORIGIN) || !is_own_site(headers, From::Unknown) {
+        return Err(HostError::ForeignOrigin);
+    }
+    Ok(())
+}
+
+/// What is known of the page that a request comes from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// It names an origin, and that is our own.
+    KnownOrigin,
+    Unknown,
+}
+
+/// Whether a browser, if one says so, sends a request for a page of ours or for a person who typed
+/// its address. Another port of the same host is the same site, and yet another origin. What is no
+/// known value is refused.
+fn is_own_site(headers: &HeaderMap, from: From) -> bool {
+    headers.get_all(SEC_FETCH_SITE).iter().all(|site| {
+        let site = site.as_bytes().trim_ascii();
+        site.eq_ignore_ascii_case(b"same-origin")
+            || site.eq_ignore_ascii_case(b"none")
+            || (site.eq_ignore_ascii_case(b"same-site") && from == From::KnownOrigin)
+    })
 }
 
 fn requested(text: &str) -> Result<HostPort<'_>, HostError> {
@@ -182,5 +219,48 @@ mod tests {
             let verdict = verdict("127.0.0.1:8080", Some(origin));
             assert!(matches!(verdict, Err(HostError::ForeignOrigin)), "{origin}");
         }
+    }
+
+    fn from_site(sites: &[&str], origin: Option<&str>) -> Result<(), HostError> {
+        let check = HostCheck::new("127.0.0.1:8080".parse().unwrap(), Vec::new());
+        let mut headers =
+            HeaderMap::from_iter([(HOST, HeaderValue::from_static("localhost:8080"))]);
+        for site in sites {
+            headers.append(SEC_FETCH_SITE, HeaderValue::from_str(site).unwrap());
+        }
+        if let Some(origin) = origin {
+            headers.insert(ORIGIN, HeaderValue::from_str(origin).unwrap());
+        }
+        check.check(&Uri::from_static("/admin/events"), &headers)
+    }
+
+    /// An image, a link or a form of another site has no origin.
+    #[test]
+    fn a_browser_says_which_site_a_request_without_an_origin_comes_from() {
+        for sites in [&[][..], &["none"], &["same-origin"], &["Same-Origin", " none"]] {
+            assert!(from_site(sites, None).is_ok(), "{sites:?}");
+        }
+        for site in ["cross-site", "CROSS-SITE", "same-site", "", "none, cross-site", "none;x=1"] {
+            let refused = Err(HostError::ForeignOrigin);
+            assert_eq!(from_site(&[site], None), refused, "{site}");
+            assert_eq!(from_site(&["none", site], None), refused, "{site}");
+            assert_eq!(from_site(&[site, "none"], None), refused, "{site}");
+        }
+        let own = Some("http://localhost:8080");
+        assert!(from_site(&["same-site"], own).is_ok());
+        assert_eq!(from_site(&["cross-site"], own), Err(HostError::ForeignOrigin));
+        let other = Some("http://localhost:3000");
+        assert_eq!(from_site(&["same-origin"], other), Err(HostError::ForeignOrigin));
+    }
+
+    #[test]
+    fn an_api_without_pages_is_not_asked_by_one() {
+        let check = |name, value| check_page(&HeaderMap::from_iter([(name, value)]));
+        let text = HeaderValue::from_static;
+        assert!(check_page(&HeaderMap::new()).is_ok());
+        assert!(check(SEC_FETCH_SITE, text("none")).is_ok());
+        assert!(check(SEC_FETCH_SITE, text("cross-site")).is_err());
+        assert!(check(SEC_FETCH_SITE, text("same-site")).is_err());
+        assert!(check(ORIGIN, text("http://localhost:6072")).is_err());
     }
 }

@@ -23,6 +23,7 @@ mod keys;
 mod problem;
 mod providers;
 mod route;
+mod seats;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -32,14 +33,16 @@ use std::sync::Arc;
 use axum::Router;
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::health::Health;
 use crate::configuration::{ActiveConfig, Parts};
+use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
+use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
+use seats::Seats;
 
 /// How many may watch events at once.
 const MOST_WATCHERS: usize = 64;
@@ -57,7 +60,7 @@ struct Open {
     api: AdminApi,
     stop: Stop,
     /// Seats for those who watch.
-    seats: Arc<Semaphore>,
+    seats: Seats,
 }
 
 impl Open {
@@ -69,27 +72,34 @@ impl Open {
 impl AdminApi {
     /// All paths, with what they need.
     pub(crate) fn router(self, stop: Stop) -> Router {
-        let seats = Arc::new(Semaphore::new(MOST_WATCHERS));
+        let trusted = self.config.current().plan.listen.trusted_proxies.value.clone();
+        let seats = Seats::new(MOST_WATCHERS, trusted);
         route::router(Arc::new(Open { api: self, stop, seats }))
     }
 
     /// Serves until told to stop, and then what is under way. Those who watch events are sent away.
     ///
     /// It should be told last: while the other listeners are being closed, this one says so.
-    pub(crate) async fn serve(self, listener: TcpListener, stop: Stop) {
+    pub(crate) async fn serve(self, listener: TcpListener, files: OpenFiles, stop: Stop) {
         let bounds = self.bounds;
+        let settings = AcceptSettings {
+            capacity: bounds.capacity(&self.config.current().plan.listen),
+            files,
+            metrics: self.config.parts().metrics.connections("admin"),
+            refusal: connection::REFUSAL,
+        };
         let router = self.router(stop.clone());
         let connection = {
             let stop = stop.clone();
-            move |stream| {
+            move |stream, peer| {
                 let router = router.clone();
                 let answer =
                     move |request, peer| connection::answered(router.clone(), request, peer);
-                connection::serve(stream, answer, bounds, stop.clone())
+                connection::serve(stream, peer, answer, bounds, stop.clone())
             }
         };
         // It has little to do, and needs no threads of its own.
         let workers = Workers::here();
-        accept_loop::serve(listener, bounds.connections, &workers, stop, connection).await;
+        accept_loop::serve(listener, settings, &workers, stop, connection).await;
     }
 }

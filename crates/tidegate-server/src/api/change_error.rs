@@ -3,11 +3,17 @@
 use tidegate_config::ConfigError;
 use tidegate_http::problem::FieldError;
 
+use super::problem::bounded;
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 
-/// Every mistake by its key; none if the given configuration is not at fault.
+/// The mistakes by their keys, as many as an answer lists; none if the given configuration is not at
+/// fault.
 pub(crate) fn field_errors(error: &ChangeError) -> Vec<FieldError> {
+    bounded(all_field_errors(error).into_iter())
+}
+
+fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
     let one = |field: &str, rule: String| vec![FieldError { field: field.to_owned(), rule }];
     // The key of a limit stands in the text of its error, and is given once.
     let limit = |limit: &str| {

@@ -18,9 +18,10 @@ mod generated {
     include!("grpc/generated/tidegate.admin.v1.rs");
 }
 
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -29,7 +30,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tidegate_config::{Changed, Patch, Source};
 use tidegate_http::problem::FieldError;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -40,10 +41,14 @@ use tower::Service as _;
 use super::change_error::{detail, field_errors};
 use crate::configuration::{ActiveConfig, ChangeError};
 use crate::database::{DatabaseError, Note};
-use crate::listener::accept_loop;
+use crate::listener::accept_loop::{self, AcceptSettings};
+use crate::listener::calls::{Call, Calls};
 use crate::listener::connection::Peer;
+use crate::listener::connections::Capacity;
 use crate::listener::drain::Stop;
-use crate::listener::workers::Workers;
+use crate::listener::eviction::Evict;
+use crate::listener::files::OpenFiles;
+use crate::listener::workers::{Moved, Workers};
 use crate::tokens::{Refused, Role};
 use generated::admin_server::{Admin, AdminServer};
 use generated::{
@@ -56,6 +61,8 @@ const MAX_MESSAGE: usize = 64 * 1024;
 const CALL: Duration = Duration::from_secs(30);
 /// How many connections there are at once; others wait to be accepted.
 const CONNECTIONS: usize = 1_000;
+/// How many of them come from one network; others are refused.
+const PER_NETWORK: usize = 250;
 /// How many calls of one connection are answered at once.
 const CALLS: u32 = 64;
 /// How long a connection may take until it has asked something.
@@ -64,38 +71,50 @@ const FIRST: Duration = Duration::from_secs(10);
 /// it may take to say so.
 const SILENCE: Duration = Duration::from_secs(60);
 const ECHO: Duration = Duration::from_secs(10);
+/// How long a connection that has to make room may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Serves until told to stop, and then what is under way.
-pub(crate) async fn serve(config: Arc<ActiveConfig>, listener: TcpListener, stop: Stop) {
+pub(crate) async fn serve(
+    config: Arc<ActiveConfig>,
+    listener: TcpListener,
+    files: OpenFiles,
+    stop: Stop,
+) {
+    let settings = AcceptSettings {
+        capacity: Capacity {
+            total: CONNECTIONS,
+            per_network: PER_NETWORK,
+            trusted: config.current().plan.listen.trusted_proxies.value.clone(),
+        },
+        files,
+        metrics: config.parts().metrics.connections("rpc"),
+        // There is no way to say so before the caller has sent its preface.
+        refusal: b"",
+    };
     let service = AdminServer::new(Door { config }).max_decoding_message_size(MAX_MESSAGE);
     let routes = Routes::new(service).prepare();
     let connection = {
         let stop = stop.clone();
-        move |stream| connection(stream, routes.clone(), stop.clone())
+        move |stream, peer| {
+            let calls = Arc::new(Calls::new());
+            let handle: Arc<dyn Evict> = calls.clone();
+            (handle, connection(stream, Peer(peer), calls, routes.clone(), stop.clone()))
+        }
     };
     // It has little to do, and needs no threads of its own.
     let workers = Workers::here();
-    accept_loop::serve(listener, CONNECTIONS, &workers, stop, connection).await;
+    accept_loop::serve(listener, settings, &workers, stop, connection).await;
 }
 
 /// Serves a connection to its end. One that asks nothing is cut.
-async fn connection(stream: TcpStream, routes: Routes, stop: Stop) {
-    let has_asked = Arc::new(AtomicBool::new(false));
-    let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
+async fn connection(stream: Moved, peer: Peer, calls: Arc<Calls>, routes: Routes, stop: Stop) {
+    let Some(stream) = stream.arrive() else { return };
     let service = {
-        let has_asked = has_asked.clone();
+        let calls = calls.clone();
         service_fn(move |mut request: http::Request<Incoming>| {
-            if let Some(peer) = peer {
-                request.extensions_mut().insert(peer);
-            }
-            has_asked.store(true, Ordering::Relaxed);
-            let answer = routes.clone().call(request.map(Body::new));
-            async move {
-                match timeout(CALL, answer).await {
-                    Ok(answer) => answer,
-                    Err(_) => Ok(Status::deadline_exceeded("it took too long").into_http()),
-                }
-            }
+            request.extensions_mut().insert(peer);
+            answer(request, routes.clone(), calls.begin())
         })
     };
     let mut http = http2::Builder::new(TokioExecutor::new());
@@ -106,6 +125,7 @@ async fn connection(stream: TcpStream, routes: Routes, stop: Stop) {
     let mut served = pin!(http.serve_connection(TokioIo::new(stream), service));
     let (mut stop, mut first) = (pin!(stop.told()), pin!(tokio::time::sleep(FIRST)));
     let (mut is_new, mut stopping) = (true, false);
+    let mut evicted = pin!(poll_fn(|cx| calls.poll_evicted(cx)));
     let ended = loop {
         tokio::select! {
             ended = &mut served => break ended,
@@ -114,15 +134,38 @@ async fn connection(stream: TcpStream, routes: Routes, stop: Stop) {
                 stopping = true;
                 served.as_mut().graceful_shutdown();
             }
+            () = &mut evicted => {
+                tracing::debug!("a connection is closed to make room");
+                served.as_mut().graceful_shutdown();
+                // What is answered last may still have to be sent, and nothing else is waited for.
+                let _ = timeout(GOODBYE, served).await;
+                return;
+            }
         }
         // Neither the first seconds nor the last are for those who have nothing to ask.
-        if !has_asked.load(Ordering::Relaxed) {
+        if !calls.has_asked() {
             tracing::debug!("a connection asked nothing and is cut");
             return;
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection failed");
+    }
+}
+
+async fn answer(
+    request: http::Request<Incoming>,
+    mut routes: Routes,
+    call: Call,
+) -> Result<http::Response<Body>, Infallible> {
+    let answer = match tidegate_http::host::check_page(request.headers()) {
+        Err(error) => return Ok(Status::permission_denied(error.to_string()).into_http()),
+        Ok(()) => timeout(CALL, routes.call(request.map(Body::new))).await,
+    };
+    drop(call);
+    match answer {
+        Ok(answer) => answer,
+        Err(_) => Ok(Status::deadline_exceeded("it took too long").into_http()),
     }
 }
 

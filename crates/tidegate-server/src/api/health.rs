@@ -5,6 +5,8 @@
 //! *local* this node decides by itself, and taking it out would only make the outage wider. While
 //! the doors are being closed it is not ready either.
 //!
+//! The store is probed for this: without calls nobody else would notice that it is gone.
+//!
 //! What is said here needs no token, so it names no limits.
 
 use std::fmt;
@@ -32,6 +34,7 @@ pub(crate) fn alive() -> Response {
 #[derive(Clone)]
 pub(crate) struct Health {
     draining: Stop,
+    store: Option<Guarded>,
     undecided: Arc<dyn Fn() -> usize + Send + Sync>,
 }
 
@@ -42,16 +45,24 @@ impl Health {
         draining: Stop,
         undecided: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
-        Self { draining, undecided: Arc::new(undecided) }
+        Self { draining, store: None, undecided: Arc::new(undecided) }
+    }
+
+    /// With a store that may fail, which is probed when somebody wants to know.
+    pub(crate) fn with_store(self, store: Option<Guarded>) -> Self {
+        Self { store, ..self }
     }
 
     /// Answers whether requests should be sent here: 200, or 503 with the reasons.
-    pub(crate) fn ready(&self) -> Response {
+    pub(crate) async fn ready(&self) -> Response {
         #[derive(Serialize)]
         struct Ready {
             status: &'static str,
             #[serde(skip_serializing_if = "Vec::is_empty")]
             reasons: Vec<Reason>,
+        }
+        if let Some(store) = &self.store {
+            store.check().await;
         }
         let reasons = self.reasons();
         let (code, status) = match reasons.is_empty() {
@@ -129,9 +140,9 @@ mod tests {
     async fn a_server_that_is_closing_its_doors_is_not_ready() {
         let drain = Drain::new();
         let health = Health::new(drain.signal(), || 0);
-        assert_eq!(health.ready().status(), StatusCode::OK);
+        assert_eq!(health.ready().await.status(), StatusCode::OK);
         drain.drain(std::time::Duration::ZERO).await;
-        assert_eq!(health.ready().status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(health.ready().await.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(health.reasons()[0].code, "draining");
     }
 }

@@ -42,8 +42,10 @@ use super::health;
 use super::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::database::Note;
+use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::Stop;
+use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
 use crate::metrics::{AdmissionMetrics, DoorMetrics, LimitMetrics};
@@ -106,23 +108,34 @@ impl HttpApi {
     }
 
     /// Serves until told to stop, and then what is under way.
-    pub(crate) async fn serve(mut self, listener: TcpListener, workers: Workers, stop: Stop) {
+    pub(crate) async fn serve(
+        mut self,
+        listener: TcpListener,
+        workers: Workers,
+        files: OpenFiles,
+        stop: Stop,
+    ) {
         let (bounds, permits) = (self.bounds, self.permits.clone());
         self.stop = Some(stop.clone());
         let audit_throttle = self.audit_throttle.clone();
+        let settings = AcceptSettings {
+            capacity: bounds.capacity(&self.config.current().plan.listen),
+            files,
+            metrics: self.config.parts().metrics.connections("http"),
+            refusal: connection::REFUSAL,
+        };
         let api = Arc::new(self);
         let connection = {
             let stop = stop.clone();
-            move |stream| {
+            move |stream, peer| {
                 let api = api.clone();
                 let answer = move |request, peer| api.clone().answer(request, peer);
-                connection::serve(stream, answer, bounds, stop.clone())
+                connection::serve(stream, peer, answer, bounds, stop.clone())
             }
         };
         let expiry = permits.expire(stop.clone());
         let suppressed = audit_throttle.report(stop.clone());
-        let accepting =
-            accept_loop::serve(listener, bounds.connections, &workers, stop, connection);
+        let accepting = accept_loop::serve(listener, settings, &workers, stop, connection);
         tokio::join!(accepting, expiry, suppressed);
         permits.leave();
     }

@@ -55,8 +55,38 @@ pub(crate) enum Problem {
 impl From<Vec<Fault>> for Problem {
     fn from(faults: Vec<Fault>) -> Self {
         let error = |fault: Fault| FieldError { field: fault.key, rule: fault.rule.to_string() };
-        Self::Invalid(faults.into_iter().map(error).collect())
+        Self::Invalid(bounded(faults.into_iter().map(error)))
     }
+}
+
+/// The most errors that a problem lists, and the most bytes of a field and of a rule in it. A body
+/// of 64 KiB can hold ten thousand mistakes, and each is told twice: by itself and in the detail.
+const MAX_ERRORS: usize = 20;
+const MAX_FIELD: usize = 128;
+const MAX_RULE: usize = 512;
+
+/// The first errors of many, and the number of those that are left out.
+pub(crate) fn bounded(errors: impl ExactSizeIterator<Item = FieldError>) -> Vec<FieldError> {
+    let more = errors.len().saturating_sub(MAX_ERRORS);
+    let cut = |mut text: String, most: usize| {
+        if text.len() > most {
+            let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            text.truncate(end);
+            text.push_str("...");
+        }
+        text
+    };
+    let first = errors.take(MAX_ERRORS);
+    let mut first: Vec<_> = first
+        .map(|FieldError { field, rule }| FieldError {
+            field: cut(field, MAX_FIELD),
+            rule: cut(rule, MAX_RULE),
+        })
+        .collect();
+    if more > 0 {
+        first.push(FieldError { field: String::new(), rule: format!("has {more} more errors") });
+    }
+    first
 }
 
 impl From<StoreError> for Problem {

@@ -1,44 +1,94 @@
-//! The connections of a door: accepted up to a bound, and all ended before the door is closed.
+//! The connections of a listener: accepted up to a bound, and all ended before it is closed.
 
+use std::net::IpAddr;
 use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
+use tidegate::clock::wall_now;
+use tidegate_http::ThrottledLog;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
 
-use crate::listener::accept::Acceptor;
-use crate::listener::drain::Stop;
-use crate::listener::workers::{self, Workers};
+use super::accept::Acceptor;
+use super::connections::{Admission, Capacity, Connections};
+use super::drain::Stop;
+use super::eviction::Evict;
+use super::files::OpenFiles;
+use super::workers::{Moved, Workers};
+use crate::metrics::ConnectionMetrics;
 
-/// Serves each connection by a task of its own, at most `most` at once; others wait in the
-/// listener's queue. Once told to stop it closes the listener and waits for what is under way.
+/// How long that connections are refused or have to wait is not logged again.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often a connection that waits for room looks for one that could be closed by now.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What the connections of a listener may take, and who is told.
+#[derive(Debug)]
+pub(crate) struct AcceptSettings {
+    pub(crate) capacity: Capacity,
+    pub(crate) files: OpenFiles,
+    pub(crate) metrics: ConnectionMetrics,
+    /// Written to a connection that is refused, before it is closed.
+    pub(crate) refusal: &'static [u8],
+}
+
+/// Serves each connection by a task of its own. A network that has its number of connections gets
+/// no others unless one of its own can be closed; if all connections are taken, one that waits for
+/// its caller is closed, and if all are busy, others wait. Once told to stop it closes the listener
+/// and waits for what is under way.
+///
+/// `connection` makes what the connection is closed by, and the future that serves it.
 ///
 /// Dropping the future cuts the connections.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
-    most: usize,
+    settings: AcceptSettings,
     workers: &Workers,
     stop: Stop,
-    connection: impl Fn(TcpStream) -> F + Clone + Send + 'static,
+    connection: impl Fn(Moved, IpAddr) -> (Arc<dyn Evict>, F),
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let acceptor = Acceptor::new(listener);
-    let mut crowd = Crowd { tasks: JoinSet::new(), most, full: false };
+    let mut files = settings.files.watch();
+    let acceptor = Acceptor::new(listener, settings.files.clone());
+    let mut crowd = Crowd::new(settings);
+    let mut waiting: Option<(TcpStream, IpAddr)> = None;
     let mut stop = pin!(stop.told());
     loop {
-        tokio::select! {
+        let (stream, peer) = tokio::select! {
             biased;
             () = &mut stop => break,
-            Some(ended) = crowd.tasks.join_next() => crowd.left(ended),
-            stream = acceptor.accept(), if crowd.has_room() => {
-                let connection = connection.clone();
-                crowd.joined(workers.next(), workers::moved(stream, connection));
+            Some(ended) = crowd.tasks.join_next_with_id() => {
+                crowd.left(ended);
+                let Some(waiting) = waiting.take() else { continue };
+                waiting
             }
+            Ok(()) = files.changed() => {
+                crowd.connections.relieve(Instant::now());
+                crowd.count_evicted();
+                continue;
+            }
+            () = tokio::time::sleep(RETRY), if waiting.is_some() => {
+                let Some(waiting) = waiting.take() else { continue };
+                waiting
+            }
+            accepted = acceptor.accept(), if waiting.is_none() => accepted,
+        };
+        match crowd.admit(peer) {
+            Admission::Admitted => {
+                let (handle, served) = connection(Moved::new(stream), peer);
+                let task = crowd.tasks.spawn_on(served, workers.next());
+                crowd.connections.joined(task.id(), peer, handle);
+            }
+            Admission::Refused => crowd.refuse(stream),
+            Admission::Full => waiting = Some((stream, peer)),
         }
     }
-    drop(acceptor);
-    while let Some(ended) = crowd.tasks.join_next().await {
+    drop((acceptor, waiting));
+    while let Some(ended) = crowd.tasks.join_next_with_id().await {
         crowd.left(ended);
     }
 }
@@ -47,28 +97,68 @@ pub(crate) async fn serve<F>(
 #[derive(Debug)]
 struct Crowd {
     tasks: JoinSet<()>,
-    most: usize,
-    /// Whether it has been full, and not half empty since.
-    full: bool,
+    connections: Connections,
+    settings: AcceptSettings,
+    refused: ThrottledLog,
+    full: ThrottledLog,
 }
 
 impl Crowd {
-    fn has_room(&self) -> bool {
-        self.tasks.len() < self.most
+    fn new(settings: AcceptSettings) -> Self {
+        let connections = Connections::new(settings.capacity.clone());
+        let [refused, full] = [(); 2].map(|()| ThrottledLog::every(SILENCE));
+        Self { tasks: JoinSet::new(), connections, settings, refused, full }
     }
 
-    fn joined(&mut self, worker: &Handle, connection: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn_on(connection, worker);
-        if !self.has_room() && !self.full {
-            self.full = true;
-            tracing::warn!(most = self.most, "a door is full, further connections have to wait");
+    fn admit(&mut self, peer: IpAddr) -> Admission {
+        let admission = self.connections.admit(peer, Instant::now());
+        self.count_evicted();
+        let Capacity { total, per_network, .. } = self.settings.capacity;
+        match admission {
+            Admission::Admitted => {}
+            Admission::Refused => {
+                self.settings.metrics.refused();
+                if let Some(suppressed) = self.refused.due(wall_now()) {
+                    tracing::warn!(
+                        %peer, per_network, suppressed,
+                        "connection refused: its network has its number of them, and all are busy"
+                    );
+                }
+            }
+            Admission::Full => {
+                if let Some(suppressed) = self.full.due(wall_now()) {
+                    tracing::warn!(
+                        total,
+                        suppressed,
+                        "all connections of a listener are busy; others have to wait"
+                    );
+                }
+            }
+        }
+        admission
+    }
+
+    /// Says so and closes the connection, for the price of a write.
+    fn refuse(&self, stream: TcpStream) {
+        use std::io::Write as _;
+        // A caller that is gone, or whose buffer is full, is not worth a wait.
+        if let Ok(mut stream) = stream.into_std() {
+            let _ = stream.write(self.settings.refusal);
         }
     }
 
-    fn left(&mut self, ended: Result<(), JoinError>) {
-        if let Err(error) = ended {
-            tracing::error!(%error, "a connection ended badly");
-        }
-        self.full &= self.tasks.len() > self.most / 2;
+    fn count_evicted(&mut self) {
+        self.settings.metrics.evicted(self.connections.take_evicted());
+    }
+
+    fn left(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => id,
+            Err(error) => {
+                tracing::error!(%error, "connection task failed");
+                error.id()
+            }
+        };
+        self.connections.left(id);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,44 +16,70 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tower::Service as _;
 
 use super::bounds::{Bounds, MAX_HEAD};
+use super::drain::Stop;
+use super::eviction::Evict;
 use super::stream::TimedStream;
-use super::timeouts::Timeouts;
-use crate::listener::drain::Stop;
+use super::timeouts::{End as Due, Timeouts};
+use super::workers::Moved;
+
+/// What is written to a connection that is refused.
+pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
+    content-type: application/problem+json\r\n\
+    retry-after: 1\r\n\
+    connection: close\r\n\
+    content-length: 187\r\n\
+    \r\n\
+    {\"type\":\"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity\",\
+    \"title\":\"Temporarily reduced capacity\",\"status\":503,\
+    \"detail\":\"too many connections from this address\"}";
 
 /// How a connection ends.
 enum End {
     Closed(hyper::Result<()>),
-    TimedOut,
+    Due(Due),
 }
 
-/// Serves a connection to its end. When told to stop, a request that has begun is answered first.
-/// Whoever answers is told the address that it came from.
-pub(crate) async fn serve<F>(
-    stream: TcpStream,
-    answer: impl Fn(Request<Incoming>, IpAddr) -> F,
+/// A connection: what it is closed by when there is no room, and the future that serves it to its
+/// end. When told to stop, a request that has begun is answered first. Whoever answers is told the
+/// address that it came from.
+pub(crate) fn serve<F>(
+    stream: Moved,
+    peer: IpAddr,
+    answer: impl Fn(Request<Incoming>, IpAddr) -> F + Send + Sync + 'static,
     bounds: Bounds,
+    stop: Stop,
+) -> (Arc<dyn Evict>, impl Future<Output = ()> + Send + 'static)
+where
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let timeouts = Arc::new(Timeouts::new(bounds));
+    let handle = timeouts.clone();
+    (handle, run(stream, timeouts, move |request| answer(request, peer), stop))
+}
+
+async fn run<F>(
+    stream: Moved,
+    timeouts: Arc<Timeouts>,
+    answer: impl Fn(Request<Incoming>) -> F,
     stop: Stop,
 ) where
     F: Future<Output = Response<Body>>,
 {
-    // A connection that has lost its other end already has nobody to be fair to.
-    let peer = stream.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
-    let timeouts = Arc::new(Timeouts::new(bounds));
+    let Some(stream) = stream.arrive() else { return };
     let stream = TokioIo::new(TimedStream::new(stream, timeouts.clone()));
     let service = service_fn(|request| {
         timeouts.asked();
-        let (answer, timeouts) = (answer(request, peer), timeouts.clone());
+        let (answer, timeouts) = (answer(request), timeouts.clone());
         async move { Ok::<_, Infallible>(answer.await.map(|body| TimedBody { body, timeouts })) }
     });
     let mut http = http1::Builder::new();
     // Heads are bounded by our own timeouts, which tells them from idle connections.
     http.header_read_timeout(None).max_buf_size(MAX_HEAD);
     let mut connection = pin!(http.serve_connection(stream, service));
-    let mut timer = pin!(tokio::time::sleep(bounds.head));
+    let mut timer = pin!(tokio::time::sleep_until(timeouts.first_end()));
     let (mut stop, mut stopping) = (pin!(stop.told()), false);
     let end = poll_fn(|cx| {
         loop {
@@ -66,12 +92,13 @@ pub(crate) async fn serve<F>(
             stopping = true;
             connection.as_mut().graceful_shutdown();
         }
-        timeouts.poll_end(timer.as_mut(), cx).map(|()| End::TimedOut)
+        timeouts.poll_end(timer.as_mut(), cx).map(End::Due)
     });
     match end.await {
         End::Closed(Ok(())) => {}
         End::Closed(Err(error)) => tracing::debug!(%error, "a connection failed"),
-        End::TimedOut => tracing::debug!("a connection kept us waiting and is cut"),
+        End::Due(Due::TimedOut) => tracing::debug!("a connection kept us waiting and is cut"),
+        End::Due(Due::Evicted) => tracing::debug!("a connection is closed to make room"),
     }
 }
 

@@ -5,11 +5,21 @@
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::time::{Instant, Sleep};
 
 use super::bounds::Bounds;
+use super::eviction::{Evict, Wait};
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It kept the listener waiting for too long.
+    TimedOut,
+    /// It waits for its caller, and there is no room for others.
+    Evicted,
+}
 
 /// The timeouts with one connection.
 #[derive(Debug)]
@@ -23,6 +33,38 @@ struct State {
     awaited: Awaited,
     /// Until when some bytes of an answer have to be taken.
     write: Option<Instant>,
+    /// Whether it is to end as soon as it waits for its caller.
+    is_evicted: bool,
+    /// The task that serves the connection.
+    task: Option<Waker>,
+}
+
+impl State {
+    /// What it waits for, while there is nothing else to do.
+    fn waits(&self, bounds: &Bounds) -> Option<Wait> {
+        match (self.write, self.awaited) {
+            (Some(_), _) | (None, Awaited::Nothing) => None,
+            (None, Awaited::Head { until }) => Some(Wait::Head { since: until - bounds.head }),
+            (None, Awaited::Request { until }) => {
+                Some(Wait::Request { since: until - bounds.idle })
+            }
+        }
+    }
+
+    fn until(&self) -> Option<Instant> {
+        let read = match self.awaited {
+            Awaited::Head { until } | Awaited::Request { until } => Some(until),
+            Awaited::Nothing => None,
+        };
+        read.into_iter().chain(self.write).min()
+    }
+
+    /// Keeps what wakes the task, which is nearly always the same.
+    fn served_by(&mut self, task: &Waker) {
+        if !self.task.as_ref().is_some_and(|known| known.will_wake(task)) {
+            self.task = Some(task.clone());
+        }
+    }
 }
 
 /// What the caller has to send next.
@@ -41,7 +83,13 @@ impl Timeouts {
     /// With a connection that begins now.
     pub(crate) fn new(bounds: Bounds) -> Self {
         let awaited = Awaited::Head { until: Instant::now() + bounds.head };
-        Self { bounds, state: Mutex::new(State { awaited, write: None }) }
+        let state = State { awaited, write: None, is_evicted: false, task: None };
+        Self { bounds, state: Mutex::new(state) }
+    }
+
+    /// When a connection ends that has sent nothing at all.
+    pub(crate) fn first_end(&self) -> Instant {
+        self.state().until().unwrap_or_else(Instant::now)
     }
 
     /// Bytes have come.
@@ -73,9 +121,19 @@ impl Timeouts {
         self.state().write.get_or_insert_with(until);
     }
 
-    /// Ready when timeouts is at its end. The timer may be any, as long as it is always the same.
-    pub(crate) fn poll_end(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
-        let Some(until) = self.until() else { return Poll::Pending };
+    /// Ready when the connection has to end. The timer may be any, as long as it is always the same.
+    ///
+    /// To be asked after the connection was polled: what could be sent by then has been sent.
+    pub(crate) fn poll_end(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<End> {
+        let until = {
+            let mut state = self.state();
+            if state.is_evicted && state.waits(&self.bounds).is_some() {
+                return Poll::Ready(End::Evicted);
+            }
+            state.served_by(cx.waker());
+            state.until()
+        };
+        let Some(until) = until else { return Poll::Pending };
         if until < timer.deadline() {
             timer.as_mut().reset(until);
         }
@@ -83,24 +141,35 @@ impl Timeouts {
         // early now and then, and is set again.
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= until {
-                return Poll::Ready(());
+                return Poll::Ready(End::TimedOut);
             }
             timer.as_mut().reset(until);
         }
         Poll::Pending
     }
 
-    fn until(&self) -> Option<Instant> {
-        let state = self.state();
-        let read = match state.awaited {
-            Awaited::Head { until } | Awaited::Request { until } => Some(until),
-            Awaited::Nothing => None,
-        };
-        read.into_iter().chain(state.write).min()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Evict for Timeouts {
+    fn waits(&self) -> Option<Wait> {
+        self.state().waits(&self.bounds)
+    }
+
+    fn evict(&self, wait: Wait) -> bool {
+        let mut state = self.state();
+        if state.waits(&self.bounds) != Some(wait) {
+            return false;
+        }
+        state.is_evicted = true;
+        let task = state.task.take();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+        true
     }
 }
 
@@ -141,10 +210,33 @@ mod tests {
         assert_eq!(end(&timeouts, timer.as_mut()).await, secs(6));
         timeouts.answered();
         timeouts.stuck();
-        tokio::time::advance(secs(9)).await;
+        tokio::time::advance(secs(29)).await;
         timeouts.stuck();
         assert_eq!(end(&timeouts, timer.as_mut()).await, secs(1));
         timeouts.wrote();
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(50));
+        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(30));
+    }
+
+    /// A connection that was chosen and got a request meanwhile answers it first.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_makes_room_when_it_waits_for_its_caller() {
+        let timeouts = Timeouts::new(Bounds::default());
+        let mut timer = pin!(tokio::time::sleep(secs(3_600)));
+        let start = Instant::now();
+        let head = Wait::Head { since: start };
+        assert_eq!(timeouts.waits(), Some(head));
+        timeouts.asked();
+        assert!(timeouts.waits().is_none() && !timeouts.evict(head));
+        timeouts.answered();
+        timeouts.stuck();
+        assert_eq!(timeouts.waits(), None, "the answer is still being sent");
+        timeouts.wrote();
+        assert!(timeouts.evict(Wait::Request { since: start }));
+        timeouts.asked();
+        let mut next =
+            || timeouts.poll_end(timer.as_mut(), &mut Context::from_waker(Waker::noop()));
+        assert_eq!(next(), Poll::Pending);
+        timeouts.answered();
+        assert_eq!(next(), Poll::Ready(End::Evicted));
     }
 }

@@ -60,18 +60,24 @@ impl Workers {
 }
 
 /// A connection that was accepted by one runtime and is served by another.
-pub(crate) fn moved<F>(
-    stream: TcpStream,
-    connection: impl FnOnce(TcpStream) -> F + Send + 'static,
-) -> impl Future<Output = ()> + Send + 'static
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let stream = stream.into_std();
-    async move {
-        match stream.and_then(TcpStream::from_std) {
-            Ok(stream) => connection(stream).await,
-            Err(error) => tracing::warn!(%error, "a connection could not be served"),
+#[derive(Debug)]
+pub(crate) struct Moved(io::Result<std::net::TcpStream>);
+
+impl Moved {
+    /// Takes a connection out of the runtime that accepted it.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self(stream.into_std())
+    }
+
+    /// The connection, in the runtime that this is called in. That it cannot be served there is
+    /// logged.
+    pub(crate) fn arrive(self) -> Option<TcpStream> {
+        match self.0.and_then(TcpStream::from_std) {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be served");
+                None
+            }
         }
     }
 }

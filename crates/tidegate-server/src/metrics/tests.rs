@@ -24,6 +24,9 @@ async fn all_touched() -> Metrics {
         limit.met_new_key();
     }
     door.took(Duration::from_micros(40));
+    let connections = metrics.connections("http");
+    connections.refused();
+    connections.evicted(2);
     metrics.revised(7);
     metrics.change_asked("admin", "applied");
     tell_of_calls(&metrics.llm());

@@ -101,6 +101,26 @@ fn a_call_changes_limits() {
     assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"1/s\"".into(), "file".into()));
 }
 
+/// No page has anything to ask here, whatever a browser can speak.
+#[test]
+fn a_call_that_a_browser_sends_for_a_page_is_refused() {
+    let gate = Gate::configured(LIMITS);
+    let mut caller = Caller::at(&gate);
+    for (name, value, allowed) in [
+        ("sec-fetch-site", "cross-site", false),
+        ("sec-fetch-site", "same-site", false),
+        ("origin", "https://evil.example", false),
+        ("origin", "null", false),
+        ("sec-fetch-site", "none", true),
+    ] {
+        let mut request = caller.with(GetConfigRequest { prefix: "limits".to_owned() });
+        request.metadata_mut().insert(name, value.parse().unwrap());
+        let answer = gate.runtime.block_on(caller.client.get_config(request));
+        let code = answer.err().map(|status| status.code());
+        assert_eq!(code, (!allowed).then_some(Code::PermissionDenied), "{name}: {value}");
+    }
+}
+
 /// R360 and G13: what bounds make of a change is told with it.
 #[test]
 fn a_call_is_answered_with_what_was_asked_for_and_what_to_look_at() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Answer, Answers, FailureRule, Operation, Store, StoreError, Time};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::breaker::{Breaker, Number, Turn};
@@ -27,6 +28,8 @@ pub(super) struct Inner {
     pub(super) fallback: Fallback,
     nodes: Nodes,
     pub(super) holds: Holds,
+    /// When somebody wanted to know how the store stands, and it was probed for that.
+    pub(super) checked: Mutex<Option<Instant>>,
     pub(super) counters: Counters,
     /// Degraded decisions before the store went down last.
     degraded_before: AtomicU64,
@@ -137,6 +140,7 @@ impl Inner {
             fallback,
             nodes,
             holds: Holds::default(),
+            checked: Mutex::const_new(None),
             counters: Counters::default(),
             degraded_before: AtomicU64::new(0),
             told: Once::new(),

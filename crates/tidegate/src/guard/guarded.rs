@@ -84,6 +84,16 @@ impl Guarded {
         self.inner.breaker.state()
     }
 
+    /// Whether the store is asked, after a look whether it answers: [`state`](Self::state) alone
+    /// changes only when calls fail, and knows nothing while there are none.
+    ///
+    /// A store that is up is probed, as often as it takes calls to find out that it is down, each
+    /// time within the time-out; then it is down. What was found holds for 250 ms, whoever asks.
+    pub async fn check(&self) -> StoreState {
+        prober::check(&self.inner).await;
+        self.state()
+    }
+
     /// The rule by which this limit is decided while the store is down.
     #[must_use]
     pub fn failure_rule(&self, limit: &Limit) -> FailureRule {

@@ -4,10 +4,12 @@
 //! one time-out later. It lives in the runtime of the caller that started it; when that runtime
 //! ends, or is not run any more, a later caller starts another one in its own.
 //!
-//! A store that is up is probed too, once, when somebody in a hurry got no answer from it.
+//! A store that is up is probed too: once, when somebody in a hurry got no answer from it, and when
+//! somebody wants to know how it stands without calling it.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tidegate_core::StoreError;
 use tokio::runtime::Handle;
@@ -44,6 +46,30 @@ pub(super) fn doubt(guard: &Arc<Inner>, turn: Turn, now: Instant) {
             }
         }
     });
+}
+
+/// How long what a check has found is not looked at again.
+const FRESH: Duration = Duration::from_millis(250);
+
+/// Probes a store that is up, as often as it would take calls to find out that it is down; others who
+/// want to know meanwhile wait for that.
+pub(super) async fn check(guard: &Arc<Inner>) {
+    let mut checked = guard.checked.lock().await;
+    if checked.is_some_and(|at| Instant::now().saturating_duration_since(at) < FRESH) {
+        return;
+    }
+    // One that is down has a prober.
+    while let Some(turn) = guard.breaker.begin() {
+        let Err(error) = ask(guard).await else {
+            guard.breaker.answered();
+            break;
+        };
+        let now = Instant::now();
+        if guard.breaker.failed(turn, now, jitter()) {
+            went_down(guard, Some(&error), now);
+        }
+    }
+    *checked = Some(Instant::now());
 }
 
 /// Any number, to spread probes.

@@ -36,7 +36,9 @@ pub(super) enum AdminProblem {
     /// The database cannot be read.
     #[error(transparent)]
     Database(DatabaseError),
-    #[error("{MOST_WATCHERS} watch already; try again later")]
+    #[error(
+        "at most {MOST_WATCHERS} watch at once, a quarter of them from one address; try again later"
+    )]
     TooManyWatchers,
 }
 

@@ -26,9 +26,8 @@ use crate::tokens::{Caller, Role};
 
 /// All paths of the door.
 pub(super) fn router(open: Arc<Open>) -> Router {
-    let probes = Router::new()
-        .route("/healthz", get(async || health::alive()))
-        .route("/readyz", get(async |State(open): State<Arc<Open>>| open.api.health.ready()));
+    let probes =
+        Router::new().route("/healthz", get(async || health::alive())).route("/readyz", get(ready));
     // Callers may know what holds for them.
     let public = Router::new()
         .route("/config", get(config::summary))
@@ -82,6 +81,10 @@ impl Open {
         }
         checked.map_err(AdminProblem::Refused)
     }
+}
+
+async fn ready(State(open): State<Arc<Open>>) -> Response {
+    open.api.health.ready().await
 }
 
 /// This door as a document for programs.

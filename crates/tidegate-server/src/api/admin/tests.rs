@@ -14,7 +14,6 @@ use axum::response::IntoResponse as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
 
 use super::problem::AdminProblem;
 use super::*;
@@ -23,6 +22,7 @@ use crate::database::{Change, Database, Note, Stored};
 use crate::events::Events;
 use crate::listener::accept;
 use crate::listener::drain::Drain;
+use crate::listener::files::OpenFiles;
 use crate::metrics::Metrics;
 use crate::tokens::{Minted, Role, Tokens, mint};
 
@@ -101,7 +101,7 @@ impl Gate {
         let api = AdminApi { config: config.clone(), host_check, bounds, health };
         let Parts { tokens, events, metrics, .. } = config.parts().clone();
         let stop = own.signal();
-        runtime.block_on(async { own.watch(api.serve(listener, stop)) });
+        runtime.block_on(async { own.watch(api.serve(listener, OpenFiles::default(), stop)) });
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let (others, own) = (Some(others), Some(own));
         Self {
@@ -136,7 +136,7 @@ impl Gate {
 
     /// Asks, with these header fields.
     fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Reply {
-        let mut request = http::Request::builder().method(method);
+        let mut request = Request::builder().method(method);
         request = request.uri(format!("http://{}{path}", self.address));
         for (name, value) in fields {
             request = request.header(*name, *value);

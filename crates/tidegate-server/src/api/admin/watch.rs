@@ -2,7 +2,7 @@
 //!
 //! A watcher is asked for nothing, so nothing waits for it: it reads from the ring at its own pace,
 //! and if the ring has moved on it is sent away, to come back and be told that it missed something.
-//! There is a number of seats, and whoever finds none is told so.
+//! There is a number of seats, some of them for one network, and whoever finds none is told so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,15 +10,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse as _, Response};
 use futures_core::Stream;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::Open;
 use super::problem::AdminProblem;
+use super::seats::Seat;
+use super::Open;
+use crate::listener::connection::Peer;
 use crate::events::{Id, Seen, Told, Watcher};
 use crate::tokens::Role;
 
@@ -33,10 +34,10 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// `GET /admin/events`.
 pub(super) async fn events(
     State(open): State<Arc<Open>>,
+    Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, AdminProblem> {
-    let seat = open.seats.clone().try_acquire_owned();
-    let seat = seat.map_err(|_| AdminProblem::TooManyWatchers)?;
+    let seat = open.seats.take(peer).ok_or(AdminProblem::TooManyWatchers)?;
     let watcher = open.parts().events.watch(last_seen(&headers)?);
     // Of the head only what tells who watches is kept.
     let brought = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
@@ -114,7 +115,7 @@ type Next = Pin<Box<dyn Future<Output = Option<(Bytes, Visit)>> + Send>>;
 struct Feed {
     next: Next,
     /// Given back with the stream.
-    _seat: OwnedSemaphorePermit,
+    _seat: Seat,
 }
 
 impl Stream for Feed {

@@ -2,7 +2,9 @@
 //!
 //! An operation is the body of its verb with `op` beside it, and its answer is the body of that
 //! verb's answer with `status` beside it. All go to the store in one call, in their order. A
-//! mistake in one is the answer of that one; a mistake in the batch itself spends nothing.
+//! mistake in one is the answer of that one; a mistake in the batch itself spends nothing. Nor does a
+//! batch whose answer could be too long: each operation has at least an answer of its own, and a list
+//! has one for each charge, or for each mistake in it.
 
 use std::net::IpAddr;
 
@@ -11,6 +13,7 @@ use axum::response::Response;
 use serde::{Serialize, Serializer};
 use tidegate::Batch;
 use tidegate_config::{Fields, Path, Rule, Value};
+use tidegate_http::problem::FieldError;
 
 use super::HttpApi;
 use super::answer::{Body, Deny, Reply};
@@ -23,6 +26,9 @@ use crate::api::problem::Problem;
 /// The most operations of one batch.
 const MAX_OPERATIONS: usize = 256;
 
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 128 * 1024;
+
 /// The key that says which verb an operation is of.
 const OP: &str = "op";
 
@@ -31,6 +37,11 @@ const OP: &str = "op";
 enum BatchRule {
     #[error("must be a list of 1 to {MAX_OPERATIONS} operations")]
     Number,
+    #[error(
+        "would have an answer of up to {0} bytes, and at most {MAX_ANSWER} are allowed: send fewer \
+         operations, or fewer charges in each"
+    )]
+    LongAnswer(usize),
     #[error("must be one of {}", verbs())]
     UnknownVerb,
     #[error(
@@ -90,6 +101,7 @@ impl HttpApi {
         let reader = Reader { beside: &[OP], ..reader };
         let read = |operation| Operation::read(verb(operation)?, reader, operation);
         let asked: Vec<Result<Operation<'_>, Problem>> = operations.iter().map(read).collect();
+        check_answer(&asked)?;
         // What was understood goes to the store; the others have their answers already.
         let lines: Vec<Lines<'_>> = asked.iter().flatten().map(Operation::lines).collect();
         let batch: Batch<'_, _> = std::iter::zip(asked.iter().flatten(), &lines)
@@ -110,6 +122,20 @@ impl HttpApi {
         });
         Ok(json(StatusCode::OK, &Answers { answers: told.collect() }))
     }
+}
+
+/// Refuses a batch whose answer could be too long, before anything is spent.
+fn check_answer(asked: &[Result<Operation<'_>, Problem>]) -> Result<(), Problem> {
+    let longest = |one: &Result<Operation<'_>, Problem>| match one {
+        Ok(operation) => operation.longest_answer(),
+        Err(problem) => serde_json::to_vec(&problem.document()).map_or(0, |text| text.len() + 1),
+    };
+    let bytes = asked.iter().map(longest).sum();
+    if bytes <= MAX_ANSWER {
+        return Ok(());
+    }
+    let rule = BatchRule::LongAnswer(bytes).to_string();
+    Err(Problem::Invalid(vec![FieldError { field: "operations".to_owned(), rule }]))
 }
 
 /// The operations themselves, which are looked at one by one.

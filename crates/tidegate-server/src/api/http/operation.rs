@@ -127,6 +127,17 @@ impl<'v> Operation<'v> {
         }
     }
 
+    /// The most bytes that its answer has.
+    pub(super) fn longest_answer(&self) -> usize {
+        match self {
+            Self::Take(Spend { list, receipt }) => longest(list, *receipt),
+            Self::Peek(Spend { list, .. }) => longest(list, false),
+            Self::Reserve(Reserve { list, .. }) => longest(list, true),
+            Self::Settle(Settle { list, .. }) => longest(list, false),
+            Self::Hold(_) | Self::Reset(_) => SHORT_ANSWER,
+        }
+    }
+
     /// Tells what came of it, and counts decisions.
     pub(super) fn answered(
         &self,
@@ -153,6 +164,22 @@ impl<'v> Operation<'v> {
             Self::Reset(_) => answer::reset(typed(answer)?),
         })
     }
+}
+
+/// The most bytes of an answer without a list: names of members, and numbers of 20 digits.
+const SHORT_ANSWER: usize = 220;
+/// The most bytes of one charge in an answer, besides the name of its limit.
+const CHARGE: usize = 90;
+/// The most bytes of a receipt, and of one charge in it.
+const RECEIPT: usize = 40;
+const STAMP: usize = 52;
+
+fn longest<N>(list: &List<'_, N>, receipt: bool) -> usize {
+    let names = list.items.iter().map(|item| item.limit.name().len());
+    let (longest_name, all_names) = (names.clone().max().unwrap_or(0), names.sum::<usize>());
+    let charges = if list.listed { all_names + list.items.len() * CHARGE } else { 0 };
+    let receipt = if receipt { RECEIPT + list.items.len() * STAMP } else { 0 };
+    SHORT_ANSWER + longest_name + charges + receipt
 }
 
 impl<'l> Lines<'l> {

@@ -14,6 +14,7 @@ use crate::database::Stored;
 use crate::listener::accept;
 use crate::listener::bounds::{Bounds, MAX_HEAD};
 use crate::listener::drain::{Drain, Drained};
+use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 
 const SHORT: Duration = Duration::from_millis(50);
@@ -22,7 +23,8 @@ const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const PEEK: &str = r#"{"key":"alice","limit":"client","cost":0}"#;
 
 /// Bounds that no test reaches; each test sets the one it is about.
-const BOUNDS: Bounds = Bounds { connections: 100, head: LONG, body: LONG, idle: LONG, write: LONG };
+const BOUNDS: Bounds =
+    Bounds { connections: 100, per_network: 100, head: LONG, body: LONG, idle: LONG, write: LONG };
 
 struct Door {
     address: std::net::SocketAddr,
@@ -32,15 +34,21 @@ struct Door {
 
 impl Door {
     fn open(bounds: Bounds) -> Self {
+        Self::open_with("", bounds)
+    }
+
+    fn open_with(text: &str, bounds: Bounds) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build().unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
-        let config = configuration::of_text("", Stored::default(), None);
+        let config = configuration::of_text(text, Stored::default(), None);
         let door = HttpApi::new(config, HostCheck::new(address, Vec::new()), bounds);
         let mut drain = Drain::new();
         let stop = drain.signal();
-        runtime.block_on(async { drain.watch(door.serve(listener, Workers::here(), stop)) });
+        runtime.block_on(async {
+            drain.watch(door.serve(listener, Workers::here(), OpenFiles::default(), stop));
+        });
         Self { address, drain, runtime }
     }
 
@@ -156,18 +164,93 @@ fn a_caller_that_takes_no_answers_is_cut() {
     while stream.write_all(&requests).is_ok() {}
 }
 
+/// A request that has begun, and waits for the rest of its body.
+fn busy(door: &Door) -> TcpStream {
+    let mut stream = door.send(peek("expect: 100-continue\r\n", PEEK.len(), ""));
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).unwrap();
+    stream
+}
+
 #[test]
-fn one_connection_too_many_waits_for_its_turn() {
+fn one_connection_too_many_waits_for_its_turn_while_all_are_busy() {
     let door = Door::open(Bounds { connections: 2, ..BOUNDS });
+    let [first, mut second] = [busy(&door), busy(&door)];
+    let mut third = door.send(HEALTH);
+    assert!(is_silent(&mut third, SHORT));
+    second.write_all(PEEK.as_bytes()).unwrap();
+    assert!(answer(&mut second).starts_with("HTTP/1.1 200 OK\r\n"));
+    // It is idle now, and has to go.
+    assert!(answer(&mut third).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(rest(second), "");
+    let mut fourth = busy(&door);
+    assert_eq!(rest(third), "");
+    drop(first);
+    fourth.write_all(PEEK.as_bytes()).unwrap();
+    assert!(answer(&mut fourth).starts_with("HTTP/1.1 200 OK\r\n"));
+}
+
+#[test]
+fn the_oldest_idle_connection_makes_room() {
+    let door = Door::open(Bounds { connections: 3, ..BOUNDS });
+    let busy = busy(&door);
     let [mut first, mut second] = [door.send(HEALTH), door.send(HEALTH)];
     answer(&mut first);
     answer(&mut second);
+    first.write_all(HEALTH).unwrap();
+    answer(&mut first);
     let mut third = door.send(HEALTH);
-    assert!(is_silent(&mut third, SHORT));
-    second.write_all(HEALTH).unwrap();
-    answer(&mut second);
-    drop(first);
     assert!(answer(&mut third).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(rest(second), "", "the first was used after it");
+    first.write_all(HEALTH).unwrap();
+    assert!(answer(&mut first).starts_with("HTTP/1.1 200 OK\r\n"));
+    drop(busy);
+}
+
+/// Half a head is no request: when all others are busy it has to go, but not at once.
+#[test]
+fn a_slow_head_makes_room_when_nothing_is_idle() {
+    let door = Door::open(Bounds { connections: 2, ..BOUNDS });
+    let (_busy, slow) = (busy(&door), door.send("GET /healthz HTTP/1.1\r\n"));
+    let mut third = door.send(HEALTH);
+    assert!(answer(&mut third).starts_with("HTTP/1.1 200 OK\r\n"));
+    assert_eq!(rest(slow), "");
+}
+
+#[test]
+fn a_network_with_its_number_of_busy_connections_gets_no_others() {
+    let door = Door::open(Bounds { per_network: 2, ..BOUNDS });
+    let [first, mut second] = [busy(&door), busy(&door)];
+    let refused = rest(door.connect());
+    assert!(refused.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{refused}");
+    let (head, body) = refused.split_once("\r\n\r\n").unwrap();
+    assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
+    assert!(body.starts_with('{') && body.ends_with('}'), "{body}");
+    second.write_all(PEEK.as_bytes()).unwrap();
+    answer(&mut second);
+    // One that is idle makes room for another of the same network, once it has been seen to be.
+    let mut third = loop {
+        let mut stream = door.send(HEALTH);
+        if answer(&mut stream).starts_with("HTTP/1.1 200 OK\r\n") {
+            break stream;
+        }
+    };
+    assert_eq!(rest(second), "");
+    third.write_all(HEALTH).unwrap();
+    answer(&mut third);
+    drop(first);
+}
+
+/// Setting: listen.trusted_proxies
+#[test]
+fn a_trusted_proxy_has_as_many_connections_as_there_are() {
+    let text = "[listen]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let door = Door::open_with(text, Bounds { per_network: 2, ..BOUNDS });
+    let mut all = [busy(&door), busy(&door), busy(&door), busy(&door)];
+    for stream in &mut all {
+        stream.write_all(PEEK.as_bytes()).unwrap();
+        assert!(answer(stream).starts_with("HTTP/1.1 200 OK\r\n"));
+    }
 }
 
 #[test]

@@ -223,3 +223,25 @@ fn decisions_of_a_batch_are_counted() {
         assert!(metrics.contains(line), "{line}\n{metrics}");
     }
 }
+
+/// The longest answers that are possible: every number has 20 digits, or every charge is wrong.
+#[test]
+fn a_batch_whose_answer_would_be_too_long_is_refused_and_spends_nothing() {
+    let gate = Gate::open();
+    let one = json!({"key": "alice", "limit": "client"});
+    for (operation, many) in [
+        (json!({"op": "take", "charges": vec![json!({}); 16]}), 256),
+        (json!({"op": "take", "charges": vec![&one; 16]}), 90),
+        (json!({"op": "reserve", "charges": vec![&one; 16], "max_wait_ms": 0}), 60),
+    ] {
+        let body = json!({"operations": vec![&operation; many]}).to_string();
+        let reply = gate.post("/v1/batch", &body);
+        assert_eq!(reply.status, 400, "{operation}");
+        assert_eq!(reply.member("errors")[0]["field"], "operations");
+        assert!(reply.body.len() < 1_024 && reply.body.contains("131072"), "{}", reply.body);
+    }
+    assert_eq!(ask(&gate, &json!([take("client", 0)]))[0]["remaining"], 10);
+    let answered =
+        gate.post("/v1/batch", &json!({"operations": vec![take("client", 0); 256]}).to_string());
+    assert!(answered.status == 200 && answered.body.len() < 128 * 1_024);
+}

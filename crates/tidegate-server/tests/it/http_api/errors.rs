@@ -220,3 +220,25 @@ fn bodies_that_are_not_json_are_refused() {
         assert_eq!(complaints(&reply), [": must be a table of keys and values"], "{body}");
     }
 }
+
+/// A body of ten thousand mistakes, or a query of thousands, once had an answer of megabytes.
+#[test]
+fn the_number_and_the_length_of_errors_are_bounded() {
+    let gate = Gate::open();
+    let unknown: String = (0..6_000).map(|key| format!("\"k{key}\":1,")).collect();
+    let query = format!("/v1/take?{}", "a&".repeat(6_000));
+    let long = "x".repeat(60_000);
+    for (path, body) in [
+        ("/v1/take", format!("{{{unknown}\"key\":1}}")),
+        ("/v1/take", format!(r#"{{"{long}":1}}"#)),
+        ("/v1/take", format!(r#"{{"key":"a","limit":"{long}"}}"#)),
+        ("/v1/take", format!(r#"{{"key":"a","policy":{{{unknown}"rate":1}}}}"#)),
+        ("/v1/admit", format!("{{{unknown}\"client\":1}}")),
+        ("/v1/acquire", format!("{{{unknown}\"key\":1}}")),
+        (&query, "{}".to_owned()),
+    ] {
+        let reply = gate.post(path, &body);
+        assert_eq!(reply.status, 400, "{}", reply.body);
+        assert!(reply.body.len() < 16 * 1_024, "{path}: {} bytes", reply.body.len());
+    }
+}

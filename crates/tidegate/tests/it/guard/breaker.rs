@@ -97,6 +97,30 @@ async fn recovery_is_automatic_and_exact() {
     assert!(!limiter.take("k").await.unwrap().is_allowed());
 }
 
+/// Without calls nobody notices that the store is gone, unless somebody asks.
+#[tokio::test(start_paused = true)]
+async fn a_check_finds_out_what_calls_would() {
+    for (mood, cost) in [(Mood::Hangs, TIMEOUT * 3), (Mood::Refuses, Duration::ZERO)] {
+        let (store, guard, _limiter) = guarded(per_second(1, 10));
+        assert_eq!(guard.check().await, StoreState::Up);
+        store.set(mood);
+        assert_eq!(guard.check().await, StoreState::Up, "it was looked at just now");
+        tokio::time::sleep(MILLI * 250).await;
+        let start = Instant::now();
+        let checks: Vec<_> = (0..100).map(|_| guard.clone()).collect();
+        let checks =
+            checks.into_iter().map(|guard| tokio::spawn(async move { guard.check().await }));
+        for check in checks.collect::<Vec<_>>() {
+            assert_eq!(check.await.unwrap(), StoreState::Down, "{mood:?}");
+        }
+        assert_eq!((start.elapsed(), store.probes().len()), (cost, 4), "{mood:?}");
+        assert_eq!((store.submissions(), guard.stats().downs), (0, 1));
+        store.set(Mood::Answers);
+        tokio::time::sleep(MILLI * 250).await;
+        assert_eq!(guard.check().await, StoreState::Up, "its prober found it");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn probes_back_off_and_are_never_two_at_a_time() {
     for (mood, taken) in [(Mood::Hangs, TIMEOUT), (Mood::Refuses, Duration::ZERO)] {

@@ -5,10 +5,12 @@ use std::net::TcpStream;
 use std::pin::Pin;
 use std::task::{Context, Waker};
 
-use axum::extract::State as Extracted;
+use axum::extract::{Extension, State as Extracted};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use tidegate_http::identity::TrustedProxies;
 use tidegate_testkit::launch::wait_until;
+use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
 use super::super::watch;
@@ -24,7 +26,21 @@ struct Watching(BufReader<TcpStream>);
 
 impl Watching {
     fn new(gate: &Gate, fields: &str) -> Self {
-        let mut stream = TcpStream::connect(gate.address).unwrap();
+        Self::over(TcpStream::connect(gate.address).unwrap(), fields)
+    }
+
+    /// A watcher from another address of the loopback range.
+    fn from(address: [u8; 4], gate: &Gate) -> Self {
+        let stream = gate.runtime.block_on(async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((address, 0).into()).unwrap();
+            socket.connect(gate.address).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        Self::over(stream, "")
+    }
+
+    fn over(mut stream: TcpStream, fields: &str) -> Self {
         let head = format!("GET /admin/events HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         Self(BufReader::new(stream))
@@ -81,11 +97,19 @@ fn events_are_told_as_they_happen_and_again_to_those_who_come_back() {
 #[test]
 fn there_is_a_number_of_seats_and_those_who_leave_give_theirs_back() {
     let gate = Gate::open();
-    let mut watching: Vec<_> = (0..MOST_WATCHERS).map(|_| Watching::new(&gate, "")).collect();
+    let quarter = MOST_WATCHERS / 4;
+    let watch = |number| Watching::from([127, 0, 0, number], &gate);
+    let mut watching: Vec<_> = (2..=5).flat_map(|from| vec![from; quarter]).map(watch).collect();
     for watcher in &mut watching {
         watcher.line("retry: ");
     }
     gate.get("/admin/events").refused(503, "too-many-watchers");
+    watching.truncate(3 * quarter);
+    wait_until("the other networks to have a seat", || {
+        let refused = watch(2).line("HTTP/1.1 ").starts_with("503");
+        let seated = watch(6).line("HTTP/1.1 ") == "200 OK";
+        (refused && seated).then_some(())
+    });
     watching.clear();
     wait_until("a seat that is free again", || {
         let mut watcher = Watching::new(&gate, "");
@@ -135,11 +159,15 @@ fn open() -> (Arc<Open>, Drain) {
         bounds: Bounds::default(),
         health: Health::new(drain.signal(), || 0),
     };
-    (Arc::new(Open { api, stop: drain.signal(), seats: Arc::new(Semaphore::new(1)) }), drain)
+    (
+        Arc::new(Open { api, stop: drain.signal(), seats: Seats::new(1, TrustedProxies::NONE) }),
+        drain,
+    )
 }
 
 async fn visit(open: &Arc<Open>, headers: http::HeaderMap) -> axum::body::Body {
-    watch::events(Extracted(open.clone()), headers).await.unwrap().into_body()
+    let peer = Peer(std::net::Ipv4Addr::LOCALHOST.into());
+    watch::events(Extracted(open.clone()), Extension(peer), headers).await.unwrap().into_body()
 }
 
 async fn next(body: &mut axum::body::Body) -> Option<String> {
@@ -196,7 +224,7 @@ async fn a_seat_is_free_as_soon_as_the_stream_is_dropped() {
     };
     assert!(!waiting(&mut body), "the greeting");
     assert!(waiting(&mut body));
-    assert_eq!(open.seats.available_permits(), 0);
+    assert_eq!(open.seats.free(), 0);
     drop(body);
-    assert_eq!(open.seats.available_permits(), 1);
+    assert_eq!(open.seats.free(), 1);
 }

@@ -1,0 +1,76 @@
+//! Seats for those who watch events: a number in all, and a part of it for one network.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ipnet::IpNet;
+use tidegate_http::identity::TrustedProxies;
+
+use crate::listener::connections::network_of;
+
+/// What part of the seats one network has at most.
+const PART: usize = 4;
+
+/// The seats. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Seats(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    total: usize,
+    trusted: TrustedProxies,
+    taken: Mutex<HashMap<IpNet, usize>>,
+}
+
+impl Seats {
+    /// So many seats; peers that are trusted may take all of them.
+    pub(super) fn new(total: usize, trusted: TrustedProxies) -> Self {
+        Self(Arc::new(Inner { total, trusted, taken: Mutex::default() }))
+    }
+
+    /// A seat, if there is one for this peer.
+    pub(super) fn take(&self, peer: IpAddr) -> Option<Seat> {
+        let Inner { total, trusted, .. } = &*self.0;
+        let network = network_of(peer);
+        let mut taken = self.0.taken();
+        let own = taken.get(&network).copied().unwrap_or(0);
+        let most = if trusted.contains(peer) { *total } else { total.div_ceil(PART) };
+        if own >= most || taken.values().sum::<usize>() >= *total {
+            return None;
+        }
+        taken.insert(network, own + 1);
+        Some(Seat { seats: self.clone(), network })
+    }
+
+    /// How many are free.
+    #[cfg(test)]
+    pub(super) fn free(&self) -> usize {
+        self.0.total - self.0.taken().values().sum::<usize>()
+    }
+}
+
+impl Inner {
+    fn taken(&self) -> MutexGuard<'_, HashMap<IpNet, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A seat, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    seats: Seats,
+    network: IpNet,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut taken = self.seats.0.taken();
+        if let Some(own) = taken.get_mut(&self.network) {
+            *own -= 1;
+            if *own == 0 {
+                taken.remove(&self.network);
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The calls of a connection that answers several at once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::time::Instant;
+
+use super::eviction::{Evict, Wait};
+
+/// How many calls a connection answers, and whether it has to end.
+#[derive(Debug)]
+pub(crate) struct Calls(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    under_way: usize,
+    has_asked: bool,
+    /// Since when it is as it is.
+    since: Instant,
+    is_evicted: bool,
+    /// The task that serves the connection.
+    task: Option<Waker>,
+}
+
+impl Calls {
+    /// Of a connection that begins now.
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(State {
+            under_way: 0,
+            has_asked: false,
+            since: Instant::now(),
+            is_evicted: false,
+            task: None,
+        }))
+    }
+
+    /// Whether anything was asked.
+    pub(crate) fn has_asked(&self) -> bool {
+        self.state().has_asked
+    }
+
+    /// A call has begun. It ends when the value is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> Call {
+        let mut state = self.state();
+        state.under_way += 1;
+        state.has_asked = true;
+        Call(self.clone())
+    }
+
+    /// Ready once the connection has to make room and answers nothing.
+    pub(crate) fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.is_evicted && state.under_way == 0 {
+            return Poll::Ready(());
+        }
+        state.task = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    const fn waits(&self) -> Option<Wait> {
+        match (self.under_way, self.has_asked) {
+            (0, true) => Some(Wait::Request { since: self.since }),
+            (0, false) => Some(Wait::Head { since: self.since }),
+            _ => None,
+        }
+    }
+}
+
+impl Evict for Calls {
+    fn waits(&self) -> Option<Wait> {
+        self.state().waits()
+    }
+
+    fn evict(&self, wait: Wait) -> bool {
+        let mut state = self.state();
+        if state.waits() != Some(wait) {
+            return false;
+        }
+        state.is_evicted = true;
+        let task = state.task.take();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+        true
+    }
+}
+
+/// A call that is being answered.
+#[derive(Debug)]
+pub(crate) struct Call(Arc<Calls>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.under_way -= 1;
+        state.since = Instant::now();
+        let task = if state.is_evicted { state.task.take() } else { None };
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+}

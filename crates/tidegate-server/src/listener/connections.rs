@@ -1,0 +1,242 @@
+//! The open connections of a listener: how many there may be in all and from one network, and who
+//! has to go when there is no room.
+//!
+//! They belong to the task that accepts, so nothing here is locked.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use tidegate_http::identity::{IPV6_CLIENT_BITS, TrustedProxies, client_network};
+use tokio::task::Id;
+use tokio::time::Instant;
+
+use super::eviction::{Candidates, Evict, Waiting};
+
+/// How many connections a listener has at most.
+#[derive(Clone, Debug)]
+pub(crate) struct Capacity {
+    /// In all.
+    pub(crate) total: usize,
+    /// From one network: an IPv4 address, or the first 64 bits of an IPv6 address.
+    pub(crate) per_network: usize,
+    /// Peers that stand for many callers: they are bounded in all only.
+    pub(crate) trusted: TrustedProxies,
+}
+
+/// For how long a listener keeps below the number of connections at which the files ran out. What
+/// it leaves is for connections to providers and to stores.
+const FILES_SHORT: Duration = Duration::from_secs(60);
+
+/// What part of the connections is closed when files run out. No more than that part, and this many,
+/// are on their way out at once.
+const RELIEF: usize = 16;
+
+/// What becomes of a new connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is served.
+    Admitted,
+    /// Its network has its number of connections, and all of them are busy.
+    Refused,
+    /// All connections are busy. It has to wait until one of them ends.
+    Full,
+}
+
+pub(super) struct Connections {
+    capacity: Capacity,
+    open: HashMap<Id, Connection>,
+    networks: HashMap<IpNet, Network>,
+    candidates: Candidates,
+    /// Those that were asked to close and have not done so yet.
+    leaving: usize,
+    evicted: u64,
+    /// More are not wanted while files are short: how many, and until when.
+    short: Option<(usize, Instant)>,
+}
+
+struct Connection {
+    network: IpNet,
+    handle: Arc<dyn Evict>,
+    is_leaving: bool,
+}
+
+#[derive(Default)]
+struct Network {
+    members: HashSet<Id>,
+    leaving: usize,
+    candidates: Candidates,
+    is_trusted: bool,
+}
+
+impl Network {
+    fn staying(&self) -> usize {
+        self.members.len() - self.leaving
+    }
+}
+
+impl Connections {
+    pub(super) fn new(capacity: Capacity) -> Self {
+        Self {
+            capacity,
+            open: HashMap::new(),
+            networks: HashMap::new(),
+            candidates: Candidates::default(),
+            leaving: 0,
+            evicted: 0,
+            short: None,
+        }
+    }
+
+    /// Decides about a new connection, and closes another one for it if there is no room.
+    pub(super) fn admit(&mut self, peer: IpAddr, now: Instant) -> Admission {
+        let network = network_of(peer);
+        let staying = self.networks.get(&network).map_or(0, Network::staying);
+        if staying >= self.capacity.per_network
+            && !self.capacity.trusted.contains(peer)
+            && !self.evict_in(network, now)
+        {
+            return Admission::Refused;
+        }
+        if self.staying() >= self.capacity.total {
+            // Those that are leaving have files too. They are gone in a moment.
+            let is_slow = self.leaving > self.capacity.total / RELIEF + RELIEF;
+            if is_slow || !self.evict_any(now) {
+                return Admission::Full;
+            }
+        } else if self.short.is_some_and(|(most, until)| now < until && self.staying() >= most) {
+            // If all are busy it is served nevertheless: there may be files again.
+            self.evict_any(now);
+        }
+        Admission::Admitted
+    }
+
+    pub(super) fn joined(&mut self, id: Id, peer: IpAddr, handle: Arc<dyn Evict>) {
+        let network = network_of(peer);
+        let entry = self.networks.entry(network).or_default();
+        entry.members.insert(id);
+        entry.is_trusted = self.capacity.trusted.contains(peer);
+        self.open.insert(id, Connection { network, handle, is_leaving: false });
+    }
+
+    pub(super) fn left(&mut self, id: Id) {
+        let Some(Connection { network, is_leaving, .. }) = self.open.remove(&id) else { return };
+        self.leaving -= usize::from(is_leaving);
+        if let Some(entry) = self.networks.get_mut(&network) {
+            entry.members.remove(&id);
+            entry.leaving -= usize::from(is_leaving);
+            if entry.members.is_empty() {
+                self.networks.remove(&network);
+            }
+        }
+    }
+
+    /// Makes room after files have run out.
+    pub(super) fn relieve(&mut self, now: Instant) {
+        let wanted = (self.staying() / RELIEF).max(RELIEF / 2);
+        let closed = (0..wanted).take_while(|_| self.evict_any(now)).count();
+        if closed > 0 {
+            self.short = Some((self.staying(), now + FILES_SHORT));
+        }
+    }
+
+    /// How many were closed to make room since this was asked last.
+    pub(super) fn take_evicted(&mut self) -> u64 {
+        std::mem::take(&mut self.evicted)
+    }
+
+    fn staying(&self) -> usize {
+        self.open.len() - self.leaving
+    }
+
+    /// Closes the oldest of a network that waits for its caller.
+    fn evict_in(&mut self, network: IpNet, now: Instant) -> bool {
+        let Some(entry) = self.networks.get_mut(&network) else { return false };
+        let mut candidates = std::mem::take(&mut entry.candidates);
+        let evicted = self.evict(&mut candidates, now, |all| all.waiting_in(network));
+        if let Some(entry) = self.networks.get_mut(&network) {
+            entry.candidates = candidates;
+        }
+        evicted
+    }
+
+    /// Closes the oldest that waits for its caller, of the network with the most connections.
+    fn evict_any(&mut self, now: Instant) -> bool {
+        let mut candidates = std::mem::take(&mut self.candidates);
+        let evicted = self.evict(&mut candidates, now, Self::waiting);
+        self.candidates = candidates;
+        evicted
+    }
+
+    fn evict(
+        &mut self,
+        candidates: &mut Candidates,
+        now: Instant,
+        look: impl Fn(&Self) -> Vec<Waiting>,
+    ) -> bool {
+        loop {
+            while let Some((id, wait)) = candidates.pop() {
+                let Some(connection) = self.open.get_mut(&id) else { continue };
+                if connection.is_leaving || !connection.handle.evict(wait) {
+                    continue;
+                }
+                connection.is_leaving = true;
+                self.leaving += 1;
+                self.evicted += 1;
+                if let Some(network) = self.networks.get_mut(&connection.network) {
+                    network.leaving += 1;
+                }
+                return true;
+            }
+            if !candidates.is_due(now) || !candidates.fill(look(self), now) {
+                return false;
+            }
+        }
+    }
+
+    fn waiting_in(&self, network: IpNet) -> Vec<Waiting> {
+        let members = self.networks.get(&network).into_iter().flat_map(|it| &it.members);
+        let waiting = members.filter_map(|id| {
+            let connection = self.open.get(id).filter(|connection| !connection.is_leaving)?;
+            Some(Waiting { rank: 0, wait: connection.handle.waits()?, id: *id })
+        });
+        waiting.collect()
+    }
+
+    /// All that wait. The rank of each is how many connections its network has when its turn comes,
+    /// if those of one network are closed from the oldest on. Trusted proxies come last.
+    fn waiting(&self) -> Vec<Waiting> {
+        let mut all = Vec::new();
+        for (network, entry) in &self.networks {
+            let mut waiting = self.waiting_in(*network);
+            if !entry.is_trusted {
+                waiting.sort_unstable_by_key(|one| one.wait.since());
+                let ranks = (1..=entry.staying()).rev();
+                waiting.iter_mut().zip(ranks).for_each(|(one, rank)| one.rank = rank);
+            }
+            all.append(&mut waiting);
+        }
+        all
+    }
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections")
+            .field("capacity", &self.capacity)
+            .field("open", &self.open.len())
+            .field("leaving", &self.leaving)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The network that a peer counts for.
+pub(crate) fn network_of(peer: IpAddr) -> IpNet {
+    client_network(peer, IPV6_CLIENT_BITS)
+}
+
+#[cfg(test)]
+mod tests;

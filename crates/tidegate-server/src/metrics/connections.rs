@@ -1,0 +1,53 @@
+//! Connections that a listener did not take, or closed to make room.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConnectionLabels {
+    door: &'static str,
+    reason: &'static str,
+}
+
+/// The series of all listeners.
+#[derive(Clone, Debug)]
+pub(super) struct ClosedConnections(Family<ConnectionLabels, Counter>);
+
+impl ClosedConnections {
+    pub(super) fn new(registry: &mut Registry) -> Self {
+        let family = Family::default();
+        registry.register(
+            "tidegate_connections_closed",
+            "Connections that a listener closed for want of room: refused ones came from a network \
+             that has its number of connections, evicted ones waited for their callers",
+            Family::clone(&family),
+        );
+        Self(family)
+    }
+
+    pub(super) fn door(&self, door: &'static str) -> ConnectionMetrics {
+        let counter = |reason| self.0.get_or_create_owned(&ConnectionLabels { door, reason });
+        ConnectionMetrics { refused: counter("refused"), evicted: counter("evicted") }
+    }
+}
+
+/// The series of one listener.
+#[derive(Clone, Debug)]
+pub(crate) struct ConnectionMetrics {
+    refused: Counter,
+    evicted: Counter,
+}
+
+impl ConnectionMetrics {
+    /// A connection was not taken: its network has its number of them.
+    pub(crate) fn refused(&self) {
+        self.refused.inc();
+    }
+
+    /// So many connections that waited for their callers were closed.
+    pub(crate) fn evicted(&self, number: u64) {
+        self.evicted.inc_by(number);
+    }
+}
