@@ -301,6 +301,7 @@ fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
     Policy::new(upstream.name.clone())
         .schedule(upstream.schedule)
         .paced()
+        .bounded_log()
         .observer(shared.observer.clone())
 }
 
