@@ -21,6 +21,7 @@ mod call;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod fallback;
+mod log_limit;
 pub mod memory;
 pub mod mock;
 pub mod models;

@@ -304,6 +304,7 @@ fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
     Policy::new(upstream.name.clone())
         .schedule(upstream.schedule)
         .paced()
+        .bounded_log()
         .observer(shared.observer.clone())
 }
 

@@ -191,11 +191,13 @@ impl Account {
             member,
             lanes: Mutex::default(),
         };
-        let account = Self { inner: Arc::new(inner) };
-        if !account.inner.limits.load().is_empty() {
-            account.lane("")?;
+        // No room is asked for here: whoever makes accounts may hold a lock that is needed for that.
+        let limits = inner.limits.load_full();
+        if !limits.is_empty() {
+            let lane = inner.new_lane(inner.scope.clone(), &limits)?;
+            inner.lock_lanes().insert(inner.scope.clone(), lane);
         }
-        Ok(account)
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The provider.

@@ -9,6 +9,7 @@ use super::budget::Budget;
 use super::random::Random;
 use super::schedule::{Schedule, Window};
 use super::stats::{Counters, Stats};
+use crate::log_limit::LogLimit;
 use crate::telemetry::{Observer, Traced};
 
 /// The longest delay that is accepted from a provider.
@@ -37,6 +38,8 @@ pub struct Policy {
     pub(super) random: Random,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) counters: Arc<Counters>,
+    /// `None`: every attempt that fails is logged.
+    log: Option<Arc<LogLimit>>,
 }
 
 impl Policy {
@@ -54,7 +57,22 @@ impl Policy {
             random: Random::default(),
             observer: Arc::new(Traced),
             counters: Arc::default(),
+            log: None,
         }
+    }
+
+    /// Logs at most 60 lines of attempts in 10 seconds, over all clones. For servers. Default: every
+    /// attempt that fails.
+    #[must_use]
+    pub fn bounded_log(mut self) -> Self {
+        self.log = Some(Arc::default());
+        self
+    }
+
+    /// Whether a line is to be logged, and how many were suppressed before it, if there were any.
+    pub(super) fn line(&self) -> Option<Option<u64>> {
+        let suppressed = self.log.as_ref().map_or(Some(0), |log| log.due())?;
+        Some(Some(suppressed).filter(|suppressed| *suppressed > 0))
     }
 
     /// How often, and after which delays. Default: [`Schedule::default`].

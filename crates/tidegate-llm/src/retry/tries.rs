@@ -59,10 +59,13 @@ impl<'a> Tries<'a> {
         self.policy.counters.recovered(retries);
         self.policy.observer.recovered(&self.policy.provider, retries);
         let what = if self.rate_limited { "Rate limit" } else { "Call" };
-        tracing::info!(
-            "{what} recovered after {retries} retries (function: {})",
-            self.policy.function
-        );
+        let function = &self.policy.function;
+        if let Some(suppressed) = self.policy.line() {
+            tracing::info!(
+                suppressed,
+                "{what} recovered after {retries} retries (function: {function})"
+            );
+        }
     }
 
     /// The attempt failed: how long to sleep before the next one, or why there is none.
@@ -80,11 +83,14 @@ impl<'a> Tries<'a> {
         match next {
             Ok(delay) => {
                 let what = if error.is_rate_limit() { "Rate limit hit" } else { "Call failed" };
-                tracing::warn!(
-                    "{what} (attempt {made}/{total}), backing off for {:.3}s \
-                     (function: {function}): {error}",
-                    delay.as_secs_f64()
-                );
+                let seconds = delay.as_secs_f64();
+                if let Some(suppressed) = self.policy.line() {
+                    tracing::warn!(
+                        suppressed,
+                        "{what} (attempt {made}/{total}), backing off for {seconds:.3}s \
+                         (function: {function}): {error}"
+                    );
+                }
                 if self.is_free(error) {
                     self.made = made.saturating_sub(1);
                 }
@@ -92,8 +98,11 @@ impl<'a> Tries<'a> {
             Err(reason) => {
                 counters.gave_up(reason);
                 // A call that is simply wrong, or that was never sent, is its caller's to tell.
-                if made > 1 || !matches!(reason, Reason::NotRetryable | Reason::NotAdmitted) {
+                let is_told =
+                    made > 1 || !matches!(reason, Reason::NotRetryable | Reason::NotAdmitted);
+                if let Some(suppressed) = is_told.then(|| self.policy.line()).flatten() {
                     tracing::error!(
+                        suppressed,
                         "Gave up (attempt {made}/{total}), {reason} (function: {function}): {error}"
                     );
                 }

@@ -276,8 +276,8 @@ fn long_names_of_models_do_not_fill_the_memory() {
     call_all(&program, 1, &["first".to_owned()]);
     let before = resident(&program);
     let models: Vec<String> =
-        (0..100).map(|number| format!("{number}-{}", "x".repeat(20_000))).collect();
-    call_all(&program, 20, &models);
+        (0..100).map(|number| format!("{number}-{}", "x".repeat(100_000))).collect();
+    call_all(&program, 10, &models);
     let grown = resident(&program) - before;
     assert!(grown <= BUDGET + SLACK, "grown by {grown} MiB");
 }
@@ -304,4 +304,18 @@ fn a_flood_of_keys_does_not_fill_the_log() {
     let log = program.serving.stop("TERM").stderr;
     let lines = log.lines().count();
     assert!(lines < KEYS / 2, "{lines} lines, such as {:?}", log.lines().last());
+}
+
+/// Every attempt that fails is worth a line where there are few.
+#[test]
+fn a_flood_of_calls_that_fail_does_not_fill_the_log() {
+    let upstream = Upstream::start(|_| Answer::json(500, "{}"));
+    let settings = "max_retries = 3\nretry_base = \"1ms\"\nbreaker = false";
+    let program = Program::start(&config("openai", &upstream, settings));
+    let keys: Vec<String> = (0..100).map(|number| bearer(&format!("sk-{number}"))).collect();
+    let headers: Vec<_> = keys.iter().map(|key| vec![("authorization", key.as_str())]).collect();
+    let statuses = call_each(&program, "/openai/v1/chat/completions", &headers);
+    assert!(statuses.iter().all(|status| *status >= 500), "{statuses:?}");
+    let lines = program.serving.stop("TERM").stderr.lines().count();
+    assert!(lines < 150, "{lines} lines of 100 calls");
 }
