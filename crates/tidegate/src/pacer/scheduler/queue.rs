@@ -322,6 +322,11 @@ impl<T: Demands> FairQueue<T> {
         }
         self.refresh(share);
         self.remove_empty(share);
+        if self.len == 0 {
+            // Nobody is left: give the memory of a past crowd back.
+            self.by_name.shrink_to(64);
+            self.by_caller.shrink_to(64);
+        }
     }
 
     fn remove_tenant(&mut self, id: Id) {

@@ -3,7 +3,7 @@
 
 use super::{FairQueue, Line, TakesTurns, path};
 use crate::pacer::scheduler::demand::{Demand, Demands};
-use crate::pacer::scheduler::order::Order;
+use crate::pacer::scheduler::order::{Order, Turn};
 use crate::pacer::scheduler::share::{Parent, Parts, Share};
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Tenant;
@@ -176,7 +176,7 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    fn turn_of(&self, share: Id) -> Option<(Parent, crate::pacer::scheduler::order::Turn)> {
+    fn turn_of(&self, share: Id) -> Option<(Parent, Turn)> {
         self.shares.get(share).map(|share| (share.parent, share.turn))
     }
 
