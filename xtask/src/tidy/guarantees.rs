@@ -29,6 +29,7 @@ const NUMBERS: &[Number] = &[
     number("up to {} charges in a list", "tidegate-core", "MAX_CHARGES", 1),
     number("horizon together at most {} years", "tidegate-core", "MAX_SPAN", YEAR),
     number("`max_memory`, {} MiB by default", "tidegate-memory", "DEFAULT_MEMORY", MEBIBYTE),
+    number("`gateway.max_memory`, {} MiB by default", "tidegate-gateway", "MAX_MEMORY", MEBIBYTE),
     number("new keys share {} buckets per limit", "tidegate-memory", "BUCKETS", 1),
     number("at most {} ms, or", "tidegate", "DEFAULT_TIMEOUT", 1),
 ];

@@ -130,8 +130,9 @@ mod tests {
         (0..10).for_each(|number| map.insert(number, ()));
         map.get(&0);
         let released = |map: &mut SecondChance<u32, ()>, looks, even| -> Vec<u32> {
-            let may_go =
-                |number: &u32, (): &(), last: Use| last == Use::Idle && (number % 2 == 0) == even;
+            let may_go = |number: &u32, (): &(), last: Use| {
+                last == Use::Idle && number.is_multiple_of(2) == even
+            };
             let released = map.release(looks, may_go);
             released.into_iter().map(|(number, ())| number).collect()
         };

@@ -1,3 +1,5 @@
+//! Keys are hidden in every form in which a provider may reflect them, and nothing else is.
+
 use super::*;
 
 const KEY: &str = "sk-Tidal/0123+456789abcdefXYZ";

@@ -57,7 +57,7 @@ impl Lane {
         };
         let released = self.lock_quotas().release(looks, may_go);
         for (_, quota) in released {
-            self.settings.forget(quota);
+            self.settings.forget(&quota);
         }
     }
 
@@ -68,7 +68,7 @@ impl Lane {
         quotas.clear();
         drop(quotas);
         for quota in all {
-            self.settings.forget(quota);
+            self.settings.forget(&quota);
         }
     }
 
@@ -81,10 +81,10 @@ impl Lane {
 
 impl Settings {
     /// Forgets a model that no lane knows any more.
-    pub(in crate::rate_limit) fn forget(&self, quota: Arc<Quota>) {
+    pub(in crate::rate_limit) fn forget(&self, quota: &Arc<Quota>) {
         let mut quotas = self.lock_quotas();
         // Somebody may have asked for it again.
-        if Arc::strong_count(&quota) == UNUSED && quotas.remove(quota.scope()).is_some() {
+        if Arc::strong_count(quota) == UNUSED && quotas.remove(quota.scope()).is_some() {
             // Under the lock: nobody makes the same limits meanwhile.
             quota.limit_names().iter().for_each(|name| {
                 self.quota.engine.retire(name);

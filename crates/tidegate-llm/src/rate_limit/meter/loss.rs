@@ -33,7 +33,7 @@ impl Meter {
     /// Whether the bucket holds so many tenths of its capacity.
     fn is_filled(&self, tenths: u128) -> bool {
         let peeked = self.bucket.limiter().peek(self.bucket.key()).cost(0).now();
-        let outcomes = peeked.as_ref().map(|decision| decision.outcomes()).unwrap_or_default();
+        let outcomes = peeked.as_ref().map(tidegate::Decision::outcomes).unwrap_or_default();
         outcomes.first().is_some_and(|outcome| {
             u128::from(outcome.remaining) * 10 >= u128::from(outcome.capacity) * tenths
         })

@@ -16,11 +16,11 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse as _, Response};
 use futures_core::Stream;
 
+use super::Open;
 use super::problem::AdminProblem;
 use super::seats::Seat;
-use super::Open;
-use crate::listener::connection::Peer;
 use crate::events::{Id, Seen, Told, Watcher};
+use crate::listener::connection::Peer;
 use crate::tokens::Role;
 
 /// How long nothing is said at most, so that everybody on the way knows that the connection lives.

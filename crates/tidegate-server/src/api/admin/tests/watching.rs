@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::super::watch;
 use super::*;
 use crate::events::{Event, KEPT};
+use crate::listener::connection::Peer;
 
 fn warning(text: &str) -> Event {
     Event::Warning { message: text.to_owned() }
