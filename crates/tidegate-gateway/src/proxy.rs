@@ -1,5 +1,7 @@
 //! One request through the gateway: check it, read its body, make the call, answer.
 
+mod content;
+
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,14 +16,13 @@ use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSum
 use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
 use crate::request::address;
-use crate::request::body::{Peeked, StreamedBody};
-use crate::request::body_reader::{self, BodyMode, MAX_PEEK, content_length};
-use crate::request::body_summary::{self, BodySummary};
+use crate::request::body::StreamedBody;
+use crate::request::body_reader;
+use crate::request::body_summary::BodySummary;
 use crate::request::buffer_budget::BufferBudget;
-use crate::request::call::{BufferedContent, Call, Content, OutgoingRequest, Repetition};
+use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
 use crate::request::caller::{CallerName, Peer};
 use crate::request::caller_key::KeyError;
-use crate::request::content_decoding::Codings;
 use crate::request::heavy_work::HeavyWork;
 use crate::request::method;
 use crate::request::options::{ENDPOINT, RequestOptions};
@@ -153,39 +154,13 @@ impl Proxy<'_> {
         B::Error: Into<BoxError>,
     {
         let dialect = purpose.dialect;
-        let refuse = |error| self.refuse_body(dialect, &error);
         let (mut head, body) = request.into_parts();
-        let mode = BodyMode::of(purpose, &head.headers);
         let (caller, target) = self
             .route
             .caller_key(&mut head.headers, target)
             .map_err(|error| self.refuse_key(dialect, error))?;
-        let (codings, length) = (Codings::of(&head.headers), content_length(&head.headers));
-        let (content, BodySummary { asked, estimate }) = match mode {
-            BodyMode::Collect => {
-                let budget = self.budget.of(self.peer.address);
-                let (bytes, permit) =
-                    body_reader::collect(body, limit, budget).await.map_err(refuse)?;
-                self.read_content(purpose, codings, BufferedContent::new(bytes, permit)).await?
-            }
-            BodyMode::Peek => {
-                let mut body = StreamedBody::new(body, limit);
-                let budget = self.budget.of(self.peer.address);
-                let Peeked { begin, is_whole } =
-                    body.peek(MAX_PEEK, budget).await.map_err(refuse)?;
-                let size = if is_whole { u64::try_from(begin.len()).ok() } else { length };
-                let summary = self.read_beginning(purpose, codings, begin.clone(), size).await?;
-                let content = match is_whole && purpose.is_other() {
-                    true => Content::Buffered(BufferedContent::new(begin, body.into_permit())),
-                    false => Content::streamed(body),
-                };
-                (content, summary)
-            }
-            BodyMode::Stream => {
-                let content = Content::streamed(StreamedBody::new(body, limit));
-                (content, BodySummary::uncounted(purpose))
-            }
-        };
+        let read = self.read_content(purpose, &head.headers, body, limit);
+        let (content, BodySummary { asked, estimate }) = read.await?;
         if estimate.is_some() {
             self.context.tokens_estimated();
         }
@@ -221,64 +196,6 @@ impl Proxy<'_> {
             repetition,
         };
         Ok((request, ChargedTo { entry, endpoint, caller }))
-    }
-
-    /// Reads a body that is buffered, and finds the places in it that may have to be edited.
-    async fn read_content(
-        &self,
-        purpose: &Purpose<'_>,
-        codings: Codings,
-        content: BufferedContent,
-    ) -> Result<(Content, BodySummary), Response<ResponseBody>> {
-        let size = body_summary::read_size(&codings, &content.bytes);
-        let has_fallbacks = !self.route.upstream.fallback.is_empty();
-        let asks_for_usage = self.route.client.asks_for_usage || has_fallbacks;
-        let read = self.read_away(purpose, size, move |kind| {
-            let BufferedContent { bytes, places, .. } = &content;
-            let length = u64::try_from(bytes.len()).ok();
-            let summary = BodySummary::read(kind, &codings, bytes, length);
-            if HeavyWork::is_heavy(size) && has_fallbacks {
-                places.models(bytes);
-            }
-            if HeavyWork::is_heavy(size) && asks_for_usage && summary.asked.mode == Mode::Stream {
-                places.usage_option(bytes);
-            }
-            (Content::Buffered(content), summary)
-        });
-        let (content, mut summary) = read.await?;
-        summary.name_model(purpose);
-        Ok((content, summary))
-    }
-
-    /// Reads the beginning of a body that is streamed.
-    async fn read_beginning(
-        &self,
-        purpose: &Purpose<'_>,
-        codings: Codings,
-        begin: Bytes,
-        size: Option<u64>,
-    ) -> Result<BodySummary, Response<ResponseBody>> {
-        let read_size = body_summary::read_size(&codings, &begin);
-        let read = self.read_away(purpose, read_size, move |kind| {
-            BodySummary::read(kind, &codings, &begin, size)
-        });
-        let mut summary = read.await?;
-        summary.name_model(purpose);
-        Ok(summary)
-    }
-
-    /// Reads a body of this size, by another thread if that takes long.
-    async fn read_away<T: Send + 'static>(
-        &self,
-        purpose: &Purpose<'_>,
-        size: usize,
-        read: impl FnOnce(&Purpose<'static>) -> T + Send + 'static,
-    ) -> Result<T, Response<ResponseBody>> {
-        let kind = purpose.without_model();
-        self.heavy_work.run(size, move || read(&kind)).await.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "body not read");
-            self.refuse(purpose.dialect, &internal(), Outcome::Rejected)
-        })
     }
 
     /// The response to a request whose key cannot be charged to an account.

@@ -19,3 +19,4 @@ pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;
 pub(crate) mod token_estimate;
+pub(crate) mod turns;

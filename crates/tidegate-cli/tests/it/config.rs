@@ -111,7 +111,7 @@ fn a_change_reaches_a_server_that_runs_and_is_remembered() {
     let (status, body) =
         serving.patch(&serde_json::json!({"providers": {"openai": {"max_retries": 3}}}));
     assert_eq!(status, 200, "{body}");
-    let history = "2  admin  -  providers.openai.max_retries  - -> 3\n\
+    let history = "2  admin  127.0.0.1  providers.openai.max_retries  - -> 3\n\
                    1  cli  -  limits.client.capacity  - -> 7\n";
     succeeds(&config(here, &["history"]), history);
     let latest = config(here, &["history", "--limit", "1"]);

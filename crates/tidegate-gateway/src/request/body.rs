@@ -165,7 +165,7 @@ impl StreamedBody {
             };
             is_whole = self.rest.is_end_stream();
             let Ok(data) = frame.into_data() else { continue };
-            budget.grow(&mut self.permit, (first.len() + data.len()).max(capacity))?;
+            budget.grow(&mut self.permit, first.len() + data.len())?;
             first.reserve(capacity.saturating_sub(first.len()));
             first.extend_from_slice(&data);
         }

@@ -110,7 +110,7 @@ fn is_plain(codings: &Codings, body: &[u8]) -> bool {
 }
 
 /// Whether a text begins as an object in JSON does, in UTF-8 rather than UTF-16.
-fn begins_like_json(text: &[u8]) -> bool {
+pub(crate) fn begins_like_json(text: &[u8]) -> bool {
     matches!(text.trim_ascii_start(), [b'{', rest @ ..] if rest.first() != Some(&0))
 }
 

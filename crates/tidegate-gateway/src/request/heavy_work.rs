@@ -1,14 +1,16 @@
 //! Work on large bodies, away from the threads that serve connections.
 //!
 //! A thread that serves connections serves many. What takes long is done by threads of its own, few at
-//! once, so that callers cannot occupy the processors with it. The largest bodies have a queue of
-//! their own: others do not wait behind them. A body that is small enough is worked on at once.
+//! once, so that callers cannot occupy the processors with it, and in turns by network. The largest
+//! bodies have a queue of their own: others do not wait behind them. A body that is small enough is worked on at once.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::thread::available_parallelism;
 
-use tokio::sync::Semaphore;
+use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tokio::task::spawn_blocking;
+
+use crate::request::turns::Turns;
 
 /// Work on so many bytes is done at once: 32 KiB. The slowest text takes less than 10 ms.
 const INLINE: usize = 32 * 1_024;
@@ -25,17 +27,14 @@ pub(crate) struct NotDone(#[source] Box<dyn std::error::Error + Send + Sync>);
 /// Where heavy work waits for its turn.
 #[derive(Debug)]
 pub(crate) struct HeavyWork {
-    medium: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    medium: Turns,
+    large: Turns,
 }
 
 impl Default for HeavyWork {
     fn default() -> Self {
         let medium = available_parallelism().map_or(1, usize::from).clamp(2, 8);
-        Self {
-            medium: Arc::new(Semaphore::new(medium)),
-            large: Arc::new(Semaphore::new(MOST_LARGE)),
-        }
+        Self { medium: Turns::new(medium), large: Turns::new(MOST_LARGE) }
     }
 }
 
@@ -45,10 +44,11 @@ impl HeavyWork {
         size > INLINE
     }
 
-    /// Does work on so many bytes. If it is given up while it waits it is not done; if it has begun it
+    /// Does work on so many bytes of a peer. If it is given up while it waits it is not done; if it has begun it
     /// goes on to its end, and holds what it was given until then.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
+        peer: IpAddr,
         size: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
@@ -56,16 +56,17 @@ impl HeavyWork {
             return Ok(work());
         }
         // In a box: most calls need no room for it.
-        Box::pin(self.run_elsewhere(size, work)).await
+        Box::pin(self.run_elsewhere(peer, size, work)).await
     }
 
     async fn run_elsewhere<T: Send + 'static>(
         &self,
+        peer: IpAddr,
         size: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NotDone> {
         let queue = if size > MEDIUM { &self.large } else { &self.medium };
-        let slot = queue.clone().acquire_owned().await.map_err(|closed| NotDone(closed.into()))?;
+        let slot = queue.take(client_network(peer, IPV6_CLIENT_BITS).addr()).await;
         let work = spawn_blocking(move || {
             let done = work();
             drop(slot);
@@ -77,18 +78,21 @@ impl HeavyWork {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::net::Ipv4Addr;
+    use std::sync::{Arc, mpsc};
     use std::thread;
 
     use tokio::task::yield_now;
 
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     #[tokio::test]
     async fn small_work_is_done_on_this_thread_and_large_work_is_not() {
         let (work, here) = (HeavyWork::default(), thread::current().id());
         for (size, is_here) in [(INLINE, true), (INLINE + 1, false), (MEDIUM + 1, false)] {
-            let there = work.run(size, || thread::current().id()).await.unwrap();
+            let there = work.run(PEER, size, || thread::current().id()).await.unwrap();
             assert_eq!(there == here, is_here, "{size}");
         }
     }
@@ -99,21 +103,22 @@ mod tests {
         let start = |size: usize| {
             let (sender, receiver) = mpsc::channel::<()>();
             let work = work.clone();
-            let task = tokio::spawn(async move { work.run(size, move || receiver.recv()).await });
+            let task =
+                tokio::spawn(async move { work.run(PEER, size, move || receiver.recv()).await });
             (sender, task)
         };
         let (first, first_task) = start(MEDIUM + 1);
         let (second, second_task) = start(MEDIUM + 1);
-        while work.large.available_permits() > 0 {
+        while work.large.free() > 0 {
             yield_now().await;
         }
         drop(second);
-        work.run(INLINE + 1, || ()).await.unwrap();
+        work.run(PEER, INLINE + 1, || ()).await.unwrap();
         assert!(!second_task.is_finished(), "its turn has not come");
         // Given up, the first one goes on and keeps its turn.
         first_task.abort();
         assert!(first_task.await.unwrap_err().is_cancelled());
-        assert_eq!(work.large.available_permits(), 0);
+        assert_eq!(work.large.free(), 0);
         drop(first);
         assert!(second_task.await.unwrap().unwrap().is_err());
     }
@@ -122,7 +127,8 @@ mod tests {
     async fn work_that_panics_is_an_error_and_frees_its_turn() {
         let work = HeavyWork::default();
         for _ in 0..2 {
-            let panicked: Result<(), NotDone> = work.run(MEDIUM + 1, || panic!("of a test")).await;
+            let panicked: Result<(), NotDone> =
+                work.run(PEER, MEDIUM + 1, || panic!("of a test")).await;
             panicked.unwrap_err();
         }
     }

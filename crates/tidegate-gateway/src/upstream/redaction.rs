@@ -38,6 +38,8 @@ pub(crate) struct KeyRedactor {
     filter: Vec<u64>,
     /// Finds the whole key. `None` if the key may be a word.
     whole: Option<Finder<'static>>,
+    /// The key as it would stand in the name of a header.
+    in_name: Finder<'static>,
 }
 
 impl KeyRedactor {
@@ -61,21 +63,27 @@ impl KeyRedactor {
         }
         let is_long = key.len() >= SHORTEST_IN_ANSWERS;
         let whole = is_long.then(|| Finder::new(key.as_bytes()).into_owned());
-        Some(Self { forms, window, filter, whole })
+        let in_name = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
+        Some(Self { forms, window, filter, whole, in_name })
+    }
+
+    /// Whether the whole key is in the name of a header. Parts of it may be words.
+    fn is_in_name(&self, name: &HeaderName) -> bool {
+        let name = name.as_str().as_bytes();
+        name.len() >= self.in_name.needle().len() && self.in_name.find(name).is_some()
     }
 
     /// Hides the key in headers. A header whose name has it is removed.
     pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         let has_key = |(name, value): (&HeaderName, &HeaderValue)| {
-            self.find(value.as_bytes(), 0).is_some()
-                || self.find(name.as_str().as_bytes(), 0).is_some()
+            self.is_in_name(name) || self.find(value.as_bytes(), 0).is_some()
         };
         if !headers.iter().any(has_key) {
             return;
         }
         let mut kept = HeaderMap::with_capacity(headers.len());
         for (name, value) in headers.iter() {
-            if self.find(name.as_str().as_bytes(), 0).is_some() {
+            if self.is_in_name(name) {
                 continue;
             }
             let masked = self.redact(value.as_bytes());

@@ -42,13 +42,15 @@ const FREE_QUERY: [&str; 4] = ["api-version", "key", "alt", "beta"];
 
 /// Names by which some servers take the method or the path of a request from elsewhere than its first
 /// line, in lower case and without what is between the words.
-const OVERRIDES: [&str; 13] = [
+const OVERRIDES: [&str; 15] = [
     "xhttpmethodoverride",
     "xhttpmethod",
     "xmethodoverride",
     "httpmethodoverride",
     "methodoverride",
     "xmethod",
+    "xhttpverb",
+    "xverb",
     "xoriginalmethod",
     "xforwardedmethod",
     "xrewritemethod",
