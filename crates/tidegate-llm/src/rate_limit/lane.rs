@@ -11,7 +11,7 @@ mod output_rule;
 mod release;
 mod view;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,6 +57,8 @@ pub(super) struct Lane {
     pacer: Pacer,
     configured: ArcSwap<Configured>,
     quotas: Mutex<SecondChance<Arc<str>, Arc<Quota>>>,
+    /// Whether there were ever several models, also if they are forgotten.
+    had_models: AtomicBool,
     /// How long calls take of late, in milliseconds; zero if none has ended.
     mean_time: AtomicU64,
     /// Tells calls that wait that they are charged differently from now on.
@@ -81,6 +83,7 @@ impl Lane {
             pacer,
             configured: ArcSwap::default(),
             quotas: Mutex::default(),
+            had_models: AtomicBool::new(false),
             mean_time: AtomicU64::new(0),
             rule_changes: Notify::new(),
             clock,
@@ -310,6 +313,7 @@ impl Lane {
         }
         let is_full = quotas.len() >= MAX_MODELS;
         drop(quotas);
+        let is_full = is_full && !self.makes_room(MAX_MODELS);
         // Others may be forgotten for it, for which no model may be locked.
         let bytes = footprint::of_model(self.settings.quota.tokens);
         let model = if is_full || !self.has_room(bytes) { OTHER } else { model };
@@ -321,6 +325,9 @@ impl Lane {
         let model: Arc<str> = model.into();
         let quota = self.settings.quota(scope, model.clone())?;
         quotas.insert(model, quota.clone());
+        if quotas.len() > 1 {
+            self.had_models.store(true, Ordering::Relaxed);
+        }
         Ok(quota)
     }
 
@@ -360,7 +367,7 @@ impl Lane {
     }
 
     fn has_one_model(&self) -> bool {
-        self.lock_quotas().len() == 1
+        !self.had_models.load(Ordering::Relaxed) && self.lock_quotas().len() == 1
     }
 
     fn closed(&self, quota: &Quota) -> Option<CallError> {

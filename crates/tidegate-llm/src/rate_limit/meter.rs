@@ -417,6 +417,11 @@ impl Meter {
         self.counts == Counts::Dimension(Dimension::Requests)
     }
 
+    /// Whether it counts what all keys of callers use together.
+    pub(super) const fn is_of_all_keys(&self) -> bool {
+        matches!(self.counts, Counts::AllKeys(_))
+    }
+
     /// Whether it counts tokens, and not calls.
     pub(super) const fn is_of_tokens(&self) -> bool {
         matches!(self.counts.dimension(), Some(dimension) if dimension.is_of_tokens())

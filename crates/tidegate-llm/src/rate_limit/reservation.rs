@@ -49,8 +49,9 @@ impl Line {
     ) -> u64 {
         let was_reserved =
             matches!(rules, (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd));
-        // What it had reserved was given back when the rule changed.
-        let given_back = match was_reserved && self.meter.counts_output(charging) {
+        // What it had reserved was given back when the rule changed, to the limits of its own key.
+        let is_of_key = matches!(self.meter.counts(), Counts::Dimension(_));
+        let given_back = match was_reserved && is_of_key && self.meter.counts_output(charging) {
             true => self.cost.saturating_sub(self.input),
             false => 0,
         };
@@ -61,8 +62,9 @@ impl Line {
             }
             Fate::Settle(amounts) => self.meter.cost(charging, amounts).saturating_add(given_back),
             Fate::Unknown => self.meter.admitted(self.cost),
-            Fate::CallOnly if !self.meter.is_of_tokens() => self.cost,
-            Fate::CallOnly | Fate::Nothing => given_back,
+            Fate::Rejected if self.meter.is_of_all_keys() => 0,
+            Fate::CallOnly | Fate::Rejected if !self.meter.is_of_tokens() => self.cost,
+            Fate::CallOnly | Fate::Rejected | Fate::Nothing => given_back,
         }
     }
 }
@@ -126,6 +128,8 @@ enum Fate {
     Settle(Amounts),
     /// The call is charged as a call, but no tokens.
     CallOnly,
+    /// That, and nothing of what all keys have together: whoever invents keys would use it up.
+    Rejected,
     /// It was never made.
     Nothing,
 }
@@ -310,6 +314,7 @@ impl Reservation {
             _ if !error.was_sent() => Fate::Nothing,
             // Where charges are never settled, failed calls keep theirs too.
             Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Unknown,
+            Class::CredentialRejected => Fate::Rejected,
             _ => Fate::CallOnly,
         };
         let outcome = held.outcome(&error);
@@ -356,9 +361,12 @@ impl Held {
         let (rules, now) = (self.end_departure(fate), self.lane.now());
         self.lane.call_ended(self.leave.left);
         let Self { leave: Leave { mut permit, lines, days, .. }, late_input, .. } = self;
-        if matches!(fate, Fate::Nothing) {
-            days.iter().for_each(|day| day.give_back());
-        }
+        let is_given_back = |day: &&Arc<Meter>| match fate {
+            Fate::Nothing => true,
+            Fate::Rejected => day.is_of_all_keys(),
+            _ => false,
+        };
+        days.iter().filter(is_given_back).for_each(|day| day.give_back());
         let actual: SmallVec<[u64; INLINE]> =
             lines.iter().map(|line| line.in_the_end(fate, charging, rules, late_input)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
@@ -389,7 +397,7 @@ impl Held {
                 Some(charging.cost(*dimension, amounts))
             }
             (Fate::Settle(amounts), None) => Some(amounts.output),
-            (Fate::CallOnly | Fate::Nothing, _) => Some(0),
+            (Fate::CallOnly | Fate::Rejected | Fate::Nothing, _) => Some(0),
             _ => None,
         };
         self.quota.infer(|inference| {

@@ -13,6 +13,7 @@ use tidegate::pacer::{Acquire, AcquireError, Gauges, Oversize, Permit, WaitPart}
 
 use super::{INLINE, Lane, costs_of};
 use crate::call::{CallError, Outgoing, Terms};
+use crate::rate_limit::account::OTHER;
 use crate::rate_limit::charging::{Amounts, Charging, OutputCharge};
 use crate::rate_limit::meter::{Counts, Meter};
 use crate::rate_limit::quota::{Expectation, Quota};
@@ -98,7 +99,7 @@ impl Lane {
         begin: Time,
     ) -> Acquire {
         let now = self.now();
-        let spans_models = self.scope.model_name().is_none();
+        let spans_models = self.scope.model_name().is_none_or(|model| model == OTHER);
         let configured = self.configured.load();
         // What stands in for a limit that was configured is everybody's, and waited for in turn.
         let is_alone = self.has_one_model();
