@@ -70,7 +70,7 @@ impl WaitLog {
         let worst = worst.as_secs_f64();
         let scope = if is_other { "others".to_owned() } else { scope.to_string() };
         tracing::warn!(
-            scope,
+            %scope,
             "Rate limited for provider '{provider}': {count} calls waited, {worst:.2}s at worst."
         );
     }
