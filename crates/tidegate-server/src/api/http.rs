@@ -155,7 +155,8 @@ impl HttpApi {
             if let Some(told) = not_found::bare_provider(request.uri().path(), plan) {
                 return Problem::NotFound(told).into_response();
             }
-            return gateway.handle(request, peer).await.map(Body::new);
+            // In a box: the future of a call is large, and would be moved with every request.
+            return Box::pin(gateway.handle(request, peer)).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
             Route::Task(task) => {
