@@ -137,6 +137,24 @@ async fn all_keys_together_have_a_ceiling_that_can_be_changed() {
     assert_eq!(answer.status, 200, "ten in a second: {answer:?}");
 }
 
+/// Whoever invents keys would lock out those who have one.
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_rejected_use_nothing_of_what_all_keys_have() {
+    let script = Script::new(|number, _| {
+        let mut response = Response::new(Full::new(Bytes::from_static(b"{}")));
+        if number < 20 {
+            *response.status_mut() = http::StatusCode::UNAUTHORIZED;
+        }
+        response
+    });
+    let upstream = upstream("openai", Dialect::OpenAi).limits(per_minute(1));
+    let gateway = scripted(&script, [upstream.all_keys_limits(NonZeroU32::new(3), None)]);
+    for number in 0..20 {
+        assert_eq!(ask(&gateway, quick(&format!("junk-{number}"))).await.status, 401, "{number}");
+    }
+    assert_eq!(ask(&gateway, quick("sk-1")).await.status, 200);
+}
+
 /// A shared store keeps a record for every limit, and a snapshot every limit that has a name; how many
 /// keys there are is up to callers.
 #[tokio::test(start_paused = true)]

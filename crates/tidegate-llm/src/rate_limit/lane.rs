@@ -313,7 +313,6 @@ impl Lane {
         }
         let is_full = quotas.len() >= MAX_MODELS;
         drop(quotas);
-        let is_full = is_full && !self.makes_room(MAX_MODELS);
         // Others may be forgotten for it, for which no model may be locked.
         let bytes = footprint::of_model(self.settings.quota.tokens);
         let model = if is_full || !self.has_room(bytes) { OTHER } else { model };

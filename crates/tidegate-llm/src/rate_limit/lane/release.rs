@@ -61,12 +61,6 @@ impl Lane {
         }
     }
 
-    /// Forgets idle models that owe nothing. Whether there are fewer than so many then.
-    pub(in crate::rate_limit) fn makes_room(&self, most: usize) -> bool {
-        self.release_models(LOOKS, Loss::Learned);
-        self.lock_quotas().len() < most
-    }
-
     /// Forgets all models of a lane that is not in use any more.
     pub(in crate::rate_limit) fn forget_models(&self) {
         let mut quotas = self.lock_quotas();
