@@ -101,7 +101,8 @@ impl MemoryBudget {
         self.has_room_with(bytes, |_| {})
     }
 
-    /// The same, but first somebody forgets things who is not registered, such as whoever asks.
+    /// Whether there is room for so many bytes, for which `reclaim` forgets things first: those of a
+    /// caller that is not registered.
     #[must_use]
     pub fn has_room_with(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
         self.fits(bytes) || self.make_room(bytes, reclaim)

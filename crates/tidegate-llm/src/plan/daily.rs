@@ -30,7 +30,7 @@ impl Daily {
         Some(Self { requests, zone, schedule })
     }
 
-    /// The same day with so many requests.
+    /// Another number of requests, counted by this day.
     #[must_use]
     pub const fn with_requests(mut self, requests: NonZeroU32) -> Self {
         self.requests = requests;

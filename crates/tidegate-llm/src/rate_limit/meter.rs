@@ -32,7 +32,7 @@ use report_trust::ReportTrust;
 pub(super) enum Counts {
     /// What a provider limits.
     Dimension(Dimension),
-    /// The same of all keys of callers together.
+    /// What a provider limits, over all keys of callers together.
     AllKeys(Dimension),
     /// Starts of calls, for the least time between two.
     Starts,

@@ -177,7 +177,7 @@ impl<'a> Purpose<'a> {
         Self { kind: Kind::Declared, dialect, model: None, mode: None }
     }
 
-    /// The same without the model, which is the only thing in it that is borrowed.
+    /// This purpose without its model, which is the only thing in it that is borrowed.
     #[must_use]
     pub const fn without_model(&self) -> Purpose<'static> {
         Purpose { kind: self.kind, dialect: self.dialect, model: None, mode: self.mode }

@@ -88,7 +88,7 @@ fn one_address_does_not_fill_a_listener() {
     drop(crowd);
 }
 
-/// The same with fewer connections, at the bound of open files of the process.
+/// At the bound of open files of the process, idle connections are closed for a newcomer.
 #[test]
 fn idle_connections_make_room_when_files_run_out() {
     let here = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ fn tenants_and_priorities_divide_only_the_share_of_their_caller() {
     stage.next();
     stage.push(&Line { priority: Priority::Low, ..line(Caller::new(2).credential(7), "") }, 1);
     assert!(stage.before(2).0 <= 1);
-    // The same peer with another credential.
+    // A second credential of one peer.
     let other = line(Caller::new(1).credential(8), "");
     let waiter = stage.push(&other, 1);
     assert!((0..3).any(|_| {
