@@ -191,7 +191,17 @@ pub trait Outgoing {
 
     /// The most output tokens, if the call says so.
     fn max_output(&self) -> Option<u64>;
+
+    /// What counts the input tokens that were sent beyond [`Self::input_tokens`], if the size of the
+    /// call is known only when it has been sent. They are charged at the end, however the call ends.
+    /// Default: nothing.
+    fn extra_input(&self) -> Option<ExtraInput> {
+        None
+    }
 }
+
+/// Counts the input tokens of a call that were sent beyond those that were expected.
+pub type ExtraInput = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Outgoing for Call {
     fn terms(&self) -> &Terms {

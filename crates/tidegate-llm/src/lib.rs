@@ -35,8 +35,8 @@ pub mod settings;
 pub mod telemetry;
 
 pub use call::{
-    Answer, Answered, BoxError, Broken, Call, CallError, ConnectError, Events, Outgoing, Scope,
-    Terms, TimeoutError,
+    Answer, Answered, BoxError, Broken, Call, CallError, ConnectError, Events, ExtraInput,
+    Outgoing, Scope, Terms, TimeoutError,
 };
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{

@@ -177,10 +177,10 @@ mod tests {
         let known = read(CHAT, &begin, Some(length(&begin) + 4_000));
         assert_eq!(known.asked.model.as_deref(), Some("m"));
         assert!((2_000..2_020).contains(&known.asked.input_tokens));
-        assert_eq!(known.estimate.unwrap().late(length(&begin) + 4_000), 0);
+        assert_eq!(known.estimate.unwrap().extra(length(&begin) + 4_000), 0);
         let unknown = read(CHAT, &begin, None);
         assert!((1_000..1_020).contains(&unknown.asked.input_tokens));
-        assert_eq!(unknown.estimate.unwrap().late(length(&begin) + 4_000), 1_000);
+        assert_eq!(unknown.estimate.unwrap().extra(length(&begin) + 4_000), 1_000);
     }
 
     #[test]

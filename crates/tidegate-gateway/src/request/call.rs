@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use tidegate_llm::{Outgoing, Terms};
+use tidegate_llm::{ExtraInput, Outgoing, Terms};
 use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
@@ -177,8 +177,8 @@ impl OutgoingRequest {
     }
 
     /// Tokens that were sent beyond those that were reserved for it.
-    pub(crate) fn late_input(&self) -> u64 {
-        self.estimate.map_or(0, |estimate| estimate.late(self.content.sent_size()))
+    fn extra_input(&self) -> u64 {
+        self.estimate.map_or(0, |estimate| estimate.extra(self.content.sent_size()))
     }
 
     /// The model, as far as it is known.
@@ -210,5 +210,12 @@ impl Outgoing for Call {
 
     fn max_output(&self) -> Option<u64> {
         self.request.asked.max_output
+    }
+
+    fn extra_input(&self) -> Option<ExtraInput> {
+        let OutgoingRequest { estimate, content, .. } = &*self.request;
+        let is_measured = estimate.is_none() || content.is_repeatable();
+        let request = (!is_measured).then(|| self.request.clone())?;
+        Some(Box::new(move || request.extra_input()))
     }
 }

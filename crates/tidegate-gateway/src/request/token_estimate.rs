@@ -39,7 +39,7 @@ impl TokenEstimate {
     }
 
     /// Tokens of what was sent beyond what was charged.
-    pub(crate) const fn late(self, sent: u64) -> u64 {
+    pub(crate) const fn extra(self, sent: u64) -> u64 {
         self.tokens(sent.saturating_sub(self.charged))
     }
 }

@@ -12,7 +12,6 @@ use tidegate_llm::rate_limit::Reservation;
 use tidegate_providers::UsageSource;
 
 use crate::call_observer::Outcome;
-use crate::request::call::OutgoingRequest;
 use crate::response::usage_reader::{BodyEnd, UsageReader};
 use crate::state::call_context::CallContext;
 use crate::upstream::attempt::UpstreamClient;
@@ -30,8 +29,6 @@ pub(crate) struct PendingCall {
     outcome: Outcome,
     /// What the provider calls the request.
     upstream_id: Option<HeaderValue>,
-    /// The request, if its size was not known before it was sent.
-    unmeasured: Option<Arc<OutgoingRequest>>,
     is_settled: bool,
 }
 
@@ -83,15 +80,7 @@ impl PendingCall {
             context,
             outcome,
             upstream_id,
-            unmeasured: None,
             is_settled: false,
-        }
-    }
-
-    /// Settles the call with what was sent in the end of this request.
-    pub(crate) fn measure(&mut self, request: &Arc<OutgoingRequest>) {
-        if request.estimate.is_some() && !request.content.is_repeatable() {
-            self.unmeasured = Some(request.clone());
         }
     }
 
@@ -140,10 +129,7 @@ impl PendingCall {
             }
             (ending, _) => ending,
         };
-        let mut reservation = self.reservation.take();
-        if let (Some(request), Some(reservation)) = (&self.unmeasured, &mut reservation) {
-            reservation.sent_more(request.late_input());
-        }
+        let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
             let is_told = [measured.input, measured.output].contains(&UsageSource::Reported);
             if is_told || self.usage_reader.uses_tokens() {

@@ -240,8 +240,7 @@ impl UpstreamClient {
             head.headers.remove(CONTENT_LENGTH);
         }
         let context = call.context.clone();
-        let mut pending = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
-        pending.measure(&call.request);
+        let pending = self.pending(context, usage_reader, Outcome::Answered, &head.headers);
         Ok(UpstreamResponse { head, told, first, rest: body, stripper, call: pending })
     }
 

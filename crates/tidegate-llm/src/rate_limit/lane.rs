@@ -198,7 +198,8 @@ impl Lane {
             expected: reserved,
             certain: Charging::certain(rule, asked.expectation.input, asked.max_output),
         };
-        let reservation = Reservation::new(self.clone(), quota, leave, estimate);
+        let extra_input = call.extra_input();
+        let reservation = Reservation::new(self.clone(), quota, leave, estimate, extra_input);
         self.tell(&reservation);
         Ok(reservation)
     }

@@ -22,7 +22,7 @@ use super::lane::{INLINE, Lane};
 use super::limit_view::ReportOrigin;
 use super::meter::{Counts, Mark, Meter};
 use super::quota::{Epoch, Quota};
-use crate::call::CallError;
+use crate::call::{CallError, ExtraInput};
 use crate::telemetry::{Stage, Stay};
 
 /// A wait that is longer than this is none, but a quota that is used up.
@@ -45,7 +45,7 @@ impl Line {
         fate: Fate,
         charging: Charging,
         rules: (OutputCharge, OutputCharge),
-        late_input: u64,
+        extra_input: u64,
     ) -> u64 {
         let was_reserved =
             matches!(rules, (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd));
@@ -55,13 +55,16 @@ impl Line {
             true => self.cost.saturating_sub(self.input),
             false => 0,
         };
+        let extra = match self.meter.is_of_tokens() {
+            true => self.meter.cost(charging, Amounts { input: extra_input, output: 0 }),
+            false => 0,
+        };
         match fate {
             Fate::Settle(_) if rules.1 == OutputCharge::Kept && self.meter.is_of_tokens() => {
-                let late = Amounts { input: late_input, output: 0 };
-                self.cost.saturating_add(self.meter.cost(charging, late))
+                self.cost.saturating_add(extra)
             }
             Fate::Settle(amounts) => self.meter.cost(charging, amounts).saturating_add(given_back),
-            Fate::Unknown => self.meter.admitted(self.cost),
+            Fate::Unknown => self.meter.admitted(self.cost.saturating_add(extra)),
             Fate::Rejected if self.meter.is_of_all_keys() => 0,
             Fate::CallOnly | Fate::Rejected if !self.meter.is_of_tokens() => self.cost,
             Fate::CallOnly | Fate::Rejected | Fate::Nothing => given_back,
@@ -110,8 +113,8 @@ struct Held {
     quota: Arc<Quota>,
     leave: Leave,
     estimate: Estimate,
-    /// Input that was sent beyond what was expected.
-    late_input: u64,
+    /// Counts the input that was sent beyond what was expected.
+    extra_input: Option<ExtraInput>,
     /// What the answer has used so far; `None` before it has begun.
     used: Option<UsageSoFar>,
     /// The limit that refused it, if one did.
@@ -140,6 +143,7 @@ impl Reservation {
         quota: Arc<Quota>,
         leave: Leave,
         estimate: Estimate,
+        extra_input: Option<ExtraInput>,
     ) -> Self {
         let held = Held {
             _in_flight: lane.stay(Stage::InFlight),
@@ -147,7 +151,7 @@ impl Reservation {
             quota,
             leave,
             estimate,
-            late_input: 0,
+            extra_input,
             used: None,
             refused_by: None,
         };
@@ -213,16 +217,6 @@ impl Reservation {
             held.lane.rule_changed(&held.quota, *followed);
         } else {
             held.lane.hear(&held.quota, (told, ReportOrigin::Response), lines, *left);
-        }
-    }
-
-    /// More input was sent than was expected, by so many tokens: its size was not known before. It is
-    /// charged at the end.
-    pub fn sent_more(&mut self, tokens: u64) {
-        if let Some(held) = &mut self.held {
-            held.late_input = held.late_input.saturating_add(tokens);
-            let expected = &mut held.estimate.expected;
-            expected.input = expected.input.saturating_add(tokens);
         }
     }
 
@@ -346,8 +340,12 @@ impl Held {
     }
 
     fn measured(&self) -> MeasuredUsage {
-        let input = self.estimate.expected.input;
+        let input = self.estimate.expected.input.saturating_add(self.extra_input());
         self.used.as_ref().map_or(MeasuredUsage::of_input(input), |used| used.measured(input))
+    }
+
+    fn extra_input(&self) -> u64 {
+        self.extra_input.as_ref().map_or(0, |count| count())
     }
 
     fn settled(&self, measured: MeasuredUsage) -> Fate {
@@ -360,7 +358,8 @@ impl Held {
         let store = self.lane.settings().quota.engine.store().clone();
         let (rules, now) = (self.end_departure(fate), self.lane.now());
         self.lane.call_ended(self.leave.left);
-        let Self { leave: Leave { mut permit, lines, days, .. }, late_input, .. } = self;
+        let extra_input = self.extra_input();
+        let Leave { mut permit, lines, days, .. } = self.leave;
         let is_given_back = |day: &&Arc<Meter>| match fate {
             Fate::Nothing => true,
             Fate::Rejected => day.is_of_all_keys(),
@@ -368,7 +367,7 @@ impl Held {
         };
         days.iter().filter(is_given_back).for_each(|day| day.give_back());
         let actual: SmallVec<[u64; INLINE]> =
-            lines.iter().map(|line| line.in_the_end(fate, charging, rules, late_input)).collect();
+            lines.iter().map(|line| line.in_the_end(fate, charging, rules, extra_input)).collect();
         for (line, actual) in lines.iter().zip(&actual) {
             line.meter.corrected(line.cost, *actual, now);
         }

@@ -325,7 +325,10 @@ impl Scope {
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
         let settlement = ticket.settle(&self.store, deltas, receipt).await;
-        ticket.tell_watchers();
+        // Nobody can go sooner because more was charged.
+        for (claim, _) in ticket.claims.iter().zip(deltas).filter(|(_, delta)| **delta < 0) {
+            claim.terms.tell_watchers();
+        }
         settlement
     }
 }

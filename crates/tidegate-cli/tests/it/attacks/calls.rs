@@ -2,11 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::thread;
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
-use super::stage::{Answer, Message, Program, Upstream};
+use tidegate_testkit::launch::wait_until;
+
+use super::stage::{Answer, Caller, LOCALHOST, Message, Program, Upstream};
 
 /// How often each attack is made.
 const TIMES: usize = 20;
@@ -340,4 +343,38 @@ fn a_long_upload_without_a_length_is_charged_by_what_was_sent() {
     for answer in answers {
         assert_eq!(answer.header("x-tidegate-tokens-estimated"), Some("true"));
     }
+}
+
+#[test]
+fn a_caller_that_leaves_before_the_answer_is_charged_what_was_sent() {
+    let upstream = Upstream::start(|request| {
+        if request.body.len() > 1 << 20 {
+            // Nobody waits for this answer.
+            thread::park();
+        }
+        Answer::json(200, "{}")
+    });
+    let url = &upstream.url;
+    let program = Program::start(&format!(
+        "[providers.openai]\nbase_url = \"{url}\"\ntokens_per_minute = 60_000\n"
+    ));
+    let mut leaving = Caller::at(program.http, LOCALHOST);
+    let head = format!(
+        "POST /openai/v1/unknown HTTP/1.1\r\nhost: {}\r\n\
+         content-type: application/octet-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+        program.http
+    );
+    leaving.write(head.as_bytes()).unwrap();
+    leaving.write(&chunked(&vec![b'x'; 2 << 20])).unwrap();
+    wait_until("the long request to arrive", || (upstream.count() == 1).then_some(()));
+    drop(leaving);
+    let mut others = 0;
+    wait_until("the long request to be charged", || {
+        others += 1;
+        let headers = [JSON, AT_ONCE];
+        let small = program.request("POST", "/openai/v1/embeddings", &headers, PROMPT);
+        (small.status() == 429).then_some(())
+    });
+    // Alone, they use up the limit only after thousands.
+    assert!(others < 500, "{others}");
 }
