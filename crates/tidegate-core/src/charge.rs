@@ -1,6 +1,6 @@
 //! Charges: what an operation spends where. Lists of them are decided all-or-nothing.
 
-use crate::key::Key;
+use crate::key::{Key, KeyError};
 use crate::limit::Limit;
 use crate::time::Windows;
 
@@ -17,6 +17,12 @@ pub enum ChargeError {
     /// More than [`MAX_CHARGES`].
     #[error("a decision has at most {MAX_CHARGES} charges, not {0}")]
     TooMany(usize),
+    /// A key that is empty or too long.
+    #[error("the key of charge {0} {1}")]
+    Key(usize, KeyError),
+    /// A limiter of another engine.
+    #[error("charge {0} is on a limiter of another engine")]
+    OtherEngine(usize),
     /// A calendar quota without its windows.
     #[error("charge {0} is on a calendar quota and needs its windows")]
     NoWindows(usize),

@@ -10,6 +10,7 @@ use core::time::Duration;
 use crate::charge::{ChargeError, MAX_CHARGES};
 use crate::decide::account::Account;
 use crate::decision::{Outcomes, Settlement};
+use crate::key::Key;
 use crate::time::{Now, Time};
 
 pub use crate::decide::account::Settled;
@@ -36,16 +37,23 @@ impl DecisionMode {
     }
 }
 
-/// Checks the length of a list of charges, corrections or targets.
+/// Checks a list of charges, corrections or targets by its keys.
 ///
 /// # Errors
-/// When it is empty or longer than [`MAX_CHARGES`].
-pub fn check_list(len: usize) -> Result<(), ChargeError> {
-    match len {
-        0 => Err(ChargeError::Empty),
-        1..=MAX_CHARGES => Ok(()),
-        _ => Err(ChargeError::TooMany(len)),
+/// When it is empty or longer than [`MAX_CHARGES`], or a key is empty or too long.
+pub fn check_list<'a>(
+    keys: impl IntoIterator<Item = Key<'a>, IntoIter: ExactSizeIterator>,
+) -> Result<(), ChargeError> {
+    let keys = keys.into_iter();
+    match keys.len() {
+        0 => return Err(ChargeError::Empty),
+        1..=MAX_CHARGES => {}
+        len => return Err(ChargeError::TooMany(len)),
     }
+    for (index, key) in keys.enumerate() {
+        key.check().map_err(|error| ChargeError::Key(index, error))?;
+    }
+    Ok(())
 }
 
 /// The instant at which every account can be charged, if it is at most `horizon` away.

@@ -115,7 +115,7 @@ impl Decision {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{Decision, FailureRule, Grant, Receipt};
+    /// use tidegate::{Decision, FailureRule, Grant, Receipt};
     /// let grant = Grant::new(Default::default(), Duration::ZERO, Receipt::default());
     /// assert_eq!(Decision::Allowed(grant.clone()).degraded(), None);
     /// let decision = Decision::Allowed(grant.degraded(FailureRule::Open));

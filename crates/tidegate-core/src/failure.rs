@@ -9,7 +9,7 @@ use core::fmt;
 /// rules in one list the greatest is the one that is reported.
 ///
 /// ```
-/// use tidegate_core::FailureRule;
+/// use tidegate::FailureRule;
 /// assert!(FailureRule::Open < FailureRule::Local && FailureRule::Local < FailureRule::Closed);
 /// assert_eq!(FailureRule::Closed.to_string(), "closed");
 /// ```

@@ -1,7 +1,9 @@
 //! Keys: who is limited. Encoded so that different parts never give the same key.
 
+use alloc::borrow::Cow;
 use alloc::string::String;
-use core::fmt;
+use core::fmt::{self, Write as _};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The longest key, and the longest group, in bytes.
 pub const MAX_KEY_BYTES: usize = 1_024;
@@ -24,7 +26,7 @@ pub enum KeyError {
 /// the identity: the same name in two groups is two keys.
 ///
 /// ```
-/// use tidegate_core::Key;
+/// use tidegate::Key;
 /// let key = Key::new("alice").in_group("acme");
 /// assert_eq!((key.name(), key.group()), ("alice", Some("acme")));
 /// ```
@@ -59,18 +61,21 @@ impl<'a> Key<'a> {
         self.group
     }
 
-    /// Checks a key from outside.
+    /// Checks the lengths. Every store refuses a key that fails this.
     ///
     /// # Errors
-    /// When name or group is empty or too long.
-    pub fn check(self) -> Result<Self, KeyError> {
-        for text in [Some(self.name), self.group].into_iter().flatten() {
-            if text.is_empty() {
-                return Err(KeyError::Empty);
-            }
-            if text.len() > MAX_KEY_BYTES {
-                return Err(KeyError::TooLong);
-            }
+    /// When name or group is empty or longer than [`MAX_KEY_BYTES`].
+    #[inline]
+    pub const fn check(self) -> Result<Self, KeyError> {
+        let group = match self.group {
+            Some(group) => group.len(),
+            None => 1,
+        };
+        if self.name.is_empty() || group == 0 {
+            return Err(KeyError::Empty);
+        }
+        if self.name.len() > MAX_KEY_BYTES || group > MAX_KEY_BYTES {
+            return Err(KeyError::TooLong);
         }
         Ok(self)
     }
@@ -111,7 +116,7 @@ impl fmt::Debug for Key<'_> {
 /// parts never give the same key.
 ///
 /// ```
-/// use tidegate_core::KeyBuf;
+/// use tidegate::KeyBuf;
 /// assert_eq!(KeyBuf::from_parts(["rl", "public", "anon", "PING"]).as_key().name(), "rl:public:anon:PING");
 /// assert_ne!(KeyBuf::from_parts(["a:b", "c"]), KeyBuf::from_parts(["a", "b:c"]));
 /// ```
@@ -161,9 +166,157 @@ impl From<Key<'_>> for KeyBuf {
     }
 }
 
+impl From<String> for KeyBuf {
+    /// The key of this name, taken as it is, and no group.
+    fn from(name: String) -> Self {
+        Self { name, group: None }
+    }
+}
+
 impl fmt::Debug for KeyBuf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.as_key().fmt(f)
+    }
+}
+
+/// What a limiter takes as a key: text, borrowed or owned, an address or a number.
+///
+/// An address or a number is the same key as its text, and becomes that text without an allocation.
+/// An IPv6 address is taken whole; clients that own a network of them are better limited by its
+/// first 64 bits.
+///
+/// ```
+/// use std::net::Ipv4Addr;
+/// use tidegate::AnyKey;
+/// assert_eq!(AnyKey::from(Ipv4Addr::LOCALHOST), AnyKey::from("127.0.0.1"));
+/// assert_eq!(AnyKey::from(42_u64), AnyKey::from(String::from("42")));
+/// ```
+#[derive(Clone)]
+pub struct AnyKey<'a>(Repr<'a>);
+
+#[derive(Clone)]
+enum Repr<'a> {
+    Borrowed(Key<'a>),
+    Inline(InlineText),
+    Owned(KeyBuf),
+}
+
+impl AnyKey<'_> {
+    /// The key, borrowed.
+    #[must_use]
+    #[inline]
+    pub fn as_key(&self) -> Key<'_> {
+        match &self.0 {
+            Repr::Borrowed(key) => *key,
+            Repr::Inline(text) => Key::new(text.as_str()),
+            Repr::Owned(key) => key.as_key(),
+        }
+    }
+
+    /// The key, owned.
+    #[must_use]
+    pub fn into_key_buf(self) -> KeyBuf {
+        match self.0 {
+            Repr::Borrowed(key) => key.into(),
+            Repr::Inline(text) => Key::new(text.as_str()).into(),
+            Repr::Owned(key) => key,
+        }
+    }
+}
+
+impl PartialEq for AnyKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_key() == other.as_key()
+    }
+}
+
+impl Eq for AnyKey<'_> {}
+
+impl fmt::Debug for AnyKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_key().fmt(f)
+    }
+}
+
+macro_rules! borrowed_keys {
+    ($($type:ty),*) => {$(
+        impl<'a> From<$type> for AnyKey<'a> {
+            #[inline]
+            fn from(key: $type) -> Self {
+                Self(Repr::Borrowed(key.into()))
+            }
+        }
+    )*};
+}
+
+borrowed_keys!(Key<'a>, &'a str, &'a String, &'a KeyBuf);
+
+impl From<KeyBuf> for AnyKey<'_> {
+    fn from(key: KeyBuf) -> Self {
+        Self(Repr::Owned(key))
+    }
+}
+
+impl From<String> for AnyKey<'_> {
+    fn from(name: String) -> Self {
+        Self(Repr::Owned(name.into()))
+    }
+}
+
+impl<'a> From<Cow<'a, str>> for AnyKey<'a> {
+    fn from(name: Cow<'a, str>) -> Self {
+        match name {
+            Cow::Borrowed(name) => name.into(),
+            Cow::Owned(name) => name.into(),
+        }
+    }
+}
+
+macro_rules! inline_keys {
+    ($($type:ty),*) => {$(
+        impl From<$type> for AnyKey<'_> {
+            fn from(key: $type) -> Self {
+                Self(Repr::Inline(InlineText::of(key)))
+            }
+        }
+    )*};
+}
+
+inline_keys!(IpAddr, Ipv4Addr, Ipv6Addr);
+inline_keys!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+/// The text of an address or a number.
+#[derive(Clone, Copy)]
+struct InlineText {
+    bytes: [u8; Self::LONGEST],
+    len: u8,
+}
+
+impl InlineText {
+    /// The smallest number, and a little more than the longest address.
+    const LONGEST: usize = 40;
+
+    fn of(value: impl fmt::Display) -> Self {
+        let mut text = Self { bytes: [0; Self::LONGEST], len: 0 };
+        // Nothing that is put in here is longer.
+        let _ = write!(text, "{value}");
+        text
+    }
+
+    fn as_str(&self) -> &str {
+        // Whole texts were written, so this is one.
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for InlineText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let start = usize::from(self.len);
+        let end = start + text.len();
+        let free = self.bytes.get_mut(start..end).ok_or(fmt::Error)?;
+        free.copy_from_slice(text.as_bytes());
+        self.len = u8::try_from(end).map_err(|_| fmt::Error)?;
+        Ok(())
     }
 }
 
@@ -185,6 +338,20 @@ mod tests {
         assert_eq!(Key::new("").check(), Err(KeyError::Empty));
         let long = "x".repeat(MAX_KEY_BYTES + 1);
         assert_eq!(Key::new(&long).check().unwrap_err().to_string(), "must be at most 1024 bytes");
+        assert_eq!(Key::new("a").in_group("").check(), Err(KeyError::Empty));
+        assert_eq!(Key::new("a").in_group(&long).check(), Err(KeyError::TooLong));
         assert!(Key::new("a").in_group("b").check().is_ok());
+    }
+
+    #[test]
+    fn addresses_and_numbers_are_the_keys_of_their_texts() {
+        let longest: Ipv6Addr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        let mapped: Ipv6Addr = "::ffff:255.255.255.255".parse().unwrap();
+        for address in [IpAddr::V6(longest), mapped.into(), Ipv4Addr::BROADCAST.into()] {
+            assert_eq!(AnyKey::from(address).as_key().name(), address.to_string());
+        }
+        assert_eq!(AnyKey::from(i128::MIN).as_key().name(), i128::MIN.to_string());
+        assert_eq!(AnyKey::from(u128::MAX).as_key().name(), u128::MAX.to_string());
+        assert_eq!(AnyKey::from(0_u8).into_key_buf(), KeyBuf::from(String::from("0")));
     }
 }

@@ -7,6 +7,7 @@
 
 extern crate alloc;
 
+pub mod breaker;
 mod charge;
 pub mod decide;
 mod decision;
@@ -25,7 +26,7 @@ pub use charge::{Charge, ChargeError, Correction, MAX_CHARGES, Target};
 pub use decide::account::Account;
 pub use decision::{Decision, Denial, Grant, Outcome, Outcomes, Retry, Settlement};
 pub use failure::FailureRule;
-pub use key::{Key, KeyBuf, KeyError, MAX_KEY_BYTES};
+pub use key::{AnyKey, Key, KeyBuf, KeyError, MAX_KEY_BYTES};
 pub use limit::{Change, Limit, LimitError, Revision};
 pub use policy::bucket::Bucket;
 pub use policy::counter::{Allowance, Concurrency, Quota};

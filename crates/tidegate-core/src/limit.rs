@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::failure::FailureRule;
 use crate::hash;
-use crate::policy::Policy;
+use crate::policy::{Policy, PolicyError};
 
 /// The longest name of a limit, in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -32,6 +32,9 @@ pub enum LimitError {
     /// Another policy has this name already.
     #[error("there is a limit named {0:?} with another policy; reconfigure that one")]
     Taken(String),
+    /// The policy cannot be used.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A calendar quota without a schedule to take its windows from.
     #[error("a calendar quota needs a schedule; make the limit with one")]
     NoSchedule,
@@ -92,7 +95,8 @@ impl Revision {
 /// A named policy, or a policy that is its own name. Cheap to clone.
 ///
 /// ```
-/// use tidegate_core::{Change, Limit, Policy};
+/// use tidegate::{Change, Policy};
+/// use tidegate_core::Limit;
 /// let client = Limit::named("client", Policy::per_second(50).build()?)?;
 /// let faster = client.revise(Policy::per_second(80).build()?, Change::KeepTokens)?;
 /// assert_eq!(faster.identity(), client.identity());
@@ -179,7 +183,8 @@ impl Limit {
     /// keeps the rule.
     ///
     /// ```
-    /// use tidegate_core::{FailureRule, Limit, Policy};
+    /// use tidegate::{FailureRule, Policy};
+    /// use tidegate_core::Limit;
     /// let budget = Limit::named("budget", Policy::per_minute(100).build()?)?;
     /// assert_eq!(budget.failure_rule(), None);
     /// let strict = budget.on_failure(FailureRule::Closed);

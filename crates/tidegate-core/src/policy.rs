@@ -17,7 +17,9 @@ use crate::policy::rate::{Rate, RateError};
 use crate::time::MAX_SPAN;
 
 /// How far ahead a reservation may start unless the policy says otherwise.
-const DEFAULT_HORIZON: Duration = Duration::from_secs(3_600);
+const DEFAULT_HORIZON: Duration = HOUR;
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Why a policy cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,11 +58,11 @@ pub enum PolicyError {
 ///
 /// ```
 /// use core::time::Duration;
-/// use tidegate_core::Policy;
-/// let api = Policy::per_second(100).capacity(200).build()?;
+/// use tidegate::Policy;
+/// let api = Policy::per_second(100).burst(200).build()?;
 /// let slow = Policy::per(1, Duration::from_secs(10)).build()?;
 /// let upload = Policy::allowance(1_000)?;
-/// # Ok::<(), tidegate_core::PolicyError>(())
+/// # Ok::<(), tidegate::PolicyError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -76,22 +78,51 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// A token bucket of `tokens` per second; the burst is one second's worth unless set.
+    /// `tokens` per second, all of them at once unless a [burst](PolicyBuilder::burst) is set.
+    ///
+    /// ```
+    /// use tidegate::Policy;
+    /// assert_eq!(Policy::per_second(100).build()?.capacity(), 100);
+    /// assert_eq!(Policy::per_second(100).burst(200).build()?.capacity(), 200);
+    /// # Ok::<(), tidegate::PolicyError>(())
+    /// ```
     pub fn per_second(tokens: u64) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per_second(tokens))
     }
 
-    /// A token bucket of `tokens` per minute; the burst is one second's worth unless set.
+    /// `tokens` per minute, a second's worth (a 60th, at least 1) at once unless a
+    /// [burst](PolicyBuilder::burst) is set.
+    ///
+    /// ```
+    /// use tidegate::Policy;
+    /// assert_eq!(Policy::per_minute(600).build()?.capacity(), 10);
+    /// assert_eq!(Policy::per_minute(600).burst(600).build()?.capacity(), 600);
+    /// # Ok::<(), tidegate::PolicyError>(())
+    /// ```
     pub fn per_minute(tokens: u64) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per_minute(tokens))
     }
 
-    /// A token bucket of `tokens` per `period`; the burst is one second's worth unless set.
+    /// `tokens` per hour, a second's worth (a 3,600th, at least 1) at once unless a
+    /// [burst](PolicyBuilder::burst) is set.
+    pub fn per_hour(tokens: u64) -> PolicyBuilder {
+        PolicyBuilder::new(Rate::per(tokens, HOUR))
+    }
+
+    /// `tokens` per 24 hours, a second's worth (an 86,400th, at least 1) at once unless a
+    /// [burst](PolicyBuilder::burst) is set. Days of a calendar are a [quota](Self::quota).
+    pub fn per_day(tokens: u64) -> PolicyBuilder {
+        PolicyBuilder::new(Rate::per(tokens, DAY))
+    }
+
+    /// `tokens` per `period`, a second's worth (at least 1) at once unless a
+    /// [burst](PolicyBuilder::burst) is set.
     pub fn per(tokens: u64, period: Duration) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per(tokens, period))
     }
 
-    /// A token bucket of any rate; the burst is one second's worth unless set.
+    /// Tokens at any rate, a second's worth (at least 1) at once unless a
+    /// [burst](PolicyBuilder::burst) is set.
     pub fn rate(rate: Rate) -> PolicyBuilder {
         PolicyBuilder::new(Ok(rate))
     }
@@ -202,7 +233,12 @@ impl PolicyBuilder {
         Self { rate, capacity: None, max_debt: None, horizon: DEFAULT_HORIZON }
     }
 
-    /// Tokens in a full bucket: how many may go at once. Default: one second's worth, at least 1.
+    /// How many tokens may go at once after a pause. Default: one second's worth, at least 1.
+    pub fn burst(self, tokens: u64) -> Self {
+        self.capacity(tokens)
+    }
+
+    /// Tokens in a full bucket: another name of the [burst](Self::burst), as in configurations.
     pub fn capacity(mut self, tokens: u64) -> Self {
         self.capacity = Some(tokens);
         self
@@ -247,7 +283,10 @@ mod tests {
             text(Policy::per_second(1).capacity(0).build()),
             "Rate limit capacity must be >= 1"
         );
-        assert_eq!(text(Policy::per_second(0).capacity(5).build()), "tokensPerSecond must be > 0");
+        assert_eq!(
+            text(Policy::per_second(0).capacity(5).build()),
+            "tokens per second must be > 0"
+        );
         assert_eq!(
             text(Policy::strict_window(5, Duration::from_secs(1), 6)),
             PolicyError::Burst.to_string()
@@ -256,6 +295,16 @@ mod tests {
         assert_eq!(Policy::allowance(0), Err(PolicyError::Allowance));
         assert_eq!(Policy::concurrency(0, None), Err(PolicyError::Slots));
         assert_eq!(Policy::concurrency(1, Some(Duration::ZERO)), Err(PolicyError::Lease));
+    }
+
+    #[test]
+    fn a_burst_is_a_capacity_and_a_second_is_worth_a_token_at_least() {
+        let built = |builder: PolicyBuilder| builder.build().unwrap();
+        assert_eq!(built(Policy::per_hour(7).burst(3)), built(Policy::per_hour(7).capacity(3)));
+        assert_eq!(built(Policy::per_hour(7_200)), built(Policy::per_second(2)));
+        assert_eq!(built(Policy::per_day(86_400)), built(Policy::per_minute(60)));
+        assert_eq!(built(Policy::per_day(1)).capacity(), 1);
+        assert_eq!(Policy::per_day(5).burst(0).build(), Err(PolicyError::Capacity));
     }
 
     #[test]

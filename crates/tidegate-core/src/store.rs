@@ -5,6 +5,7 @@
 //! ready at once and allocates nothing for short lists; remote stores return a boxed future.
 
 use alloc::boxed::Box;
+use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
@@ -88,6 +89,36 @@ pub enum Answer {
     Reset(bool),
     /// Of release and renew: how many slots were still held.
     Slots(u64),
+}
+
+macro_rules! from_answer {
+    ($($type:ty => $variant:ident),* $(,)?) => {$(
+        impl TryFrom<Answer> for $type {
+            type Error = StoreError;
+
+            #[inline]
+            fn try_from(answer: Answer) -> Result<Self, StoreError> {
+                match answer {
+                    Answer::$variant(value) => Ok(value),
+                    _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+                }
+            }
+        }
+    )*};
+}
+
+from_answer! {
+    Decision => Decision,
+    Settlement => Settled,
+    Duration => Held,
+    bool => Reset,
+    u64 => Slots,
+}
+
+impl From<Infallible> for StoreError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// Why an operation was not carried out. Being denied is no error.

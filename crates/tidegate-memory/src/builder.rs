@@ -104,7 +104,7 @@ impl Sizes {
 /// Builds a [`MemoryStore`].
 ///
 /// ```
-/// use tidegate_memory::{MemoryStore, Overflow};
+/// use tidegate::{MemoryStore, Overflow};
 /// let store = MemoryStore::builder().max_memory(8 << 20).overflow(Overflow::Deny).build()?;
 /// assert!(store.stats().max_keys > 190_000);
 /// # Ok::<(), tidegate_memory::MemoryError>(())

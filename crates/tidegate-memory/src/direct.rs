@@ -4,7 +4,7 @@
 //! reading of the clock and a compare-and-swap (`direct/atomic_bucket.rs`); else, on clocks that may
 //! run backwards, and after a change of the policy, it is the general arithmetic under a small lock
 //! (`direct/locked_bucket.rs`). Both are exact. What this limiter refuses to do: keys, lists and
-//! holds, which need a store, and sleeping, which needs a runtime.
+//! holds, which need a store. Waiting needs tokio's timers, and is a feature.
 
 mod atomic_bucket;
 mod locked_bucket;
@@ -13,6 +13,8 @@ mod model_loom;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 mod tests;
+#[cfg(feature = "tokio")]
+mod wait;
 
 use std::time::Duration;
 
@@ -29,8 +31,8 @@ use locked_bucket::{Locked, LockedBucket};
 /// One token bucket without a key, for a whole process or one connection.
 ///
 /// ```
-/// use tidegate_core::Policy;
-/// use tidegate_memory::DirectLimiter;
+/// use tidegate::Policy;
+/// use tidegate::DirectLimiter;
 /// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
 /// assert!(limiter.take(2).is_allowed());
 /// assert!(!limiter.take(1).is_allowed());
@@ -96,8 +98,8 @@ impl DirectLimiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{Decision, Policy};
-    /// use tidegate_memory::DirectLimiter;
+    /// use tidegate::{Decision, Policy};
+    /// use tidegate::DirectLimiter;
     /// use tidegate_memory::clock::ManualClock;
     /// let policy = Policy::per_second(1).capacity(1).build()?;
     /// let limiter = DirectLimiter::with_clock(policy, ManualClock::new())?;
@@ -153,8 +155,8 @@ impl DirectLimiter {
     /// stays full. From then on decisions are made under a lock and not by a compare-and-swap.
     ///
     /// ```
-    /// use tidegate_core::Policy;
-    /// use tidegate_memory::DirectLimiter;
+    /// use tidegate::Policy;
+    /// use tidegate::DirectLimiter;
     /// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
     /// assert!(limiter.take(1).is_allowed());
     /// limiter.reconfigure(Policy::per_second(1).capacity(10).build()?)?;

@@ -60,7 +60,7 @@ impl MemoryStore {
         charges: &[Charge<'_>],
         mode: DecisionMode,
     ) -> Result<Decision, StoreError> {
-        decide::check_list(charges.len())?;
+        decide::check_list(charges.iter().map(|charge| charge.target.key))?;
         let items = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let mut entries = ListEntries::new(items, |target| self.hash(target));
         let mut locked = Locked::new(self, &mut entries);
@@ -100,7 +100,7 @@ impl MemoryStore {
         corrections: &[Correction<'_>],
         receipt: Option<&Receipt>,
     ) -> Result<Settlement, StoreError> {
-        decide::check_list(corrections.len())?;
+        decide::check_list(corrections.iter().map(|correction| correction.target.key))?;
         let targets = || corrections.iter().map(|correction| correction.target);
         if let Some(receipt) = receipt {
             self.check(receipt, targets())?;
@@ -145,7 +145,7 @@ impl MemoryStore {
         receipt: &Receipt,
         act: LeaseAct,
     ) -> Result<u64, StoreError> {
-        decide::check_list(targets.len())?;
+        decide::check_list(targets.iter().map(|target| target.key))?;
         self.check(receipt, targets.iter().copied())?;
         let entries = ListEntries::new(targets.iter().map(|&target| (target, 0)), |t| self.hash(t));
         let now = self.clock.now();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tidegate_core::decide::DecisionMode;
+use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::{
     Answer, Answers, Charge, Decision, Denial, Key, Limit, Now, Operation, Outcome, Outcomes,
     Retry, Store, StoreError, Submission, Target, Time, WallTime,
@@ -29,8 +29,9 @@ use crate::table::overflow::SharedBuckets;
 /// Buckets in the memory of this process.
 ///
 /// ```
-/// use tidegate_core::{Limit, Policy};
-/// use tidegate_memory::MemoryStore;
+/// use tidegate::Policy;
+/// use tidegate_core::Limit;
+/// use tidegate::MemoryStore;
 /// let store = MemoryStore::new();
 /// let limit = Limit::named("client", Policy::per_second(1).capacity(2).build()?)?;
 /// assert!(store.take_one(&limit, "alice".into(), 2).is_allowed());
@@ -122,8 +123,14 @@ impl MemoryStore {
             Operation::Renew { targets, receipt } => {
                 self.each_lease(targets, receipt, LeaseAct::Renew).map(Answer::Slots)
             }
-            Operation::Hold { target, span } => self.hold(&target, span).map(Answer::Held),
-            Operation::Reset { target } => Ok(Answer::Reset(self.reset(&target))),
+            Operation::Hold { target, span } => {
+                decide::check_list([target.key])?;
+                self.hold(&target, span).map(Answer::Held)
+            }
+            Operation::Reset { target } => {
+                decide::check_list([target.key])?;
+                Ok(Answer::Reset(self.reset(&target)))
+            }
             // The contract may grow; a store that does not know an operation says so.
             _ => Err(StoreError::Unavailable("operation not known to this store".into())),
         }
@@ -131,8 +138,8 @@ impl MemoryStore {
 
     /// Spends `cost` tokens of one key, or denies.
     ///
-    /// A calendar quota needs its windows and a full concurrency limit has no room: both are
-    /// denied here; use [`execute`](Self::execute) for them.
+    /// A calendar quota needs its windows, a full concurrency limit has no room, a key may be empty
+    /// or too long: all are denied here; [`execute`](Self::execute) tells them apart.
     pub fn take_one(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
             let found = self.table.fetch(fast.fingerprint());
@@ -181,8 +188,9 @@ impl MemoryStore {
     /// The number of this store on its receipts, by which it knows them again.
     ///
     /// ```
-    /// use tidegate_core::{Limit, Policy};
-    /// use tidegate_memory::MemoryStore;
+    /// use tidegate::Policy;
+    /// use tidegate_core::Limit;
+    /// use tidegate::MemoryStore;
     /// let store = MemoryStore::new();
     /// let limit = Limit::named("client", Policy::per_second(1).build()?)?;
     /// let grant = store.take_one(&limit, "alice".into(), 1).granted();

@@ -210,7 +210,7 @@ impl RedisStore {
                 decision(self.charged(charges).await?, DecisionMode::Reserve(horizon))
             }
             Operation::Settle { corrections, receipt } => {
-                decide::check_list(corrections.len())?;
+                decide::check_list(corrections.iter().map(|correction| correction.target.key))?;
                 if let Some(receipt) = receipt {
                     self.check(receipt, corrections.iter().map(|correction| &correction.target))?;
                 }
@@ -240,10 +240,12 @@ impl RedisStore {
                 Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.connection.names))
             }
             Operation::Hold { target, span } => {
+                decide::check_list([target.key])?;
                 let list = self.list(std::iter::once((target, 0))).await?;
                 Plan::Hold { list, span: span.min(MAX_SPAN) }
             }
             Operation::Reset { target } => {
+                decide::check_list([target.key])?;
                 let list = self.list(std::iter::once((target, 0))).await?;
                 Plan::Reset { list }
             }
@@ -255,7 +257,7 @@ impl RedisStore {
         &self,
         charges: &'o [tidegate_core::Charge<'o>],
     ) -> Result<List<'o>, StoreError> {
-        decide::check_list(charges.len())?;
+        decide::check_list(charges.iter().map(|charge| charge.target.key))?;
         let targets = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let list = self.list(targets).await?;
         list.check_windows()?;
@@ -279,7 +281,7 @@ impl RedisStore {
     }
 
     fn check_leases(&self, targets: &[Target<'_>], receipt: &Receipt) -> Result<(), StoreError> {
-        decide::check_list(targets.len())?;
+        decide::check_list(targets.iter().map(|target| target.key))?;
         self.check(receipt, targets.iter())
     }
 

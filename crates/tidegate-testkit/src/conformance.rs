@@ -125,6 +125,7 @@ suite! { $
         equal_buckets_are_merged
         zero_in_a_list_only_reports
         lists_are_bounded
+        keys_are_bounded
         a_batch_is_answered_in_order
     }
     reservations {

@@ -14,7 +14,7 @@ const NANOS_PER_SEC: u64 = 1_000_000_000;
 #[non_exhaustive]
 pub enum RateError {
     /// Zero or negative.
-    #[error("tokensPerSecond must be > 0")]
+    #[error("tokens per second must be > 0")]
     NotPositive,
     /// A period of zero.
     #[error("the period of a rate must be > 0")]
@@ -38,7 +38,7 @@ pub enum RateError {
 ///
 /// ```
 /// use core::time::Duration;
-/// use tidegate_core::Rate;
+/// use tidegate::Rate;
 /// assert_eq!(Rate::per_second(50)?, "50/s".parse()?);
 /// assert_eq!(Rate::per(7, Duration::from_secs(60))?, "7/min".parse()?);
 /// assert_eq!("0.1/s".parse::<Rate>()?, "1/10s".parse()?);

@@ -33,7 +33,7 @@ const FINEST: Duration = Duration::from_micros(50);
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_memory::MemoryStore;
+/// use tidegate::MemoryStore;
 /// use tidegate_memory::clock::CachedClock;
 /// let clock = CachedClock::ticking(Duration::from_millis(1))?;
 /// let store = MemoryStore::builder().clock(clock).build()?;

@@ -20,8 +20,9 @@ impl MemoryStore {
     /// if it takes long, those that follow are made by a time that is as old.
     ///
     /// ```
-    /// use tidegate_core::{Charge, Limit, Policy};
-    /// use tidegate_memory::MemoryStore;
+    /// use tidegate::Policy;
+    /// use tidegate_core::{Charge, Limit};
+    /// use tidegate::MemoryStore;
     /// let store = MemoryStore::new();
     /// let limit = Limit::named("client", Policy::per_second(1).capacity(1).build()?)?;
     /// let charges = ["alice", "bob", "alice"].map(|key| Charge::new(&limit, key, 1));
@@ -51,7 +52,9 @@ impl MemoryStore {
             let mut now = self.early_now();
             for (&hash, charge) in hashes[..fetched].iter().zip(charges.by_ref()) {
                 let Target { limit, key, .. } = charge.target;
-                let decision = FastCharge::new(limit, charge.cost, || hash).and_then(|fast| {
+                let key_is_valid = key.check().is_ok();
+                let fast = FastCharge::new(limit, charge.cost, || hash).filter(|_| key_is_valid);
+                let decision = fast.and_then(|fast| {
                     let found = self.table.look_up(fast.fingerprint());
                     self.spend_fast(fast, found, now)
                 });
@@ -80,7 +83,7 @@ impl MemoryStore {
             let mut now = self.early_now();
             for (hash, operation) in hashes.into_iter().zip(operations) {
                 let fast = match operation {
-                    Operation::Take([charge]) => {
+                    Operation::Take([charge]) if charge.target.key.check().is_ok() => {
                         FastCharge::new(charge.target.limit, charge.cost, || hash)
                     }
                     _ => None,

@@ -101,6 +101,8 @@ impl MemoryStore {
         key: Key<'_>,
         cost: u64,
     ) -> Option<FastCharge<'l>> {
+        // The slow path tells what is wrong with a key.
+        key.check().ok()?;
         FastCharge::new(limit, cost, || self.hasher.bucket(limit, key))
     }
 

@@ -1,6 +1,9 @@
 //! Lists of charges: all or nothing, merged, bounded.
 
-use tidegate_core::{Charge, ChargeError, Correction, Operation, Retry, StoreError};
+use tidegate_core::{
+    Charge, ChargeError, Correction, Key, KeyError, MAX_KEY_BYTES, Operation, Retry, StoreError,
+    Target,
+};
 
 use super::stage::{SECOND, Stage, bucket};
 use crate::subject::Subject;
@@ -105,6 +108,46 @@ pub async fn lists_are_bounded(subject: &dyn Subject) {
     // Seventeen are refused even when they are one bucket.
     let same: Vec<Charge<'_>> = (0..17).map(|_| Charge::new(&limit, "same", 0)).collect();
     refused(&stage.error(Operation::Take(&same)).await, ChargeError::TooMany(17));
+}
+
+/// A key that is empty or too long is refused by every operation, and nothing is spent.
+pub async fn keys_are_bounded(subject: &dyn Subject) {
+    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
+    stage.at(0).await;
+    let (longest, too_long) = ("x".repeat(MAX_KEY_BYTES), "x".repeat(MAX_KEY_BYTES + 1));
+    let bad = [
+        (Key::new(""), KeyError::Empty),
+        (Key::new("a").in_group(""), KeyError::Empty),
+        (Key::new(&too_long), KeyError::TooLong),
+        (Key::new("a").in_group(&too_long), KeyError::TooLong),
+    ];
+    for (key, wrong) in bad {
+        let target = Target::new(&limit, key);
+        let charges = [Charge::new(&limit, "alice", 1), Charge { target, cost: 1 }];
+        let corrections = [Correction::new(&limit, "alice", 1), Correction { target, delta: 1 }];
+        let in_a_list = [
+            Operation::Take(&charges),
+            Operation::Peek(&charges),
+            Operation::Reserve { charges: &charges, horizon: SECOND },
+            Operation::Settle { corrections: &corrections, receipt: None },
+        ];
+        let alone = [
+            Operation::Take(&charges[1..]),
+            Operation::Hold { target, span: SECOND },
+            Operation::Reset { target },
+        ];
+        let in_a_list = in_a_list.map(|operation| (1, operation));
+        let alone = alone.map(|operation| (0, operation));
+        for (index, operation) in in_a_list.into_iter().chain(alone) {
+            let error = stage.error(operation).await;
+            let StoreError::Charge(ChargeError::Key(place, found)) = error else {
+                panic!("{error:?} for a key that is {wrong:?}");
+            };
+            assert_eq!((place, found), (index, wrong));
+        }
+    }
+    assert_eq!(stage.left(&limit, "alice").await, 10, "nothing was spent");
+    assert!(stage.take_of(&limit, &longest, 1).await.is_allowed());
 }
 
 /// A batch is answered in order, and each operation sees the ones before it.

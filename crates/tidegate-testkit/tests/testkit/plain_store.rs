@@ -132,6 +132,7 @@ impl Inner {
                 })
             }
             Operation::Hold { target, span } => {
+                decide::check_list([target.key])?;
                 let generation = self.newest(target.limit).generation();
                 let entry = self.entries.entry(id(&target)).or_default();
                 if entry.state == State::Fresh {
@@ -142,6 +143,7 @@ impl Inner {
                 Ok(Answer::Held(entry.held_until.since(now.time)))
             }
             Operation::Reset { target } => {
+                decide::check_list([target.key])?;
                 let limit = self.newest(target.limit);
                 let (state, held) = self.open(&id(&target), &limit, now);
                 let mut account = Account::new(limit.policy(), state, held, 0);
@@ -196,7 +198,7 @@ impl Inner {
         issuer: u64,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        decide::check_list(charges.len())?;
+        decide::check_list(charges.iter().map(|charge| charge.target.key))?;
         let limits: Vec<Limit> = charges.iter().map(|c| self.newest(c.target.limit)).collect();
         // Each bucket by its id, and its first charge.
         let mut list: MergedList<(Id, usize)> = MergedList::new();
@@ -297,7 +299,7 @@ impl Inner {
         issuer: u64,
         now: Now,
     ) -> Result<Answer, StoreError> {
-        decide::check_list(corrections.len())?;
+        decide::check_list(corrections.iter().map(|correction| correction.target.key))?;
         if let Some(receipt) = receipt {
             self.check_receipt(receipt, corrections.iter().map(|c| &c.target), issuer)?;
         }
@@ -353,7 +355,7 @@ impl Inner {
         now: Now,
         act: impl Fn(&mut BTreeMap<u64, Lease>, u64, Option<Time>) -> u64,
     ) -> Result<Answer, StoreError> {
-        decide::check_list(targets.len())?;
+        decide::check_list(targets.iter().map(|target| target.key))?;
         self.check_receipt(receipt, targets.iter(), issuer)?;
         let mut slots = 0;
         for (target, stamp) in targets.iter().zip(receipt.stamps()) {

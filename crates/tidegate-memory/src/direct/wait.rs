@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tidegate_core::{Decision, Denial, Receipt};
-use tidegate_memory::DirectLimiter;
 
-/// Waiting until a [`DirectLimiter`] has room.
-pub trait DirectWait {
+use super::DirectLimiter;
+
+impl DirectLimiter {
     /// Spends `cost` tokens as soon as they are there, and tells how long that took. Those who wait
     /// go in the order in which they came: each spends as of an instant of its own and sleeps until
     /// then. What a caller that leaves early has spent is given back, but for what others have
@@ -17,7 +17,7 @@ pub trait DirectWait {
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     /// use tidegate::clock::TokioClock;
-    /// use tidegate::{DirectLimiter, DirectWait, Policy};
+    /// use tidegate::{DirectLimiter, Policy};
     ///
     /// let policy = Policy::per_second(1).capacity(1).build()?;
     /// let limiter = DirectLimiter::with_clock(policy, TokioClock::new())?;
@@ -32,15 +32,7 @@ pub trait DirectWait {
     /// # Errors
     /// When it would take longer than `max_wait`, or than the horizon of the policy. Nothing is spent
     /// then.
-    fn wait(
-        &self,
-        cost: u64,
-        max_wait: Duration,
-    ) -> impl Future<Output = Result<Duration, Denial>> + Send;
-}
-
-impl DirectWait for DirectLimiter {
-    async fn wait(&self, cost: u64, max_wait: Duration) -> Result<Duration, Denial> {
+    pub async fn wait(&self, cost: u64, max_wait: Duration) -> Result<Duration, Denial> {
         let grant = match self.reserve(cost, max_wait) {
             Decision::Allowed(grant) => grant,
             Decision::Denied(denial) => return Err(denial),

@@ -9,7 +9,9 @@
 //! arguments. An outcome counts only in the [`Epoch`] in which its call began, so that a late answer
 //! to an old call says nothing about the present state.
 
-use std::time::{Duration, Instant};
+use core::time::Duration;
+
+use crate::time::Time;
 
 /// When to come back while a trial is under way, since nobody knows how long it takes.
 const DURING_TRIAL: Duration = Duration::from_secs(1);
@@ -19,8 +21,8 @@ const MAX_DOUBLINGS: u32 = 31;
 /// What opens a circuit breaker, and for how long.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tidegate::breaker::BreakerSettings;
+/// use core::time::Duration;
+/// use tidegate_core::breaker::BreakerSettings;
 /// let settings = BreakerSettings::after_failures(3)
 ///     .pause(Duration::from_secs(1), Duration::from_secs(30));
 /// # let _ = settings;
@@ -137,16 +139,17 @@ pub enum Transition {
 /// A circuit breaker. See the [module](self).
 ///
 /// ```
-/// use std::time::{Duration, Instant};
-/// use tidegate::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
-/// let (mut breaker, now) = (CircuitBreaker::new(BreakerSettings::after_failures(1)), Instant::now());
+/// use core::time::Duration;
+/// use tidegate_core::Time;
+/// use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
+/// let (mut breaker, now) = (CircuitBreaker::new(BreakerSettings::after_failures(1)), Time::ZERO);
 /// let call = breaker.admit(now).unwrap();
 /// let pause = Duration::from_secs(5);
 /// let opened = breaker.settle(call, CallOutcome::Failed, now, 0);
 /// assert_eq!(opened, Some(Transition::Opened(pause)));
 /// assert_eq!(breaker.admit(now), Err(pause));
-/// let trial = breaker.admit(now + pause).unwrap();
-/// let closed = breaker.settle(trial, CallOutcome::Answered, now + pause, 0);
+/// let trial = breaker.admit(now.after(pause)).unwrap();
+/// let closed = breaker.settle(trial, CallOutcome::Answered, now.after(pause), 0);
 /// assert_eq!(closed, Some(Transition::Closed(pause)));
 /// ```
 #[derive(Debug)]
@@ -155,7 +158,7 @@ pub struct CircuitBreaker {
     phase: Phase,
     epoch: Epoch,
     /// When it was last opened from closed, or closed.
-    changed: Option<Instant>,
+    changed: Option<Time>,
     /// How often the pause has doubled.
     doublings: u32,
 }
@@ -166,11 +169,11 @@ enum Phase {
         failures: u32,
     },
     Open {
-        until: Instant,
+        until: Time,
     },
     /// One trial is under way. `until` is kept for the case that nothing comes of it.
     HalfOpen {
-        until: Instant,
+        until: Time,
     },
 }
 
@@ -189,7 +192,7 @@ impl CircuitBreaker {
 
     /// Whether calls go through.
     #[must_use]
-    pub fn state(&self, now: Instant) -> BreakerState {
+    pub fn state(&self, now: Time) -> BreakerState {
         match self.phase {
             Phase::Closed { .. } => BreakerState::Closed,
             Phase::Open { until } if until > now => BreakerState::Open,
@@ -223,7 +226,7 @@ impl CircuitBreaker {
 
     /// When the next trial is due, or the present one was; `None` while it is closed.
     #[must_use]
-    pub const fn due(&self) -> Option<Instant> {
+    pub const fn due(&self) -> Option<Time> {
         match self.phase {
             Phase::Closed { .. } => None,
             Phase::Open { until } | Phase::HalfOpen { until } => Some(until),
@@ -234,11 +237,11 @@ impl CircuitBreaker {
     ///
     /// # Errors
     /// How long to wait, while it is open or a trial is under way.
-    pub fn admit(&mut self, now: Instant) -> Result<Epoch, Duration> {
+    pub fn admit(&mut self, now: Time) -> Result<Epoch, Duration> {
         match self.phase {
             Phase::Closed { .. } => Ok(self.epoch),
             Phase::Open { until } if until <= now => Ok(self.half_open(until)),
-            Phase::Open { until } => Err(until.saturating_duration_since(now)),
+            Phase::Open { until } => Err(until.since(now)),
             Phase::HalfOpen { .. } => Err(DURING_TRIAL),
         }
     }
@@ -254,7 +257,7 @@ impl CircuitBreaker {
         &mut self,
         epoch: Epoch,
         outcome: CallOutcome,
-        now: Instant,
+        now: Time,
         jitter: u64,
     ) -> Option<Transition> {
         if epoch != self.epoch {
@@ -277,7 +280,7 @@ impl CircuitBreaker {
             (Phase::HalfOpen { .. }, CallOutcome::Answered | CallOutcome::Rejected) => {
                 let opened = self.changed.replace(now);
                 self.enter(Phase::Closed { failures: 0 });
-                let lasted = opened.map(|opened| now.saturating_duration_since(opened));
+                let lasted = opened.map(|opened| now.since(opened));
                 Some(Transition::Closed(lasted.unwrap_or_default()))
             }
             (Phase::HalfOpen { until }, CallOutcome::Unknown) => {
@@ -298,26 +301,25 @@ impl CircuitBreaker {
 
     /// Opens it at once, whatever the number of failures: there is better evidence than those. It
     /// must be closed, and in the epoch in which the evidence was gathered.
-    pub fn trip(&mut self, epoch: Epoch, now: Instant, jitter: u64) -> Option<Transition> {
+    pub fn trip(&mut self, epoch: Epoch, now: Time, jitter: u64) -> Option<Transition> {
         if self.closed() != Some(epoch) {
             return None;
         }
         let relapse = self.settings.relapse;
-        let is_brief = |closed: Instant| now.saturating_duration_since(closed) < relapse;
+        let is_brief = |closed: Time| now.since(closed) < relapse;
         let has_relapsed = self.changed.is_some_and(is_brief);
         self.doublings = if has_relapsed { self.doublings.saturating_add(1) } else { 0 };
         self.changed = Some(now);
         Some(self.open(now, jitter))
     }
 
-    fn open(&mut self, now: Instant, jitter: u64) -> Transition {
+    fn open(&mut self, now: Time, jitter: u64) -> Transition {
         let pause = self.settings.pause_after(self.doublings, jitter);
-        // A pause beyond the end of time is no pause that anybody meant.
-        self.enter(Phase::Open { until: now.checked_add(pause).unwrap_or(now) });
+        self.enter(Phase::Open { until: now.after(pause) });
         Transition::Opened(pause)
     }
 
-    fn half_open(&mut self, until: Instant) -> Epoch {
+    fn half_open(&mut self, until: Time) -> Epoch {
         self.enter(Phase::HalfOpen { until });
         self.epoch
     }
