@@ -147,7 +147,7 @@ impl<const N: usize> Contender for Ours<N> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
         let key = keys.first().map_or("key", String::as_str);
         again(&self.runtime, requests, async || {
-            let claims = self.limiters.each_ref().map(|limiter| limiter.claim(key, 1));
+            let claims = self.limiters.each_ref().map(|limiter| limiter.charge(key, 1));
             self.pacer.acquire(claims).await.is_ok()
         })
     }

@@ -40,13 +40,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Limit, Settlement, StoreError};
+use tidegate_core::{Change, Correction, KeyBuf, Limit, Operation, Settlement, StoreError};
 
 pub use admit::Admit;
 pub use caller::Caller;
 pub use pending::InFlight;
-pub use rules::{AdmissionError, AllowList, MissingClient, Mode, Rules};
-pub use verdict::{Bill, Pass, Reason, Rejection, Tier, Verdict};
+use rules::Mode;
+pub use rules::{AdmissionError, Rules};
+pub use verdict::{Bill, Pass, Rejection, Tier, Verdict};
 
 use crate::engine::Engine;
 use crate::limiter::Limiter;
@@ -64,16 +65,6 @@ pub struct Admission {
     shared: Arc<Shared>,
     /// The names of the limits of client and organization tier.
     names: Arc<[String; 2]>,
-}
-
-/// What has been counted since an admission was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Tally {
-    /// Rejected.
-    pub rejected: u64,
-    /// Let in, and would have been rejected were it not for shadow mode.
-    pub shadowed: u64,
 }
 
 impl Admission {
@@ -155,13 +146,14 @@ impl Admission {
         let live = self.shared.live.load_full();
         let client = caller.client_name(bill.missing_client);
         let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
-        self.engine.settle(&corrections, Some(&bill.receipt)).await
+        let receipt = Some(&bill.receipt);
+        self.engine.operation(Operation::Settle { corrections: &corrections, receipt }).await
     }
 
-    /// Whether rejections count at present.
+    /// Whether everybody gets in, and rejections are only told.
     #[must_use]
-    pub fn mode(&self) -> Mode {
-        self.shared.live.load().rules.mode
+    pub fn is_shadow(&self) -> bool {
+        self.shared.live.load().rules.mode == Mode::Shadow
     }
 
     /// The rules in force.
@@ -205,11 +197,11 @@ impl Admission {
     /// ```
     /// use std::time::Duration;
     /// use tidegate::Engine;
-    /// use tidegate::admission::{Admission, Caller, Reason, Rules};
+    /// use tidegate::admission::{Admission, Caller, Rules};
     /// let admission = Admission::new(&Engine::new(), Rules::default().backpressure(50))?;
     /// admission.set_pending(60, Duration::from_secs(5));
     /// let rejection = admission.admit(Caller::new()).now()?.rejected().unwrap();
-    /// assert_eq!(rejection.reason, Reason::QueueDepth);
+    /// assert_eq!(rejection.tier.reason(), "queue_depth");
     /// assert_eq!(rejection.retry.after(), Some(Duration::from_millis(100)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -271,9 +263,14 @@ impl Admission {
 
     /// How many callers a tier has rejected.
     #[must_use]
-    pub fn tally(&self, tier: Tier) -> Tally {
-        let shared = &self.shared;
-        Tally { rejected: shared.rejected.of(tier), shadowed: shared.shadowed.of(tier) }
+    pub fn rejected(&self, tier: Tier) -> u64 {
+        self.shared.rejected.of(tier)
+    }
+
+    /// How many callers a tier would have rejected, had it not been in shadow mode.
+    #[must_use]
+    pub fn shadowed(&self, tier: Tier) -> u64 {
+        self.shared.shadowed.of(tier)
     }
 
     /// How many callers were let in because they are on the allow-list.

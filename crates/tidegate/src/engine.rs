@@ -8,29 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Charge, Correction, Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement,
-    Target, WallTime,
+    Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement, Store, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
+use crate::charge::Charge;
 use crate::engine::limit_registry::LimitRegistry;
 use crate::limiter::Limiter;
-use crate::request::{Call, Request};
+use crate::request::{Call, ListVerb, Request};
 use crate::store_handle::StoreHandle;
 use crate::terms::Terms;
-
-/// Why a calendar limiter cannot be made.
-#[cfg(feature = "calendar")]
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CalendarError {
-    /// The name is not usable.
-    #[error(transparent)]
-    Name(#[from] LimitError),
-    /// The amount is zero.
-    #[error(transparent)]
-    Amount(#[from] tidegate_core::PolicyError),
-}
 
 /// A store to decide on. Cheap to clone; clones share the buckets.
 ///
@@ -40,14 +27,12 @@ pub enum CalendarError {
 /// ```
 /// use tidegate::{Engine, Policy};
 /// let engine = Engine::new();
-/// let client = engine.limiter("client", Policy::per_second(50).capacity(2).build()?)?;
+/// let client = engine.limiter("client", Policy::per_second(50).burst(2).build()?)?;
 /// let organization = engine.limiter("organization", Policy::per_second(500).build()?)?;
 ///
-/// let terms = (client.snapshot(), organization.snapshot());
-/// let charges = [terms.0.charge("alice", 3), terms.1.charge("acme", 3)];
-/// let decision = engine.take(&charges).now()?;
+/// let decision = engine.take([client.charge("alice", 3), organization.charge("acme", 3)]).now()?;
 /// assert!(!decision.is_allowed());
-/// assert_eq!(charges[decision.binding()].target.limit.name(), "client");
+/// assert_eq!(decision.binding(), 0, "the first charge binds");
 /// assert_eq!(organization.peek("acme").cost(0).now()?.remaining(), 500);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -72,13 +57,37 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// An engine on this store: a [`MemoryStore`], or a [shared](StoreHandle::shared) one.
+    /// An engine on a store that several processes share, such as a `RedisStore`, or on any other
+    /// [`Store`]. It is put behind a [guard](crate::guard) with its defaults: nobody waits for the
+    /// store longer than 50 ms, and while it does not answer the failure rules of the limits decide.
+    /// A guard with other settings goes into [`on`](Self::on).
+    ///
+    /// ```
+    /// use tidegate::{Engine, MemoryStore, Policy};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let engine = Engine::shared(MemoryStore::new())?; // any store
+    /// let api = engine.limiter("api", Policy::per_second(100).build()?)?;
+    /// assert!(api.take("alice").await?.is_allowed());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the operating system gives no random bytes.
+    #[cfg(feature = "tokio")]
+    pub fn shared(store: impl Store + 'static) -> Result<Self, crate::guard::GuardError> {
+        Ok(Self::on(crate::guard::Guarded::builder(Arc::new(store)).build()?))
+    }
+
+    /// An engine on this store: a [`MemoryStore`], a [guarded](crate::guard) one, or any other that
+    /// is a [shared](StoreHandle::shared) handle.
     ///
     /// ```
     /// use tidegate::{Engine, MemoryStore};
     /// let store = MemoryStore::builder().max_memory(8 << 20).build()?;
     /// let engine = Engine::on(store);
-    /// # Ok::<(), tidegate::MemoryError>(())
+    /// # Ok::<(), tidegate_memory::MemoryError>(())
     /// ```
     ///
     /// Names are known to an engine and its clones: make one engine for a store.
@@ -202,8 +211,8 @@ impl Engine {
     /// A limiter of `amount` in every window of a schedule, under a name.
     ///
     /// ```
-    /// use tidegate::{Engine, Every, Schedule};
-    /// let daily = Schedule::new(Every::Day, "America/Los_Angeles")?;
+    /// use tidegate::{Engine, Schedule};
+    /// let daily = Schedule::daily("America/Los_Angeles")?;
     /// let limiter = Engine::new().calendar("daily", 10_000, daily)?;
     /// assert_eq!(limiter.take("alice").now()?.remaining(), 9_999);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -217,17 +226,17 @@ impl Engine {
         name: &str,
         amount: u64,
         schedule: crate::Schedule,
-    ) -> Result<Limiter, CalendarError> {
+    ) -> Result<Limiter, LimitError> {
         let limit = Limit::named(name, Policy::quota(amount)?)?;
-        Ok(self.register(Terms::scheduled(limit, schedule))?)
+        self.register(Terms::scheduled(limit, schedule))
     }
 
     /// A limiter of `amount` in every window of a schedule, without a name: limiters of equal amount
     /// on a calendar of the same name share their buckets.
     ///
     /// ```
-    /// use tidegate::{Engine, Every, Schedule};
-    /// let daily = Schedule::new(Every::Day, "UTC")?;
+    /// use tidegate::{Engine, Schedule};
+    /// let daily = Schedule::daily("UTC")?;
     /// let limiter = Engine::new().inline_calendar("day:UTC", 3, daily)?;
     /// assert_eq!(limiter.take("alice").now()?.remaining(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -241,7 +250,7 @@ impl Engine {
         calendar: &str,
         amount: u64,
         schedule: crate::Schedule,
-    ) -> Result<Limiter, CalendarError> {
+    ) -> Result<Limiter, LimitError> {
         let limit = Limit::inline_on(calendar, Policy::quota(amount)?);
         Ok(Limiter::on(self.clone(), Arc::new(Terms::scheduled(limit, schedule))))
     }
@@ -258,14 +267,16 @@ impl Engine {
     /// ```
     /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// let api = api.snapshot();
-    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now()?.remaining(), 3);
-    /// assert_eq!(engine.take(&[api.charge("alice", 2)]).now()?.remaining(), 1);
+    /// let api = engine.limiter("api", Policy::per_second(1).burst(5).build()?)?;
+    /// assert_eq!(engine.take([api.charge("alice", 2)]).now()?.remaining(), 3);
+    /// assert_eq!(engine.take([api.charge("alice", 2)]).now()?.remaining(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, Decision> {
-        self.request(Operation::Take(charges))
+    pub fn take<'a>(
+        &'a self,
+        charges: impl IntoIterator<Item = Charge<'a>>,
+    ) -> Request<'a, Decision> {
+        self.list(charges, ListVerb::Take)
     }
 
     /// Says what [`take`](Self::take) would say; spends nothing. Advisory: others may be faster.
@@ -273,14 +284,16 @@ impl Engine {
     /// ```
     /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// let api = api.snapshot();
-    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now()?.remaining(), 3);
-    /// assert_eq!(engine.peek(&[api.charge("alice", 2)]).now()?.remaining(), 3);
+    /// let api = engine.limiter("api", Policy::per_second(1).burst(5).build()?)?;
+    /// assert_eq!(engine.peek([api.charge("alice", 2)]).now()?.remaining(), 3);
+    /// assert_eq!(engine.peek([api.charge("alice", 2)]).now()?.remaining(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn peek<'a>(&'a self, charges: &'a [Charge<'a>]) -> Request<'a, Decision> {
-        self.request(Operation::Peek(charges))
+    pub fn peek<'a>(
+        &'a self,
+        charges: impl IntoIterator<Item = Charge<'a>>,
+    ) -> Request<'a, Decision> {
+        self.list(charges, ListVerb::Peek)
     }
 
     /// Spends every charge now or at a stated time, not later than `max_wait` from now.
@@ -289,124 +302,112 @@ impl Engine {
     /// [`settle`](Self::settle) the negative costs with the receipt.
     ///
     /// ```
+    /// use std::time::Duration;
     /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// use std::time::Duration;
-    /// let api = api.snapshot();
-    /// let charges = [api.charge("alice", 5)];
-    /// assert!(engine.take(&charges).now()?.is_allowed());
-    /// let later = engine.reserve(&charges, Duration::from_secs(60)).now()?.granted().unwrap();
-    /// assert!(later.wait > Duration::from_secs(4));
+    /// let api = engine.limiter("api", Policy::per_second(1).burst(5).build()?)?;
+    /// assert!(engine.take([api.charge("alice", 5)]).now()?.is_allowed());
+    /// let later = engine.reserve([api.charge("alice", 5)], Duration::from_secs(60)).now()?;
+    /// assert!(later.granted().unwrap().wait > Duration::from_secs(4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve<'a>(
         &'a self,
-        charges: &'a [Charge<'a>],
+        charges: impl IntoIterator<Item = Charge<'a>>,
         max_wait: Duration,
     ) -> Request<'a, Decision> {
-        self.request(Operation::Reserve { charges, horizon: max_wait })
+        self.list(charges, ListVerb::Reserve(max_wait))
     }
 
-    /// Corrects an earlier spend: positive deltas charge more, into debt if need be, negative
-    /// ones give back. The receipt names the buckets that were really charged.
+    /// Corrects an earlier spend by a number of tokens for each charge: positive ones charge more,
+    /// into debt if need be, negative ones give back. The receipt names the buckets that were really
+    /// charged. The costs of the charges do not matter here.
     ///
     /// ```
-    /// use tidegate::{Correction, Engine, Policy};
+    /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// let api = api.snapshot();
-    /// let grant = engine.take(&[api.charge("alice", 5)]).now()?.granted().unwrap();
-    /// let back = [Correction { target: api.target("alice"), delta: -3 }];
-    /// let settlement = engine.settle(&back, Some(&grant.receipt)).now()?;
+    /// let api = engine.limiter("api", Policy::per_second(1).burst(5).build()?)?;
+    /// let charge = api.charge("alice", 5);
+    /// let grant = engine.take([charge.clone()]).now()?.granted().unwrap();
+    /// let settlement = engine.settle([(charge, -3)], Some(&grant.receipt)).now()?;
     /// assert_eq!(settlement.outcomes[0].remaining, 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle<'a>(
         &'a self,
-        corrections: &'a [Correction<'a>],
+        corrections: impl IntoIterator<Item = (Charge<'a>, i64)>,
         receipt: Option<&'a Receipt>,
     ) -> Request<'a, Settlement> {
-        self.request(Operation::Settle { corrections, receipt })
+        let (charges, deltas): (Vec<_>, _) = corrections.into_iter().unzip();
+        self.list(charges, ListVerb::Settle(deltas, receipt))
     }
 
-    /// Gives back the concurrency slots of a receipt. Answers how many were still held.
+    /// Gives back the concurrency slots of a receipt, whose charges these are. Answers how many were
+    /// still held.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
-    /// let lease = Some(Duration::from_secs(30));
-    /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
-    /// let charges = [calls.charge("alice", 2)];
-    /// let grant = engine.take(&charges).now()?.granted().unwrap();
-    /// assert_eq!(engine.release(&[calls.target("alice")], &grant.receipt).now()?, 2);
-    /// assert!(engine.take(&charges).now()?.is_allowed());
+    /// let calls = engine.limiter("calls", Policy::concurrency(2, None)?)?;
+    /// let charge = calls.charge("alice", 2);
+    /// let grant = engine.take([charge.clone()]).now()?.granted().unwrap();
+    /// assert_eq!(engine.release([charge.clone()], &grant.receipt).now()?, 2);
+    /// assert!(engine.take([charge]).now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn release<'a>(
         &'a self,
-        targets: &'a [Target<'a>],
+        charges: impl IntoIterator<Item = Charge<'a>>,
         receipt: &'a Receipt,
     ) -> Request<'a, u64> {
-        self.request(Operation::Release { targets, receipt })
+        self.list(charges, ListVerb::Release(receipt))
     }
 
-    /// Starts the leases of a receipt's slots anew. Answers how many were still held.
+    /// Starts the leases of a receipt's slots anew, whose charges these are. Answers how many were
+    /// still held.
     ///
     /// ```
     /// use std::time::Duration;
     /// use tidegate::{Engine, Policy};
     /// let engine = Engine::new();
     /// let lease = Some(Duration::from_secs(30));
-    /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?.snapshot();
-    /// let charges = [calls.charge("alice", 2)];
-    /// let grant = engine.take(&charges).now()?.granted().unwrap();
-    /// assert_eq!(engine.renew(&[calls.target("alice")], &grant.receipt).now()?, 2);
+    /// let calls = engine.limiter("calls", Policy::concurrency(2, lease)?)?;
+    /// let charge = calls.charge("alice", 2);
+    /// let grant = engine.take([charge.clone()]).now()?.granted().unwrap();
+    /// assert_eq!(engine.renew([charge], &grant.receipt).now()?, 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn renew<'a>(
         &'a self,
-        targets: &'a [Target<'a>],
+        charges: impl IntoIterator<Item = Charge<'a>>,
         receipt: &'a Receipt,
     ) -> Request<'a, u64> {
-        self.request(Operation::Renew { targets, receipt })
+        self.list(charges, ListVerb::Renew(receipt))
     }
 
-    /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
+    /// An operation of the [`Store`](crate::Store) contract with limits that the caller holds, for
+    /// servers that decide for others. Its answer is of the kind that the operation gives.
     ///
     /// ```
-    /// use tidegate::{Engine, Policy};
+    /// use tidegate::{Decision, Engine, Policy};
+    /// use tidegate_core::Operation;
     /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// use std::time::Duration;
-    /// let api = api.snapshot();
-    /// engine.hold(api.target("alice"), Duration::from_secs(30)).now()?;
-    /// assert!(!engine.take(&[api.charge("alice", 1)]).now()?.is_allowed());
+    /// let api = engine.limiter("api", Policy::per_second(1).burst(5).build()?)?.snapshot();
+    /// let charges = [api.charge("alice", 2)];
+    /// let decision: Decision = engine.operation(Operation::Take(&charges)).now()?;
+    /// assert_eq!(decision.remaining(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hold<'a>(&'a self, target: Target<'a>, span: Duration) -> Request<'a, Duration> {
-        self.request(Operation::Hold { target, span })
+    pub const fn operation<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, T> {
+        Request::new(&self.store, Call::Raw(operation))
     }
 
-    /// Forgets a key. Answers whether there was anything to forget.
-    ///
-    /// ```
-    /// use tidegate::{Engine, Policy};
-    /// let engine = Engine::new();
-    /// let api = engine.limiter("api", Policy::per_second(1).capacity(5).build()?)?;
-    /// let api = api.snapshot();
-    /// let _ = engine.take(&[api.charge("alice", 5)]).now()?;
-    /// assert!(engine.reset(api.target("alice")).now()?);
-    /// assert!(engine.take(&[api.charge("alice", 5)]).now()?.is_allowed());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reset<'a>(&'a self, target: Target<'a>) -> Request<'a, bool> {
-        self.request(Operation::Reset { target })
-    }
-
-    fn request<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, T> {
-        Request::new(&self.store, Call::List(operation))
+    fn list<'a, T>(
+        &'a self,
+        charges: impl IntoIterator<Item = Charge<'a>>,
+        verb: ListVerb<'a>,
+    ) -> Request<'a, T> {
+        Request::new(&self.store, Call::List(charges.into_iter().collect(), verb))
     }
 }
 

@@ -3,30 +3,30 @@
 //! A [`Limiter`] is a policy and the store its buckets live in:
 //!
 //! ```
-//! use tidegate::{KeyBuf, Limiter, Policy};
+//! use std::net::IpAddr;
+//! use tidegate::{Limiter, Policy};
 //!
-//! let limiter = Limiter::new(Policy::per_second(100).capacity(200).build()?);
-//! let key = KeyBuf::from_parts(["rl", "public", "anon", "PING"]);
-//! let decision = limiter.take(&key).now()?;
+//! let limiter = Limiter::new(Policy::per_second(100).burst(200).build()?);
+//! let client: IpAddr = "203.0.113.7".parse()?;
+//! let decision = limiter.take(client).now()?;
 //! assert!(decision.is_allowed());
 //! assert_eq!(decision.remaining(), 199);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - `take`, `peek`, `reserve`, `settle`, `hold` and `reset` are described at [`Limiter`]; several
-//!   limits are decided together, all-or-nothing, by an [`Engine`].
+//! - The verbs are described at [`Limiter`]; several limits are decided together, all-or-nothing, by
+//!   an [`Engine`]. [`Limiter::wait`] waits for one limit, a [`pacer`] for several, fairly.
 //! - A [`Request`] is carried out at once by [`now`](Request::now) on the in-process store, and by
 //!   `.await` on any store. There is one set of verbs for both.
 //! - Many requests are decided in one go, each by itself, as a [`Batch`].
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
-//! - A store that can fail is put behind a [`guard`], with a failure rule for each limit. Its circuit
-//!   breaker is a state machine of its own ([`breaker`]).
+//! - A store that several processes share is put behind a [`guard`] by [`Engine::shared`], with a
+//!   failure rule for each limit.
 //! - Tests drive a [`clock::ManualClock`].
+//! - Those who write a store use `tidegate-core`: the [`Store`] contract and its types.
 
 pub mod admission;
-pub mod breaker;
-#[cfg(feature = "tokio")]
-mod direct;
+mod charge;
 mod engine;
 #[cfg(feature = "tokio")]
 pub mod guard;
@@ -43,39 +43,36 @@ mod terms;
 mod tokio_clock;
 
 pub mod clock {
-    //! Clocks for the in-process store: the processor's, the system's, one that is kept in memory,
-    //! and one for tests.
-    pub use tidegate_memory::clock::{
-        CachedClock, Clock, CounterClock, ManualClock, NoCounter, SystemClock, wall_now,
-    };
+    //! Clocks for the in-process store: the system's, tokio's, and one for tests. `tidegate-memory`
+    //! has more: the processor's own, and one that is kept in memory.
+    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock};
 
     #[cfg(feature = "tokio")]
     pub use crate::tokio_clock::TokioClock;
 }
 
-#[cfg(feature = "tokio")]
-pub use direct::DirectWait;
-#[cfg(feature = "calendar")]
-pub use engine::CalendarError;
+pub use charge::Charge;
 pub use engine::Engine;
 pub use jitter::Jitter;
 pub use limiter::Limiter;
+pub use request::Request;
 pub use request::batch::Batch;
-pub use request::store_future::{Ask, StoreFuture};
-pub use request::{FromAnswer, Request};
 #[cfg(feature = "calendar")]
-pub use schedule::{Every, Schedule, ScheduleError};
+pub use schedule::{Schedule, ScheduleError};
 pub use store_handle::{StoreHandle, now_or_never};
 pub use terms::Snapshot;
-pub use tidegate_core::hash;
 pub use tidegate_core::{
-    Allowance, Answer, Answers, Bucket, Change, Charge, ChargeError, Concurrency, Correction,
-    Decimal, DecimalError, Decision, Denial, FailureRule, Grant, Key, KeyBuf, KeyError, Limit,
-    LimitError, MAX_CHARGES, MAX_KEY_BYTES, MAX_SPAN, Operation, Outcome, Outcomes, Place, Policy,
-    PolicyBuilder, PolicyError, Probe, Quota, Rate, RateError, Receipt, ReceiptError, Retry,
-    Settlement, Store, StoreError, Submission, Target, Time, WallTime, Windows, ceil_millis,
+    AnyKey, Change, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES,
+    Outcome, Policy, PolicyBuilder, PolicyError, Rate, Receipt, Retry, Settlement, Store,
+    StoreError,
 };
-pub use tidegate_memory::{
-    BareDecision, DirectLimiter, MemoryError, MemoryStore, MemoryStoreBuilder, Overflow, Restored,
-    Saved, SnapshotError, Stats,
-};
+pub use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder, Overflow};
+/// The store for several machines, in Redis or Valkey.
+#[cfg(feature = "redis")]
+pub use tidegate_redis as redis;
+
+/// The examples of the README are compiled with the others.
+#[cfg(doctest)]
+#[cfg(all(feature = "calendar", feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,16 +1,18 @@
 //! A limiter: one policy on one store, and the verbs for a single key.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Change, Charge, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
+    AnyKey, Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
     Receipt, Settlement, WallTime,
 };
 
+use crate::charge::Charge;
 use crate::engine::Engine;
-use crate::pacer::Claim;
+use crate::pacer::{Acquire, Pacer};
 use crate::request::{Call, Request, Verb};
 use crate::terms::{Snapshot, Terms};
 
@@ -19,6 +21,8 @@ use crate::terms::{Snapshot, Terms};
 /// | verb | meaning |
 /// | --- | --- |
 /// | [`take`](Self::take) | spend now or be denied with an exact hint |
+/// | [`wait`](Self::wait) | spend as soon as it fits |
+/// | [`slot`](Self::slot) | one of the slots of a concurrency limit, given back on drop |
 /// | [`peek`](Self::peek) | what `take` would say |
 /// | [`reserve`](Self::reserve) | spend now or at a stated time |
 /// | [`settle`](Self::settle) | correct an earlier spend |
@@ -58,21 +62,25 @@ impl Limiter {
     #[must_use]
     #[expect(clippy::panic, reason = "documented; the engine is the fallible way")]
     pub fn new(policy: Policy) -> Self {
-        match Engine::new().inline(policy) {
+        match Engine::new().limiter(NAME_OF_ONE, policy) {
             Ok(limiter) => limiter,
             Err(error) => panic!("{error}"),
         }
     }
 }
 
+/// The name of a limit that has a store for itself.
+const NAME_OF_ONE: &str = "limit";
+
 impl Limiter {
     pub(crate) const fn on(engine: Engine, terms: Arc<Terms>) -> Self {
         Self { engine, terms }
     }
 
-    /// A claim on this limiter, for a [`Pacer`](crate::pacer::Pacer) to wait for.
-    pub fn claim<'a>(&self, key: impl Into<Key<'a>>, cost: u64) -> Claim {
-        Claim::new(self.terms.clone(), self.engine.store().clone(), key.into(), cost)
+    /// A charge on this limiter: for a list that an [`Engine`] decides, or for a
+    /// [`Pacer`](crate::pacer::Pacer) to wait for.
+    pub fn charge<'a>(&self, key: impl Into<AnyKey<'a>>, cost: u64) -> Charge<'a> {
+        Charge::new(self.terms.clone(), self.engine.store().clone(), key.into(), cost)
     }
 
     /// The engine, for lists that join several limiters.
@@ -117,8 +125,8 @@ impl Limiter {
     /// bucket stays full.
     ///
     /// ```
-    /// use tidegate::{Change, Engine, Policy};
-    /// let limiter = Engine::new().limiter("api", Policy::per_minute(1).capacity(10).build()?)?;
+    /// use tidegate::{Change, Limiter, Policy};
+    /// let limiter = Limiter::new(Policy::per_minute(1).capacity(10).build()?);
     /// let _ = limiter.take("alice").cost(4).now()?;
     /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
     /// assert_eq!(limiter.take("alice").cost(0).now()?.remaining(), 5);
@@ -126,8 +134,8 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the limiter has no name: then its policy is its identity; or when the policy is a
-    /// calendar quota and the limiter has no schedule.
+    /// When the limiter is an [inline](Engine::inline) one, whose policy is its identity; or when the
+    /// policy is a calendar quota and the limiter has no schedule.
     pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         self.terms.revise(policy, change)
     }
@@ -152,7 +160,9 @@ impl Limiter {
         self.terms.snapshot(self.wall())
     }
 
-    /// Spends one token now, or [another cost](Request::cost); or denies and spends nothing. While
+    /// Spends one token of a key now, or [another cost](Request::cost); or denies and spends nothing.
+    /// A key is a text, an address or a number ([`AnyKey`]); empty ones and those of more than
+    /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) are an error. While
     /// a [`Pacer`](crate::pacer::Pacer) has somebody waiting for tokens of the key it is denied,
     /// with the wait that those leave to it.
     ///
@@ -164,7 +174,7 @@ impl Limiter {
     /// assert!(!limiter.take("alice").now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn take<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, Decision> {
+    pub fn take<'a>(&'a self, key: impl Into<AnyKey<'a>>) -> Request<'a, Decision> {
         self.request(key, Verb::Take(1))
     }
 
@@ -198,7 +208,7 @@ impl Limiter {
             return None;
         }
         let mut outcomes = Outcomes::new();
-        let charge = Charge { target: snapshot.target(key), cost };
+        let charge = snapshot.charge(key, cost);
         let decided = store.spend_list(&[charge], &mut outcomes);
         if decided { outcomes.first().copied() } else { None }
     }
@@ -212,7 +222,7 @@ impl Limiter {
     /// assert_eq!(limiter.peek("alice").cost(2).now()?.remaining(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn peek<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, Decision> {
+    pub fn peek<'a>(&'a self, key: impl Into<AnyKey<'a>>) -> Request<'a, Decision> {
         self.request(key, Verb::Peek(1))
     }
 
@@ -231,7 +241,7 @@ impl Limiter {
     /// ```
     pub fn reserve<'a>(
         &'a self,
-        key: impl Into<Key<'a>>,
+        key: impl Into<AnyKey<'a>>,
         max_wait: Duration,
     ) -> Request<'a, Decision> {
         self.request(key, Verb::Reserve(1, max_wait))
@@ -251,11 +261,101 @@ impl Limiter {
     /// ```
     pub fn settle<'a>(
         &'a self,
-        key: impl Into<Key<'a>>,
+        key: impl Into<AnyKey<'a>>,
         delta: i64,
         receipt: Option<&'a Receipt>,
     ) -> Request<'a, Settlement> {
         self.request(key, Verb::Settle(delta, receipt))
+    }
+
+    /// Waits until a token can be spent, in order of arrival, and spends it; or
+    /// [another cost](Acquire::cost). Keys do not wait for each other, and all limiters of one name
+    /// in this process share the queue. A waiter that is dropped has spent nothing.
+    ///
+    /// The [`Permit`](crate::pacer::Permit) tells how long it took, and can be settled; dropping it
+    /// gives no tokens back. To wait for several limits, in turns between tenants or under a bound on
+    /// concurrency, use a [`Pacer`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tidegate::clock::TokioClock;
+    /// use tidegate::{Engine, MemoryStore, Policy};
+    ///
+    /// let engine = Engine::on(MemoryStore::builder().clock(TokioClock::new()).build()?);
+    /// let limiter = engine.limiter("api", Policy::per_second(1).build()?)?;
+    /// assert_eq!(limiter.wait("alice").await?.waited(), Duration::ZERO);
+    /// assert_eq!(limiter.wait("alice").await?.waited(), Duration::from_secs(1));
+    /// assert!(limiter.wait("alice").max_wait(Duration::from_millis(10)).await.is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait<'a>(&self, key: impl Into<AnyKey<'a>>) -> Acquire {
+        let charge = self.charge(key, 1).own();
+        // A tenant for each key, so that no key waits for another.
+        let key = charge.key.as_key();
+        let tenant = match key.group() {
+            Some(group) => Cow::Owned(format!("{group}\0{}", key.name())),
+            None => Cow::Borrowed(key.name()),
+        };
+        let pacer = self.terms.waiters(|| Pacer::new(&self.engine));
+        let acquire = pacer.acquire([charge.clone()]);
+        acquire.tenant(&tenant)
+    }
+
+    /// One slot of a limit on [concurrency](Policy::concurrency), given back when the permit is
+    /// dropped. At once by [`now`](Acquire::now), or as soon as one is free by `.await`. A lease is
+    /// renewed while the permit lives.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let uploads = Limiter::new(Policy::concurrency(1, None)?);
+    /// let slot = uploads.slot("alice").now()?;
+    /// assert!(uploads.slot("alice").now().is_err());
+    /// drop(slot);
+    /// assert!(uploads.slot("alice").now().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn slot<'a>(&self, key: impl Into<AnyKey<'a>>) -> Acquire {
+        self.wait(key)
+    }
+
+    /// Gives back the slots of a [`take`](Self::take) on a limit on concurrency. Answers how many
+    /// were still held. A [`slot`](Self::slot) does it by itself.
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// let uploads = Limiter::new(Policy::concurrency(2, None)?);
+    /// let grant = uploads.take("alice").cost(2).now()?.granted().unwrap();
+    /// assert_eq!(uploads.release("alice", &grant.receipt).now()?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn release<'a>(
+        &'a self,
+        key: impl Into<AnyKey<'a>>,
+        receipt: &'a Receipt,
+    ) -> Request<'a, u64> {
+        self.request(key, Verb::Release(receipt))
+    }
+
+    /// Starts the leases of the slots of a [`take`](Self::take) anew. Answers how many were still
+    /// held.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, Policy};
+    /// let uploads = Limiter::new(Policy::concurrency(2, Some(Duration::from_secs(30)))?);
+    /// let grant = uploads.take("alice").now()?.granted().unwrap();
+    /// assert_eq!(uploads.renew("alice", &grant.receipt).now()?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn renew<'a>(
+        &'a self,
+        key: impl Into<AnyKey<'a>>,
+        receipt: &'a Receipt,
+    ) -> Request<'a, u64> {
+        self.request(key, Verb::Renew(receipt))
     }
 
     /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
@@ -268,7 +368,7 @@ impl Limiter {
     /// assert!(!limiter.take("alice").now()?.is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn hold<'a>(&'a self, key: impl Into<Key<'a>>, span: Duration) -> Request<'a, Duration> {
+    pub fn hold<'a>(&'a self, key: impl Into<AnyKey<'a>>, span: Duration) -> Request<'a, Duration> {
         self.request(key, Verb::Hold(span))
     }
 
@@ -282,12 +382,12 @@ impl Limiter {
     /// assert_eq!(limiter.take("alice").now()?.remaining(), 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn reset<'a>(&'a self, key: impl Into<Key<'a>>) -> Request<'a, bool> {
+    pub fn reset<'a>(&'a self, key: impl Into<AnyKey<'a>>) -> Request<'a, bool> {
         self.request(key, Verb::Reset)
     }
 
     #[inline]
-    fn request<'a, T>(&'a self, key: impl Into<Key<'a>>, verb: Verb<'a>) -> Request<'a, T> {
+    fn request<'a, T>(&'a self, key: impl Into<AnyKey<'a>>, verb: Verb<'a>) -> Request<'a, T> {
         let call = Call::One { terms: &self.terms, key: key.into(), wall: self.wall(), verb };
         Request::new(self.engine.store(), call)
     }

@@ -1,7 +1,7 @@
 //! Waiting well: fair queues, deadlines, exact cancellation, concurrency that adapts.
 //!
 //! A [`Pacer`] is the queue of one scope: one set of shared limits, such as those of an API key.
-//! [`acquire`](Pacer::acquire) waits until all claims fit together and returns a [`Permit`]. In
+//! [`acquire`](Pacer::acquire) waits until all charges fit together and returns a [`Permit`]. In
 //! process nothing is spent ahead: the whole list is charged at the instant of the grant.
 //!
 //! - Inside a tenant waiters go in order of arrival, between tenants deficit round robin shares by
@@ -43,21 +43,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use acquire::Acquire;
-pub use adaptive::{AdaptiveBounds, CallOutcome, Tuning};
-pub use claim::{Claim, Oversize};
+pub use adaptive::{CallOutcome, Tuning};
 pub use error::AcquireError;
 pub use group::SlotGroup;
 pub(crate) use pending_acquire::project;
-pub use permit::{OnDrop, Permit, Settle, SettleError};
+pub use permit::Permit;
 pub use pool::{AdaptiveState, PoolGauges, PoolMember, PoolSize, SlotPool};
 pub use scheduler::caller::Caller;
 pub use scheduler::class::Priority;
 pub use scheduler::wait_attribution::WaitPart;
-pub use waiting::Waiting;
 
+use crate::charge::Charge;
 use crate::engine::Engine;
 use crate::store_handle::{StoreClock, StoreHandle};
 
+use claim::Claim;
 use driver::Drivers;
 use scheduler::Scheduler;
 use scheduler::class::Shares;
@@ -82,7 +82,7 @@ const DEFAULT_MAX_WAITING: usize = 100_000;
 /// let pacer = Pacer::builder(&engine).concurrency(8).build();
 ///
 /// let permit = pacer
-///     .acquire([requests.claim("key-1", 1), tokens.claim("key-1", 800)])
+///     .acquire([requests.charge("key-1", 1), tokens.charge("key-1", 800)])
 ///     .tenant("team-a")
 ///     .max_wait(Duration::from_secs(30))
 ///     .await?;
@@ -136,9 +136,9 @@ impl Pacer {
         }
     }
 
-    /// Waits until all claims fit together, then charges them. See [`Acquire`] for options.
-    pub fn acquire(&self, claims: impl IntoIterator<Item = Claim>) -> Acquire {
-        Acquire::new(self.scope.clone(), claims.into_iter().collect())
+    /// Waits until all charges fit together, then spends them. See [`Acquire`] for options.
+    pub fn acquire<'a>(&self, charges: impl IntoIterator<Item = Charge<'a>>) -> Acquire {
+        Acquire::new(self.scope.clone(), charges.into_iter().map(Claim::from).collect())
     }
 
     /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
@@ -151,10 +151,10 @@ impl Pacer {
     /// # let engine = Engine::new();
     /// # let calls = engine.limiter("calls", Policy::per_second(50).build()?)?;
     /// let pacer = Pacer::builder(&engine).concurrency(1).build();
-    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
-    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_err());
+    /// let _first = pacer.acquire([calls.charge("key", 1)]).now()?;
+    /// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_err());
     /// pacer.set_concurrency(Some(2));
-    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_ok());
+    /// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_ok());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_concurrency(&self, limit: Option<u64>) {
@@ -202,9 +202,9 @@ impl Pacer {
     /// # let engine = Engine::new();
     /// # let calls = engine.limiter("calls", Policy::per_minute(1).build()?)?;
     /// let pacer = Pacer::builder(&engine).by_hand().build();
-    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// let _first = pacer.acquire([calls.charge("key", 1)]).now()?;
     /// assert_eq!(pacer.waits_for(), None);
-    /// let mut second = Box::pin(pacer.acquire([calls.claim("key", 1)]).into_future());
+    /// let mut second = Box::pin(pacer.acquire([calls.charge("key", 1)]).into_future());
     /// assert!(second.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     /// assert_eq!(pacer.waits_for().as_deref(), Some("calls"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -229,8 +229,8 @@ impl Pacer {
     /// # let engine = Engine::on(store);
     /// # let calls = engine.limiter("calls", Policy::per_second(1).build()?)?;
     /// let pacer = Pacer::builder(&engine).by_hand().build();
-    /// let _first = pacer.acquire([calls.claim("key", 1)]).now()?;
-    /// let mut second = Box::pin(pacer.acquire([calls.claim("key", 1)]).into_future());
+    /// let _first = pacer.acquire([calls.charge("key", 1)]).now()?;
+    /// let mut second = Box::pin(pacer.acquire([calls.charge("key", 1)]).into_future());
     /// let mut context = Context::from_waker(Waker::noop());
     /// assert!(second.as_mut().poll(&mut context).is_pending());
     /// assert_eq!(pacer.poll(), Some(Duration::from_secs(1)));
@@ -265,7 +265,7 @@ impl fmt::Debug for Pacer {
 pub struct PacerBuilder {
     store: StoreHandle,
     concurrency: Option<u64>,
-    adaptive: Option<AdaptiveBounds>,
+    adaptive: Option<Tuning>,
     member: Option<PoolMember>,
     max_waiting: usize,
     shares: Shares,
@@ -282,8 +282,8 @@ impl PacerBuilder {
     /// Lets the concurrency adapt to what the calls report through
     /// [`Permit::finish`], within bounds. A pool that several pacers share has a size of its own
     /// ([`PoolSize`]), and this is ignored then.
-    pub fn adaptive(mut self, bounds: AdaptiveBounds) -> Self {
-        self.adaptive = Some(bounds);
+    pub fn adaptive(mut self, tuning: Tuning) -> Self {
+        self.adaptive = Some(tuning);
         self
     }
 
@@ -323,9 +323,9 @@ impl PacerBuilder {
             left -= share;
             share
         });
-        let own_pool = self.adaptive.filter(|_| self.member.is_none()).map(|bounds| {
+        let own_pool = self.adaptive.filter(|_| self.member.is_none()).map(|tuning| {
             let clock = StoreClock::of(&self.store);
-            SlotPool::on(clock, PoolSize::Adaptive(bounds, Tuning::default()))
+            SlotPool::on(clock, PoolSize::Adaptive(tuning))
         });
         // A concurrency that adapts replaces a fixed one.
         let concurrency = self.concurrency.filter(|_| own_pool.is_none());

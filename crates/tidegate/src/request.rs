@@ -8,14 +8,13 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::time::Duration;
 
-use tidegate_core::{Answer, Decision, Settlement, StoreError};
+use tidegate_core::{Answer, Decision, StoreError};
 
 use crate::store_handle::StoreHandle;
 use store_future::{Ask, StoreFuture};
 
-pub(crate) use call::{Asked, Call, Parts, Verb};
+pub(crate) use call::{Asked, Call, ListVerb, Parts, Snapshots, Verb};
 
 /// What a verb of [`Limiter`](crate::Limiter) or [`Engine`](crate::Engine) asks of a store.
 ///
@@ -46,11 +45,11 @@ impl<'a, T> Request<'a, T> {
 
     /// The same request with an answer of any kind, to go into one [`Batch`](crate::Batch) with
     /// requests of other verbs.
-    pub const fn any(self) -> Request<'a, Answer> {
+    pub fn any(self) -> Request<'a, Answer> {
         Request::new(self.store, self.call)
     }
 
-    pub(crate) const fn into_parts(self) -> (&'a StoreHandle, Call<'a>) {
+    pub(crate) fn into_parts(self) -> (&'a StoreHandle, Call<'a>) {
         (self.store, self.call)
     }
 }
@@ -75,18 +74,18 @@ impl<T: FromAnswer> Request<'_, T> {
     /// Carries the request out at once, on the in-process store.
     ///
     /// # Errors
-    /// When the list or the receipt is wrong, when there is no room for a hold or a slot, or when
-    /// the store is shared and has to be awaited. In process a plain `take` of a
-    /// [`Limiter`](crate::Limiter) never fails.
+    /// When a key, the list or the receipt is wrong, when there is no room for a hold or a slot, or
+    /// when the store is shared and has to be awaited. In process a plain `take` of a
+    /// [`Limiter`](crate::Limiter) with a valid key never fails.
     #[inline]
     pub fn now(self) -> Result<T, StoreError> {
         let store = self.store.local().ok_or(StoreError::MustAwait)?;
         if let Some(decision) = self.call.take_plain(store) {
             return T::from_answer(Answer::Decision(decision));
         }
-        let (asked, terms) = Asked::with_snapshot(self.call);
-        let answer = store.execute(&asked.parts(terms.as_ref()).operation());
-        asked.answered(terms.as_ref(), answer)
+        let (asked, snapshots) = (Asked::of(&self.call, self.store), self.call.snapshots());
+        let answer = store.execute(&asked.parts(&snapshots).operation());
+        asked.answered(&snapshots, answer)
     }
 }
 
@@ -115,9 +114,9 @@ impl<'a, T: FromAnswer + 'a> Ask<'a> for Request<'a, T> {
     fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
         let Self { store, call, .. } = self;
         Box::pin(async move {
-            let (asked, terms) = Asked::with_snapshot(call);
-            let answer = store.ask(asked.parts(terms.as_ref()).operation()).await;
-            asked.answered(terms.as_ref(), answer)
+            let (asked, snapshots) = (Asked::of(&call, store), call.snapshots());
+            let answer = store.ask(asked.parts(&snapshots).operation()).await;
+            asked.answered(&snapshots, answer)
         })
     }
 }
@@ -128,46 +127,15 @@ impl<T> fmt::Debug for Request<'_, T> {
     }
 }
 
-/// The answers that requests give.
-pub trait FromAnswer: sealed::Sealed + Sized {
-    /// This kind of answer out of one of any kind, as a [`Batch`](crate::Batch) of different verbs
-    /// gives it.
-    ///
-    /// # Errors
-    /// When it is another kind.
+/// The answers that requests give: one kind, or [`Answer`] for any.
+pub trait FromAnswer: Sized {
+    /// This kind of answer out of one of any kind.
     fn from_answer(answer: Answer) -> Result<Self, StoreError>;
 }
 
-mod sealed {
-    pub trait Sealed {}
-}
-
-macro_rules! from_answer {
-    ($($type:ty => $variant:ident),* $(,)?) => {$(
-        impl sealed::Sealed for $type {}
-        impl FromAnswer for $type {
-            #[inline]
-            fn from_answer(answer: Answer) -> Result<Self, StoreError> {
-                match answer {
-                    Answer::$variant(value) => Ok(value),
-                    _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
-                }
-            }
-        }
-    )*};
-}
-
-impl sealed::Sealed for Answer {}
-impl FromAnswer for Answer {
+impl<T: TryFrom<Answer, Error: Into<StoreError>>> FromAnswer for T {
+    #[inline]
     fn from_answer(answer: Answer) -> Result<Self, StoreError> {
-        Ok(answer)
+        answer.try_into().map_err(Into::into)
     }
-}
-
-from_answer! {
-    Decision => Decision,
-    Settlement => Settled,
-    Duration => Held,
-    bool => Reset,
-    u64 => Slots,
 }

@@ -24,8 +24,7 @@ pub enum ScheduleError {
 
 /// How long a calendar window is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Every {
+pub(crate) enum Every {
     /// From midnight to midnight.
     Day,
     /// From Monday to Monday.
@@ -53,11 +52,11 @@ impl FromStr for Every {
 /// The windows of a calendar quota.
 ///
 /// ```
-/// use tidegate::{Engine, Every, Policy, Schedule, WallTime};
-/// let daily = Schedule::new(Every::Day, "Europe/Lisbon")?;
-/// let windows = daily.windows(WallTime::from_secs(1_800_000_000));
-/// # let _ = windows;
-/// # Ok::<(), tidegate::ScheduleError>(())
+/// use tidegate::{Engine, Schedule};
+/// let schedule = Schedule::monthly("Europe/Lisbon")?;
+/// let limiter = Engine::new().calendar("reports", 1_000, schedule)?;
+/// assert_eq!(limiter.take("alice").now()?.remaining(), 999);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
@@ -66,11 +65,39 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Windows of this length in this time zone, by its IANA name.
+    /// From midnight to midnight in this time zone, by its IANA name.
     ///
     /// # Errors
     /// When the zone is not known.
-    pub fn new(every: Every, zone: &str) -> Result<Self, ScheduleError> {
+    pub fn daily(zone: &str) -> Result<Self, ScheduleError> {
+        Self::new(Every::Day, zone)
+    }
+
+    /// From Monday to Monday in this time zone, by its IANA name.
+    ///
+    /// # Errors
+    /// When the zone is not known.
+    pub fn weekly(zone: &str) -> Result<Self, ScheduleError> {
+        Self::new(Every::Week, zone)
+    }
+
+    /// From the first of a month to the next in this time zone, by its IANA name.
+    ///
+    /// # Errors
+    /// When the zone is not known.
+    pub fn monthly(zone: &str) -> Result<Self, ScheduleError> {
+        Self::new(Every::Month, zone)
+    }
+
+    /// From 1 January to 1 January in this time zone, by its IANA name.
+    ///
+    /// # Errors
+    /// When the zone is not known.
+    pub fn yearly(zone: &str) -> Result<Self, ScheduleError> {
+        Self::new(Every::Year, zone)
+    }
+
+    fn new(every: Every, zone: &str) -> Result<Self, ScheduleError> {
         let zone = TimeZone::get(zone).map_err(|_| ScheduleError::Zone(zone.to_owned()))?;
         Ok(Self { every, zone })
     }

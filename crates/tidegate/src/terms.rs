@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{
     Change, Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
 };
 
+use crate::pacer::Pacer;
 #[cfg(feature = "calendar")]
 use crate::schedule::Schedule;
 
@@ -80,6 +81,8 @@ pub(crate) struct Terms {
     revising: Mutex<()>,
     watchers: Mutex<Watchers>,
     queued: Queued,
+    /// The queue of those who wait for this limit alone.
+    waiters: OnceLock<Pacer>,
     /// Somebody relies on these being a token bucket.
     stays_bucket: AtomicBool,
     /// The windows of a calendar quota.
@@ -102,6 +105,7 @@ impl Terms {
             revising: Mutex::new(()),
             watchers: Mutex::default(),
             queued: Queued::default(),
+            waiters: OnceLock::new(),
             stays_bucket: AtomicBool::new(false),
             #[cfg(feature = "calendar")]
             schedule: None,
@@ -215,6 +219,12 @@ impl Terms {
     /// Who waits for tokens of this limit.
     pub(crate) const fn queued(&self) -> &Queued {
         &self.queued
+    }
+
+    /// The queue of those who wait for this limit alone. Terms are of one engine, so it does not
+    /// matter who makes it.
+    pub(crate) fn waiters(&self, make: impl FnOnce() -> Pacer) -> &Pacer {
+        self.waiters.get_or_init(make)
     }
 
     /// Whether the wall time matters.

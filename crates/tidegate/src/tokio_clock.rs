@@ -20,8 +20,8 @@ use tokio::time::Instant;
 /// let engine = Engine::on(Arc::new(store));
 /// let calls = engine.limiter("calls", Policy::per(1, Duration::from_secs(60)).build()?)?;
 /// let pacer = Pacer::new(&engine);
-/// let _first = pacer.acquire([calls.claim("key", 1)]).await?;
-/// let second = pacer.acquire([calls.claim("key", 1)]).await?; // a minute that takes no time
+/// let _first = pacer.acquire([calls.charge("key", 1)]).await?;
+/// let second = pacer.acquire([calls.charge("key", 1)]).await?; // a minute that takes no time
 /// assert_eq!(second.waited(), Duration::from_secs(60));
 /// # Ok(())
 /// # }

@@ -23,7 +23,7 @@ pub(super) async fn rate(waiters: usize) -> Result<Run> {
     limiter.hold(KEY, HOUR).now()?;
     let roll = Roll::new(waiters);
     let before = machine::resident_bytes();
-    roll.fill(|| pacer.acquire([limiter.claim(KEY, 1)]).into_future()).await?;
+    roll.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
     ensure!(pacer.gauges().waiting == waiters, "not all wait");
     let grown = grown(before);
     let open = || {
@@ -42,10 +42,10 @@ pub(super) async fn slot(waiters: usize) -> Result<Run> {
     let policy = Policy::per_second(1).capacity(1_000_000_000).build()?;
     let limiter = engine.limiter("requests", policy)?;
     let pacer = Pacer::builder(&engine).concurrency(1).max_waiting(waiters).build();
-    let first = pacer.acquire([limiter.claim(KEY, 1)]).await?;
+    let first = pacer.acquire([limiter.charge(KEY, 1)]).await?;
     let roll = Roll::new(waiters);
     let before = machine::resident_bytes();
-    roll.fill(|| pacer.acquire([limiter.claim(KEY, 1)]).into_future()).await?;
+    roll.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
     ensure!(pacer.gauges().waiting == waiters, "not all wait");
     let grown = grown(before);
     let drained = Some(roll.drain(|| drop(first)).await?);

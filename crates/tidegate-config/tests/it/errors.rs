@@ -50,7 +50,7 @@ zone = "Mars/Olympus"
              lower-case letter, then letters, digits, _ . or -, at most 128",
             "tidegate.toml:17:1: limits.Organization.capactiy: is not a known key; did you mean \
              `capacity`?",
-            "tidegate.toml:18:21: limits.Organization.tokens_per_second = -1: tokensPerSecond \
+            "tidegate.toml:18:21: limits.Organization.tokens_per_second = -1: tokens per second \
              must be > 0",
             "tidegate.toml:19:1: limits.daily.every: is required",
             "tidegate.toml:21:1: limits.daily.evry: is not a known key; did you mean `every`?",

@@ -111,18 +111,18 @@ fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
     for rate in ["0", "-1", "-0.5", "\"5\"", "null"] {
         let json = format!(r#"{{"capacity":1,"tokens_per_second":{rate}}}"#);
         let lines = from_json(&json).unwrap_err();
-        assert!(lines[0].ends_with(": tokensPerSecond must be > 0"), "{lines:?}");
+        assert!(lines[0].ends_with(": tokens per second must be > 0"), "{lines:?}");
     }
     for rate in ["nan", "inf", "-inf"] {
         let lines = complaints(&format!("[limits.x]\ntokens_per_second = {rate}\n"));
-        assert!(lines[0].ends_with(": tokensPerSecond must be > 0"), "{lines:?}");
+        assert!(lines[0].ends_with(": tokens per second must be > 0"), "{lines:?}");
     }
     let both = from_json(r#"{"capacity":0,"tokens_per_second":0}"#).unwrap_err();
     assert_eq!(
         both,
         [
             "policy.capacity = 0: Rate limit capacity must be >= 1",
-            "policy.tokens_per_second = 0: tokensPerSecond must be > 0"
+            "policy.tokens_per_second = 0: tokens per second must be > 0"
         ]
     );
 }

@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tidegate_core::{Charge, Decision, Denial, Key, Limit, Outcomes, Retry, StoreError, Target};
+use tidegate_core::{
+    Charge, Decision, Denial, Key, Limit, Operation, Outcomes, Retry, StoreError, Target,
+};
 
 use crate::engine::Engine;
 use crate::request::store_future::{Ask, StoreFuture, sealed};
@@ -19,7 +21,7 @@ use super::hint;
 use super::live::{Live, Shared};
 use super::pending::InFlight;
 use super::rules::Mode;
-use super::verdict::{Charged, Pass, Rare, Reason, Rejection, Tier, Verdict};
+use super::verdict::{Charged, Pass, Rare, Rejection, Tier, Verdict};
 
 /// A caller at the door; see [`Admission::admit`](super::Admission::admit).
 ///
@@ -60,7 +62,7 @@ impl<'a> Admit<'a> {
         if let Some(outcomes) = self.spend(&plan) {
             return Ok(plan.spent(outcomes));
         }
-        let decision = self.engine.take(&plan.charges()).now()?;
+        let decision = self.engine.operation::<Decision>(Operation::Take(&plan.charges())).now()?;
         Ok(plan.conclude(decision))
     }
 
@@ -188,7 +190,6 @@ impl<'a> Plan<'a> {
         };
         let rejection = Rejection {
             tier,
-            reason: Reason::TokensExhausted,
             id,
             retry: denial.retry,
             degraded: denial.degraded,
@@ -224,7 +225,6 @@ fn uncharged<'a>(shared: &Shared) -> Pass<'a> {
 fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
     Rejection {
         tier: Tier::Backpressure,
-        reason: Reason::QueueDepth,
         id: None,
         retry,
         degraded: None,
@@ -269,7 +269,8 @@ impl<'a> Ask<'a> for Admit<'a> {
             match self.look() {
                 Step::Done(verdict) => Ok(verdict),
                 Step::Ask(plan) => {
-                    let decision = self.engine.take(&plan.charges()).await?;
+                    let decision =
+                        self.engine.operation::<Decision>(Operation::Take(&plan.charges())).await?;
                     Ok(plan.conclude(decision))
                 }
             }

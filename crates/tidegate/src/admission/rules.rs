@@ -27,8 +27,7 @@ pub enum AdmissionError {
 
 /// What is done for a caller that has no client id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MissingClient {
+pub(super) enum MissingClient {
     /// The client tier is skipped.
     #[default]
     Skip,
@@ -38,8 +37,7 @@ pub enum MissingClient {
 
 /// Whether rejections count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Mode {
+pub(super) enum Mode {
     /// Who is rejected does not get in.
     #[default]
     Enforce,
@@ -49,40 +47,15 @@ pub enum Mode {
 }
 
 /// Who is never rejected and charged nothing, not even under back-pressure.
-///
-/// ```
-/// use tidegate::admission::AllowList;
-/// let allowed = AllowList::new().organization("probes").client("acme", "nightly-export");
-/// assert!(!allowed.is_empty());
-/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-#[must_use]
-pub struct AllowList {
+pub(super) struct AllowList {
     organizations: HashSet<Box<str>>,
     clients: HashMap<Box<str>, HashSet<Box<str>>>,
 }
 
 impl AllowList {
-    /// Nobody.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// And every client of an organization.
-    pub fn organization(mut self, organization: &str) -> Self {
-        self.organizations.insert(organization.into());
-        self
-    }
-
-    /// And one client of an organization.
-    pub fn client(mut self, organization: &str, client: &str) -> Self {
-        self.clients.entry(organization.into()).or_default().insert(client.into());
-        self
-    }
-
     /// Whether nobody is on the list.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.organizations.is_empty() && self.clients.is_empty()
     }
 
@@ -176,21 +149,32 @@ impl Rules {
         self
     }
 
-    /// What is done for a caller that has no client id.
-    pub fn missing_client(mut self, missing: MissingClient) -> Self {
-        self.missing_client = missing;
+    /// Whether a caller without a client id has the bucket of its connection in the client tier, if
+    /// it has a connection id. Default: no, the client tier is skipped.
+    pub fn limit_connections(mut self, is_on: bool) -> Self {
+        self.missing_client = if is_on { MissingClient::Connection } else { MissingClient::Skip };
         self
     }
 
-    /// Whether rejections count.
-    pub fn mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+    /// Whether everybody gets in, and the verdict only tells who would not have; that caller is
+    /// charged nothing. Default: no.
+    pub fn shadow(mut self, is_on: bool) -> Self {
+        self.mode = if is_on { Mode::Shadow } else { Mode::Enforce };
         self
     }
 
-    /// Who is never rejected.
-    pub fn allow(mut self, allowed: AllowList) -> Self {
-        self.allowed = allowed;
+    /// Never rejects a client of this organization, and charges it nothing, not even under
+    /// back-pressure.
+    pub fn allow_organization(mut self, organization: &str) -> Self {
+        self.allowed.organizations.insert(organization.into());
+        self
+    }
+
+    /// Never rejects this client of an organization, and charges it nothing, not even under
+    /// back-pressure.
+    pub fn allow_client(mut self, organization: &str, client: &str) -> Self {
+        let clients = self.allowed.clients.entry(organization.into()).or_default();
+        clients.insert(client.into());
         self
     }
 

@@ -29,25 +29,14 @@ impl Tier {
             Self::Organization => "organization",
         }
     }
-}
 
-/// Why a tier rejects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Reason {
-    /// Too much is pending.
-    QueueDepth,
-    /// A bucket has too few tokens.
-    TokensExhausted,
-}
-
-impl Reason {
-    /// Its name on the wire.
+    /// Why it rejects, on the wire: `queue_depth` if too much is pending, `tokens_exhausted` if a
+    /// bucket has too few tokens.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn reason(self) -> &'static str {
         match self {
-            Self::QueueDepth => "queue_depth",
-            Self::TokensExhausted => "tokens_exhausted",
+            Self::Backpressure => "queue_depth",
+            Self::Client | Self::Organization => "tokens_exhausted",
         }
     }
 }
@@ -165,8 +154,8 @@ impl<'a> Pass<'a> {
     ///
     /// ```
     /// use tidegate::Engine;
-    /// use tidegate::admission::{Admission, AllowList, Caller, Rules, Tier};
-    /// let rules = Rules::default().allow(AllowList::new().client("acme", "export"));
+    /// use tidegate::admission::{Admission, Caller, Rules, Tier};
+    /// let rules = Rules::default().allow_client("acme", "export");
     /// let admission = Admission::new(&Engine::new(), rules)?;
     /// let caller = Caller::new().organization("acme").client("export");
     /// let pass = admission.admit(caller).now()?.admitted().unwrap();
@@ -222,8 +211,6 @@ pub struct Bill {
 pub struct Rejection<'a> {
     /// The first tier that rejects, in the order back-pressure, client, organization.
     pub tier: Tier,
-    /// Why it does.
-    pub reason: Reason,
     /// Whom it rejects: the id of the client, connection or organization; `None` for
     /// back-pressure, which rejects everybody.
     pub id: Option<&'a str>,
@@ -247,7 +234,6 @@ impl fmt::Debug for Rejection<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rejection")
             .field("tier", &self.tier)
-            .field("reason", &self.reason)
             .field("retry", &self.retry)
             .field("degraded", &self.degraded)
             .finish_non_exhaustive()

@@ -1,6 +1,6 @@
 //! The breaker of a store: whether the store is asked at all, who probes it, and when.
 //!
-//! The state machine is that of [`crate::breaker`]. Here is what a store needs around it: callers
+//! The state machine is that of [`tidegate_core::breaker`]. Here is what a store needs around it: callers
 //! pay one atomic load while the store is up and never serve as the probe, and one prober at a time
 //! does. It reads no clock, knows no store and starts nothing, so all of it runs under any time that
 //! it is given.
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate_core::Time;
+pub(super) use tidegate_core::breaker::Epoch as Turn;
+use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
 use tokio::time::Instant;
-
-pub(super) use crate::breaker::Epoch as Turn;
-use crate::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
 
 /// Failures in a row after which the store is taken to be down.
 const TOLERATED: u32 = 3;
@@ -51,6 +51,8 @@ pub(super) struct Breaker {
     /// Whether the last call of the epoch failed. A copy, too.
     is_failing: AtomicBool,
     watch: Mutex<Watch>,
+    /// The machine counts its times from here.
+    origin: Instant,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,7 @@ impl Default for Breaker {
         let machine = CircuitBreaker::new(settings);
         let epoch = AtomicU64::new(machine.closed().map_or(DOWN, Turn::number));
         let watch = Mutex::new(Watch { machine, prober: None, probers: 0, doubted: None });
-        Self { epoch, is_failing: AtomicBool::new(false), watch }
+        Self { epoch, is_failing: AtomicBool::new(false), watch, origin: Instant::now() }
     }
 }
 
@@ -101,7 +103,8 @@ impl Breaker {
     /// The store has failed a call of `turn`. `true` if it is down from now on; `jitter` is any
     /// number, to spread the probes of many nodes.
     pub(super) fn failed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
-        self.change(|machine| machine.settle(turn, CallOutcome::Failed, now.into_std(), jitter))
+        let now = self.time(now);
+        self.change(|machine| machine.settle(turn, CallOutcome::Failed, now, jitter))
     }
 
     /// Whether a store that did not answer somebody in a hurry is to be probed: there may be many
@@ -119,7 +122,8 @@ impl Breaker {
 
     /// That probe was not answered. `true` if the store is down from now on.
     pub(super) fn confirmed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
-        self.change(|machine| machine.trip(turn, now.into_std(), jitter))
+        let now = self.time(now);
+        self.change(|machine| machine.trip(turn, now, jitter))
     }
 
     fn change(&self, change: impl FnOnce(&mut CircuitBreaker) -> Option<Transition>) -> bool {
@@ -137,8 +141,7 @@ impl Breaker {
     pub(super) fn enlist(&self, now: Instant, timeout: Duration) -> Option<Number> {
         let mut watch = self.lock();
         let due = watch.machine.due()?;
-        let latest = due.checked_add(timeout.saturating_add(PATIENCE));
-        let is_stuck = latest.is_some_and(|latest| latest < now.into_std());
+        let is_stuck = due.after(timeout.saturating_add(PATIENCE)) < self.time(now);
         if watch.prober.is_some() && !is_stuck {
             return None;
         }
@@ -151,7 +154,7 @@ impl Breaker {
     pub(super) fn due(&self, prober: Number) -> Option<Instant> {
         let watch = self.lock();
         let due = if watch.prober == Some(prober) { watch.machine.due() } else { None };
-        due.map(Instant::from_std)
+        due.map(|due| self.origin + due.since(Time::ZERO))
     }
 
     /// A probe was not answered: the next one is later.
@@ -182,7 +185,7 @@ impl Breaker {
             return None;
         }
         let trial = watch.machine.trial()?;
-        let news = watch.machine.settle(trial, outcome, now.into_std(), jitter);
+        let news = watch.machine.settle(trial, outcome, self.time(now), jitter);
         if outcome == CallOutcome::Answered {
             watch.prober = None;
         }
@@ -201,7 +204,7 @@ impl Breaker {
     /// How long until it is worth asking again.
     pub(super) fn hint(&self, now: Instant) -> Duration {
         let due = self.lock().machine.due();
-        due.map_or(LEAST_HINT, |due| due.saturating_duration_since(now.into_std()).max(LEAST_HINT))
+        due.map_or(LEAST_HINT, |due| due.since(self.time(now)).max(LEAST_HINT))
     }
 
     /// Copies what callers read without the lock.
@@ -209,6 +212,10 @@ impl Breaker {
         let number = watch.machine.closed().map_or(DOWN, Turn::number);
         self.is_failing.store(watch.machine.failures() != 0, Ordering::Relaxed);
         self.epoch.store(number, Ordering::Release);
+    }
+
+    fn time(&self, now: Instant) -> Time {
+        Time::ZERO.after(now.saturating_duration_since(self.origin))
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {

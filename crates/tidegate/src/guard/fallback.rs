@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Answer, Charge, ChargeError, Decision, Denial, FailureRule, Grant, Limit, Operation, Outcome,
-    Outcomes, Policy, Receipt, Retry, StoreError, Target, Time, decide,
+    Answer, Charge, ChargeError, Decision, Denial, FailureRule, Grant, Key, Limit, Operation,
+    Outcome, Outcomes, Policy, Receipt, Retry, StoreError, Target, Time, decide,
 };
 use tidegate_memory::MemoryStore;
 
@@ -97,9 +97,11 @@ impl Fallback {
                 // The shared bucket is still there, which the caller must know.
                 Err(error())
             }
-            Operation::Settle { corrections, .. } => not_here(corrections.len(), error),
+            Operation::Settle { corrections, .. } => {
+                not_here(corrections.iter().map(|correction| correction.target.key), error)
+            }
             Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
-                not_here(targets.len(), error)
+                not_here(targets.iter().map(|target| target.key), error)
             }
             _ => Err(error()),
         }
@@ -255,7 +257,7 @@ impl<'a> Part<'a> {
 
 /// The caller's mistakes, which are mistakes whoever decides.
 fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
-    decide::check_list(charges.len())?;
+    decide::check_list(charges.iter().map(|charge| charge.target.key))?;
     let windowless = charges.iter().position(|Charge { target, .. }| {
         matches!(target.limit.policy(), Policy::Quota(_)) && target.windows.is_none()
     });
@@ -263,8 +265,11 @@ fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
 }
 
 /// Nobody but the store knows what it charged; a list that it would refuse is refused.
-fn not_here(length: usize, error: impl FnOnce() -> StoreError) -> Result<Answer, StoreError> {
-    decide::check_list(length)?;
+fn not_here<'a>(
+    keys: impl ExactSizeIterator<Item = Key<'a>>,
+    error: impl FnOnce() -> StoreError,
+) -> Result<Answer, StoreError> {
+    decide::check_list(keys)?;
     Err(error())
 }
 

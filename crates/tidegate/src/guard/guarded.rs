@@ -27,7 +27,8 @@ use super::stats::GuardStats;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use tidegate::guard::{Guarded, StoreState};
-/// use tidegate::{Answers, Engine, FailureRule, Operation, Policy, Store, Submission};
+/// use tidegate::{Engine, FailureRule, Policy, Store};
+/// use tidegate_core::{Answers, Operation, Submission};
 ///
 /// #[derive(Debug)]
 /// struct Dead;

@@ -143,11 +143,11 @@ impl Book {
     /// Where the charges of a receipt were counted.
     fn charged<'a>(
         &self,
-        targets: impl ExactSizeIterator<Item = Target<'a>>,
+        targets: impl ExactSizeIterator<Item = Target<'a>> + Clone,
         receipt: &Receipt,
         nodes: NonZeroU32,
     ) -> Result<Charged, StoreError> {
-        decide::check_list(targets.len())?;
+        decide::check_list(targets.clone().map(|target| target.key))?;
         if targets.len() != receipt.stamps().len() {
             return Err(ReceiptError::Mismatch.into());
         }

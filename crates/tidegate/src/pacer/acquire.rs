@@ -28,7 +28,7 @@ use super::waiting::{Queued, Waiting};
 use crate::store_handle::now_or_never;
 
 /// A request for a permit. Nothing happens until it is awaited, or carried out with
-/// [`now`](Self::now) or [`wait`](Self::wait).
+/// [`now`](Self::now) or [`blocking`](Self::blocking).
 #[must_use = "nothing happens until the request is awaited"]
 pub struct Acquire {
     scope: Arc<Scope>,
@@ -83,16 +83,17 @@ impl Acquire {
         self
     }
 
-    /// What to do with a cost above the capacity of its limit. Default: [`Oversize::Refuse`].
-    pub fn oversize(mut self, oversize: Oversize) -> Self {
-        self.oversize = oversize;
+    /// Lets a cost above the capacity of its limit go when the bucket is full, and takes the rest as
+    /// debt, up to the policy's `max_debt`; more than that is refused. Default: refused at once.
+    pub fn into_debt(mut self) -> Self {
+        self.oversize = Oversize::Debt;
         self
     }
 
-    /// What becomes of the tokens if the permit is dropped without being settled. Default:
-    /// [`OnDrop::Keep`].
-    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.on_drop = on_drop;
+    /// Whether the tokens are given back if the permit is dropped without being settled, because the
+    /// call was not made. Default: no, they stay spent.
+    pub fn refund_on_drop(mut self, is_refunded: bool) -> Self {
+        self.on_drop = OnDrop::refund(is_refunded);
         self
     }
 
@@ -121,11 +122,17 @@ impl Acquire {
         }
     }
 
+    /// With this cost for every charge. Default: what each was made with.
+    pub fn cost(mut self, tokens: u64) -> Self {
+        self.claims.iter_mut().for_each(|claim| claim.cost = tokens);
+        self
+    }
+
     /// A permit, blocking this thread until there is one. Not for use inside a runtime.
     ///
     /// # Errors
     /// When the wait would be, or becomes, too long, or the cost can never be granted.
-    pub fn wait(self) -> Result<Permit, AcquireError> {
+    pub fn blocking(self) -> Result<Permit, AcquireError> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
         // This thread is blocked, so a runtime that it may have entered does not run here.
@@ -243,7 +250,7 @@ impl Acquire {
         if !self.scope.is_local() && place == Place::Thread {
             return Err(AcquireError::NoRuntime);
         }
-        check_list(self.claims.len()).map_err(StoreError::from)?;
+        check_list(self.claims.iter().map(|claim| claim.key.as_key())).map_err(StoreError::from)?;
         Ok(())
     }
 }

@@ -33,23 +33,18 @@ pub enum CallOutcome {
     Ignored,
 }
 
-/// Bounds of an adaptive limit.
+/// Between which bounds an adaptive limit moves, when, and how far. Unless set otherwise it shrinks
+/// by a fifth when more than 5 % of calls are pushed back, and grows by a fifth when at most 1 % are,
+/// whatever the calls' duration. Until the first push-back it doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AdaptiveBounds {
+#[non_exhaustive]
+pub struct Tuning {
     /// The smallest limit, at least 1.
     pub floor: u64,
     /// The limit to start with.
     pub start: u64,
     /// The largest limit.
     pub cap: u64,
-}
-
-/// When an adaptive limit moves, and how far. The default shrinks by a fifth when more than 5 % of
-/// calls are pushed back, and grows by a fifth when at most 1 % are, whatever the calls' duration.
-/// Until the first push-back it doubles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Tuning {
     /// Shrinks when more than this part of the calls is pushed back, in thousandths.
     pub decrease_above: u32,
     /// What is left of the limit after shrinking, in thousandths; at least one slot goes.
@@ -62,9 +57,21 @@ pub struct Tuning {
     pub max_latency: Option<Duration>,
 }
 
-impl Default for Tuning {
-    fn default() -> Self {
+impl Tuning {
+    /// From 1 to `cap`, beginning with `start`.
+    ///
+    /// ```
+    /// use tidegate::Engine;
+    /// use tidegate::pacer::{Pacer, Tuning};
+    /// let pacer = Pacer::builder(&Engine::new()).adaptive(Tuning::new(4, 64)).build();
+    /// assert_eq!(pacer.gauges().concurrency, Some(4));
+    /// ```
+    #[must_use]
+    pub const fn new(start: u64, cap: u64) -> Self {
         Self {
+            floor: 1,
+            start,
+            cap,
             decrease_above: 50,
             decrease_to: 800,
             increase_below: 10,
@@ -131,7 +138,6 @@ const MEAN_OF: u32 = 8;
 /// A limit that adapts.
 #[derive(Clone, Debug)]
 pub(crate) struct Adaptive {
-    bounds: AdaptiveBounds,
     tuning: Tuning,
     limit: u64,
     /// How long calls take of late; `None` until one has been answered.
@@ -157,13 +163,12 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
-    pub(crate) fn new(bounds: AdaptiveBounds, tuning: Tuning) -> Self {
-        let floor = bounds.floor.max(1);
-        let cap = bounds.cap.max(floor);
-        let limit = bounds.start.clamp(floor, cap);
-        let bounds = AdaptiveBounds { floor, start: limit, cap };
+    pub(crate) fn new(mut tuning: Tuning) -> Self {
+        tuning.floor = tuning.floor.max(1);
+        tuning.cap = tuning.cap.max(tuning.floor);
+        let limit = tuning.start.clamp(tuning.floor, tuning.cap);
+        tuning.start = limit;
         Self {
-            bounds,
             tuning,
             limit,
             latency: None,
@@ -181,8 +186,8 @@ impl Adaptive {
     }
 
     /// A limit whose calls are told apart from those that left in earlier epochs.
-    pub(crate) fn from_epoch(epoch: u64, bounds: AdaptiveBounds, tuning: Tuning) -> Self {
-        Self { epoch, ..Self::new(bounds, tuning) }
+    pub(crate) fn from_epoch(epoch: u64, tuning: Tuning) -> Self {
+        Self { epoch, ..Self::new(tuning) }
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -196,23 +201,22 @@ impl Adaptive {
     /// Goes on from another limit, within the bounds, and forgets what was learned.
     /// The answer is the limit that counts.
     pub(crate) fn restart(&mut self, limit: u64) -> u64 {
-        let bounds = AdaptiveBounds { start: limit, ..self.bounds };
-        *self = Self { epoch: self.epoch + 1, ..Self::new(bounds, self.tuning) };
+        let tuning = Tuning { start: limit, ..self.tuning };
+        *self = Self { epoch: self.epoch + 1, ..Self::new(tuning) };
         self.limit
     }
 
-    /// Takes over other bounds and another tuning. The limit stays where it is, within the bounds.
-    pub(crate) fn reconfigure(&mut self, bounds: AdaptiveBounds, tuning: Tuning) {
-        let fresh = Self::new(AdaptiveBounds { start: self.limit, ..bounds }, tuning);
-        (self.bounds, self.tuning) =
-            (AdaptiveBounds { start: bounds.start, ..fresh.bounds }, tuning);
+    /// Takes over another tuning. The limit stays where it is, within the bounds.
+    pub(crate) fn reconfigure(&mut self, tuning: Tuning) {
+        let fresh = Self::new(Tuning { start: self.limit, ..tuning });
+        self.tuning = Tuning { start: tuning.start, ..fresh.tuning };
         if fresh.limit != self.limit {
             self.set(fresh.limit);
         }
     }
 
-    pub(crate) fn bounds(&self) -> AdaptiveBounds {
-        self.bounds
+    pub(crate) const fn tuning(&self) -> &Tuning {
+        &self.tuning
     }
 
     /// The smallest limit at which calls were pushed back, if any were.
@@ -243,7 +247,7 @@ impl Adaptive {
             Some(ceiling) => (self.limit + ceiling.saturating_sub(self.limit) / 2, HALVING),
             None => (self.limit.saturating_mul(2), DOUBLING),
         };
-        let next = next.min(self.bounds.cap);
+        let next = next.min(self.tuning.cap);
         if self.limit >= next {
             return None;
         }
@@ -377,7 +381,7 @@ impl Adaptive {
     }
 
     fn set(&mut self, limit: u64) {
-        self.limit = limit.clamp(self.bounds.floor, self.bounds.cap);
+        self.limit = limit.clamp(self.tuning.floor, self.tuning.cap);
         self.proven = None;
         self.epoch += 1;
         self.round = Round::default();

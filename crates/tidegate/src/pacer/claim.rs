@@ -2,16 +2,15 @@
 
 use std::sync::{Arc, Weak};
 
-use tidegate_core::{Key, KeyBuf, WallTime};
+use tidegate_core::{KeyBuf, WallTime};
 
+use crate::charge::Charge;
 use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms, Watch};
 
-/// Tokens wanted of one key of a limiter, under the policy that holds when they are granted.
-///
-/// Made by [`Limiter::claim`](crate::Limiter::claim).
+/// A charge that an acquire waits for.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub(crate) struct Claim {
     pub(super) terms: Arc<Terms>,
     store: StoreHandle,
     pub(super) key: KeyBuf,
@@ -21,44 +20,21 @@ pub struct Claim {
     pub(super) own: bool,
 }
 
+impl From<Charge<'_>> for Claim {
+    fn from(charge: Charge<'_>) -> Self {
+        let Charge { terms, store, key, cost, expected, own } = charge;
+        Self { terms, store, key: key.into_key_buf(), cost, expected, own }
+    }
+}
+
 impl Claim {
-    pub(crate) fn new(terms: Arc<Terms>, store: StoreHandle, key: Key<'_>, cost: u64) -> Self {
-        Self { terms, store, key: key.into(), cost, expected: None, own: false }
-    }
-
-    /// Says that the limit is the tenant's own: while it is not ready, other tenants go on.
-    ///
-    /// A limit that several tenants share must not be marked so, or they would overtake each
-    /// other on it.
-    #[must_use]
-    pub fn own(mut self) -> Self {
-        self.own = true;
-        self
-    }
-
-    /// Says that the permit will be settled to about so many tokens. The whole cost is charged when
-    /// it is granted, but a projected wait counts on what is given back: nobody is refused for the
-    /// sake of tokens that those ahead will not use. Default: the cost.
-    #[must_use]
-    pub const fn expected(mut self, tokens: u64) -> Self {
-        self.expected = Some(tokens);
-        self
-    }
-
     /// What it is expected to cost in the end.
     pub(super) fn expected_cost(&self) -> u64 {
         self.expected.map_or(self.cost, |expected| expected.min(self.cost))
     }
 
-    /// How many tokens.
-    #[must_use]
-    pub const fn cost(&self) -> u64 {
-        self.cost
-    }
-
     /// The name of the limit.
-    #[must_use]
-    pub fn limit(&self) -> String {
+    pub(super) fn limit(&self) -> String {
         self.terms.limit().name().to_owned()
     }
 
@@ -110,8 +86,7 @@ pub(super) type BucketName = (Arc<str>, KeyBuf);
 
 /// What to do with a cost above the capacity of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Oversize {
+pub(super) enum Oversize {
     /// Refuse it at once.
     #[default]
     Refuse,

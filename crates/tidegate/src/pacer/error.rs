@@ -31,8 +31,8 @@ pub enum AcquireError {
     /// The cost is above what the limit ever allows.
     #[error("the cost is above the capacity of limit {0:?} and never fits")]
     NeverFits(String),
-    /// The claims are on another store than the pacer's.
-    #[error("the claims belong to another store than the pacer")]
+    /// A charge is on a limiter of another engine than the pacer's.
+    #[error("the charges are on limiters of another engine than the pacer")]
     OtherStore,
     /// A shared store is asked by tasks, and this is not a tokio runtime.
     #[error("a pacer on a shared store waits inside a tokio runtime only")]

@@ -24,10 +24,10 @@ use crate::terms::Watch as _;
 /// let calls = engine.limiter("calls", Policy::per_second(50).capacity(10).build()?)?;
 /// let pacer = Pacer::builder(&engine).concurrency(8).build();
 /// let embeddings = SlotGroup::new(1);
-/// let embed = || pacer.acquire([calls.claim("key", 1)]).tenant("embeddings").within(&embeddings);
+/// let embed = || pacer.acquire([calls.charge("key", 1)]).tenant("embeddings").within(&embeddings);
 /// let _first = embed().now()?;
 /// assert!(embed().now().is_err());
-/// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_ok());
+/// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -54,8 +54,8 @@ fn leaving_at_any_point_conserves_tokens_and_slots() {
                     let (pacer, limiter) = (pacer.clone(), limiter.clone());
                     thread::spawn(move || {
                         for _ in 0..3 {
-                            let claim = limiter.claim("k", 1 + worker as u64);
-                            let acquire = pacer.acquire([claim]).on_drop(OnDrop::Refund);
+                            let claim = limiter.charge("k", 1 + worker as u64);
+                            let acquire = pacer.acquire([claim]).refund_on_drop(true);
                             let mut waiting = Box::pin(acquire.into_future());
                             let mut permit = poll(&mut waiting, Waker::noop());
                             if permit.is_none() && thread_rng().gen_bool(0.5) {
@@ -91,7 +91,7 @@ fn every_waiter_is_woken_once_and_none_is_forgotten() {
                         let wakes = Arc::new(Wakes::default());
                         let waker = Waker::from(wakes.clone());
                         let mut waiting =
-                            Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+                            Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
                         let mut permit = poll(&mut waiting, &waker);
                         let waited = permit.is_none();
                         while permit.is_none() {
@@ -132,7 +132,7 @@ fn renewing_loses_no_slot_and_keeps_none() {
                     let (pacer, slots, out) = (pacer.clone(), slots.clone(), out.clone());
                     thread::spawn(move || {
                         for _ in 0..3 {
-                            let acquire = pacer.acquire([slots.claim("k", 1)]);
+                            let acquire = pacer.acquire([slots.charge("k", 1)]);
                             let mut waiting = Box::pin(acquire.into_future());
                             if let Some(permit) = poll(&mut waiting, Waker::noop()) {
                                 assert!(out.fetch_add(1, Ordering::SeqCst) < 2);

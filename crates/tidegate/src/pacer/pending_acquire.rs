@@ -218,7 +218,7 @@ impl PendingAcquire {
         };
         let wanted = |index: usize| match self.claims.len() {
             1 => self.claims[0].cost.into(),
-            _ => self.sum_on(index, Claim::cost),
+            _ => self.sum_on(index, |claim| claim.cost),
         };
         (0..self.claims.len()).find(|&index| wanted(index) > room(index))
     }

@@ -1,12 +1,10 @@
 //! Permits: what was granted, what it took, and what becomes of it.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Settlement, StoreError};
+use tidegate_core::{ReceiptError, Settlement, StoreError};
 
 use super::adaptive::{CallOutcome, Departure};
 use super::claim::Claim;
@@ -18,13 +16,18 @@ use crate::store_handle::now_or_never;
 
 /// What becomes of the tokens of a permit that is dropped without being settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OnDrop {
+pub(super) enum OnDrop {
     /// They stay spent: the call may have been made.
     #[default]
     Keep,
     /// They are given back: the call was not made.
     Refund,
+}
+
+impl OnDrop {
+    pub(super) const fn refund(is_refunded: bool) -> Self {
+        if is_refunded { Self::Refund } else { Self::Keep }
+    }
 }
 
 /// Leave to go ahead. While it lives it holds one slot of the pacer's concurrency.
@@ -38,9 +41,9 @@ pub enum OnDrop {
 /// let tokens = engine.limiter("tokens", Policy::per_minute(60_000).capacity(1_000).build()?)?;
 /// let pacer = Pacer::builder(&engine).concurrency(4).build();
 ///
-/// let mut permit = pacer.acquire([tokens.claim("gpt", 300)]).await?;
+/// let mut permit = pacer.acquire([tokens.charge("gpt", 300)]).await?;
 /// // ... the call turns out to have used 120 tokens:
-/// permit.settle(&[120]).now()?;
+/// permit.settle_now(&[120])?;
 /// permit.finish(CallOutcome::Success);
 /// # Ok(())
 /// # }
@@ -102,7 +105,7 @@ impl Permit {
     /// let lease = Duration::from_secs(30);
     /// let calls = engine.limiter("calls", Policy::concurrency(1, Some(lease))?)?;
     /// let pacer = Pacer::builder(&engine).by_hand().build();
-    /// let permit = pacer.acquire([calls.claim("key", 1)]).now()?;
+    /// let permit = pacer.acquire([calls.charge("key", 1)]).now()?;
     /// clock.advance(lease / 2);
     /// pacer.poll(); // renews: a pacer that is not driven by hand does so by itself
     /// clock.advance(lease / 2);
@@ -116,30 +119,43 @@ impl Permit {
         self.grounds.holding.lease.as_ref().is_some_and(|lease| lease.is_lost(self.scope.now()))
     }
 
-    /// Corrects each claim to what was really used, in the order of the claims: less is given
+    /// Corrects each charge to what was really used, in the order of the charges: less is given
     /// back, more is charged, into debt if need be. May be called again as more becomes known.
     ///
-    /// Carried out by [`now`](Settle::now) on the in-process store, by `.await` on any.
-    pub fn settle<'p>(&'p mut self, actual: &'p [u64]) -> Settle<'p> {
-        Settle { permit: self, actual }
+    /// # Errors
+    /// When the number of values is not that of the charges, or the store refuses. Nothing was
+    /// changed then.
+    pub async fn settle(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
+        self.correct(actual).await
     }
 
-    /// Says anew what becomes of the tokens if the permit is dropped without being settled.
+    /// [`settle`](Self::settle) at once, on the in-process store.
+    ///
+    /// # Errors
+    /// Those of [`settle`](Self::settle), and [`StoreError::MustAwait`] if the store is shared.
+    pub fn settle_now(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
+        if !self.scope.is_local() {
+            return Err(StoreError::MustAwait);
+        }
+        now_or_never(self.correct(actual)).unwrap_or(Err(StoreError::MustAwait))
+    }
+
+    /// Says anew whether the tokens are given back if the permit is dropped without being settled.
     ///
     /// ```
-    /// # use tidegate::{Engine, Policy, pacer::{OnDrop, Pacer}};
+    /// # use tidegate::{Engine, Policy, pacer::Pacer};
     /// # let engine = Engine::new();
     /// let calls = engine.limiter("calls", Policy::per_minute(1).capacity(1).build()?)?;
     /// let pacer = Pacer::new(&engine);
-    /// let mut permit = pacer.acquire([calls.claim("key", 1)]).on_drop(OnDrop::Refund).now()?;
+    /// let mut permit = pacer.acquire([calls.charge("key", 1)]).refund_on_drop(true).now()?;
     /// // ... the call is about to be made:
-    /// permit.set_on_drop(OnDrop::Keep);
+    /// permit.set_refund_on_drop(false);
     /// drop(permit);
-    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_err());
+    /// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_on_drop(&mut self, on_drop: OnDrop) {
-        self.grounds.on_drop = on_drop;
+    pub fn set_refund_on_drop(&mut self, is_refunded: bool) {
+        self.grounds.on_drop = OnDrop::refund(is_refunded);
     }
 
     /// Ends the permit as dropping it does, and returns when a shared store has heard of it: who
@@ -155,8 +171,8 @@ impl Permit {
     /// let lease = Some(Duration::from_secs(30));
     /// let calls = engine.limiter("calls", Policy::concurrency(1, lease)?)?;
     /// let pacer = Pacer::new(&engine);
-    /// pacer.acquire([calls.claim("key", 1)]).await?.release().await;
-    /// assert!(pacer.acquire([calls.claim("key", 1)]).now().is_ok());
+    /// pacer.acquire([calls.charge("key", 1)]).await?.release().await;
+    /// assert!(pacer.acquire([calls.charge("key", 1)]).now().is_ok());
     /// # Ok(())
     /// # }
     /// ```
@@ -182,35 +198,11 @@ impl Permit {
     pub fn finish(mut self, outcome: CallOutcome) {
         self.outcome = outcome;
     }
-}
 
-/// A correction of a permit. Nothing happens until it is awaited, or carried out with
-/// [`now`](Self::now).
-#[derive(Debug)]
-#[must_use = "nothing happens until it is awaited, or carried out with `now`"]
-pub struct Settle<'p> {
-    permit: &'p mut Permit,
-    actual: &'p [u64],
-}
-
-impl Settle<'_> {
-    /// Settles at once, on the store of this process.
-    ///
-    /// # Errors
-    /// When the number of values is not that of the claims, or the store is a shared one.
-    pub fn now(self) -> Result<Settlement, SettleError> {
-        if !self.permit.scope.is_local() {
-            return Err(SettleError::Shared);
-        }
-        now_or_never(self.run()).unwrap_or(Err(SettleError::Shared))
-    }
-
-    async fn run(self) -> Result<Settlement, SettleError> {
-        let Self { permit, actual } = self;
-        let Grounds { ticket, holding, .. } = &mut permit.grounds;
-        let claims = ticket.claims.len();
-        if actual.len() != claims {
-            return Err(SettleError::Count { claims, given: actual.len() });
+    async fn correct(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
+        let Grounds { ticket, holding, .. } = &mut self.grounds;
+        if actual.len() != ticket.claims.len() {
+            return Err(ReceiptError::Mismatch.into());
         }
         let delta = |(claim, actual): (&Claim, &u64)| {
             let delta = i128::from(*actual) - i128::from(claim.cost);
@@ -221,43 +213,14 @@ impl Settle<'_> {
             // Slots that are given back on purpose are not to be missed by a renewal.
             lease.lower_to(actual);
         }
-        let settlement = permit.scope.settle(ticket, &deltas, &holding.receipt).await?;
+        let settlement = self.scope.settle(ticket, &deltas, &holding.receipt).await?;
         // What was really charged counts from here on: a debt that was forgiven is not given back.
         for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
             claim.cost = claim.cost.saturating_add_signed(*applied);
         }
-        permit.settled = true;
+        self.settled = true;
         Ok(settlement)
     }
-}
-
-impl<'p> IntoFuture for Settle<'p> {
-    type Output = Result<Settlement, SettleError>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'p>>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.run())
-    }
-}
-
-/// Why a permit was not settled. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SettleError {
-    /// The number of values is not that of the claims.
-    #[error("the permit has {claims} claims, not {given}")]
-    Count {
-        /// Claims of the permit.
-        claims: usize,
-        /// Values given.
-        given: usize,
-    },
-    /// A shared store does not answer at once.
-    #[error("the store of this permit is a shared one: await the settlement")]
-    Shared,
-    /// The store refused.
-    #[error(transparent)]
-    Store(#[from] StoreError),
 }
 
 impl Drop for Permit {

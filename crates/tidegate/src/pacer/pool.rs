@@ -15,7 +15,7 @@ mod turns;
 use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
-use super::adaptive::{Adaptive, AdaptiveBounds, Tuning};
+use super::adaptive::{Adaptive, Tuning};
 use super::scheduler::slab::{Id, Slab};
 use super::scope::Scope;
 use crate::engine::Engine;
@@ -34,7 +34,7 @@ pub enum PoolSize {
     /// So many.
     Fixed(u64),
     /// As many as turn out to be answered, within bounds.
-    Adaptive(AdaptiveBounds, Tuning),
+    Adaptive(Tuning),
 }
 
 /// Slots that several pacers share. Cheap to clone; clones are the same pool.
@@ -48,10 +48,10 @@ pub enum PoolSize {
 /// let pacer = || Pacer::builder(&engine).pool(&pool.member()).build();
 /// let (chat, embeddings) = (pacer(), pacer());
 ///
-/// let permit = chat.acquire([calls.claim("chat", 1)]).now()?;
-/// assert!(embeddings.acquire([calls.claim("embeddings", 1)]).now().is_err());
+/// let permit = chat.acquire([calls.charge("chat", 1)]).now()?;
+/// assert!(embeddings.acquire([calls.charge("embeddings", 1)]).now().is_err());
 /// drop(permit);
-/// assert!(embeddings.acquire([calls.claim("embeddings", 1)]).now().is_ok());
+/// assert!(embeddings.acquire([calls.charge("embeddings", 1)]).now().is_ok());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -170,8 +170,8 @@ impl SlotPool {
     pub fn gauges(&self) -> PoolGauges {
         let pool = self.lock();
         let adaptive = pool.adaptive.as_ref().map(|adaptive| AdaptiveState {
-            start: adaptive.bounds().start,
-            cap: adaptive.bounds().cap,
+            start: adaptive.tuning().start,
+            cap: adaptive.tuning().cap,
             pushed_back_at: adaptive.pushed_back_at(),
             is_slow: adaptive.is_slow(),
         });
@@ -202,15 +202,16 @@ impl Pool {
     fn resize(&mut self, size: PoolSize) {
         let before = self.size.replace(size);
         match (size, &mut self.adaptive) {
-            (PoolSize::Adaptive(bounds, tuning), Some(adaptive)) => {
-                adaptive.reconfigure(bounds, tuning);
-                let is_moved = |before| matches!(before, PoolSize::Adaptive(old, _) if old.start != bounds.start);
+            (PoolSize::Adaptive(tuning), Some(adaptive)) => {
+                adaptive.reconfigure(tuning);
+                let is_moved =
+                    |before| matches!(before, PoolSize::Adaptive(old) if old.start != tuning.start);
                 if before.is_some_and(is_moved) {
-                    adaptive.restart(bounds.start);
+                    adaptive.restart(tuning.start);
                 }
             }
-            (PoolSize::Adaptive(bounds, tuning), adaptive) => {
-                *adaptive = Some(Adaptive::from_epoch(self.next_epoch, bounds, tuning));
+            (PoolSize::Adaptive(tuning), adaptive) => {
+                *adaptive = Some(Adaptive::from_epoch(self.next_epoch, tuning));
             }
             (PoolSize::Fixed(_) | PoolSize::Unlimited, adaptive) => {
                 if let Some(adaptive) = adaptive.take() {

@@ -10,11 +10,11 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::ptr;
 
-use tidegate_core::{Answers, Operation, StoreError};
+use tidegate_core::{Answers, Operation, StoreError, WallTime};
 
-use crate::request::{Asked, Call, FromAnswer, Parts, Request};
+use crate::request::{Asked, Call, FromAnswer, Parts, Request, Snapshots};
 use crate::store_handle::{StoreHandle, no_answer, now_or_never};
-use crate::terms::Snapshot;
+use crate::terms::Terms;
 
 /// Requests that are decided together: in their order, each by itself, with one answer each.
 ///
@@ -38,7 +38,8 @@ use crate::terms::Snapshot;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Answer, Batch, Limiter, Policy};
+/// use tidegate::{Batch, Limiter, Policy};
+/// use tidegate_core::Answer;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
@@ -125,46 +126,45 @@ impl<'a, T: FromAnswer + Send + 'a> IntoFuture for Batch<'a, T> {
 }
 
 /// Calls on their way, with the policies of this moment.
-struct Prepared<'a> {
+struct Prepared<'c, 'a> {
     /// The policies that the calls go by, each read once for all neighbours that share it.
-    snapshots: Vec<Snapshot>,
-    /// The calls, and which policy is theirs.
-    asked: Vec<(Asked<'a>, Option<usize>)>,
+    snapshots: Vec<Snapshots>,
+    /// The calls, and which policies are theirs.
+    asked: Vec<(Asked<'c, 'a>, usize)>,
 }
 
-impl<'a> Prepared<'a> {
-    fn of(calls: &[(&'a StoreHandle, Call<'a>)]) -> Self {
-        let (mut snapshots, mut last) = (Vec::new(), None);
-        let asked = calls.iter().map(|&(_, call)| {
-            let theirs = call.terms().and_then(|(terms, wall)| {
-                let known = last.is_some_and(|(seen, at)| ptr::eq(seen, terms) && at == wall);
-                if !known {
-                    snapshots.push(terms.snapshot(wall));
-                    last = Some((terms, wall));
-                }
-                snapshots.len().checked_sub(1)
-            });
-            (Asked::of(call), theirs)
+impl<'c, 'a> Prepared<'c, 'a> {
+    fn of(calls: &'c [(&'a StoreHandle, Call<'a>)]) -> Self {
+        let (mut snapshots, mut last) = (Vec::new(), None::<(&Terms, WallTime)>);
+        let asked = calls.iter().map(|(store, call)| {
+            let terms = call.terms();
+            let known = terms
+                .zip(last)
+                .is_some_and(|((terms, wall), (seen, at))| ptr::eq(terms, seen) && wall == at);
+            if !known {
+                snapshots.push(call.snapshots());
+                last = terms;
+            }
+            (Asked::of(call, store), snapshots.len() - 1)
         });
         let asked = asked.collect();
         Self { snapshots, asked }
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Asked<'a>, Option<&Snapshot>)> {
-        let theirs = |index: &Option<usize>| index.and_then(|index| self.snapshots.get(index));
-        self.asked.iter().map(move |(asked, index)| (asked, theirs(index)))
+    fn each(&self) -> impl Iterator<Item = (&Asked<'c, 'a>, &Snapshots)> {
+        self.asked.iter().map(|(asked, index)| (asked, &self.snapshots[*index]))
     }
 
     fn parts(&self) -> Vec<Parts<'_>> {
-        self.each().map(|(asked, snapshot)| asked.parts(snapshot)).collect()
+        self.each().map(|(asked, snapshots)| asked.parts(snapshots)).collect()
     }
 
     /// Adds the answer of each call, also of those that the store has left out.
     fn answered<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
         let mut answers = answers.into_iter();
-        all.extend(self.each().map(|(asked, snapshot)| {
+        all.extend(self.each().map(|(asked, snapshots)| {
             let answer = answers.next().unwrap_or_else(|| Err(no_answer()));
-            asked.answered(snapshot, answer)
+            asked.answered(snapshots, answer)
         }));
     }
 }

@@ -4,24 +4,34 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Denial, Key, Operation, Outcome, Policy, Receipt, Retry,
-    StoreError, WallTime,
+    Answer, AnyKey, ChargeError, Correction, Decision, Denial, Operation, Outcome, Policy, Receipt,
+    Retry, StoreError, Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
 use super::FromAnswer;
+use crate::charge::Charge;
 use crate::pacer::project;
+use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms};
 
-/// What to do, described so that a limiter's policy is read when it is carried out.
-#[derive(Clone, Copy, Debug)]
+/// What to do, described so that the policies of limiters are read when it is carried out.
+#[derive(Debug)]
 pub(crate) enum Call<'a> {
-    /// A list, with policies that the caller holds.
-    List(Operation<'a>),
+    /// An operation with policies that the caller holds.
+    Raw(Operation<'a>),
     /// One key of a limiter, under the policy of the moment.
-    One { terms: &'a Terms, key: Key<'a>, wall: WallTime, verb: Verb<'a> },
+    One { terms: &'a Terms, key: AnyKey<'a>, wall: WallTime, verb: Verb<'a> },
+    /// A list of charges, under the policies of the moment.
+    List(Charges<'a>, ListVerb<'a>),
 }
+
+/// The charges of a list.
+pub(crate) type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
+/// The policies that a call goes by, in the order of its charges.
+pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
 
 /// The verbs for a single key.
 #[derive(Clone, Copy, Debug)]
@@ -30,21 +40,46 @@ pub(crate) enum Verb<'a> {
     Peek(u64),
     Reserve(u64, Duration),
     Settle(i64, Option<&'a Receipt>),
+    Release(&'a Receipt),
+    Renew(&'a Receipt),
     Hold(Duration),
     Reset,
 }
 
+/// The verbs for a list.
+#[derive(Debug)]
+pub(crate) enum ListVerb<'a> {
+    Take,
+    Peek,
+    Reserve(Duration),
+    /// By how much each charge is corrected.
+    Settle(SmallVec<[i64; 2]>, Option<&'a Receipt>),
+    Release(&'a Receipt),
+    Renew(&'a Receipt),
+}
+
 impl<'a> Call<'a> {
-    /// The policy to go by, read now.
-    fn snapshot(&self) -> Option<Snapshot> {
-        self.terms().map(|(terms, wall)| terms.snapshot(wall))
+    /// The first charge on a limiter of another engine than the one that decides.
+    fn foreign(&self, store: &StoreHandle) -> Option<ChargeError> {
+        let Self::List(charges, _) = self else { return None };
+        let foreign = charges.iter().position(|charge| !charge.store.is_same(store));
+        foreign.map(ChargeError::OtherEngine)
     }
 
-    /// Whose policy is to be read, and for which time.
-    pub(crate) fn terms(&self) -> Option<(&'a Terms, WallTime)> {
-        match *self {
-            Self::List(_) => None,
-            Self::One { terms, wall, .. } => Some((terms, wall)),
+    /// The policies to go by, read now.
+    pub(super) fn snapshots(&self) -> Snapshots {
+        match self {
+            Self::Raw(_) => SmallVec::new(),
+            Self::One { terms, wall, .. } => smallvec![terms.snapshot(*wall)],
+            Self::List(charges, _) => charges.iter().map(Charge::snapshot).collect(),
+        }
+    }
+
+    /// Whose policy is to be read, and for which time, if it is one.
+    pub(crate) const fn terms(&self) -> Option<(&'a Terms, WallTime)> {
+        match self {
+            Self::One { terms, wall, .. } => Some((terms, *wall)),
+            Self::Raw(_) | Self::List(..) => None,
         }
     }
 
@@ -52,92 +87,129 @@ impl<'a> Call<'a> {
     /// takes are, and this way nothing is wrapped and unwrapped.
     #[inline]
     pub(super) fn take_plain(&self, store: &MemoryStore) -> Option<Decision> {
-        let Self::One { terms, key, verb: Verb::Take(cost), .. } = *self else { return None };
-        if terms.on_calendar() || terms.queued().ahead_of(key).is_some() {
+        let Self::One { terms, key, verb: Verb::Take(cost), .. } = self else { return None };
+        let key = key.as_key();
+        if terms.on_calendar() || key.check().is_err() || terms.queued().ahead_of(key).is_some() {
             return None;
         }
         let snapshot = terms.snapshot(WallTime::default());
         let limit = snapshot.limit();
         let of_bucket = matches!(limit.policy(), Policy::Bucket(_));
-        of_bucket.then(|| store.take_one(limit, key, cost))
-    }
-
-    /// The same call, or a look at the state alone if it would overtake waiters.
-    fn or_look(self, behind: Option<(u128, u64)>) -> Self {
-        match (self, behind) {
-            (Self::One { terms, key, wall, .. }, Some(_)) => {
-                Self::One { terms, key, wall, verb: Verb::Peek(0) }
-            }
-            (call, _) => call,
-        }
+        of_bucket.then(|| store.take_one(limit, key, *cost))
     }
 
     /// For a plain take, and what a peek says of it: how many tokens of its key others wait for,
     /// and its own cost.
     fn behind(&self) -> Option<(u128, u64)> {
-        match *self {
-            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } if cost > 0 => {
-                Some((terms.queued().ahead_of(key)?, cost))
+        match self {
+            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. }
+                if *cost > 0 =>
+            {
+                Some((terms.queued().ahead_of(key.as_key())?, *cost))
             }
             _ => None,
         }
     }
 
-    /// The operation under a policy that was read before.
-    fn under<'s>(self, snapshot: Option<&'s Snapshot>) -> Parts<'s>
-    where
-        'a: 's,
-    {
-        let (key, verb, snapshot) = match (self, snapshot) {
-            (Self::One { key, verb, .. }, Some(snapshot)) => (key, verb, snapshot),
-            (Self::List(operation), _) => return Parts::Whole(operation),
-            (Self::One { .. }, None) => return Parts::Whole(Operation::Take(&[])),
-        };
-        let target = snapshot.target(key);
-        match verb {
-            Verb::Take(cost) => Parts::Take([Charge { target, cost }]),
-            Verb::Peek(cost) => Parts::Peek([Charge { target, cost }]),
-            Verb::Reserve(cost, horizon) => Parts::Reserve([Charge { target, cost }], horizon),
-            Verb::Settle(delta, receipt) => Parts::Settle([Correction { target, delta }], receipt),
-            Verb::Hold(span) => Parts::Whole(Operation::Hold { target, span }),
-            Verb::Reset => Parts::Whole(Operation::Reset { target }),
+    /// The operation under policies that were read before.
+    fn under<'s>(&'s self, snapshots: &'s [Snapshot]) -> Parts<'s> {
+        match (self, snapshots) {
+            (Self::Raw(operation), _) => Parts::Whole(*operation),
+            (Self::One { key, verb, .. }, [snapshot, ..]) => {
+                one(snapshot.target(key.as_key()), *verb)
+            }
+            (Self::One { .. }, []) => Parts::Whole(Operation::Take(&[])),
+            (Self::List(charges, verb), snapshots) => list(charges, snapshots, verb),
         }
+    }
+}
+
+fn one<'s>(target: Target<'s>, verb: Verb<'s>) -> Parts<'s> {
+    let charge = |cost| smallvec![tidegate_core::Charge { target, cost }];
+    match verb {
+        Verb::Take(cost) => Parts::Take(charge(cost)),
+        Verb::Peek(cost) => Parts::Peek(charge(cost)),
+        Verb::Reserve(cost, horizon) => Parts::Reserve(charge(cost), horizon),
+        Verb::Settle(delta, receipt) => {
+            Parts::Settle(smallvec![Correction { target, delta }], receipt)
+        }
+        Verb::Release(receipt) => Parts::Release(smallvec![target], receipt),
+        Verb::Renew(receipt) => Parts::Renew(smallvec![target], receipt),
+        Verb::Hold(span) => Parts::Whole(Operation::Hold { target, span }),
+        Verb::Reset => Parts::Whole(Operation::Reset { target }),
+    }
+}
+
+fn list<'s>(
+    charges: &'s [Charge<'_>],
+    snapshots: &'s [Snapshot],
+    verb: &'s ListVerb<'s>,
+) -> Parts<'s> {
+    let targets = || {
+        let pairs = charges.iter().zip(snapshots);
+        pairs.map(|(charge, snapshot)| snapshot.target(charge.key.as_key()))
+    };
+    let costs = || charges.iter().map(|charge| charge.cost);
+    let charged = || {
+        let pairs = targets().zip(costs());
+        pairs.map(|(target, cost)| tidegate_core::Charge { target, cost }).collect()
+    };
+    match verb {
+        ListVerb::Take => Parts::Take(charged()),
+        ListVerb::Peek => Parts::Peek(charged()),
+        ListVerb::Reserve(horizon) => Parts::Reserve(charged(), *horizon),
+        ListVerb::Settle(deltas, receipt) => {
+            let pairs = targets().zip(deltas);
+            let corrections = pairs.map(|(target, &delta)| Correction { target, delta });
+            Parts::Settle(corrections.collect(), *receipt)
+        }
+        ListVerb::Release(receipt) => Parts::Release(targets().collect(), receipt),
+        ListVerb::Renew(receipt) => Parts::Renew(targets().collect(), receipt),
     }
 }
 
 /// A call on its way: as it is sent, and who waits before it.
 ///
-/// The policy that it goes by is kept beside it, because calls of a batch share theirs.
-pub(crate) struct Asked<'a> {
-    call: Call<'a>,
+/// The policies that it goes by are kept beside it, because calls of a batch share theirs.
+pub(crate) struct Asked<'c, 'a> {
+    call: &'c Call<'a>,
+    /// Why it is not sent.
+    refused: Option<ChargeError>,
     behind: Option<(u128, u64)>,
 }
 
-impl<'a> Asked<'a> {
-    pub(crate) fn of(call: Call<'a>) -> Self {
-        let behind = call.behind();
-        Self { call: call.or_look(behind), behind }
+impl<'c, 'a> Asked<'c, 'a> {
+    pub(crate) fn of(call: &'c Call<'a>, store: &StoreHandle) -> Self {
+        Self { call, refused: call.foreign(store), behind: call.behind() }
     }
 
-    /// The call with the policy of this moment.
-    pub(super) fn with_snapshot(call: Call<'a>) -> (Self, Option<Snapshot>) {
-        (Self::of(call), call.snapshot())
-    }
-
-    pub(crate) fn parts<'s>(&self, snapshot: Option<&'s Snapshot>) -> Parts<'s>
+    /// The operation, or a look at the state alone if it would overtake waiters.
+    pub(crate) fn parts<'s>(&self, snapshots: &'s [Snapshot]) -> Parts<'s>
     where
-        'a: 's,
+        'c: 's,
     {
-        self.call.under(snapshot)
+        if self.refused.is_some() {
+            // Keeps its place in a batch; every store refuses an empty list.
+            return Parts::Whole(Operation::Take(&[]));
+        }
+        match (self.call, snapshots, self.behind) {
+            (Call::One { key, .. }, [snapshot, ..], Some(_)) => {
+                one(snapshot.target(key.as_key()), Verb::Peek(0))
+            }
+            (call, ..) => call.under(snapshots),
+        }
     }
 
     pub(crate) fn answered<T: FromAnswer>(
         &self,
-        snapshot: Option<&Snapshot>,
+        snapshots: &[Snapshot],
         answer: Result<Answer, StoreError>,
     ) -> Result<T, StoreError> {
+        if let Some(error) = self.refused {
+            return Err(error.into());
+        }
         let answer = match self.behind {
-            Some(behind) => overtaking(snapshot, answer, behind),
+            Some(behind) => overtaking(snapshots.first(), answer, behind),
             None => answer,
         };
         answer.and_then(T::from_answer)
@@ -165,20 +237,22 @@ fn overtaking(
         None => Retry::Never,
     };
     let outcome = Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, Some(retry));
-    let denial = Denial::new(smallvec::smallvec![outcome]);
+    let denial = Denial::new(smallvec![outcome]);
     Ok(Answer::Decision(Decision::Denied(match decision.degraded() {
         Some(rule) => denial.degraded(rule),
         None => denial,
     })))
 }
 
-/// An operation together with the list of one that it borrows.
+/// An operation together with the list that it borrows.
 pub(crate) enum Parts<'s> {
     Whole(Operation<'s>),
-    Take([Charge<'s>; 1]),
-    Peek([Charge<'s>; 1]),
-    Reserve([Charge<'s>; 1], Duration),
-    Settle([Correction<'s>; 1], Option<&'s Receipt>),
+    Take(SmallVec<[tidegate_core::Charge<'s>; 1]>),
+    Peek(SmallVec<[tidegate_core::Charge<'s>; 1]>),
+    Reserve(SmallVec<[tidegate_core::Charge<'s>; 1]>, Duration),
+    Settle(SmallVec<[Correction<'s>; 1]>, Option<&'s Receipt>),
+    Release(SmallVec<[Target<'s>; 1]>, &'s Receipt),
+    Renew(SmallVec<[Target<'s>; 1]>, &'s Receipt),
 }
 
 impl Parts<'_> {
@@ -191,6 +265,8 @@ impl Parts<'_> {
             Self::Settle(corrections, receipt) => {
                 Operation::Settle { corrections, receipt: *receipt }
             }
+            Self::Release(targets, receipt) => Operation::Release { targets, receipt },
+            Self::Renew(targets, receipt) => Operation::Renew { targets, receipt },
         }
     }
 }

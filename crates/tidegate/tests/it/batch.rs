@@ -6,9 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tidegate::clock::ManualClock;
 use tidegate::{
-    Answer, Batch, ChargeError, Decision, Engine, Every, FromAnswer, Limiter, MemoryStore, Policy,
-    Request, Retry, Schedule, StoreError, StoreHandle, WallTime,
+    Batch, Decision, Engine, Limiter, MemoryStore, Policy, Request, Retry, Schedule, StoreError,
+    StoreHandle,
 };
+use tidegate_core::{Answer, ChargeError, WallTime};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 fn per_second(capacity: u64) -> Policy {
@@ -26,7 +27,7 @@ fn on_manual_clock() -> (Engine, ManualClock) {
 /// The limiters that the steps of the property go to: a bucket, a quota of a day, an allowance.
 fn limiters() -> ([Limiter; 3], ManualClock) {
     let (engine, clock) = on_manual_clock();
-    let daily = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let daily = Schedule::daily("America/Los_Angeles").unwrap();
     let limiters = [
         engine.limiter("bucket", per_second(10)).unwrap(),
         engine.calendar("daily", 10, daily).unwrap(),
@@ -100,10 +101,9 @@ async fn any_store_is_asked_once_for_all_of_a_batch() {
         engine.limiter("api", per_second(3)).unwrap(),
         engine.limiter("jobs", per_second(1)).unwrap(),
     );
-    let (api_terms, jobs_terms) = (api.snapshot(), jobs.snapshot());
-    let list = [api_terms.charge("alice", 2), jobs_terms.charge("alice", 1)];
+    let list = || [api.charge("alice", 2), jobs.charge("alice", 1)];
     let batch =
-        Batch::new().with(api.take("alice")).with(engine.take(&list)).with(engine.take(&list));
+        Batch::new().with(api.take("alice")).with(engine.take(list())).with(engine.take(list()));
     assert_eq!(store.submissions(), 0, "nothing happens before it is awaited");
     let decisions = batch.await.into_iter().map(Result::unwrap);
     assert_eq!(decisions.map(|one| one.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
@@ -118,7 +118,7 @@ fn a_mistake_in_one_request_is_the_answer_of_that_one() {
     let api = engine.limiter("api", per_second(2)).unwrap();
     let answers = Batch::new()
         .with(api.take("alice"))
-        .with(engine.take(&[]))
+        .with(engine.take([]))
         .with(api.take("alice").cost(2))
         .with(api.take("alice"))
         .now();
@@ -166,16 +166,16 @@ fn answers_of_any_kind_are_told_apart() {
     let mut answers =
         Batch::new().with(limiter.take("k").any()).with(limiter.reset("k").any()).now();
     let (reset, taken) = (answers.pop().unwrap().unwrap(), answers.pop().unwrap().unwrap());
-    assert!(Decision::from_answer(taken.clone()).unwrap().is_allowed());
-    assert!(bool::from_answer(reset).unwrap());
-    assert!(bool::from_answer(taken).is_err());
+    assert!(Decision::try_from(taken.clone()).unwrap().is_allowed());
+    assert!(bool::try_from(reset).unwrap());
+    assert!(bool::try_from(taken).is_err());
 }
 
 /// A quota of today is no quota of tomorrow, also when the requests go together.
 #[test]
 fn a_batch_over_a_calendar_goes_by_the_window_of_its_moment() {
     let (engine, clock) = on_manual_clock();
-    let schedule = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let schedule = Schedule::daily("America/Los_Angeles").unwrap();
     let daily = engine.calendar("daily", 2, schedule).unwrap();
     let round = || Batch::from_iter((0..3).map(|_| daily.take("x"))).now();
     let allowed = |answers: Vec<Result<Decision, StoreError>>| {

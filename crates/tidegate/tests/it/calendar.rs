@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Engine, Every, MemoryStore, Retry, Schedule, WallTime};
+use tidegate::{Engine, MemoryStore, Retry, Schedule};
+use tidegate_core::WallTime;
 
 #[test]
 fn a_daily_quota_starts_anew_at_midnight_of_its_zone() {
@@ -13,7 +14,7 @@ fn a_daily_quota_starts_anew_at_midnight_of_its_zone() {
     clock.set_wall(WallTime::from_secs(1_794_812_400));
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(Arc::new(store));
-    let schedule = Schedule::new(Every::Day, "America/Los_Angeles").unwrap();
+    let schedule = Schedule::daily("America/Los_Angeles").unwrap();
     let daily = engine.calendar("daily", 3, schedule).unwrap();
 
     assert_eq!(daily.take("x").cost(3).now().unwrap().remaining(), 0);
@@ -32,7 +33,7 @@ fn a_refund_for_yesterday_is_dropped() {
     clock.set_wall(WallTime::from_secs(1_794_812_400));
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(Arc::new(store));
-    let daily = engine.calendar("daily", 3, Schedule::new(Every::Day, "UTC").unwrap()).unwrap();
+    let daily = engine.calendar("daily", 3, Schedule::daily("UTC").unwrap()).unwrap();
     let grant = daily.take("x").cost(2).now().unwrap().granted().unwrap();
     clock.advance(Duration::from_secs(86_400));
     let _ = daily.take("x").cost(3).now().unwrap();
@@ -43,8 +44,10 @@ fn a_refund_for_yesterday_is_dropped() {
 #[test]
 fn a_name_has_one_schedule() {
     let engine = Engine::new();
-    let schedule = |every| Schedule::new(every, "UTC").unwrap();
-    assert!(engine.calendar("quota", 3, schedule(Every::Day)).is_ok());
-    assert!(engine.calendar("quota", 3, schedule(Every::Day)).is_ok());
-    assert!(engine.calendar("quota", 3, schedule(Every::Month)).is_err());
+    let daily = || Schedule::daily("UTC").unwrap();
+    assert!(engine.calendar("quota", 3, daily()).is_ok());
+    assert!(engine.calendar("quota", 3, daily()).is_ok());
+    assert!(engine.calendar("quota", 3, Schedule::monthly("UTC").unwrap()).is_err());
+    let nothing = engine.calendar("nothing", 0, daily()).unwrap_err();
+    assert_eq!(nothing.to_string(), "a calendar quota must be >= 1");
 }

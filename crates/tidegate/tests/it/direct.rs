@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
-use tidegate::{DirectLimiter, DirectWait as _, Policy, Retry};
+use tidegate::{DirectLimiter, Policy, Retry};
 use tokio::time::Instant;
 
 const MINUTE: Duration = Duration::from_secs(60);

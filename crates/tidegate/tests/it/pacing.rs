@@ -10,6 +10,7 @@ mod fairness;
 mod fuzz;
 mod hand;
 mod leases;
+mod one_limit;
 mod order;
 mod pool;
 mod runtimes;

@@ -54,7 +54,7 @@ fn every_clone_sees_a_change_and_inline_policies_have_none() {
     let clone = limiter.clone();
     limiter.reconfigure(policy(1, 3), Change::KeepTokens).unwrap();
     assert_eq!((clone.policy().capacity(), clone.limit().generation()), (3, 1));
-    let inline = Limiter::new(policy(1, 3));
+    let inline = Engine::new().inline(policy(1, 3)).unwrap();
     assert_eq!(inline.reconfigure(policy(1, 4), Change::Reset), Err(LimitError::Inline));
 }
 

@@ -1,13 +1,17 @@
 //! One set of verbs, sync on the in-process store and async on any.
 
+use std::fmt::Debug;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
+use tidegate::pacer::AcquireError;
 use tidegate::{
-    Change, Charge, ChargeError, Correction, Engine, LimitError, Limiter, MemoryStore, Operation,
-    Policy, Retry, Store, StoreError,
+    Batch, Change, Engine, KeyBuf, LimitError, Limiter, MAX_KEY_BYTES, MemoryStore, Policy, Retry,
+    Store, StoreError,
 };
+use tidegate_core::{ChargeError, Correction, KeyError, Operation};
 
 fn engine() -> (Engine, ManualClock) {
     let clock = ManualClock::new();
@@ -76,27 +80,83 @@ fn a_denied_list_spends_nothing_and_says_which_limit_binds() {
     let (engine, _clock) = engine();
     let client = engine.limiter("client", policy(5)).unwrap();
     let organization = engine.limiter("organization", policy(3)).unwrap();
-    let terms = (client.snapshot(), organization.snapshot());
-    let charges = [terms.0.charge("alice", 4), terms.1.charge("acme", 4)];
-    let decision = engine.take(&charges).now().unwrap();
+    let charges = [client.charge("alice", 4), organization.charge("acme", 4)];
+    let decision = engine.take(charges.clone()).now().unwrap();
     assert_eq!((decision.is_allowed(), decision.binding()), (false, 1));
     assert_eq!(decision.retry(), Some(Retry::Never));
     assert_eq!(client.take("alice").cost(0).now().unwrap().remaining(), 5);
-    assert!(engine.take(&charges[..1]).now().unwrap().is_allowed());
+    let [first, _] = charges;
+    assert!(engine.take([first]).now().unwrap().is_allowed());
 }
 
 #[test]
 fn wrong_lists_are_errors_of_the_caller() {
     let (engine, _clock) = engine();
     let limiter = engine.limiter("api", policy(5)).unwrap();
-    let terms = limiter.snapshot();
-    let many: Vec<Charge<'_>> = (0..17).map(|_| terms.charge("x", 1)).collect();
-    let error = engine.take(&many).now().unwrap_err();
+    let error = engine.take((0..17).map(|_| limiter.charge("x", 1))).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::TooMany(17))));
     assert!(error.is_callers_fault());
-    let error = engine.take(&[]).now().unwrap_err();
+    let error = engine.take([]).now().unwrap_err();
     assert!(matches!(error, StoreError::Charge(ChargeError::Empty)));
-    assert_eq!(limiter.take("x").now().unwrap().remaining(), 4);
+    let foreign = Engine::new().limiter("api", policy(5)).unwrap();
+    let mixed = [limiter.charge("x", 1), foreign.charge("x", 1)];
+    let error = engine.take(mixed.clone()).now().unwrap_err();
+    assert_eq!(error.to_string(), "charge 1 is on a limiter of another engine");
+    let batch = Batch::new().with(engine.take(mixed)).with(limiter.take("x"));
+    let answers = batch.now();
+    assert!(matches!(answers[0], Err(StoreError::Charge(ChargeError::OtherEngine(1)))));
+    assert_eq!(answers[1].as_ref().unwrap().remaining(), 4);
+    assert_eq!(foreign.take("x").now().unwrap().remaining(), 4);
+}
+
+#[test]
+fn keys_are_texts_addresses_and_numbers() {
+    let limiter = Limiter::new(policy(9));
+    let address: IpAddr = "2001:db8::1".parse().unwrap();
+    assert_eq!(limiter.take(address).now().unwrap().remaining(), 8);
+    assert_eq!(limiter.take("2001:db8::1").now().unwrap().remaining(), 7);
+    assert_eq!(limiter.take(42_u64).now().unwrap().remaining(), 8);
+    assert_eq!(limiter.take(String::from("42")).now().unwrap().remaining(), 7);
+    assert_eq!(limiter.take(KeyBuf::from_parts(["42"])).now().unwrap().remaining(), 6);
+    assert_eq!(limiter.charge(42_i8, 1).limit(), "limit");
+}
+
+#[test]
+fn every_verb_refuses_keys_that_are_empty_or_too_long() {
+    fn refused<T: Debug>(answer: Result<T, StoreError>, wrong: KeyError) {
+        let error = answer.unwrap_err();
+        assert!(error.is_callers_fault());
+        let StoreError::Charge(ChargeError::Key(0, found)) = error else { panic!("{error:?}") };
+        assert_eq!(found, wrong);
+    }
+    let limiter = Limiter::new(policy(9));
+    let too_long = "x".repeat(MAX_KEY_BYTES + 1);
+    let receipt = limiter.take("alice").now().unwrap().granted().unwrap().receipt;
+    for (key, wrong) in [("", KeyError::Empty), (too_long.as_str(), KeyError::TooLong)] {
+        refused(limiter.take(key).now(), wrong);
+        refused(limiter.take(key).cost(0).now(), wrong);
+        refused(limiter.peek(key).now(), wrong);
+        refused(limiter.reserve(key, Duration::from_secs(1)).now(), wrong);
+        refused(limiter.settle(key, -1, None).now(), wrong);
+        refused(limiter.release(key, &receipt).now(), wrong);
+        refused(limiter.hold(key, Duration::from_secs(1)).now(), wrong);
+        refused(limiter.reset(key).now(), wrong);
+        refused(limiter.engine().take([limiter.charge(key, 1)]).now(), wrong);
+        for answer in Batch::new().with(limiter.take(key)).with(limiter.take(key)).now() {
+            refused(answer, wrong);
+        }
+        assert!(limiter.spend(&limiter.snapshot(), key, 1).is_none());
+        let Err(AcquireError::Store(error)) = limiter.wait(key).now() else { panic!() };
+        refused(Err::<(), _>(error), wrong);
+    }
+}
+
+#[test]
+fn a_limiter_of_its_own_can_be_reconfigured() {
+    let limiter = Limiter::new(policy(10));
+    assert_eq!(limiter.take("alice").cost(4).now().unwrap().remaining(), 6);
+    limiter.reconfigure(policy(5), Change::KeepTokens).unwrap();
+    assert_eq!(limiter.clone().take("alice").cost(0).now().unwrap().remaining(), 5);
 }
 
 #[test]
@@ -112,15 +172,15 @@ fn batches_are_answered_in_order() {
         Operation::Settle { corrections: &corrections, receipt: None },
         Operation::Take(&charges),
     ];
-    let mut answers = tidegate::Answers::new();
+    let mut answers = tidegate_core::Answers::new();
     assert!(matches!(
         engine.store().local().unwrap().submit(&operations, &mut answers),
-        tidegate::Submission::Ready
+        tidegate_core::Submission::Ready
     ));
     let allowed: Vec<bool> = answers
         .into_iter()
         .filter_map(|answer| match answer.unwrap() {
-            tidegate::Answer::Decision(decision) => Some(decision.is_allowed()),
+            tidegate_core::Answer::Decision(decision) => Some(decision.is_allowed()),
             _ => None,
         })
         .collect();

@@ -54,7 +54,7 @@ fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
             "charges[2].kye: is not a known key; did you mean `key`?",
             "charges[2].key: is required",
             "charges[2].policy.capacity: Rate limit capacity must be >= 1",
-            "charges[2].policy.tokens_per_second: tokensPerSecond must be > 0",
+            "charges[2].policy.tokens_per_second: tokens per second must be > 0",
             "charges[3].group: must be text",
             "charges[3].limit: is required: the name of a configured limit, or `policy` in its \
              place",

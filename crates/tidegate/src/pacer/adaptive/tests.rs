@@ -3,7 +3,7 @@
 use super::*;
 
 fn adaptive(start: u64) -> Adaptive {
-    Adaptive::new(AdaptiveBounds { floor: 1, start, cap: 200 }, Tuning::default())
+    Adaptive::new(Tuning::new(start, 200))
 }
 
 fn leave(adaptive: &mut Adaptive, in_flight: u64) -> Departure {
@@ -189,8 +189,7 @@ fn a_doubling_that_is_pushed_back_is_undone_and_not_repeated() {
 
 #[test]
 fn bounds_are_kept() {
-    let mut adaptive =
-        Adaptive::new(AdaptiveBounds { floor: 3, start: 50, cap: 6 }, Tuning::default());
+    let mut adaptive = Adaptive::new(Tuning { floor: 3, ..Tuning::new(50, 6) });
     assert_eq!(adaptive.limit(), 6);
     for _ in 0..100 {
         round(&mut adaptive, 1_000);
@@ -204,15 +203,14 @@ fn bounds_are_kept() {
 
 #[test]
 fn steps_and_thresholds_are_as_tuned() {
-    let bounds = AdaptiveBounds { floor: 1, start: 100, cap: 200 };
-    let mut tuning = Tuning::default();
+    let mut tuning = Tuning::new(100, 200);
     (tuning.decrease_above, tuning.decrease_to, tuning.increase_to) = (300, 500, 1_500);
-    let mut adaptive = Adaptive::new(bounds, tuning);
+    let mut adaptive = Adaptive::new(tuning);
     assert_eq!(round(&mut adaptive, 80), 100, "a fifth is not more than 30 %");
     assert_eq!(round(&mut adaptive, 0), 50, "half is left");
     assert_eq!(round(&mut adaptive, 200), 75, "half of it more");
     tuning.increase_below = 0;
-    let mut strict = Adaptive::new(bounds, tuning);
+    let mut strict = Adaptive::new(tuning);
     let departures: Vec<Departure> = (1..=100).map(|now| leave(&mut strict, now)).collect();
     for (index, departure) in departures.into_iter().enumerate() {
         let outcome = if index == 0 { CallOutcome::Overloaded } else { CallOutcome::Success };

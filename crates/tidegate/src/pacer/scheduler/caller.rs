@@ -18,7 +18,7 @@
 /// # let calls = engine.limiter("calls", Policy::per_minute(1).build()?)?;
 /// # let pacer = Pacer::builder(&engine).by_hand().build();
 /// let stranger = Caller::new(0x7f00_0002).credential(42);
-/// let acquire = pacer.acquire([calls.claim("key", 1)]).caller(stranger).priority(Priority::High);
+/// let acquire = pacer.acquire([calls.charge("key", 1)]).caller(stranger).priority(Priority::High);
 /// # drop(acquire);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

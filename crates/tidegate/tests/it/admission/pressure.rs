@@ -4,7 +4,7 @@ use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tidegate::admission::{Admission, Caller, Pass, Reason, Rules, Tier};
+use tidegate::admission::{Admission, Caller, Pass, Rules, Tier};
 use tidegate::{Engine, MemoryStore, Retry, StoreHandle};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 
@@ -29,9 +29,9 @@ fn the_hint_grows_with_what_is_pending() {
         door.admission.set_pending(pending, SHORT);
         let rejection = door.admission.admit(Caller::new()).now().unwrap().rejected().unwrap();
         assert_eq!(rejection.retry, Retry::After(Duration::from_millis(hint)), "{pending}");
-        assert_eq!((rejection.tier, rejection.reason), (Tier::Backpressure, Reason::QueueDepth));
+        assert_eq!((rejection.tier, rejection.tier.reason()), (Tier::Backpressure, "queue_depth"));
         assert_eq!(rejection.id, None);
-        assert_eq!(rejection.reason.as_str(), "queue_depth");
+        assert_eq!(rejection.tier.reason(), "queue_depth");
     }
 }
 
@@ -87,7 +87,7 @@ fn a_rejection_by_pressure_touches_no_bucket() {
         door.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len(),
         keys
     );
-    assert_eq!(door.admission.tally(Tier::Backpressure).rejected, 100);
+    assert_eq!(door.admission.rejected(Tier::Backpressure), 100);
 }
 
 /// A write is checked before it is queued: what was rejected has never been in the queue.

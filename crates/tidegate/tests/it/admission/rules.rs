@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate::admission::{
-    Admission, AdmissionError, AllowList, Caller, MissingClient, Mode, Rules, Tier, Verdict,
-};
+use tidegate::admission::{Admission, AdmissionError, Caller, Rules, Tier, Verdict};
 use tidegate::{Change, Engine, LimitError, Policy, Retry, now_or_never};
 
 use super::{Door, bucket, of};
@@ -90,11 +88,11 @@ fn a_tier_cannot_become_slots_by_its_name() {
 /// A bill was reckoned anew from rules that had changed, and no longer fitted its receipt.
 #[test]
 fn a_bill_is_settled_after_connections_have_lost_their_buckets() {
-    let rules = Rules::default().missing_client(MissingClient::Connection);
+    let rules = Rules::default().limit_connections(true);
     let door = Door::with(rules.clone());
     let caller = Caller::new().organization("acme").connection("c-1");
     let pass = door.admission.admit(caller.cost(10)).billed().now().unwrap().admitted().unwrap();
-    let skipping = rules.missing_client(MissingClient::Skip);
+    let skipping = rules.limit_connections(false);
     door.admission.reconfigure(skipping, Change::KeepTokens).unwrap();
     let settled =
         now_or_never(door.admission.settle(caller, -10, &pass.bill().unwrap())).unwrap().unwrap();
@@ -103,8 +101,9 @@ fn a_bill_is_settled_after_connections_have_lost_their_buckets() {
 
 #[test]
 fn an_admission_does_not_show_whom_it_allows() {
-    let allowed = AllowList::new().organization("acme").client("other", "alice@example.org");
-    let admission = Admission::new(&Engine::new(), Rules::default().allow(allowed)).unwrap();
+    let rules =
+        Rules::default().allow_organization("acme").allow_client("other", "alice@example.org");
+    let admission = Admission::new(&Engine::new(), rules).unwrap();
     let shown = format!("{admission:?}");
     assert!(!shown.contains("alice") && !shown.contains("acme"), "{shown}");
 }
@@ -194,7 +193,7 @@ fn switched_off_it_lets_everybody_in_and_counts_nothing() {
 
 #[test]
 fn in_shadow_mode_everybody_gets_in_and_the_verdict_tells_who_would_not() {
-    let rules = Rules::default().client(bucket(2, 1)).backpressure(1).mode(Mode::Shadow);
+    let rules = Rules::default().client(bucket(2, 1)).backpressure(1).shadow(true);
     let door = Door::with(rules);
     let alice = of("acme", "alice");
     assert!(
@@ -215,15 +214,15 @@ fn in_shadow_mode_everybody_gets_in_and_the_verdict_tells_who_would_not() {
     let _more = [door.admission.enter(), door.admission.enter()];
     let pressed = door.admission.admit(Caller::new()).now().unwrap().admitted().unwrap();
     assert_eq!(pressed.would_reject().unwrap().tier, Tier::Backpressure);
-    assert_eq!(door.admission.tally(Tier::Client).shadowed, 1);
-    assert_eq!(door.admission.tally(Tier::Client).rejected, 0);
-    assert_eq!(door.admission.tally(Tier::Backpressure).shadowed, 1);
+    assert_eq!(door.admission.shadowed(Tier::Client), 1);
+    assert_eq!(door.admission.rejected(Tier::Client), 0);
+    assert_eq!(door.admission.shadowed(Tier::Backpressure), 1);
 }
 
 #[test]
 fn who_is_on_the_allow_list_is_neither_charged_nor_rejected() {
-    let allowed = AllowList::new().organization("probes").client("acme", "export");
-    let rules = Rules::default().client(bucket(1, 1)).backpressure(1).allow(allowed);
+    let rules = Rules::default().client(bucket(1, 1)).backpressure(1);
+    let rules = rules.allow_organization("probes").allow_client("acme", "export");
     let door = Door::with(rules);
     door.admission.set_pending(50, Duration::from_secs(1));
     for _ in 0..5 {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::admission::{Admission, Caller, MissingClient, Reason, Rules, Tier};
+use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy, Retry, StoreError};
 
@@ -16,13 +16,10 @@ fn the_first_client_over_its_burst_is_the_hundred_and_first() {
     assert!((0..100).all(|_| door.admits(alice)));
     let rejection = door.admission.admit(alice).now().unwrap().rejected().unwrap();
     assert_eq!(rejection.tier, Tier::Client);
-    assert_eq!(rejection.reason, Reason::TokensExhausted);
+    assert_eq!(rejection.tier.reason(), "tokens_exhausted");
     assert_eq!(rejection.id, Some("alice"));
     assert_eq!(rejection.retry, Retry::After(Duration::from_millis(20)));
-    assert_eq!(
-        (rejection.tier.as_str(), rejection.reason.as_str()),
-        ("client", "tokens_exhausted")
-    );
+    assert_eq!((rejection.tier.as_str(), rejection.tier.reason()), ("client", "tokens_exhausted"));
 }
 
 #[test]
@@ -94,7 +91,7 @@ fn a_caller_without_an_id_is_skipped_or_known_by_its_connection() {
         "the organization pays all the same"
     );
 
-    let rules = Rules::default().client(bucket(1, 1)).missing_client(MissingClient::Connection);
+    let rules = Rules::default().client(bucket(1, 1)).limit_connections(true);
     let by_connection = Door::with(rules);
     assert!(by_connection.admits(nobody));
     let rejection = by_connection.admission.admit(nobody).now().unwrap().rejected().unwrap();

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{
-    Answer, Answers, Charge, Engine, MemoryStore, Operation, Store, StoreError, StoreHandle,
-};
+use tidegate::{Engine, MemoryStore, Store, StoreError, StoreHandle};
+use tidegate_core::{Answer, Answers, Charge, Operation};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tidegate::MemoryStore;
 use tidegate::clock::ManualClock;
 use tidegate::guard::Guarded;
-use tidegate::{MemoryStore, Time, WallTime};
+use tidegate_core::{Time, WallTime};
 use tidegate_testkit::subject::Clocked;
 
 fn guarded() -> Clocked<Guarded> {

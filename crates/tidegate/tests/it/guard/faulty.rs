@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 use tidegate::guard::{GuardBuilder, Guarded};
-use tidegate::{
-    Answer, Answers, Charge, Decision, Engine, Limit, Limiter, MemoryStore, Operation, Policy,
-    Store, StoreError, Target,
-};
+use tidegate::{Decision, Engine, Limiter, MemoryStore, Policy, Store, StoreError};
+use tidegate_core::{Answer, Answers, Charge, Limit, Operation, Target};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
@@ -113,7 +111,7 @@ pub(super) async fn bring_down(store: &Faulty, guard: &Guarded) {
     store.set(Mood::Refuses);
     let nothing = Limit::inline(Policy::allowance(1).unwrap());
     for _ in 0..3 {
-        let charges = [Charge::new(&nothing, "", 0)];
+        let charges = [Charge::new(&nothing, "k", 0)];
         let _ = one(guard, Operation::Take(&charges)).await;
     }
     assert_eq!(guard.state(), tidegate::guard::StoreState::Down);

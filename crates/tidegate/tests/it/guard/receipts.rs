@@ -6,10 +6,8 @@ use std::sync::Arc;
 
 use tidegate::FailureRule::{Closed, Local, Open};
 use tidegate::guard::{Guarded, NotAsked};
-use tidegate::{
-    Answer, Charge, Correction, Decision, Grant, Limit, Operation, Policy, Receipt, ReceiptError,
-    Retry, Settlement, StoreError, Target,
-};
+use tidegate::{Decision, Grant, Policy, Receipt, Retry, Settlement, StoreError};
+use tidegate_core::{Answer, Charge, Correction, Limit, Operation, ReceiptError, Target};
 
 use super::faulty::{
     Faulty, MILLI, Mood, SECOND, bring_down, guarded, named, one, per_second, take,
@@ -246,7 +244,7 @@ async fn a_batch_may_hold_receipts_of_both() {
         Operation::Settle { corrections: &back, receipt: Some(&shared.receipt) },
         Operation::Peek(&charges),
     ];
-    let mut answers = tidegate::Answers::new();
+    let mut answers = tidegate_core::Answers::new();
     let guard: Arc<dyn tidegate::Store> = Arc::new(guard);
     guard.submit(&operations, &mut answers).await;
     let left: Vec<u64> = answers

@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Closed, Local, Open};
 use tidegate::guard::Guarded;
-use tidegate::{
-    Answer, Answers, Charge, ChargeError, Decision, FailureRule, Limit, Operation, Policy, Retry,
-    Store, StoreError, Windows,
-};
+use tidegate::{Decision, FailureRule, Policy, Retry, Store, StoreError};
+use tidegate_core::{Answer, Answers, Charge, ChargeError, Limit, Operation, Windows};
 
 use super::faulty::{
     Faulty, MILLI, Mood, SECOND, bring_down, faulty, guard_of, guarded, named, one, per_second,
@@ -245,8 +243,8 @@ async fn a_degraded_denial_behind_waiters_is_marked() {
     let engine: Engine = Engine::on(guard);
     let limiter = engine.limiter("waited", per_second(1, 1)).unwrap();
     let pacer = Pacer::new(&engine);
-    drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
-    let waiter = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
+    let waiter = tokio::spawn(pacer.acquire([limiter.charge("k", 1)]).into_future());
     tokio::time::sleep(MILLI).await;
     let denied = limiter.take("k").await.unwrap();
     assert_eq!((denied.is_allowed(), denied.degraded()), (false, Some(Local)));

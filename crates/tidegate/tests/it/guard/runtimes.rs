@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{NotAsked, StoreState};
-use tidegate::{Answer, Answers, Charge, Decision, Operation, Store as _, StoreError};
+use tidegate::{Decision, Store as _, StoreError};
+use tidegate_core::{Answer, Answers, Charge, Operation};
 use tokio::runtime::{Builder, Runtime};
 
 use super::faulty::{MILLI, Mood, SECOND, TIMEOUT, bring_down, guarded, per_second};

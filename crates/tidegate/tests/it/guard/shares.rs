@@ -5,7 +5,8 @@ use std::time::Duration;
 use tidegate::FailureRule::{Closed, Local};
 use tidegate::clock::ManualClock;
 use tidegate::guard::Guarded;
-use tidegate::{Answer, Change, Charge, Correction, Limit, Operation, Overflow, Policy, Target};
+use tidegate::{Change, Overflow, Policy};
+use tidegate_core::{Answer, Charge, Correction, Limit, Operation, Target};
 
 use super::faulty::{
     Mood, SECOND, bring_down, bring_up, faulty, guard_of, guarded, limiter, named, one, per_second,

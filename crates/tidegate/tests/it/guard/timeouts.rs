@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{NotAsked, StoreState, within};
-use tidegate::{Answers, Charge, Correction, Operation, Store as _, StoreError};
+use tidegate::{Store as _, StoreError};
+use tidegate_core::{Answers, Charge, Correction, Operation};
 use tokio::time::Instant;
 
 use super::faulty::{

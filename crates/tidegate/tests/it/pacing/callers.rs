@@ -31,7 +31,7 @@ fn a_caller_with_many_names_delays_another_by_one_turn() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(1).build();
     let calls = hand.per_second("calls", 1_000, 1_000);
-    let acquire = |caller| pacer.acquire([calls.claim("k", 1)]).caller(caller);
+    let acquire = |caller| pacer.acquire([calls.charge("k", 1)]).caller(caller);
     let held = acquire(Caller::new(1)).now().ok();
     let many = |n: u64| acquire(Caller::new(1).credential(n)).tenant(&n.to_string());
     let crowd = (0..50).map(|n| join(many(n).priority(Priority::High))).collect();
@@ -47,7 +47,7 @@ fn members_and_pacers_of_one_peer_share_its_turns() {
     let calls = hand.per_second("calls", 1_000, 1_000);
     let pacers: Vec<Pacer> = (0..50).map(|_| hand.builder().pool(&pool.member()).build()).collect();
     let acquire =
-        |pacer: &Pacer, peer| pacer.acquire([calls.claim("k", 1)]).caller(Caller::new(peer));
+        |pacer: &Pacer, peer| pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer));
     let held = acquire(&pacers[0], 1).now().ok();
     let crowd = pacers.iter().map(|pacer| join(acquire(pacer, 1))).collect();
     let own = hand.builder().pool(&pool.member()).build();
@@ -71,7 +71,7 @@ fn slots_of_a_group_go_by_peer() {
     let group = SlotGroup::new(1);
     let pacers: Vec<Pacer> = (0..20).map(|_| hand.pacer()).collect();
     let acquire = |pacer: &Pacer, peer| {
-        pacer.acquire([calls.claim("k", 1)]).caller(Caller::new(peer)).within(&group)
+        pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer)).within(&group)
     };
     let held = acquire(&pacers[0], 1).now().ok();
     let twice = pacers.iter().flat_map(|pacer| [pacer, pacer]);
@@ -92,7 +92,7 @@ fn slots_of_a_group_go_by_peer() {
 fn a_crowd_does_not_spoil_the_projection_of_another_peer() {
     let hand = Hand::new();
     let (pacer, calls) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let acquire = |peer| pacer.acquire([calls.claim("k", 1)]).caller(Caller::new(peer));
+    let acquire = |peer| pacer.acquire([calls.charge("k", 1)]).caller(Caller::new(peer));
     let _spent = acquire(1).now().unwrap();
     let crowd: Vec<_> = (0..500).map(|n| join(acquire(1).tenant(&n.to_string()))).collect();
     let three = Duration::from_secs(3);
@@ -111,7 +111,7 @@ fn a_new_name_does_not_overtake_who_is_due() {
     let pacer = hand.pacer();
     let own = hand.engine.limiter("own", Policy::per_second(1).capacity(1).build().unwrap());
     let own = own.unwrap();
-    let acquire = |tenant: &str| pacer.acquire([own.claim("model", 1).own()]).tenant(tenant);
+    let acquire = |tenant: &str| pacer.acquire([own.charge("model", 1).own()]).tenant(tenant);
     let _first = acquire("a").now().unwrap();
     let waiter = join(acquire("b"));
     hand.clock.advance(Duration::from_secs(1));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::{OnDrop, Permit, Priority};
+use tidegate::pacer::{Permit, Priority};
 
 use super::hand::{Hand, Random, Waiter};
 
@@ -12,9 +12,9 @@ const SECOND: Duration = Duration::from_secs(1);
 fn the_next_moves_up_when_the_head_leaves() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
-    let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
+    let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     hand.run(&pacer, SECOND * 2);
     assert!(small.ask().is_none());
     drop(large);
@@ -27,9 +27,9 @@ fn a_grant_that_nobody_hears_of_is_given_back() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(1).build();
     let limiter = hand.per_second("tokens", 1, 10);
-    let held = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let deaf = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
-    let mut next = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let held = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let deaf = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
+    let mut next = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     drop(held);
     hand.run(&pacer, SECOND * 10);
     assert_eq!((deaf.wakes(), next.wakes()), (1, 0));
@@ -42,12 +42,12 @@ fn what_a_drop_does_with_tokens_is_the_callers_choice() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
     let left = || limiter.peek("k").cost(0).now().unwrap().remaining();
-    drop(pacer.acquire([limiter.claim("k", 4)]).now().unwrap());
+    drop(pacer.acquire([limiter.charge("k", 4)]).now().unwrap());
     assert_eq!(left(), 6, "spent by default");
-    drop(pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap());
+    drop(pacer.acquire([limiter.charge("k", 4)]).refund_on_drop(true).now().unwrap());
     assert_eq!(left(), 6, "given back");
-    let mut permit = pacer.acquire([limiter.claim("k", 4)]).on_drop(OnDrop::Refund).now().unwrap();
-    permit.settle(&[1]).now().unwrap();
+    let mut permit = pacer.acquire([limiter.charge("k", 4)]).refund_on_drop(true).now().unwrap();
+    permit.settle_now(&[1]).unwrap();
     assert_eq!(left(), 5);
     drop(permit);
     assert_eq!(left(), 5, "what was settled stays");
@@ -58,11 +58,11 @@ fn what_a_drop_does_with_tokens_is_the_callers_choice() {
 fn a_forgiven_debt_is_not_given_back() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let mut permit = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let _others = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
-    let settlement = permit.settle(&[1_000]).now().unwrap();
+    let mut permit = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let _others = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
+    let settlement = permit.settle_now(&[1_000]).unwrap();
     assert_eq!((settlement.saturated, settlement.applied[0]), (1, 10));
-    permit.settle(&[1]).now().unwrap();
+    permit.settle_now(&[1]).unwrap();
     assert_eq!(
         limiter.peek("k").cost(0).now().unwrap().remaining(),
         0,
@@ -74,17 +74,17 @@ fn a_forgiven_debt_is_not_given_back() {
 fn settling_moves_followers_forward_or_back() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let mut permit = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let mut next = Waiter::join(pacer.acquire([limiter.claim("k", 5)])).unwrap();
-    permit.settle(&[4]).now().unwrap();
+    let mut permit = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let mut next = Waiter::join(pacer.acquire([limiter.charge("k", 5)])).unwrap();
+    permit.settle_now(&[4]).unwrap();
     assert!(next.ask().unwrap().is_ok(), "six were given back, five are enough");
-    let mut later = Waiter::join(pacer.acquire([limiter.claim("k", 2)])).unwrap();
-    permit.settle(&[7]).now().unwrap();
+    let mut later = Waiter::join(pacer.acquire([limiter.charge("k", 2)])).unwrap();
+    permit.settle_now(&[7]).unwrap();
     hand.run(&pacer, SECOND * 3);
     assert!(later.ask().is_none(), "three more were charged");
     hand.run(&pacer, SECOND);
     assert!(later.ask().unwrap().is_ok());
-    assert!(permit.settle(&[1, 2]).now().is_err());
+    assert!(permit.settle_now(&[1, 2]).is_err());
 }
 
 /// A million waiters and permits, dropped at every point of their lives while time stands still:
@@ -103,10 +103,10 @@ fn a_million_random_cancellations_conserve_every_token() {
             0 | 1 if waiters.len() < 50 => {
                 let [a, b] = costs(&mut random);
                 let acquire = pacer
-                    .acquire([one.claim("k", a), two.claim("k", b)])
+                    .acquire([one.charge("k", a), two.charge("k", b)])
                     .tenant(["x", "y", "z"][random.below(3)])
                     .priority([Priority::High, Priority::Normal, Priority::Low][random.below(3)])
-                    .on_drop(OnDrop::Refund);
+                    .refund_on_drop(true);
                 match Waiter::join(acquire) {
                     Ok(waiter) => waiters.push(waiter),
                     Err(done) => permits.push((done.unwrap(), [a, b])),
@@ -127,7 +127,7 @@ fn a_million_random_cancellations_conserve_every_token() {
             4 if !permits.is_empty() => {
                 let (mut permit, _) = permits.swap_remove(random.below(permits.len()));
                 if random.below(2) == 0 {
-                    permit.settle(&[0, 0]).now().unwrap();
+                    permit.settle_now(&[0, 0]).unwrap();
                 }
                 drop(permit);
                 cancelled += 1;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{AdaptiveBounds, CallOutcome, OnDrop, Pacer, WaitPart};
+use tidegate::pacer::{CallOutcome, Pacer, Tuning, WaitPart};
 use tidegate::{Change, Engine, Policy};
 
 use super::hand::{Hand, Waiter};
@@ -16,7 +16,7 @@ fn slots_and_rates_are_granted_together() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(2).build();
     let limiter = hand.per_second("calls", 1, 10);
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let held = [acquire().now().unwrap(), acquire().now().unwrap()];
     let mut waiter = Waiter::join(acquire()).unwrap();
     assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 8, "no token without a slot");
@@ -35,7 +35,7 @@ fn the_limit_is_resized_under_way() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(8).build();
     let limiter = hand.per_second("calls", 100, 100);
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let mut held: Vec<_> = (0..8).map(|_| acquire().now().unwrap()).collect();
     let mut waiters: Vec<_> = (0..6).map(|_| Waiter::join(acquire()).unwrap()).collect();
     pacer.set_concurrency(Some(2));
@@ -68,7 +68,7 @@ fn threads_never_exceed_the_limit() {
             let (now, most, done) = (now.clone(), most.clone(), done.clone());
             std::thread::spawn(move || {
                 for _ in 0..500 {
-                    let permit = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+                    let permit = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
                     let inside = now.fetch_add(1, Ordering::SeqCst) + 1;
                     most.fetch_max(inside, Ordering::SeqCst);
                     std::thread::yield_now();
@@ -91,13 +91,13 @@ fn threads_never_exceed_the_limit() {
 #[test]
 fn the_concurrency_adapts_to_a_hidden_limit() {
     let hand = Hand::new();
-    let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 64 };
+    let bounds = Tuning::new(4, 64);
     let pacer = hand.builder().adaptive(bounds).build();
     let limiter = hand.per_second("calls", 1_000_000, 1_000_000);
     let mut seen = Vec::new();
     for round in 0..3_000 {
         let mut permits = Vec::new();
-        while let Ok(permit) = pacer.acquire([limiter.claim("k", 1)]).now() {
+        while let Ok(permit) = pacer.acquire([limiter.charge("k", 1)]).now() {
             permits.push(permit);
         }
         for (index, permit) in permits.into_iter().enumerate() {
@@ -113,7 +113,7 @@ fn the_concurrency_adapts_to_a_hidden_limit() {
         (11..=13).contains(low) && (11..=13).contains(high) && high - low <= 1,
         "{low}..{high}"
     );
-    drop(pacer.acquire([limiter.claim("k", 1)]).now().unwrap());
+    drop(pacer.acquire([limiter.charge("k", 1)]).now().unwrap());
     assert_eq!(pacer.gauges().in_flight, 0, "a dropped call counts as ignored");
 }
 
@@ -123,8 +123,8 @@ fn slots_of_the_store_are_released_with_the_permit() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let held = pacer.acquire([slots.claim("k", 1)]).now().unwrap();
-    let mut waiter = Waiter::join(pacer.acquire([slots.claim("k", 1)])).unwrap();
+    let held = pacer.acquire([slots.charge("k", 1)]).now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([slots.charge("k", 1)])).unwrap();
     hand.run(&pacer, SECOND);
     assert!(waiter.ask().is_none());
     drop(held);
@@ -137,8 +137,8 @@ fn slots_are_handed_from_pacer_to_pacer() {
     let hand = Hand::new();
     let (one, two) = (hand.pacer(), hand.pacer());
     let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let held = one.acquire([slots.claim("k", 1)]).now().unwrap();
-    let waiter = Waiter::join(two.acquire([slots.claim("k", 1)])).unwrap();
+    let held = one.acquire([slots.charge("k", 1)]).now().unwrap();
+    let waiter = Waiter::join(two.acquire([slots.charge("k", 1)])).unwrap();
     drop(held);
     assert_eq!(waiter.wakes(), 1);
 }
@@ -146,11 +146,11 @@ fn slots_are_handed_from_pacer_to_pacer() {
 #[test]
 fn an_adaptive_limit_goes_on_from_where_it_is_set() {
     let hand = Hand::new();
-    let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 8 };
+    let bounds = Tuning::new(4, 8);
     let pacer = hand.builder().adaptive(bounds).build();
     let limiter = hand.per_second("calls", 1_000, 1_000);
     let after_a_call = || {
-        drop(pacer.acquire([limiter.claim("k", 1)]).now().unwrap());
+        drop(pacer.acquire([limiter.charge("k", 1)]).now().unwrap());
         pacer.gauges().concurrency
     };
     pacer.set_concurrency(Some(100));
@@ -167,9 +167,9 @@ fn waits_are_put_down_to_their_causes() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(5).build();
     let limiter = hand.per_second("calls", 1, 1);
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     limiter.hold("k", SECOND * 20).now().unwrap();
-    let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     pacer.set_concurrency(Some(1));
     pacer.set_concurrency(Some(5));
     hand.run(&pacer, SECOND * 21);
@@ -177,7 +177,7 @@ fn waits_are_put_down_to_their_causes() {
     assert_eq!((&*parts[0].limit, parts[0].time), ("calls", SECOND * 21));
 
     let (shared, own) = (hand.per_second("shared", 1, 2), hand.per_second("own", 1, 1));
-    let mine = || pacer.acquire([shared.claim("s", 1), own.claim("a", 1).own()]).tenant("a");
+    let mine = || pacer.acquire([shared.charge("s", 1), own.charge("a", 1).own()]).tenant("a");
     let _mine = mine().now().unwrap();
     let mut passed_over = Waiter::join(mine()).unwrap();
     hand.run(&pacer, SECOND);
@@ -192,8 +192,9 @@ fn a_slot_outlives_the_policy_that_gave_it() {
     let pacer = hand.pacer();
     let slots = || Policy::concurrency(1, None).unwrap();
     let limiter = hand.engine.limiter("calls", slots()).unwrap();
-    for on_drop in [OnDrop::Keep, OnDrop::Refund] {
-        let permit = pacer.acquire([limiter.claim("k", 1)]).on_drop(on_drop).now().unwrap();
+    for is_refunded in [false, true] {
+        let permit =
+            pacer.acquire([limiter.charge("k", 1)]).refund_on_drop(is_refunded).now().unwrap();
         let bucket = Policy::per_second(10).build().unwrap();
         limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
         drop(permit);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::{AcquireError, Oversize, Priority};
+use tidegate::pacer::{AcquireError, Priority};
 
 use super::hand::{Hand, Waiter};
 
@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_wait_that_would_be_too_long_is_refused_at_once() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let _first = acquire().now().unwrap();
     let mut waiters: Vec<_> = (0..10).map(|_| Waiter::join(acquire()).unwrap()).collect();
     let refused = acquire().max_wait(Duration::from_millis(10_999)).now().unwrap_err();
@@ -32,9 +32,9 @@ fn a_slot_that_does_not_come_free_in_time_is_given_up() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(1).build();
     let limiter = hand.per_second("calls", 100, 100);
-    let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let mut waiter =
-        Waiter::join(pacer.acquire([limiter.claim("k", 1)]).max_wait(SECOND * 5)).unwrap();
+        Waiter::join(pacer.acquire([limiter.charge("k", 1)]).max_wait(SECOND * 5)).unwrap();
     hand.run(&pacer, SECOND * 5);
     assert!(waiter.ask().is_none());
     hand.run(&pacer, SECOND);
@@ -54,7 +54,7 @@ fn a_full_queue_refuses_newcomers() {
     let hand = Hand::new();
     let pacer = hand.builder().max_waiting(2).build();
     let limiter = hand.per_second("calls", 1, 1);
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let _first = acquire().now().unwrap();
     let waiters: Vec<_> = (0..2).map(|_| Waiter::join(acquire()).unwrap()).collect();
     let refused = Waiter::join(acquire()).err().unwrap();
@@ -67,11 +67,11 @@ fn a_full_queue_refuses_newcomers() {
 fn a_cost_above_capacity_is_refused_or_goes_into_debt() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let acquire = |cost| pacer.acquire([limiter.claim("k", cost)]);
+    let acquire = |cost| pacer.acquire([limiter.charge("k", cost)]);
     let refused = acquire(11).now().unwrap_err();
     assert!(matches!(refused, AcquireError::NeverFits(limit) if limit == "tokens"));
     let _one = acquire(1).now().unwrap();
-    let mut large = Waiter::join(acquire(15).oversize(Oversize::Debt)).unwrap();
+    let mut large = Waiter::join(acquire(15).into_debt()).unwrap();
     assert!(large.ask().is_none(), "it waits until the bucket is full");
     hand.run(&pacer, SECOND);
     assert!(large.ask().unwrap().is_ok());
@@ -80,7 +80,7 @@ fn a_cost_above_capacity_is_refused_or_goes_into_debt() {
     assert!(next.ask().is_none(), "five tokens of debt come first");
     hand.run(&pacer, Duration::from_millis(1));
     assert!(next.ask().unwrap().is_ok());
-    let refused = acquire(21).oversize(Oversize::Debt).now().unwrap_err();
+    let refused = acquire(21).into_debt().now().unwrap_err();
     assert!(matches!(refused, AcquireError::NeverFits(_)), "beyond capacity and debt");
 }
 
@@ -89,7 +89,7 @@ fn a_cost_above_capacity_is_refused_or_goes_into_debt() {
 fn the_projection_knows_of_tenants_and_classes() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let _first = acquire().now().unwrap();
     let _crowd: Vec<_> =
         (0..100).map(|_| Waiter::join(acquire().tenant("crowd")).unwrap()).collect();
@@ -107,8 +107,8 @@ fn the_projection_knows_of_tenants_and_classes() {
 fn an_oversize_request_is_projected_by_when_it_goes() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _one = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let large = || pacer.acquire([limiter.claim("k", 15)]).oversize(Oversize::Debt);
+    let _one = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let large = || pacer.acquire([limiter.charge("k", 15)]).into_debt();
     assert!(Waiter::join(large().max_wait(Duration::from_millis(999))).is_err());
     let mut large = Waiter::join(large().max_wait(SECOND)).unwrap();
     hand.run(&pacer, SECOND);
@@ -120,7 +120,7 @@ fn an_oversize_request_is_projected_by_when_it_goes() {
 fn the_shares_of_lower_classes_are_counted() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let acquire = || pacer.acquire([limiter.claim("k", 1)]);
+    let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let _first = acquire().now().unwrap();
     let low = || acquire().priority(Priority::Low);
     let _low: Vec<_> = (0..100).map(|_| Waiter::join(low()).unwrap()).collect();
@@ -137,7 +137,7 @@ fn without_waiting_a_taken_slot_is_told_as_such() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(1).build();
     let limiter = hand.per_second("calls", 100, 100);
-    let _held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let refused = pacer.acquire([limiter.claim("k", 1)]).now().unwrap_err();
+    let _held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
     assert!(matches!(refused, AcquireError::WouldWait));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::{Acquire, Oversize, Pacer, Priority};
+use tidegate::pacer::{Acquire, Pacer, Priority};
 use tidegate::{Change, Policy};
 
 use super::hand::{Hand, Waiter};
@@ -34,9 +34,9 @@ fn join_all(acquires: impl Iterator<Item = Acquire>) -> Vec<Waiter> {
 fn a_crowd_delays_a_single_caller_by_one_turn() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let heavy = (0..50).map(|_| pacer.acquire([limiter.claim("k", 10)]).tenant("heavy"));
-    let light = (0..5).map(|_| pacer.acquire([limiter.claim("k", 2)]).tenant("light"));
+    let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let heavy = (0..50).map(|_| pacer.acquire([limiter.charge("k", 10)]).tenant("heavy"));
+    let light = (0..5).map(|_| pacer.acquire([limiter.charge("k", 2)]).tenant("light"));
     let order = order_of_grants(&hand, &pacer, join_all(heavy.chain(light)));
     let first_light = order.iter().position(|&index| index >= 50).unwrap();
     assert!(first_light <= 2, "after {first_light} heavy requests");
@@ -51,9 +51,9 @@ fn a_crowd_delays_a_single_caller_by_one_turn() {
 fn weights_are_shares() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let _spent = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let acquire =
-        |tenant, weight| pacer.acquire([limiter.claim("k", 1)]).tenant(tenant).weight(weight);
+        |tenant, weight| pacer.acquire([limiter.charge("k", 1)]).tenant(tenant).weight(weight);
     let many = (0..90).map(|_| acquire("three", 3)).chain((0..90).map(|_| acquire("one", 1)));
     let order = order_of_grants(&hand, &pacer, join_all(many));
     let of_three = order[..80].iter().filter(|&&index| index < 90).count();
@@ -65,8 +65,8 @@ fn classes_go_first_but_guaranteed_shares_are_kept() {
     let hand = Hand::new();
     let pacer = hand.builder().min_share(Priority::Low, 10).min_share(Priority::Normal, 0).build();
     let limiter = hand.per_second("calls", 1, 1);
-    let _spent = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let acquire = |priority| pacer.acquire([limiter.claim("k", 1)]).priority(priority);
+    let _spent = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let acquire = |priority| pacer.acquire([limiter.charge("k", 1)]).priority(priority);
     let low = (0..50).map(|_| acquire(Priority::Low));
     let high = (0..100).map(|_| acquire(Priority::High));
     let order = order_of_grants(&hand, &pacer, join_all(low.chain(high)));
@@ -80,14 +80,15 @@ fn a_tenant_waits_for_its_own_limit_alone() {
     let hand = Hand::new();
     let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 10, 10));
     let own = hand.per_second("own", 1, 1);
-    let slow = || pacer.acquire([shared.claim("k", 1), own.claim("slow", 1).own()]).tenant("slow");
+    let slow =
+        || pacer.acquire([shared.charge("k", 1), own.charge("slow", 1).own()]).tenant("slow");
     let _first = slow().now().unwrap();
     let mut passed_over = Waiter::join(slow()).unwrap();
     for _ in 0..9 {
-        let fast = [shared.claim("k", 1), own.claim("fast", 0).own()];
+        let fast = [shared.charge("k", 1), own.charge("fast", 0).own()];
         assert!(pacer.acquire(fast).tenant("fast").now().is_ok(), "nobody is in its way");
     }
-    let mut fast = Waiter::join(pacer.acquire([shared.claim("k", 1)]).tenant("fast")).unwrap();
+    let mut fast = Waiter::join(pacer.acquire([shared.charge("k", 1)]).tenant("fast")).unwrap();
     hand.run(&pacer, Duration::from_millis(100));
     assert!(fast.ask().is_some());
     assert!(passed_over.ask().is_none());
@@ -106,9 +107,9 @@ fn own_limits_do_not_count_for_turns() {
     let hand = Hand::new();
     let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 100, 100));
     let own = hand.per_second("own", 1_000, 1);
-    let _spent = pacer.acquire([shared.claim("k", 100)]).now().unwrap();
-    let limited = |_| pacer.acquire([shared.claim("k", 1), own.claim("a", 1).own()]).tenant("a");
-    let free = |_| pacer.acquire([shared.claim("k", 1)]).tenant("b");
+    let _spent = pacer.acquire([shared.charge("k", 100)]).now().unwrap();
+    let limited = |_| pacer.acquire([shared.charge("k", 1), own.charge("a", 1).own()]).tenant("a");
+    let free = |_| pacer.acquire([shared.charge("k", 1)]).tenant("b");
     let (a, b) = (join_all((0..300).map(limited)), join_all((0..300).map(free)));
     for _ in 0..200 {
         hand.run(&pacer, Duration::from_millis(10));
@@ -123,10 +124,10 @@ fn a_tenant_that_cannot_go_does_not_save_up_what_is_shared() {
     let hand = Hand::new();
     let (pacer, shared) = (hand.pacer(), hand.per_second("shared", 1, 10));
     let own = hand.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
-    let both = || pacer.acquire([shared.claim("k", 10), own.claim("a", 1).own()]).tenant("a");
+    let both = || pacer.acquire([shared.charge("k", 10), own.charge("a", 1).own()]).tenant("a");
     let _first = both().now().unwrap();
     let _later = Waiter::join(both()).unwrap();
-    let other = Waiter::join(pacer.acquire([shared.claim("k", 1)]).tenant("b")).unwrap();
+    let other = Waiter::join(pacer.acquire([shared.charge("k", 1)]).tenant("b")).unwrap();
     hand.run(&pacer, SECOND);
     assert_eq!(other.wakes(), 1);
 }
@@ -136,13 +137,13 @@ fn tenants_that_wait_for_themselves_do_not_fill_the_queue() {
     let hand = Hand::new();
     let pacer = hand.builder().max_waiting(3).build();
     let (shared, own) = (hand.per_second("shared", 10, 10), hand.per_second("own", 1, 1));
-    let limited = || pacer.acquire([shared.claim("k", 1), own.claim("a", 1).own()]).tenant("a");
+    let limited = || pacer.acquire([shared.charge("k", 1), own.charge("a", 1).own()]).tenant("a");
     let _first = limited().now().unwrap();
     let _parked: Vec<_> = (0..3).map(|_| Waiter::join(limited()).unwrap()).collect();
-    assert!(pacer.acquire([shared.claim("k", 1)]).tenant("b").now().is_ok());
+    assert!(pacer.acquire([shared.charge("k", 1)]).tenant("b").now().is_ok());
     assert!(Waiter::join(limited()).is_err(), "they have a bound of their own");
-    let another = pacer.acquire([own.claim("c", 1).own()]).tenant("c").now().unwrap();
-    let refused = Waiter::join(pacer.acquire([own.claim("c", 1).own()]).tenant("c"));
+    let another = pacer.acquire([own.charge("c", 1).own()]).tenant("c").now().unwrap();
+    let refused = Waiter::join(pacer.acquire([own.charge("c", 1).own()]).tenant("c"));
     assert!(refused.is_err(), "also for those who come as the first of a tenant");
     drop(another);
 }
@@ -153,17 +154,17 @@ fn whoever_is_passed_over_hears_when_something_changes() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
-    let slot = || pacer.acquire([slots.claim("a", 1).own()]).tenant("a");
+    let slot = || pacer.acquire([slots.charge("a", 1).own()]).tenant("a");
     let held = slot().now().unwrap();
     let waiter = Waiter::join(slot()).unwrap();
     drop(held);
     assert_eq!(waiter.wakes(), 1);
 
     let own = hand.engine.limiter("own", Policy::per_minute(1).build().unwrap()).unwrap();
-    let token = || pacer.acquire([own.claim("b", 1).own()]).tenant("b");
+    let token = || pacer.acquire([own.charge("b", 1).own()]).tenant("b");
     let mut first = token().now().unwrap();
     let settled = Waiter::join(token()).unwrap();
-    first.settle(&[0]).now().unwrap();
+    first.settle_now(&[0]).unwrap();
     assert_eq!(settled.wakes(), 1);
     let changed = Waiter::join(token()).unwrap();
     own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), Change::KeepTokens)
@@ -179,9 +180,9 @@ fn a_turn_is_as_long_as_the_largest_request_that_waits() {
     let pacer = hand.pacer();
     let policy = Policy::per_second(1).capacity(10).max_debt(1_000).build().unwrap();
     let limiter = hand.engine.limiter("tokens", policy).unwrap();
-    let acquire = |cost, tenant| pacer.acquire([limiter.claim("k", cost)]).tenant(tenant);
+    let acquire = |cost, tenant| pacer.acquire([limiter.charge("k", cost)]).tenant(tenant);
     let _spent = acquire(10, "large").now().unwrap();
-    let large = Waiter::join(acquire(1_000, "large").oversize(Oversize::Debt)).unwrap();
+    let large = Waiter::join(acquire(1_000, "large").into_debt()).unwrap();
     let _heavy: Vec<_> = (0..500).map(|_| Waiter::join(acquire(1, "heavy")).unwrap()).collect();
     drop(large);
     let mut light = Waiter::join(acquire(1, "light")).unwrap();

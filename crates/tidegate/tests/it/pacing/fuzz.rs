@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::pacer::{Acquire, OnDrop, Oversize, Pacer, Permit, Priority};
+use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
 use tidegate::{Change, Limiter, Policy};
 
 use super::hand::{Hand, Random, Waiter};
@@ -19,21 +19,21 @@ impl Stage {
     fn acquire(&self, random: &mut Random) -> Acquire {
         let tenant = ["x", "y", "z"][random.below(3)];
         let most = if random.below(10) == 0 { 70 } else { 20 };
-        let mut claims = vec![self.shared.claim("k", random.below(most) as u64)];
+        let mut claims = vec![self.shared.charge("k", random.below(most) as u64)];
         if random.below(2) == 0 {
-            claims.push(self.own.claim(tenant, random.below(10) as u64).own());
+            claims.push(self.own.charge(tenant, random.below(10) as u64).own());
         }
         if random.below(2) == 0 {
-            claims.push(self.slots.claim("s", 1 + random.below(2) as u64));
+            claims.push(self.slots.charge("s", 1 + random.below(2) as u64));
         }
         if random.below(5) == 0 {
-            claims.push(self.shared.claim("k", random.below(5) as u64));
+            claims.push(self.shared.charge("k", random.below(5) as u64));
         }
         let classes = [Priority::High, Priority::Normal, Priority::Low];
         let weight = 1 + u32::try_from(random.below(3)).unwrap();
         let acquire = self.pacer.acquire(claims).tenant(tenant).weight(weight);
-        let acquire = acquire.priority(classes[random.below(3)]).on_drop(OnDrop::Refund);
-        let acquire = acquire.oversize(Oversize::Debt);
+        let acquire = acquire.priority(classes[random.below(3)]).refund_on_drop(true);
+        let acquire = acquire.into_debt();
         match random.below(4) {
             0 => acquire.max_wait(Duration::from_secs(random.below(100) as u64)),
             _ => acquire,

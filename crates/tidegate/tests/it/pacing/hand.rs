@@ -8,8 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::pacer::{Acquire, AcquireError, Pacer, PacerBuilder, Permit, Waiting};
+use tidegate::pacer::{Acquire, AcquireError, Pacer, PacerBuilder, Permit};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
+
+type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
 
 /// A store on a manual clock.
 pub(super) struct Hand {

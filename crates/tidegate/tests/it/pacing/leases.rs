@@ -4,8 +4,9 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::Charge;
 use tidegate::clock::{ManualClock, TokioClock};
-use tidegate::pacer::{Claim, OnDrop, Pacer, Permit};
+use tidegate::pacer::{Pacer, Permit};
 use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, StoreHandle};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
@@ -29,8 +30,8 @@ fn shared(policy: Policy) -> (Arc<Distant>, Pacer, Limiter) {
 }
 
 /// A task that waits for a permit, and says when it got it.
-fn task(pacer: &Pacer, claim: Claim) -> JoinHandle<(Permit, Instant)> {
-    let acquire = pacer.acquire([claim]);
+fn task(pacer: &Pacer, charge: Charge<'_>) -> JoinHandle<(Permit, Instant)> {
+    let acquire = pacer.acquire([charge]);
     tokio::spawn(async move { (acquire.await.unwrap(), Instant::now()) })
 }
 
@@ -41,8 +42,8 @@ fn runtime() -> Runtime {
 #[tokio::test(start_paused = true)]
 async fn a_permit_keeps_its_slot_on_a_shared_store() {
     let (distant, pacer, limiter) = shared(slots(1));
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-    let next = task(&pacer, limiter.claim("k", 1));
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
+    let next = task(&pacer, limiter.charge("k", 1));
     for _ in 0..100 {
         sleep(LEASE / 10).await;
         assert!(!held.is_lost() && !next.is_finished());
@@ -62,8 +63,8 @@ async fn a_permit_keeps_its_slot_in_process() {
     let engine = Engine::on(Arc::new(store));
     let limiter = engine.limiter("calls", slots(1)).unwrap();
     let pacer = Pacer::new(&engine);
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-    let next = task(&pacer, limiter.claim("k", 1));
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
+    let next = task(&pacer, limiter.charge("k", 1));
     for _ in 0..100 {
         sleep(LEASE / 10).await;
         assert!(!held.is_lost() && !next.is_finished());
@@ -81,12 +82,12 @@ fn a_permit_keeps_its_slot_outside_of_any_runtime() {
     let policy = Policy::concurrency(1, Some(lease)).unwrap();
     let limiter = engine.limiter("calls", policy).unwrap();
     let pacer = Pacer::new(&engine);
-    let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(lease * 5).wait();
+    let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(lease * 5).blocking();
     // A machine that stood still for longer than the lease has lost the slot, and knows.
     assert!(refused.is_err() || held.is_lost());
     drop((held, refused));
-    assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_ok());
+    assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_ok());
 }
 
 /// The crash story: without the runtime nobody renews, and the slot is free after the lease.
@@ -98,12 +99,12 @@ fn a_permit_whose_runtime_is_gone_loses_its_slot() {
     let limiter = engine.limiter("calls", slots(1)).unwrap();
     let (crashed, other) = (Pacer::new(&engine), Pacer::builder(&engine).by_hand().build());
     let runtime = runtime();
-    let held = runtime.block_on(crashed.acquire([limiter.claim("k", 1)]).into_future()).unwrap();
+    let held = runtime.block_on(crashed.acquire([limiter.charge("k", 1)]).into_future()).unwrap();
     drop(runtime);
     clock.advance(LEASE - Duration::from_nanos(1));
-    assert!(other.acquire([limiter.claim("k", 1)]).now().is_err() && !held.is_lost());
+    assert!(other.acquire([limiter.charge("k", 1)]).now().is_err() && !held.is_lost());
     clock.advance(Duration::from_nanos(1));
-    assert!(other.acquire([limiter.claim("k", 1)]).now().is_ok() && held.is_lost());
+    assert!(other.acquire([limiter.charge("k", 1)]).now().is_ok() && held.is_lost());
 }
 
 #[test]
@@ -115,10 +116,10 @@ fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let limiter = engine.limiter("calls", slots(1)).unwrap();
     let (crashed, other) = (Pacer::new(&engine), Pacer::new(&engine));
     let first = runtime();
-    let held = first.block_on(crashed.acquire([limiter.claim("k", 1)]).into_future()).unwrap();
+    let held = first.block_on(crashed.acquire([limiter.charge("k", 1)]).into_future()).unwrap();
     drop(first);
     clock.advance(LEASE);
-    let next = runtime().block_on(other.acquire([limiter.claim("k", 1)]).into_future());
+    let next = runtime().block_on(other.acquire([limiter.charge("k", 1)]).into_future());
     assert!(next.is_ok());
     drop(held);
     assert_eq!(distant.submissions_with(Verb::Renew), 0);
@@ -130,7 +131,7 @@ async fn permits_are_renewed_together() {
     let (distant, pacer, limiter) = shared(slots(1_000));
     let mut held = Vec::new();
     for _ in 0..100 {
-        held.push(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
+        held.push(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
         sleep(LEASE / 200).await;
     }
     let (rounds, renewals) =
@@ -161,8 +162,8 @@ async fn permits_are_renewed_together() {
 async fn each_lease_has_its_own_pace() {
     let (distant, pacer, short) = shared(slots(1));
     let long = short.engine().limiter("long", Policy::concurrency(1, Some(LEASE * 10)).unwrap());
-    let _long = pacer.acquire([long.unwrap().claim("k", 1)]).await.unwrap();
-    let _short = pacer.acquire([short.claim("k", 1)]).await.unwrap();
+    let _long = pacer.acquire([long.unwrap().charge("k", 1)]).await.unwrap();
+    let _short = pacer.acquire([short.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 20).await;
     let (rounds, renewals) =
         (distant.submissions_with(Verb::Renew), distant.operations_of(Verb::Renew));
@@ -175,8 +176,8 @@ async fn permits_without_a_lease_renew_nothing() {
     let (distant, pacer, limiter) = shared(Policy::concurrency(2, None).unwrap());
     let rate = Policy::per_second(10).build().unwrap();
     let rate = limiter.engine().limiter("rate", rate).unwrap();
-    let _both = pacer.acquire([limiter.claim("k", 1), rate.claim("k", 1)]).await.unwrap();
-    let _one = pacer.acquire([rate.claim("k", 1)]).await.unwrap();
+    let _both = pacer.acquire([limiter.charge("k", 1), rate.charge("k", 1)]).await.unwrap();
+    let _one = pacer.acquire([rate.charge("k", 1)]).await.unwrap();
     let asked = distant.operations();
     sleep(LEASE * 100).await;
     assert_eq!(distant.submissions_with(Verb::Renew), 0);
@@ -186,7 +187,7 @@ async fn permits_without_a_lease_renew_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_for_a_while_costs_no_slot() {
     let (distant, pacer, limiter) = shared(slots(1));
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 3 / 2).await;
     for _ in 0..5 {
         let before = distant.submissions_with(Verb::Renew);
@@ -206,7 +207,7 @@ async fn a_store_that_fails_for_a_while_costs_no_slot() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_does_not_come_is_asked_for_again() {
     let (distant, pacer, limiter) = shared(slots(1));
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     distant.set(Timing::RoundTrip(Duration::from_secs(7_200)));
     sleep(LEASE * 6 / 10).await;
     distant.set(Timing::RoundTrip(Duration::from_millis(2)));
@@ -219,7 +220,7 @@ async fn an_answer_that_does_not_come_is_asked_for_again() {
 async fn a_lost_lease_is_told_and_not_taken_anew() {
     // The store was flushed.
     let (distant, pacer, limiter) = shared(slots(2));
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     assert!(limiter.reset("k").await.unwrap());
     assert!(!held.is_lost(), "nobody knows yet");
     sleep(LEASE / 2).await;
@@ -227,14 +228,14 @@ async fn a_lost_lease_is_told_and_not_taken_anew() {
     assert_eq!((pacer.gauges().lost, distant.inner().stats().leases), (1, 0));
 
     // The process was suspended.
-    let suspended = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let suspended = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     advance(LEASE * 2).await;
     assert!(suspended.is_lost());
     sleep(LEASE).await;
     assert_eq!((pacer.gauges().lost, distant.inner().stats().leases), (2, 0));
 
     // The store could not be reached for too long.
-    let cut_off = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let cut_off = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     distant.set(down());
     sleep(LEASE * 2).await;
     assert!(cut_off.is_lost());
@@ -242,14 +243,14 @@ async fn a_lost_lease_is_told_and_not_taken_anew() {
     distant.set(UP);
     sleep(LEASE * 2).await;
     assert_eq!((pacer.gauges().lost, distant.submissions_with(Verb::Renew)), (3, rounds));
-    assert!(!pacer.acquire([limiter.claim("k", 1)]).await.unwrap().is_lost());
+    assert!(!pacer.acquire([limiter.charge("k", 1)]).await.unwrap().is_lost());
 }
 
 /// Some of the slots of a permit are lost: that is told, and the others are kept.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_lost_is_kept() {
     let (distant, pacer, limiter) = shared(slots(1));
-    let held = pacer.acquire([limiter.claim("a", 1), limiter.claim("b", 1)]).await.unwrap();
+    let held = pacer.acquire([limiter.charge("a", 1), limiter.charge("b", 1)]).await.unwrap();
     assert!(limiter.reset("a").await.unwrap());
     sleep(LEASE * 10).await;
     assert!(held.is_lost());
@@ -265,19 +266,19 @@ fn a_grant_that_was_not_picked_up_is_kept() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", slots(1)).unwrap();
-    let first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     hand.run(&pacer, LEASE * 10);
     assert_eq!((waiter.wakes(), first.is_lost()), (0, false));
     drop(first);
     assert_eq!(waiter.wakes(), 1);
     hand.run(&pacer, LEASE * 10);
     assert_eq!(hand.engine.store().local().unwrap().stats().leases, 1);
-    assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_err());
+    assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_err());
     assert!(!waiter.ask().unwrap().unwrap().is_lost());
     // And one that goes away without having heard of it gives them back.
-    let first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     drop(first);
     drop(waiter);
     assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
@@ -290,7 +291,7 @@ fn whoever_drives_by_hand_is_told_when_to_renew() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", slots(1)).unwrap();
-    let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     assert_eq!(pacer.poll(), Some(LEASE / 3));
     hand.clock.advance(LEASE / 3);
     assert_eq!(pacer.poll(), Some(LEASE / 3));
@@ -307,13 +308,13 @@ fn settled_slots_are_not_lost() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", slots(5)).unwrap();
-    for on_drop in [OnDrop::Keep, OnDrop::Refund] {
-        let acquire = pacer.acquire([limiter.claim("k", 4), limiter.claim("l", 1)]);
-        let mut held = acquire.on_drop(on_drop).now().unwrap();
-        held.settle(&[1, 1]).now().unwrap();
+    for is_refunded in [false, true] {
+        let acquire = pacer.acquire([limiter.charge("k", 4), limiter.charge("l", 1)]);
+        let mut held = acquire.refund_on_drop(is_refunded).now().unwrap();
+        held.settle_now(&[1, 1]).unwrap();
         hand.run(&pacer, LEASE * 5);
         assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 4);
-        held.settle(&[0, 0]).now().unwrap();
+        held.settle_now(&[0, 0]).unwrap();
         assert_eq!(pacer.poll(), None);
         hand.run(&pacer, LEASE * 5);
         assert!(!held.is_lost());
@@ -328,7 +329,7 @@ fn leases_follow_the_policy() {
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", slots(1)).unwrap();
     let revise = |policy| limiter.reconfigure(policy, Change::KeepTokens).unwrap();
-    let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     revise(Policy::concurrency(1, Some(LEASE / 2)).unwrap());
     hand.clock.advance(LEASE / 3);
     assert_eq!(pacer.poll(), Some(LEASE / 6));
@@ -341,7 +342,7 @@ fn leases_follow_the_policy() {
     assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
 
     revise(slots(1));
-    let held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     revise(Policy::per_second(1).build().unwrap());
     hand.run(&pacer, LEASE * 3);
     assert_eq!((held.is_lost(), pacer.gauges().lost), (false, 0));
@@ -354,9 +355,9 @@ fn permits_that_end_are_forgotten() {
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", slots(100)).unwrap();
     let kept: Vec<_> =
-        (0..50).map(|_| pacer.acquire([limiter.claim("k", 1)]).now().unwrap()).collect();
+        (0..50).map(|_| pacer.acquire([limiter.charge("k", 1)]).now().unwrap()).collect();
     for _ in 0..100_000 {
-        drop(pacer.acquire([limiter.claim("k", 1)]).now().unwrap());
+        drop(pacer.acquire([limiter.charge("k", 1)]).now().unwrap());
     }
     hand.run(&pacer, LEASE * 2);
     assert!(kept.iter().all(|permit| !permit.is_lost()));

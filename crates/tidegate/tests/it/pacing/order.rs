@@ -16,9 +16,10 @@ const SECOND: Duration = Duration::from_secs(1);
 fn a_thousand_waiters_go_one_a_second_and_are_woken_once() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let mut waiters: Vec<Waiter> =
-        (0..1_000).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let mut waiters: Vec<Waiter> = (0..1_000)
+        .map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap())
+        .collect();
     assert_eq!(pacer.gauges().waiting, 1_000);
     for turn in 0..1_000_usize {
         hand.run(&pacer, SECOND);
@@ -38,14 +39,14 @@ async fn tasks_are_granted_in_order_under_paused_time() {
     let engine = Engine::on(Arc::new(store));
     let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
     let pacer = Pacer::new(&engine);
-    let _first = pacer.acquire([calls.claim("k", 1)]).await.unwrap();
+    let _first = pacer.acquire([calls.charge("k", 1)]).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let start = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..1_000_u64)
         .map(|number| {
             let (pacer, calls, order) = (pacer.clone(), calls.clone(), order.clone());
             tokio::spawn(async move {
-                let permit = pacer.acquire([calls.claim("k", 1)]).await.unwrap();
+                let permit = pacer.acquire([calls.charge("k", 1)]).await.unwrap();
                 order.lock().unwrap().push((number, start.elapsed().as_secs()));
                 assert_eq!(permit.waited().as_secs(), number + 1);
             })
@@ -64,12 +65,13 @@ async fn tasks_are_granted_in_order_under_paused_time() {
 fn sleepers_slow_nobody_down() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let sleepers: Vec<Waiter> =
-        (0..1_000).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let sleepers: Vec<Waiter> = (0..1_000)
+        .map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap())
+        .collect();
     assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 0);
     let other = hand.pacer();
-    assert!(other.acquire([limiter.claim("other", 1)]).now().is_ok());
+    assert!(other.acquire([limiter.charge("other", 1)]).now().is_ok());
     assert_eq!(sleepers.iter().map(Waiter::wakes).sum::<usize>(), 0);
 }
 
@@ -79,11 +81,11 @@ fn waits_are_exact() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 2, 2));
     for _ in 0..2 {
-        let permit = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+        let permit = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
         assert_eq!((permit.waited(), permit.parts().len()), (Duration::ZERO, 0));
     }
     let mut waiters: Vec<_> =
-        (0..4).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+        (0..4).map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap()).collect();
     hand.run(&pacer, SECOND * 2);
     let waits: Vec<_> =
         waiters.iter_mut().map(|w| w.ask().unwrap().unwrap().waited().as_millis()).collect();
@@ -95,15 +97,15 @@ fn waits_are_exact() {
 fn a_large_request_is_not_overtaken() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
-    let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
+    let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     assert_eq!(limiter.take("k").cost(0).now().unwrap().remaining(), 1, "one token is there");
-    assert!(pacer.acquire([limiter.claim("k", 1)]).now().is_err(), "but it is the large one's");
+    assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_err(), "but it is the large one's");
     let denied = limiter.take("k").now().unwrap();
     assert_eq!(denied.retry(), Some(Retry::After(SECOND * 10)), "nor is it a plain take's");
     assert_eq!(limiter.peek("k").now().unwrap().retry(), denied.retry());
     assert!(limiter.take("other").now().unwrap().is_allowed());
-    let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     hand.run(&pacer, SECOND * 9);
     assert!(large.ask().is_some());
     assert!(small.ask().is_none());
@@ -116,8 +118,8 @@ fn a_large_request_is_not_overtaken() {
 fn a_batch_does_not_overtake_either() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 9)]).now().unwrap();
-    let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 10)])).unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
+    let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     let batch = Batch::from_iter(["k", "other", "k"].map(|key| limiter.take(key)));
     let decisions: Vec<_> = batch.now().into_iter().map(Result::unwrap).collect();
     let after = Some(Retry::After(SECOND * 10));
@@ -132,7 +134,7 @@ fn several_limits_are_one_wait() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let (requests, tokens) = (hand.per_second("requests", 10, 1), hand.per_second("tokens", 5, 10));
-    let claims = || [requests.claim("k", 1), tokens.claim("k", 10)];
+    let claims = || [requests.charge("k", 1), tokens.charge("k", 10)];
     let _first = pacer.acquire(claims()).now().unwrap();
     let mut second = Waiter::join(pacer.acquire(claims())).unwrap();
     hand.run(&pacer, SECOND * 2);
@@ -152,10 +154,10 @@ fn several_limits_are_one_wait() {
 fn plain_takes_wait_for_waiters_only() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let deaf = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let deaf = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     let idle =
-        Waiter::join(pacer.acquire([limiter.claim("other", 0), limiter.claim("k", 9)])).unwrap();
+        Waiter::join(pacer.acquire([limiter.charge("other", 0), limiter.charge("k", 9)])).unwrap();
     assert!(!limiter.take("k").now().unwrap().is_allowed());
     assert!(limiter.take("other").now().unwrap().is_allowed(), "nobody wants a token of it");
     drop(idle);

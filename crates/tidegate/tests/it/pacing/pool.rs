@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::pacer::{
-    AdaptiveBounds, CallOutcome, Pacer, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart,
-};
+use tidegate::pacer::{CallOutcome, Pacer, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart};
 use tidegate::{Engine, Limiter, Policy};
 
 use super::distant::distant;
@@ -23,7 +21,7 @@ fn stage(hand: &Hand, size: PoolSize, pacers: usize) -> (SlotPool, Vec<Pacer>, L
 }
 
 fn adaptive(start: u64, cap: u64) -> PoolSize {
-    PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, Tuning::default())
+    PoolSize::Adaptive(Tuning::new(start, cap))
 }
 
 #[test]
@@ -32,7 +30,7 @@ fn pacers_together_keep_to_the_size_of_their_pool() {
     let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 3);
     let mut permits = Vec::new();
     for pacer in pacers.iter().cycle().take(12) {
-        permits.extend(pacer.acquire([calls.claim("k", 1)]).now());
+        permits.extend(pacer.acquire([calls.charge("k", 1)]).now());
     }
     assert_eq!((permits.len(), pool.gauges().in_flight), (4, 4));
     assert_eq!(pacers[0].gauges().concurrency, Some(4));
@@ -45,7 +43,7 @@ fn pacers_together_keep_to_the_size_of_their_pool() {
 fn members_take_turns() {
     let hand = Hand::new();
     let (_, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 3);
-    let acquire = |index: usize| pacers[index].acquire([calls.claim("k", 1)]);
+    let acquire = |index: usize| pacers[index].acquire([calls.charge("k", 1)]);
     let mut held = acquire(0).now().ok();
     let mut waiters: Vec<_> = [0, 0, 0, 1, 2, 2]
         .map(|index| (index, Waiter::join(acquire(index)).unwrap()))
@@ -76,9 +74,9 @@ fn a_member_with_many_pacers_has_one_turn() {
         .map(|member| hand.builder().pool(member).build())
         .into_iter()
         .collect();
-    let mut held = pacers[0].acquire([calls.claim("k", 1)]).now().ok();
+    let mut held = pacers[0].acquire([calls.charge("k", 1)]).now().ok();
     let mut waiters: Vec<_> = [0, 1, 2, 3, 3]
-        .map(|index| (index, Waiter::join(pacers[index].acquire([calls.claim("k", 1)])).unwrap()))
+        .map(|index| (index, Waiter::join(pacers[index].acquire([calls.charge("k", 1)])).unwrap()))
         .into_iter()
         .collect();
     let mut order = Vec::new();
@@ -98,10 +96,10 @@ fn no_slot_is_held_for_tokens_and_no_token_for_a_slot() {
     let hand = Hand::new();
     let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 2);
     let scarce = hand.per_second("scarce", 1, 1);
-    drop(pacers[0].acquire([scarce.claim("k", 1)]).now().unwrap());
-    let mut waiter = Waiter::join(pacers[0].acquire([scarce.claim("k", 1)])).unwrap();
+    drop(pacers[0].acquire([scarce.charge("k", 1)]).now().unwrap());
+    let mut waiter = Waiter::join(pacers[0].acquire([scarce.charge("k", 1)])).unwrap();
     assert_eq!(pool.gauges().in_flight, 0, "it waits for a token");
-    let held = pacers[1].acquire([calls.claim("k", 1)]).now().unwrap();
+    let held = pacers[1].acquire([calls.charge("k", 1)]).now().unwrap();
     hand.run(&pacers[0], SECOND * 5);
     assert!(waiter.ask().is_none(), "it waits for a slot");
     assert_eq!(scarce.peek("k").cost(0).now().unwrap().remaining(), 1, "not spent ahead");
@@ -116,12 +114,12 @@ fn a_pool_is_resized_under_way() {
     let hand = Hand::new();
     let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(2), 2);
     let held: Vec<_> =
-        pacers.iter().map(|pacer| pacer.acquire([calls.claim("k", 1)]).now().unwrap()).collect();
+        pacers.iter().map(|pacer| pacer.acquire([calls.charge("k", 1)]).now().unwrap()).collect();
     let mut waiters: Vec<_> = pacers
         .iter()
         .cycle()
         .take(6)
-        .map(|pacer| Waiter::join(pacer.acquire([calls.claim("k", 1)])).unwrap())
+        .map(|pacer| Waiter::join(pacer.acquire([calls.charge("k", 1)])).unwrap())
         .collect();
     pool.resize(PoolSize::Fixed(5));
     assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 3);
@@ -144,7 +142,7 @@ fn an_adaptive_pool_grows_over_all_pacers() {
     let mut waiters = Vec::new();
     let mut held = Vec::new();
     for pacer in pacers.iter().cycle().take(12) {
-        match Waiter::join(pacer.acquire([calls.claim("k", 1)])) {
+        match Waiter::join(pacer.acquire([calls.charge("k", 1)])) {
             Ok(waiter) => waiters.push(waiter),
             Err(granted) => held.push(granted.unwrap()),
         }
@@ -165,7 +163,7 @@ fn an_adaptive_pool_grows_over_all_pacers() {
 fn one_member_cannot_shrink_the_pool_for_all() {
     let hand = Hand::new();
     let (pool, pacers, calls) = stage(&hand, adaptive(40, 40), 2);
-    let acquire = |index: usize| pacers[index].acquire([calls.claim("k", 1)]).now().unwrap();
+    let acquire = |index: usize| pacers[index].acquire([calls.charge("k", 1)]).now().unwrap();
     for _ in 0..200 {
         let others: Vec<_> = (0..4).map(|_| acquire(0)).collect();
         acquire(1).finish(THROTTLED);
@@ -183,13 +181,12 @@ fn one_member_cannot_shrink_the_pool_for_all() {
 fn a_pool_does_not_grow_while_calls_are_slow() {
     for (took, grows) in [(SECOND, true), (SECOND * 3, false)] {
         let hand = Hand::new();
-        let mut tuning = Tuning::default();
+        let mut tuning = Tuning::new(4, 64);
         tuning.max_latency = Some(SECOND * 2);
-        let bounds = AdaptiveBounds { floor: 1, start: 4, cap: 64 };
-        let (pool, pacers, calls) = stage(&hand, PoolSize::Adaptive(bounds, tuning), 1);
+        let (pool, pacers, calls) = stage(&hand, PoolSize::Adaptive(tuning), 1);
         for _ in 0..10 {
             let mut permits = Vec::new();
-            while let Ok(permit) = pacers[0].acquire([calls.claim("k", 1)]).now() {
+            while let Ok(permit) = pacers[0].acquire([calls.charge("k", 1)]).now() {
                 permits.push(permit);
             }
             hand.clock.advance(took);
@@ -215,7 +212,7 @@ fn random_cancellations_conserve_every_slot() {
             0 | 1 => {
                 let limiter = if random.below(2) == 0 { &calls } else { &scarce };
                 let pacer = &pacers[random.below(4)];
-                match Waiter::join(pacer.acquire([limiter.claim("k", 1)])) {
+                match Waiter::join(pacer.acquire([limiter.charge("k", 1)])) {
                     Ok(waiter) => waiters.push(waiter),
                     Err(granted) => permits.extend(granted),
                 }
@@ -261,7 +258,7 @@ fn threads_on_several_engines_never_exceed_the_pool() {
             let (inside, most, done) = (&inside, &most, &done);
             scope.spawn(move || {
                 for _ in 0..500 {
-                    let permit = pacer.acquire([calls.claim("k", 1)]).wait().unwrap();
+                    let permit = pacer.acquire([calls.charge("k", 1)]).blocking().unwrap();
                     most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     std::thread::yield_now();
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -289,7 +286,7 @@ async fn a_pool_spans_pacers_on_a_shared_store() {
         .map(|pacer| {
             let (limiter, inside, most) = (limiter.clone(), inside.clone(), most.clone());
             tokio::spawn(async move {
-                let permit = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+                let permit = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::time::sleep(SECOND).await;
                 inside.fetch_sub(1, Ordering::SeqCst);
@@ -311,8 +308,8 @@ fn a_full_group_holds_up_only_its_own() {
     let pacer = hand.builder().concurrency(3).build();
     let calls = hand.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
-    let inside = || pacer.acquire([calls.claim("k", 1)]).tenant("inside").within(&group);
-    let outside = || pacer.acquire([calls.claim("k", 1)]).tenant("outside");
+    let inside = || pacer.acquire([calls.charge("k", 1)]).tenant("inside").within(&group);
+    let outside = || pacer.acquire([calls.charge("k", 1)]).tenant("outside");
     let held = inside().now().unwrap();
     let mut second = Waiter::join(inside()).unwrap();
     let mut third = Waiter::join(inside()).unwrap();
@@ -342,7 +339,7 @@ fn push_back_of_most_members_shrinks_the_pool() {
     for _ in 0..20 {
         let mut permits: Vec<_> = pacers
             .iter()
-            .map(|pacer| pacer.acquire([calls.claim("k", 1)]).now().unwrap())
+            .map(|pacer| pacer.acquire([calls.charge("k", 1)]).now().unwrap())
             .collect();
         let last = permits.pop();
         permits.into_iter().for_each(|permit| permit.finish(THROTTLED));
@@ -356,12 +353,14 @@ fn push_back_of_most_members_shrinks_the_pool() {
 fn a_pool_that_begins_to_adapt_starts_anew() {
     let hand = Hand::new();
     let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 1);
-    let acquire = || pacers[0].acquire([calls.claim("k", 1)]).now().unwrap();
+    let acquire = || pacers[0].acquire([calls.charge("k", 1)]).now().unwrap();
     let early: Vec<_> = (0..4).map(|_| acquire()).collect();
     hand.clock.advance(SECOND * 100);
-    let mut tuning = Tuning::default();
-    tuning.max_latency = Some(SECOND);
-    let size = |start| PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap: 64 }, tuning);
+    let size = |start| {
+        let mut tuning = Tuning::new(start, 64);
+        tuning.max_latency = Some(SECOND);
+        PoolSize::Adaptive(tuning)
+    };
     pool.resize(size(4));
     early.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
     assert!(!pool.gauges().adaptive.unwrap().is_slow);
@@ -378,10 +377,10 @@ fn a_group_spans_pacers() {
     let (one, two) = (hand.pacer(), hand.pacer());
     let calls = hand.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
-    let held = one.acquire([calls.claim("k", 1)]).within(&group).now().unwrap();
-    assert!(two.acquire([calls.claim("k", 1)]).within(&group).now().is_err());
-    let mut waiter = Waiter::join(two.acquire([calls.claim("k", 1)]).within(&group)).unwrap();
-    let mut third = Waiter::join(one.acquire([calls.claim("k", 1)]).within(&group)).unwrap();
+    let held = one.acquire([calls.charge("k", 1)]).within(&group).now().unwrap();
+    assert!(two.acquire([calls.charge("k", 1)]).within(&group).now().is_err());
+    let mut waiter = Waiter::join(two.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
+    let mut third = Waiter::join(one.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
     drop(held);
     let granted: Vec<_> = [waiter.ask(), third.ask()].into_iter().flatten().collect();
     assert_eq!((granted.len(), group.in_flight()), (1, 1));

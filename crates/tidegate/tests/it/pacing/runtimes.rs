@@ -7,9 +7,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
-use tidegate::pacer::{Pacer, Waiting};
+use tidegate::pacer::{Acquire, Pacer};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
 use tokio::runtime::{Builder, Runtime};
+
+type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
 
 fn paced(per_second: u64) -> (Pacer, Limiter) {
     let engine = Engine::new();
@@ -27,7 +29,7 @@ fn threads_and_two_runtimes_share_one_queue() {
                     .map(|_| {
                         let (pacer, limiter) = (pacer.clone(), limiter.clone());
                         tokio::spawn(async move {
-                            pacer.acquire([limiter.claim("k", 1)]).await.map(drop)
+                            pacer.acquire([limiter.charge("k", 1)]).await.map(drop)
                         })
                     })
                     .collect();
@@ -47,7 +49,7 @@ fn threads_and_two_runtimes_share_one_queue() {
         let (pacer, limiter) = (pacer.clone(), limiter.clone());
         std::thread::spawn(move || {
             for _ in 0..50 {
-                drop(pacer.acquire([limiter.claim("k", 1)]).wait().unwrap());
+                drop(pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap());
             }
         })
     }));
@@ -63,18 +65,18 @@ fn threads_and_two_runtimes_share_one_queue() {
 fn a_runtime_that_stands_still_stalls_nobody_else() {
     let (pacer, limiter) = paced(100);
     let idle = Builder::new_current_thread().enable_all().build().unwrap();
-    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
     // Its waiter joins, with a driver on the idle runtime, and is never polled again.
-    let mut stuck = pin!(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let mut stuck = pin!(pacer.acquire([limiter.charge("k", 1)]).into_future());
     idle.block_on(async {
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(stuck.as_mut().poll(&mut context), Poll::Pending));
     });
     let busy = Builder::new_current_thread().enable_all().build().unwrap();
-    let permit = busy.block_on(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let permit = busy.block_on(pacer.acquire([limiter.charge("k", 1)]).into_future());
     assert!(permit.is_ok());
     drop(idle);
-    assert!(pacer.acquire([limiter.claim("k", 1)]).wait().is_ok());
+    assert!(pacer.acquire([limiter.charge("k", 1)]).blocking().is_ok());
 }
 
 fn runtime() -> Runtime {
@@ -83,7 +85,7 @@ fn runtime() -> Runtime {
 
 /// A waiter that was polled once on a runtime, and is in the queue.
 fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<Waiting>> {
-    let mut waiter = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let mut waiter = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
     runtime.block_on(async {
         let mut context = Context::from_waker(Waker::noop());
         assert!(matches!(waiter.as_mut().poll(&mut context), Poll::Pending));
@@ -96,7 +98,7 @@ fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<Wai
 fn waiters_outlive_the_runtime_they_began_on() {
     for driver_ran in [true, false] {
         let (pacer, limiter) = paced(50);
-        let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+        let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
         let first = runtime();
         let (one, two) = (waiter_on(&first, &pacer, &limiter), waiter_on(&first, &pacer, &limiter));
         if driver_ran {
@@ -114,7 +116,7 @@ fn waiters_outlive_the_runtime_they_began_on() {
 #[test]
 fn a_waiter_moves_off_a_runtime_that_stands_still() {
     let (pacer, limiter) = paced(50);
-    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
     let idle = runtime();
     let waiter = waiter_on(&idle, &pacer, &limiter);
     assert!(runtime().block_on(waiter).is_ok());
@@ -124,7 +126,7 @@ fn a_waiter_moves_off_a_runtime_that_stands_still() {
 #[test]
 fn a_waiter_moves_to_a_thread_without_a_runtime() {
     let (pacer, limiter) = paced(50);
-    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
     let gone = runtime();
     let waiter = waiter_on(&gone, &pacer, &limiter);
     drop(gone);
@@ -137,8 +139,8 @@ fn blocking_works_inside_an_entered_runtime() {
     let (pacer, limiter) = paced(50);
     let runtime = runtime();
     let _entered = runtime.enter();
-    let _first = pacer.acquire([limiter.claim("k", 1)]).wait().unwrap();
-    assert!(pacer.acquire([limiter.claim("k", 1)]).wait().is_ok());
+    let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
+    assert!(pacer.acquire([limiter.charge("k", 1)]).blocking().is_ok());
 }
 
 #[test]
@@ -147,7 +149,7 @@ fn a_runtime_without_timers_has_its_waiters_driven_by_a_thread() {
     let bare = Builder::new_current_thread().build().unwrap();
     bare.block_on(async {
         for _ in 0..3 {
-            assert!(pacer.acquire([limiter.claim("k", 1)]).await.is_ok());
+            assert!(pacer.acquire([limiter.charge("k", 1)]).await.is_ok());
         }
     });
 }
@@ -162,8 +164,8 @@ async fn a_deadline_that_can_just_be_met_is_met_by_late_timers() {
     let pacer = Pacer::new(&engine);
     let due = Duration::from_nanos(333_333_334);
     for _ in 0..10 {
-        drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
-        let permit = pacer.acquire([limiter.claim("k", 1)]).max_wait(due).await.unwrap();
+        drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
+        let permit = pacer.acquire([limiter.charge("k", 1)]).max_wait(due).await.unwrap();
         assert!(permit.waited() >= due && permit.waited() <= due + Duration::from_millis(5));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

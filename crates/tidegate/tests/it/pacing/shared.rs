@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tidegate::pacer::{AcquireError, OnDrop, Pacer, SettleError};
-use tidegate::{Answer, Decision, Engine, MemoryStore, Operation, Policy, StoreError, StoreHandle};
+use tidegate::pacer::{AcquireError, Pacer};
+use tidegate::{Decision, Engine, MemoryStore, Policy, StoreError, StoreHandle};
+use tidegate_core::{Answer, Operation};
 use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 
@@ -25,7 +26,7 @@ async fn waiters_are_granted_in_order_and_only_the_head_asks() {
         .map(|number| {
             let (pacer, limiter) = (pacer.clone(), limiter.clone());
             tokio::spawn(async move {
-                let permit = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+                let permit = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
                 drop(permit);
                 (number, start.elapsed())
             })
@@ -44,10 +45,10 @@ async fn waiters_are_granted_in_order_and_only_the_head_asks() {
 #[tokio::test(start_paused = true)]
 async fn a_reservation_of_one_who_left_is_given_back() {
     let (distant, pacer, limiter) = distant(per_second(1, 10));
-    drop(pacer.acquire([limiter.claim("k", 10)]).await.unwrap());
+    drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
     let left = tokio::spawn({
         let (pacer, limiter) = (pacer.clone(), limiter.clone());
-        async move { pacer.acquire([limiter.claim("k", 10)]).await.map(drop) }
+        async move { pacer.acquire([limiter.charge("k", 10)]).await.map(drop) }
     });
     // The head is reserved within the last quarter of a second; it leaves right after that.
     tokio::time::sleep(SECOND * 9 + Duration::from_millis(900)).await;
@@ -62,26 +63,26 @@ async fn a_reservation_of_one_who_left_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_too_long_is_refused_at_the_head() {
     let (_distant, pacer, limiter) = distant(per_second(1, 10));
-    drop(pacer.acquire([limiter.claim("k", 10)]).await.unwrap());
+    drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
     let begin = tokio::time::Instant::now();
-    let refused = pacer.acquire([limiter.claim("k", 10)]).max_wait(SECOND * 3).await.unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 10)]).max_wait(SECOND * 3).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TooLong { projected, .. } if projected > SECOND * 9));
     assert!(begin.elapsed() < SECOND, "without waiting for the deadline");
-    assert!(pacer.acquire([limiter.claim("k", 3)]).max_wait(SECOND * 4).await.is_ok());
+    assert!(pacer.acquire([limiter.charge("k", 3)]).max_wait(SECOND * 4).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn permits_settle_and_refund_through_the_store() {
     let (_distant, pacer, limiter) = distant(per_second(1, 10));
-    let mut permit = pacer.acquire([limiter.claim("k", 8)]).await.unwrap();
-    assert!(matches!(permit.settle(&[2]).now(), Err(SettleError::Shared)));
+    let mut permit = pacer.acquire([limiter.charge("k", 8)]).await.unwrap();
+    assert!(matches!(permit.settle_now(&[2]), Err(StoreError::MustAwait)));
     permit.settle(&[2]).await.unwrap();
     drop(permit);
     assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), 8);
-    drop(pacer.acquire([limiter.claim("k", 8)]).on_drop(OnDrop::Refund).await.unwrap());
+    drop(pacer.acquire([limiter.charge("k", 8)]).refund_on_drop(true).await.unwrap());
     tokio::time::sleep(ROUND_TRIP * 2).await;
     assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), 8);
-    let refused = pacer.acquire([limiter.claim("k", 1)]).now().unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
     assert!(matches!(refused, AcquireError::NotAtOnce));
 }
 
@@ -89,17 +90,17 @@ async fn permits_settle_and_refund_through_the_store() {
 async fn a_store_that_is_down_is_an_error_for_the_head_and_not_the_end() {
     let (distant, pacer, limiter) = distant(per_second(1, 1));
     distant.set(down());
-    let refused = pacer.acquire([limiter.claim("k", 1)]).await.unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).await.unwrap_err();
     assert!(matches!(refused, AcquireError::Store(StoreError::TimedOut)));
     distant.set(UP);
-    assert!(pacer.acquire([limiter.claim("k", 1)]).await.is_ok());
+    assert!(pacer.acquire([limiter.charge("k", 1)]).await.is_ok());
 }
 
 #[test]
 fn outside_of_a_runtime_there_is_nobody_to_ask() {
     let engine = Engine::on(StoreHandle::shared(Arc::new(MemoryStore::new())));
     let limiter = engine.limiter("calls", per_second(1, 1)).unwrap();
-    let refused = Pacer::new(&engine).acquire([limiter.claim("k", 1)]).wait().unwrap_err();
+    let refused = Pacer::new(&engine).acquire([limiter.charge("k", 1)]).blocking().unwrap_err();
     assert!(matches!(refused, AcquireError::NoRuntime));
 }
 
@@ -107,22 +108,22 @@ fn outside_of_a_runtime_there_is_nobody_to_ask() {
 #[tokio::test(start_paused = true)]
 async fn deadlines_are_kept_while_the_store_is_asked() {
     let (distant, pacer, limiter) = distant(per_second(4, 1));
-    drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
+    drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
     let head = tokio::spawn({
         let (pacer, limiter) = (pacer.clone(), limiter.clone());
-        async move { pacer.acquire([limiter.claim("k", 1)]).await.map(drop) }
+        async move { pacer.acquire([limiter.charge("k", 1)]).await.map(drop) }
     });
     tokio::time::sleep(Duration::from_millis(10)).await;
     let begin = tokio::time::Instant::now();
     let short = Duration::from_millis(20);
-    let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(short).await.unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(short).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut(_)), "{refused:?}");
     assert!(begin.elapsed() < short * 2);
     head.await.unwrap().unwrap();
 
     distant.set(Timing::RoundTrip(SECOND * 120));
     let begin = tokio::time::Instant::now();
-    let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(short).await.unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(short).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut(_)), "{refused:?}");
     assert!(begin.elapsed() < short * 2);
     tokio::time::sleep(SECOND * 300).await;
@@ -150,7 +151,7 @@ fn several_runtimes_share_a_store_that_fails() {
                         let (pacer, limiter) = (pacer.clone(), limiter.clone());
                         runtime.spawn(async move {
                             for _ in 0..40 {
-                                let _ = pacer.acquire([limiter.claim("k", 1)]).await.map(drop);
+                                let _ = pacer.acquire([limiter.charge("k", 1)]).await.map(drop);
                             }
                         })
                     })
@@ -174,15 +175,15 @@ fn a_waiter_polled_outside_of_a_runtime_is_refused() {
     let (_distant, pacer, limiter) = distant(per_second(10, 1));
     let builder = &mut Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
-    runtime.block_on(async { drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap()) });
-    let mut moved = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    runtime.block_on(async { drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap()) });
+    let mut moved = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
     let mut context = Context::from_waker(Waker::noop());
     let entered = runtime.enter();
     assert!(moved.as_mut().poll(&mut context).is_pending());
     drop(entered);
     let outside = moved.as_mut().poll(&mut context);
     assert!(matches!(outside, Poll::Ready(Err(AcquireError::NoRuntime))));
-    let next = runtime.block_on(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let next = runtime.block_on(pacer.acquire([limiter.charge("k", 1)]).into_future());
     assert!(next.is_ok());
 }
 
@@ -192,8 +193,8 @@ async fn a_release_wakes_the_head_at_once() {
     let lease = Some(SECOND * 60);
     let (_distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
     for offset in 0..130 {
-        let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
-        let next = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
+        let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
+        let next = tokio::spawn(pacer.acquire([limiter.charge("k", 1)]).into_future());
         tokio::time::sleep(Duration::from_millis(offset)).await;
         let dropped = tokio::time::Instant::now();
         drop(held);
@@ -208,9 +209,9 @@ async fn a_release_wakes_the_head_at_once() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_a_release_overtook_is_asked_for_again() {
     let (distant, pacer, limiter) = distant(Policy::concurrency(1, None).unwrap());
-    let held = pacer.acquire([limiter.claim("k", 1)]).await.unwrap();
+    let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     distant.set(Timing::RoundTrip(Duration::from_millis(100)));
-    let next = tokio::spawn(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let next = tokio::spawn(pacer.acquire([limiter.charge("k", 1)]).into_future());
     tokio::time::sleep(Duration::from_millis(60)).await;
     distant.set(UP);
     drop(held);
@@ -228,7 +229,7 @@ async fn the_end_of_a_lease_is_not_waited_for() {
     let charges = [terms.charge("k", 1)];
     let elsewhere = distant.inner().execute(&Operation::Take(&charges)).unwrap();
     let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
-    let acquire = pacer.acquire([limiter.claim("k", 1)]).max_wait(SECOND * 5);
+    let acquire = pacer.acquire([limiter.charge("k", 1)]).max_wait(SECOND * 5);
     let next = tokio::spawn(acquire.into_future());
     tokio::time::sleep(SECOND * 2).await;
     assert!(!next.is_finished());
@@ -244,8 +245,8 @@ async fn slots_are_not_taken_long_before_they_are_used() {
     let (distant, pacer, rate) = distant(per_second(1, 10));
     let slots = Policy::concurrency(1, Some(SECOND * 60)).unwrap();
     let slots = rate.engine().limiter("slots", slots).unwrap();
-    drop(pacer.acquire([rate.claim("k", 10)]).await.unwrap());
-    let both = pacer.acquire([slots.claim("k", 1), rate.claim("k", 10)]);
+    drop(pacer.acquire([rate.charge("k", 10)]).await.unwrap());
+    let both = pacer.acquire([slots.charge("k", 1), rate.charge("k", 10)]);
     let both = tokio::spawn(both.into_future());
     tokio::time::sleep(Duration::from_millis(9_700)).await;
     assert_eq!(distant.inner().stats().leases, 0);
@@ -259,10 +260,10 @@ async fn slots_are_not_taken_long_before_they_are_used() {
 #[tokio::test(start_paused = true)]
 async fn a_reservation_of_one_who_left_keeps_nobody() {
     let (_distant, pacer, limiter) = distant(per_second(1, 10));
-    drop(pacer.acquire([limiter.claim("k", 10)]).await.unwrap());
-    let left = tokio::spawn(pacer.acquire([limiter.claim("k", 10)]).into_future());
+    drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
+    let left = tokio::spawn(pacer.acquire([limiter.charge("k", 10)]).into_future());
     tokio::time::sleep(Duration::from_millis(9_800)).await;
-    let next = tokio::spawn(pacer.acquire([limiter.claim("k", 9)]).into_future());
+    let next = tokio::spawn(pacer.acquire([limiter.charge("k", 9)]).into_future());
     tokio::time::sleep(Duration::from_millis(10)).await;
     assert!(!next.is_finished());
     let begin = tokio::time::Instant::now();
@@ -275,9 +276,9 @@ async fn a_reservation_of_one_who_left_keeps_nobody() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_reserved_for_after_a_deadline() {
     let (_distant, pacer, limiter) = distant(per_second(4, 1));
-    drop(pacer.acquire([limiter.claim("k", 1)]).await.unwrap());
+    drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
     let short = Duration::from_millis(100);
-    let refused = pacer.acquire([limiter.claim("k", 1)]).max_wait(short).await.unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(short).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TooLong { projected, .. } if projected > short));
     assert!(limiter.peek("k").cost(0).await.unwrap().outcomes()[0].reset <= Some(SECOND / 4));
 }
@@ -288,7 +289,7 @@ fn a_runtime_that_ends_while_it_asks_keeps_nobody_waiting() {
     let (distant, pacer, limiter) = distant(per_second(1_000_000, 1_000_000));
     let (one, two) = (runtime(), runtime());
     let join = |runtime: &Runtime| {
-        let mut waiter = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+        let mut waiter = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
         runtime.block_on(async {
             let mut context = Context::from_waker(Waker::noop());
             assert!(waiter.as_mut().poll(&mut context).is_pending());

@@ -18,9 +18,9 @@ fn per_second(tokens: u64, capacity: u64) -> Policy {
 fn a_hold_keeps_waiters_waiting_and_reopens_paced() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let mut waiters: Vec<_> =
-        (0..2).map(|_| Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap()).collect();
+        (0..2).map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap()).collect();
     limiter.hold("k", SECOND * 10).now().unwrap();
     hand.run(&pacer, Duration::from_millis(10_999));
     assert!(waiters[0].ask().is_none());
@@ -37,8 +37,8 @@ fn a_faster_policy_counts_at_once() {
     let hand = Hand::new();
     let pacer = hand.pacer();
     let limiter = hand.engine.limiter("calls", Policy::per_minute(1).build().unwrap()).unwrap();
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     assert_eq!(pacer.poll(), Some(SECOND * 60));
     limiter.reconfigure(per_second(10, 1), Change::KeepTokens).unwrap();
     assert_eq!(pacer.poll(), Some(Duration::from_millis(100)));
@@ -50,9 +50,9 @@ fn a_faster_policy_counts_at_once() {
 fn a_policy_that_became_too_small_refuses_its_waiters() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
-    let _spent = pacer.acquire([limiter.claim("k", 10)]).now().unwrap();
-    let mut large = Waiter::join(pacer.acquire([limiter.claim("k", 8)])).unwrap();
-    let mut small = Waiter::join(pacer.acquire([limiter.claim("k", 2)])).unwrap();
+    let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
+    let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 8)])).unwrap();
+    let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 2)])).unwrap();
     limiter.reconfigure(per_second(1, 5), Change::KeepTokens).unwrap();
     assert!(matches!(large.ask(), Some(Err(AcquireError::NeverFits(limit))) if limit == "tokens"));
     hand.run(&pacer, SECOND * 2);
@@ -63,8 +63,8 @@ fn a_policy_that_became_too_small_refuses_its_waiters() {
 fn a_reset_is_noticed_when_nudged() {
     let hand = Hand::new();
     let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-    let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let mut waiter = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     limiter.reset("k").now().unwrap();
     assert!(waiter.ask().is_none());
     pacer.nudge();
@@ -77,7 +77,7 @@ fn claims_must_be_on_the_store_of_the_pacer() {
     let pacer = hand.pacer();
     let elsewhere = Engine::on(Arc::new(MemoryStore::new()));
     let limiter = elsewhere.limiter("calls", per_second(1, 1)).unwrap();
-    let refused = pacer.acquire([limiter.claim("k", 1)]).now().unwrap_err();
+    let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
     assert!(matches!(refused, AcquireError::OtherStore));
     let refused = pacer.acquire([]).now().unwrap_err();
     assert!(matches!(refused, AcquireError::Store(error) if error.is_callers_fault()));

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::pacer::{Pacer, Permit, Priority, Waiting};
+use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
 use tidegate::{Change, Limiter, Policy};
 
 use super::hand::{Hand, Waiter};
+
+type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
 
 /// Runs something that may deadlock on a thread of its own, and says whether it came to its end.
 fn ends(run: impl FnOnce() + Send + 'static) -> bool {
@@ -47,8 +49,8 @@ fn wakers_are_dropped_with_no_lock_held() {
         assert!(ends(move || {
             let hand = Hand::new();
             let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
-            let _first = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-            let mut waiting = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+            let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+            let mut waiting = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
             let curious = Waker::from(Arc::new(Curious(pacer.clone())));
             poll(&mut waiting, &curious);
             drop(curious);
@@ -72,10 +74,10 @@ fn a_waker_that_panics_keeps_nobody_else_asleep() {
     let hand = Hand::new();
     let pacer = hand.builder().concurrency(1).build();
     let limiter = hand.per_second("calls", 100, 100);
-    let _held = pacer.acquire([limiter.claim("k", 1)]).now().unwrap();
-    let mut bomb = Box::pin(pacer.acquire([limiter.claim("k", 1)]).into_future());
+    let _held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
+    let mut bomb = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
     poll(&mut bomb, &Waker::from(Arc::new(Bomb)));
-    let other = Waiter::join(pacer.acquire([limiter.claim("k", 1)])).unwrap();
+    let other = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     let grown = catch_unwind(AssertUnwindSafe(|| pacer.set_concurrency(Some(5))));
     assert!(grown.is_err(), "the panic is told");
     assert_eq!(other.wakes(), 1);
@@ -100,12 +102,12 @@ fn a_waker_may_do_anything_to_pacers() {
         let (one, two) =
             (hand.builder().concurrency(1).build(), hand.builder().concurrency(1).build());
         let limiter = hand.per_second("calls", 5, 100);
-        let of_one = one.acquire([limiter.claim("k", 1)]).now().unwrap();
-        let of_two = two.acquire([limiter.claim("k", 1)]).now().unwrap();
-        let mut waiting = Box::pin(one.acquire([limiter.claim("k", 1)]).into_future());
-        let low = one.acquire([limiter.claim("k", 1)]).priority(Priority::Low);
+        let of_one = one.acquire([limiter.charge("k", 1)]).now().unwrap();
+        let of_two = two.acquire([limiter.charge("k", 1)]).now().unwrap();
+        let mut waiting = Box::pin(one.acquire([limiter.charge("k", 1)]).into_future());
+        let low = one.acquire([limiter.charge("k", 1)]).priority(Priority::Low);
         let low = Waiter::join(low).unwrap();
-        let of_other = Waiter::join(two.acquire([limiter.claim("k", 1)])).unwrap();
+        let of_other = Waiter::join(two.acquire([limiter.charge("k", 1)])).unwrap();
         let busy = Busy(Mutex::new(vec![of_two]), Mutex::new(vec![low]), limiter.clone());
         poll(&mut waiting, &Waker::from(Arc::new(busy)));
         drop(of_one);

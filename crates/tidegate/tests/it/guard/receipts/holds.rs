@@ -1,7 +1,8 @@
 //! Holds around an outage: obeyed on both sides of either edge.
 
 use tidegate::FailureRule::{Closed, Local, Open};
-use tidegate::{Operation, StoreError, Target};
+use tidegate::StoreError;
+use tidegate_core::{Operation, Target};
 
 use super::super::faulty::{
     MILLI, Mood, SECOND, TIMEOUT, bring_down, bring_up, guarded, named, one, per_second,
