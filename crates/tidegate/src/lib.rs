@@ -19,8 +19,8 @@
 //!   `.await` on any store. There is one set of verbs for both.
 //! - Many requests are decided in one go, each by itself, as a [`Batch`].
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
-//! - A store that can fail is put behind a [`guard`], with a failure rule for each limit. Its circuit
-//!   breaker is a state machine of its own ([`breaker`]).
+//! - A store that can fail is put behind a `guard` (feature `tokio`), with a failure rule for each
+//!   limit. Its circuit breaker is a state machine of its own ([`breaker`]).
 //! - Tests drive a [`clock::ManualClock`].
 
 pub mod admission;
