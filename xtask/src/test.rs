@@ -108,7 +108,7 @@ impl Session {
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long a step took is told to a person")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
