@@ -23,7 +23,7 @@ pub(super) fn items(json: &Path, document: &Crate) -> Result<String> {
     let mut text = String::new();
     // A conversion between two of our types is told of both.
     let mut seen = HashSet::new();
-    for item in api.items().filter(|item| says_something(item, document)) {
+    for item in api.items().filter(|item| !is_implied(item, document)) {
         let line = line(item, document);
         if seen.insert(line.clone()) {
             text += &line;
@@ -33,8 +33,8 @@ pub(super) fn items(json: &Path, document: &Crate) -> Result<String> {
     Ok(text)
 }
 
-/// Whether a line is more than what another line implies: a method of an implemented trait is not.
-fn says_something(item: &PublicItem, document: &Crate) -> bool {
+/// Whether another line says as much: that of the `impl` does so of the methods of its trait.
+fn is_implied(item: &PublicItem, document: &Crate) -> bool {
     let implemented = |id: Id| match &document.index.get(&id)?.inner {
         ItemEnum::Impl(found) => found.trait_.as_ref().map(|found| found.path.as_str()),
         _ => None,
@@ -45,7 +45,7 @@ fn says_something(item: &PublicItem, document: &Crate) -> bool {
         .is_some_and(|item| matches!(item.inner, ItemEnum::Function(_)));
     let of_trait = item.parent_id().and_then(implemented).is_some();
     let internal = implemented(item.id()).and_then(|path| path.rsplit("::").next());
-    !(is_function && of_trait) && !internal.is_some_and(|name| INTERNAL.contains(&name))
+    (is_function && of_trait) || internal.is_some_and(|name| INTERNAL.contains(&name))
 }
 
 /// An item that comes from another crate is listed there; its line says where that is.

@@ -1,3 +1,5 @@
+//! A limiter without keys, with governor. The page shows what is below this line.
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

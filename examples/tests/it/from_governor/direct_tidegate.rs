@@ -1,3 +1,5 @@
+//! A limiter without keys, with tidegate. The page shows what is below this line.
+
 use std::time::Duration;
 
 use tidegate::{DirectLimiter, Policy, PolicyError};

@@ -1,3 +1,5 @@
+//! A limiter with keys, with tidegate. The page shows what is below this line.
+
 use std::net::IpAddr;
 use std::time::Duration;
 

@@ -1,3 +1,5 @@
+//! Waiting for a token, with tidegate. The page shows what is below this line.
+
 use std::time::Duration;
 
 use tidegate::pacer::{AcquireError, Pacer};
