@@ -1,6 +1,7 @@
 //! Running the benchmarks, optimised as far as the compiler goes.
 
 mod cell;
+mod footprint;
 
 use std::path::{PathBuf, absolute};
 
@@ -50,6 +51,13 @@ pub(crate) enum Bench {
         #[arg(long)]
         quick: bool,
     },
+    /// Crates and seconds that a program takes on with the library, beside governor: two empty
+    /// programs are built from nothing in turns. Some minutes.
+    Footprint {
+        /// One turn, for a first look.
+        #[arg(long)]
+        quick: bool,
+    },
     /// Instructions of a gateway call and of `POST /v1/take` in the built program, counted by
     /// callgrind: the same on a busy machine. Needs valgrind.
     Instructions {
@@ -81,6 +89,8 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
         Bench::Instructions { .. } => ("instructions", false),
+        // Measured by this task: the program of benchmarks depends on both.
+        Bench::Footprint { quick } => return footprint::run(*quick),
     };
     command.arg(name);
     if quick {

@@ -4,6 +4,7 @@
 //! git; they depend on no crate of the product, so that a broken product can still be tested.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a task talks to a terminal")]
 
+mod api;
 mod bench;
 mod features;
 mod models;
@@ -33,8 +34,8 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every check: formatting, lints, tidy, vectors, settings, documentation, no_std, features,
-    /// tests, models. Stops at the first step that fails; the last line is "N passed, M failed".
+    /// Run every check: formatting, lints, tidy, vectors, settings, documentation,
+    /// public API, no_std, features, tests, models. Stops at the first step that fails; the last line is "N passed, M failed".
     Test,
     /// Install what the tests need and is missing: Redis, Valkey, and Python with the clients of
     /// providers. `test` does so too.
@@ -51,6 +52,13 @@ enum Task {
     /// sources and the tests that hold it.
     Settings {
         /// Write nothing; fail if the committed page is not what the keys and the tests give.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write the listings of the public API, api/CRATE.txt: one line for each public item of each
+    /// published crate.
+    Api {
+        /// Write nothing; fail if a committed listing is not what rustdoc gives.
         #[arg(long)]
         check: bool,
     },
@@ -71,6 +79,9 @@ enum Task {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = api::stand_in_for_rustdoc() {
+        return code;
+    }
     let outcome = match Arguments::parse().task {
         Task::Test => return test::run(),
         Task::Tools => tools::run(),
@@ -79,6 +90,8 @@ fn main() -> ExitCode {
         Task::Vectors { check: true } => vectors::check(),
         Task::Settings { check: false } => settings::write(),
         Task::Settings { check: true } => settings::check(),
+        Task::Api { check: false } => api::write(),
+        Task::Api { check: true } => api::check(),
         Task::Bench { bench } => bench::run(&bench),
         Task::Soak { soak } => soak::run(&soak.unwrap_or(soak::Soak::Properties)),
         Task::Sanitize => sanitize::run(),

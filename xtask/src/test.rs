@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::models::{self, Checker};
 use crate::process;
 use crate::tally::Tally;
-use crate::{features, no_std, settings, tidy, tools, vectors};
+use crate::{api, features, no_std, settings, tidy, tools, vectors};
 
 /// Runs the steps until one fails; the last line says how many tests passed and failed.
 pub(crate) fn run() -> ExitCode {
@@ -33,6 +33,7 @@ fn steps(session: &mut Session) -> Result<()> {
     session.step("vectors", || vectors::check_with(locked))?;
     session.step("settings", || settings::check_with(locked))?;
     session.step("documentation", || documentation(locked))?;
+    session.step("public API", || api::check_with(locked))?;
     session.step("the core without std", no_std::check)?;
     session.step("feature combinations", || features::check(locked))?;
     session.tests("tests", |tally| tests(locked, tally))?;
@@ -46,11 +47,20 @@ fn clippy(locked: &[&str]) -> Result<()> {
     process::run(command)
 }
 
-/// Broken links in the documentation are errors. Libraries only: the program has the name of one.
+/// Broken links in the documentation are errors: of all libraries with all features, and of
+/// published ones also without any. The program is left out, because it has the name of a library.
 fn documentation(locked: &[&str]) -> Result<()> {
-    let mut command = process::cargo(["doc", "--workspace", "--lib", "--all-features"]);
-    command.arg("--no-deps").args(locked).env("RUSTDOCFLAGS", "-D warnings");
-    process::run(command)
+    let document = |arguments: &[&str]| {
+        let mut command = process::cargo(["doc", "--no-deps", "--lib"]);
+        command.args(arguments).args(locked).env("RUSTDOCFLAGS", "-D warnings");
+        process::run(command)
+    };
+    document(&["--workspace", "--all-features"])?;
+    // One by one: together, each would have the features that another one asks it for.
+    for name in api::PUBLISHED {
+        document(&["--quiet", "--no-default-features", "--package", name])?;
+    }
+    Ok(())
 }
 
 fn tests(locked: &[&str], tally: &mut Tally) -> Result<()> {
@@ -98,7 +108,7 @@ impl Session {
 }
 
 #[allow(clippy::disallowed_methods, reason = "how long a step took is told to a person")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

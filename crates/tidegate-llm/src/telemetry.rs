@@ -1,7 +1,7 @@
 //! What happens, told to whoever watches: never a prompt, never a key.
 //!
 //! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`Traced`] writes them as
-//! events of `tracing` under the names that dashboards know; [`Measured`] (feature `metrics`) counts
+//! events of `tracing` under the names that dashboards know; `Measured` (feature `metrics`) counts
 //! them. Labels are providers, which a program names itself, so there are few of them.
 
 use std::fmt;

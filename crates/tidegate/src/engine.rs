@@ -123,7 +123,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the name is not `[a-z][a-z0-9_.-]*`, has another policy already, or the policy is a
-    /// calendar quota, which needs a schedule: see [`calendar`](Self::calendar).
+    /// calendar quota, which needs a schedule: see `calendar`.
     pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter, LimitError> {
         self.register(Terms::new(Limit::named(name, policy)?)?)
     }

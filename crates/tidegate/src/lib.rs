@@ -20,8 +20,8 @@
 //!   `.await` on any store. There is one set of verbs for both.
 //! - Many requests are decided in one go, each by itself, as a [`Batch`].
 //! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
-//! - A store that several processes share is put behind a [`guard`] by [`Engine::shared`], with a
-//!   failure rule for each limit.
+//! - A store that several processes share is put behind a guard by `Engine::shared` (feature
+//!   `tokio`), with a failure rule for each limit.
 //! - Tests drive a [`clock::ManualClock`].
 //! - Those who write a store use `tidegate-core`: the [`Store`] contract and its types.
 

@@ -58,7 +58,7 @@ impl Limiter {
     /// Several limiters share one store through an [`Engine`].
     ///
     /// # Panics
-    /// When the policy is a calendar quota: that needs a schedule, see [`Engine::calendar`].
+    /// When the policy is a calendar quota: that needs a schedule, see `Engine::calendar`.
     #[must_use]
     #[expect(clippy::panic, reason = "documented; the engine is the fallible way")]
     pub fn new(policy: Policy) -> Self {
@@ -141,7 +141,7 @@ impl Limiter {
     }
 
     /// Sets what is decided while the store does not answer, for every limiter of this name and
-    /// from the next decision on. It takes a [guarded](crate::guard) store to decide so.
+    /// from the next decision on. It takes a store behind a `guard` to decide so.
     ///
     /// ```
     /// use tidegate::{Engine, FailureRule, Policy};

@@ -1,4 +1,6 @@
-//! Every example runs to its end and shows what it says.
+//! Every example runs to its end and shows what it says; and the programs of documents compile.
+
+mod from_governor;
 
 use std::process::Command;
 
@@ -18,6 +20,39 @@ fn assert_in_order(text: &str, parts: &[&str]) {
         };
         rest = after;
     }
+}
+
+#[test]
+fn each_client_has_a_bucket_of_its_own() {
+    let text = shown(env!("CARGO_BIN_EXE_keyed"));
+    assert_in_order(
+        &text,
+        &[
+            "alice: allowed, 2 left",
+            "alice: allowed, 0 left",
+            "alice: denied, again in ",
+            "bob: allowed, 2 left",
+            "carol: a cost of 2, 1 left",
+            "carol: a cost of 4 is denied: Some(Never)",
+            "dave: 2 of 3 given back, 2 left",
+        ],
+    );
+}
+
+#[test]
+fn threads_decide_and_wait_without_a_runtime() {
+    let text = shown(env!("CARGO_BIN_EXE_sync"));
+    assert_in_order(&text, &["10 of 20 decisions allowed", "the second report may not go: "]);
+    assert_eq!(text.matches("a worker waited ").count(), 5, "{text}");
+}
+
+#[test]
+fn a_store_of_ones_own_counts_denials() {
+    let text = shown(env!("CARGO_BIN_EXE_own-store"));
+    assert_in_order(
+        &text,
+        &["alice: allowed", "alice: allowed", "alice: denied", "3 denied in all"],
+    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl ModelsBuilder {
         }
     }
 
-    /// The HTTP service under all adapters, such as a [`Client`](crate::client::Client).
+    /// The HTTP service under all adapters, such as a `Client` (feature `client`).
     pub fn http<H, B>(mut self, http: H) -> Self
     where
         H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,

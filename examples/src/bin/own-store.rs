@@ -1,0 +1,103 @@
+//! A store of one's own: it decides on another store, and counts what was denied.
+//!
+//! A store has one method that must be written, `submit`. What it has to do is said by the
+//! conformance suite of `tidegate-testkit`, which the test below runs. A store that keeps the
+//! buckets itself decides by the functions in `tidegate_core::decide`, so that it need not know the
+//! arithmetic.
+//!
+//! `cargo run -p tidegate-examples --bin own-store`
+#![allow(clippy::print_stdout, reason = "an example shows what happens")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use tidegate::{
+    Answer, Answers, Engine, MemoryStore, Operation, Policy, Probe, Store, StoreHandle, Submission,
+    WallTime,
+};
+
+/// Decides on `inner`, and counts denials.
+#[derive(Debug)]
+struct Counting<S> {
+    inner: S,
+    denied: AtomicU64,
+}
+
+impl<S> Counting<S> {
+    fn new(inner: S) -> Self {
+        Self { inner, denied: AtomicU64::new(0) }
+    }
+
+    fn count(&self, operations: &[Operation<'_>], answers: &Answers) {
+        for (operation, answer) in operations.iter().zip(answers) {
+            // A peek only looks: nobody is sent away by it.
+            let decides = !matches!(operation, Operation::Peek(_));
+            if let (true, Ok(Answer::Decision(decision))) = (decides, answer) {
+                self.denied.fetch_add(u64::from(!decision.is_allowed()), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl<S: Store> Store for Counting<S> {
+    /// Pushes one answer for each operation, in their order. A store that has its answers at once
+    /// returns `Submission::Ready`; this one has to wait for the inner store.
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        Submission::Pending(Box::pin(async move {
+            self.inner.submit(operations, answers).await;
+            self.count(operations, answers);
+        }))
+    }
+
+    fn wall_time(&self) -> Option<WallTime> {
+        self.inner.wall_time()
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        self.inner.probe()
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let store = Arc::new(Counting::new(MemoryStore::builder().build()?));
+    let engine = Engine::on(StoreHandle::shared(store.clone()));
+    let limiter = engine.limiter("api", Policy::per_minute(2).capacity(2).build()?)?;
+    for _ in 0..5 {
+        // A store of one's own is awaited; `now` is for the in-process store alone.
+        let decision = limiter.take("alice").await?;
+        println!("alice: {}", if decision.is_allowed() { "allowed" } else { "denied" });
+    }
+    println!("{} denied in all", store.denied.load(Ordering::Relaxed));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::clock::ManualClock;
+    use tidegate::{Time, WallTime};
+    use tidegate_testkit::subject::Clocked;
+
+    use super::*;
+
+    /// The suite sets the time by itself, so the store must have a clock that can be set.
+    fn subject() -> Clocked<Counting<MemoryStore>> {
+        let clock = ManualClock::new();
+        let inner = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        Clocked::new(Counting::new(inner), move |nanos| {
+            clock.set(Time::from_nanos(nanos));
+            clock.set_wall(WallTime::from_nanos(nanos));
+        })
+    }
+
+    mod conformance {
+        use super::subject;
+
+        tidegate_testkit::conformance_tests!(|| async { subject() });
+    }
+}

@@ -1,0 +1,20 @@
+//! A limiter without keys, with tidegate. The page shows what is below this line.
+
+use std::time::Duration;
+
+use tidegate::{DirectLimiter, Policy, PolicyError};
+
+/// One token every 100 ms, and at most five at once.
+pub fn limiter() -> Result<DirectLimiter, PolicyError> {
+    DirectLimiter::new(Policy::per(1, Duration::from_millis(100)).capacity(5).build()?)
+}
+
+/// Spends one token if there is one.
+pub fn one(limiter: &DirectLimiter) -> bool {
+    limiter.take(1).is_allowed()
+}
+
+/// Spends several tokens together. More than the capacity are denied, with `Retry::Never`.
+pub fn several(limiter: &DirectLimiter, tokens: u64) -> bool {
+    limiter.take(tokens).is_allowed()
+}

@@ -1,0 +1,88 @@
+//! Running rustdoc so that it writes JSON, and reading that.
+//!
+//! The JSON is unstable: the stable rustdoc writes it only with `RUSTC_BOOTSTRAP=1`. Cargo must not
+//! see that variable. Build scripts of common crates run again when it changes, and after them
+//! nearly everything is built anew. So cargo is told to run this program in place of rustdoc, and
+//! this program runs rustdoc with the variable.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use rustdoc_types::{Crate, FORMAT_VERSION};
+use serde::Deserialize;
+
+use super::{Documents, PUBLISHED, underscored};
+use crate::process;
+use crate::project;
+
+/// Names the rustdoc that this program stands in for.
+const REAL: &str = "XTASK_RUSTDOC";
+/// What cargo runs if nobody says otherwise.
+const RUSTDOC: &str = "RUSTDOC";
+const FLAGS: &str = "-Z unstable-options --output-format json --document-hidden-items";
+
+/// Runs the real rustdoc if cargo runs this program in place of it; `None` otherwise.
+pub(crate) fn stand_in() -> Option<ExitCode> {
+    let mut command = Command::new(env::var_os(REAL)?);
+    command.args(env::args_os().skip(1)).env("RUSTC_BOOTSTRAP", "1");
+    let succeeded = command.status().is_ok_and(|status| status.success());
+    Some(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What rustdoc says of every published crate.
+pub(super) fn documents(extra: &[&str]) -> Result<Documents> {
+    let mut command = process::cargo(["doc", "--quiet", "--lib", "--no-deps", "--all-features"]);
+    command.args(extra).args(PUBLISHED.iter().flat_map(|name| ["--package", name]));
+    command.env("RUSTDOCFLAGS", FLAGS);
+    command.env(REAL, env::var_os(RUSTDOC).unwrap_or_else(|| "rustdoc".into()));
+    command.env(RUSTDOC, env::current_exe().context("cannot find the program of this task")?);
+    process::run(command)?;
+    let document = |name: &&str| Ok((underscored(name), read(&path(name)?)?));
+    PUBLISHED.iter().map(document).collect()
+}
+
+/// Where the JSON of a crate is.
+pub(super) fn path(name: &str) -> Result<PathBuf> {
+    Ok(project::target_folder("doc")?.join(format!("{}.json", underscored(name))))
+}
+
+fn read(path: &Path) -> Result<Crate> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    parse(&text).with_context(|| format!("cannot use {shown}"))
+}
+
+/// The number of the format is read first: in another one, anything may have changed.
+fn parse(text: &str) -> Result<Crate> {
+    #[derive(Deserialize)]
+    struct Format {
+        format_version: u32,
+    }
+    let Format { format_version } =
+        serde_json::from_str(text).context("it has no number of a format")?;
+    if format_version != FORMAT_VERSION {
+        bail!(
+            "it has format {format_version} of rustdoc's JSON, and this task reads \
+             {FORMAT_VERSION}. Set `rustdoc-types` in the root Cargo.toml to 0.{format_version}, \
+             `public-api` to a version that depends on that, and run `cargo xtask api`; or use a \
+             toolchain whose rustdoc writes format {FORMAT_VERSION}"
+        );
+    }
+    serde_json::from_str(text).context("it is not what its format says")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_format_is_an_error_that_says_what_to_do() {
+        let error = parse(r#"{"format_version": 9, "index": 1}"#).unwrap_err().to_string();
+        assert!(error.starts_with("it has format 9 "), "{error}");
+        assert!(error.contains("`rustdoc-types` in the root Cargo.toml to 0.9"), "{error}");
+        assert!(format!("{:#}", parse("{}").unwrap_err()).contains("format_version"));
+    }
+}
