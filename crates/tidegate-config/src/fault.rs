@@ -3,7 +3,8 @@
 use std::borrow::Borrow;
 use std::fmt;
 
-use tidegate::{DecimalError, LimitError, PolicyError, ScheduleError};
+use tidegate::{LimitError, PolicyError, ScheduleError};
+use tidegate_core::DecimalError;
 
 use crate::values::duration::DurationError;
 use crate::values::fields::Path;

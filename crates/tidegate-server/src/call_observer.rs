@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate::breaker::BreakerState;
+use tidegate_core::breaker::BreakerState;
 use tidegate_gateway::{self as gateway, FinishedCall};
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
 use tidegate_providers::Provider;

@@ -12,10 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use tidegate::{
-    Answer, Answers, Engine, MemoryStore, Operation, Policy, Probe, Store, StoreHandle, Submission,
-    WallTime,
-};
+use tidegate::{Engine, MemoryStore, Policy, Store, StoreHandle};
+use tidegate_core::{Answer, Answers, Operation, Probe, Submission, WallTime};
 
 /// Decides on `inner`, and counts denials.
 #[derive(Debug)]
@@ -80,7 +78,7 @@ async fn main() -> Result<()> {
 #[cfg(test)]
 mod tests {
     use tidegate::clock::ManualClock;
-    use tidegate::{Time, WallTime};
+    use tidegate_core::{Time, WallTime};
     use tidegate_testkit::subject::Clocked;
 
     use super::*;

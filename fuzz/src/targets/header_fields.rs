@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 use tidegate_http::field;
 use tidegate_http::host::{AllowedHost, HostCheck, HostPort};
 use tidegate_http::identity::{ClientAddress, Forwarding, TrustedProxies};

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tidegate::{Limit, Policy};
+use tidegate::Policy;
+use tidegate_core::Limit;
 
 use crate::fault::Rule;
 use crate::sections::keys::{self, KnownKey};

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Every, Policy, PolicyError, Rate, RateError, Schedule, WallTime, Windows};
+use tidegate::{Policy, PolicyError, Rate, Schedule};
+use tidegate_core::{RateError, WallTime, Windows};
 
 use crate::fault::{Fault, Rule};
 use crate::values::duration::positive;
@@ -204,7 +205,7 @@ fn tokens_per_second(value: &Value<'_>) -> Result<Rate, Rule> {
     let number = value.as_number().ok_or(PolicyError::from(RateError::NotPositive))?;
     let rate = match number.decimal() {
         Ok(tokens) => Rate::decimal(tokens, Duration::from_secs(1)),
-        Err(tidegate::DecimalError::TooLong) => Err(RateError::TooFine),
+        Err(tidegate_core::DecimalError::TooLong) => Err(RateError::TooFine),
         // Negative, infinite, not a number.
         Err(_) => Err(RateError::NotPositive),
     };

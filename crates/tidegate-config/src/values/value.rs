@@ -8,7 +8,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use tidegate::{Decimal, DecimalError};
+use tidegate_core::{Decimal, DecimalError};
 
 use crate::fault::Rule;
 use crate::values::setting::Place;

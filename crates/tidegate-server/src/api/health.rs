@@ -16,7 +16,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{FailureRule, Limit};
+use tidegate::FailureRule;
+use tidegate_core::Limit;
 
 use crate::api::body::json;
 use crate::listener::drain::Stop;

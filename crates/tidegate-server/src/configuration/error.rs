@@ -2,7 +2,6 @@
 //!
 //! How the APIs render it is for [`api`](crate::api) to say.
 
-use tidegate::CalendarError;
 use tidegate::admission::AdmissionError;
 use tidegate_config::ConfigError;
 use tidegate_gateway::GatewayError;

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
-use tidegate::{CalendarError, Change, Engine, Limit, LimitError, Limiter, Policy};
+use tidegate::{Change, Engine, LimitError, Limiter, Policy};
+use tidegate_core::Limit;
 use tidegate_config::{Calendar, LimitPlan, Limits};
 
 use super::ChangeError;

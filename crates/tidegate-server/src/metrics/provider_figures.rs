@@ -11,7 +11,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use tidegate::breaker::BreakerState;
+use tidegate_core::breaker::BreakerState;
 
 use super::scraped::Sheet;
 

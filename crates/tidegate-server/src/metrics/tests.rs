@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::breaker::BreakerState;
+use tidegate_core::breaker::BreakerState;
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};

@@ -11,7 +11,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tidegate::pacer::{Claim, Pacer};
-use tidegate::{Engine, Key, KeyBuf, Limiter, Policy, Target};
+use tidegate::{Engine, Key, KeyBuf, Limiter, Policy};
+use tidegate_core::Target;
 
 /// One charge of a list, as far as queues are concerned.
 #[derive(Clone, Copy)]

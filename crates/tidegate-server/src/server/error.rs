@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use tidegate::guard::GuardError;
-use tidegate::{MemoryError, SnapshotError};
+use tidegate_memory::{MemoryError, SnapshotError};
 use tidegate_redis::OpenError;
 
 use crate::configuration::ChangeError;

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::{Engine, MemoryStore, MemoryStoreBuilder, Restored, SnapshotError};
+use tidegate::{Engine, MemoryStore, MemoryStoreBuilder};
+use tidegate_memory::{Restored, SnapshotError};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate::clock::ManualClock;
-use tidegate::{MemoryStore, WallTime};
+use tidegate::MemoryStore;
+use tidegate_core::WallTime;
 use tidegate_config::{Layers, Loader};
 use tidegate_server::Server;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};

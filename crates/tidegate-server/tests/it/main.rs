@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::ManualClock;
-use tidegate::{MemoryStore, WallTime};
+use tidegate::MemoryStore;
+use tidegate_core::WallTime;
 use tidegate_config::{Key, Layers, Loader};
 use tidegate_server::{Running, Server};
 use tokio::runtime::Runtime;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tidegate::clock::ManualClock;
-use tidegate::{Limit, MemoryStore, Policy};
+use tidegate::{MemoryStore, Policy};
+use tidegate_core::Limit;
 use tidegate_server::{Drained, Server, StartError};
 use tidegate_testkit::launch::wait_until;
 

@@ -14,9 +14,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::pacer::{AcquireError, OnDrop, Permit};
-use tidegate::{
-    Decision, Engine, FailureRule, Limiter, Outcome, StoreError, ceil_millis as millis,
-};
+use tidegate::{Decision, Engine, FailureRule, Limiter, Outcome, StoreError};
+use tidegate_core::ceil_millis as millis;
 use tidegate_config::Value;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::problem::FieldError;

@@ -8,9 +8,8 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
-use tidegate::{
-    Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement, ceil_millis as millis,
-};
+use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlement};
+use tidegate_core::ceil_millis as millis;
 use tidegate_http::field::RetryAfter;
 
 use super::hints::Hints;

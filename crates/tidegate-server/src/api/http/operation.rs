@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Answer, Charge, Correction, Engine, FromAnswer, Request, StoreError, Target};
+use tidegate::{Charge, Engine, FromAnswer, Request, StoreError};
+use tidegate_core::{Answer, Correction, Target};
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};

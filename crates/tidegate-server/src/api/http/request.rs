@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tidegate::{
-    ChargeError, Key, KeyError, Limit, Limiter, MAX_CHARGES, MAX_SPAN, Receipt, ReceiptError,
-    Target, WallTime, Windows,
-};
+use tidegate::{Key, Limiter, Receipt};
+use tidegate_core::{ChargeError, KeyError, Limit, MAX_CHARGES, MAX_SPAN, ReceiptError, Target, WallTime, Windows};
 use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
 
 use super::answer::Deny;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::StoreError;
-use tidegate::clock::wall_now;
+use tidegate_memory::clock::wall_now;
 use tidegate::guard::NotAsked;
 use tidegate_http::ThrottledLog;
 
@@ -38,7 +38,7 @@ fn is_known_to_be_down(error: &StoreError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::WallTime;
+    use tidegate_core::WallTime;
 
     use super::*;
 
