@@ -98,7 +98,9 @@ fn detail(refusal: &Refusal<'_>) -> &'static str {
             "The request lacks the credential that it would be charged to."
         }
         (Cause::Unkeyed(Unkeyed::NoPeer), _) => {
-            "The server does not know the address of its peer, and so not whom to charge."
+            "The server does not know the address of its peer, so there is no key to charge. With \
+             axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); with \
+             another server, put a PeerAddr into the extensions of each request."
         }
     }
 }

@@ -64,7 +64,9 @@ fn told(refusal: &Refusal<'_>) -> (Code, &'static str) {
             (Code::Unauthenticated, "The call lacks the credential that it would be charged to")
         }
         (Cause::Unkeyed(Unkeyed::NoPeer), _) => {
-            (Code::Internal, "The server does not know the address of its peer")
+            let message = "The server does not know the address of its peer; it has to put a \
+                           PeerAddr into the extensions of each request";
+            (Code::Internal, message)
         }
     }
 }

@@ -244,5 +244,5 @@ async fn a_listener_that_panics_keeps_nobody_from_an_answer() {
         statuses.push(door.as_user("alice").await.status);
     }
     assert_eq!(statuses, [200, 429, 429]);
-    assert_eq!(log.count("panics"), 1, "{}", log.text());
+    assert_eq!(log.count("panicked"), 1, "{}", log.text());
 }
