@@ -1,7 +1,7 @@
 //! Limits in front of any HTTP service, as a tower layer.
 //!
 //! ```
-//! use http::{HeaderName, Request, Response};
+//! use http::{Request, Response};
 //! use http_body_util::Full;
 //! use tidegate::{Engine, Policy};
 //! use tidegate_http::key;
@@ -12,8 +12,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::new();
 //! let policy = Policy::per_second(5).capacity(1).build()?;
-//! let user = key::header(HeaderName::from_static("x-user"));
-//! let layer = LimitLayer::new().limit(engine.limiter("users", policy)?, user);
+//! let layer = LimitLayer::new().limit(engine.limiter("users", policy)?, key::header("x-user"));
 //!
 //! let handler = service_fn(|_: Request<()>| async {
 //!     Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::from("hello")))

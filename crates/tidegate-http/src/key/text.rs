@@ -3,12 +3,12 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use tidegate::MAX_KEY_BYTES;
 
 use super::KeySource;
 use crate::head::Head;
+use crate::identity::ClientNetwork;
 use crate::text::Text;
 
 /// A key under construction. Not shown by `Debug`: keys name people.
@@ -87,7 +87,7 @@ impl KeyText {
     }
 
     /// Adds the network of a client: an IPv4 address, or an IPv6 prefix with its length.
-    pub fn push_network(&mut self, client: IpNet) {
+    pub fn push_network(&mut self, client: ClientNetwork) {
         use fmt::Write as _;
         match client.addr() {
             IpAddr::V4(address) => {

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate::admission::{Admission, Rules};
@@ -78,7 +77,7 @@ fn limiter(engine: &Engine, name: &str, capacity: u64) -> Limiter {
 }
 
 fn by_user(limiter: Limiter) -> LimitLayer {
-    LimitLayer::new().limit(limiter, key::header(HeaderName::from_static("x-user")))
+    LimitLayer::new().limit(limiter, key::header("x-user"))
 }
 
 #[tokio::test]
@@ -170,7 +169,7 @@ async fn back_pressure_is_resource_exhausted_with_its_level() {
 async fn calls_without_a_key_are_told_what_is_missing() {
     let (engine, _) = engine();
     let rule = |missing| {
-        let user = key::header(HeaderName::from_static("x-token"));
+        let user = key::header("x-token");
         LimitLayer::new().rule(Rule::new(limiter(&engine, "users", 2), user).missing(missing))
     };
     for (missing, code) in [

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderName, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::{Engine, Policy};
@@ -42,7 +42,7 @@ async fn the_tiers_of_two_nodes_are_one() {
 async fn layers_of_two_nodes_share_their_limits() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
-    let user = || key::header(HeaderName::from_static("x-user"));
+    let user = || key::header("x-user");
     let apps: Vec<Router> = nodes
         .iter()
         .map(|node| {
