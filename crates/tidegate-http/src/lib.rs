@@ -36,3 +36,8 @@ mod throttled_log;
 pub use head::Head;
 pub use refusal::{Cause, Refusal};
 pub use throttled_log::ThrottledLog;
+
+/// The examples of the README are compiled with the others.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
