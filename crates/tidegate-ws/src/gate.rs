@@ -18,13 +18,13 @@ use tidegate::clock::wall_now;
 use crate::connection::Connection;
 use crate::connection::slots::Limiters;
 use crate::context::{Identity, IngressContext};
-use crate::error_frame::Reason;
+use crate::error_frame::RefusalReason;
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::hook::{HookStats, Reporter};
 use crate::gate::rule::Rule;
 use crate::gate::types::Types;
+use crate::message_decision::RefusedMessage;
 use crate::peer::{Ids, Peer};
-use crate::verdict::Refusal;
 
 pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;
 pub(crate) type ValidateFn<D> =
@@ -118,10 +118,14 @@ impl<D> Inner<D> {
     }
 
     /// The refusal of a message that exceeds a limit, of either kind: told once, answered once.
-    pub(crate) fn exceeded(&self, reason: Reason, exceeded: LimitExceeded) -> Refusal {
+    pub(crate) fn exceeded(
+        &self,
+        reason: RefusalReason,
+        exceeded: LimitExceeded,
+    ) -> RefusedMessage {
         self.reporter.report(&exceeded);
         let answer = self.on_exceeded.answer(reason, &exceeded);
-        Refusal::new(reason, Some(exceeded), answer)
+        RefusedMessage::new(reason, Some(exceeded), answer)
     }
 }
 
