@@ -51,6 +51,23 @@ use crate::head::Head;
 /// Where keys come from. Implementations are shared by all requests.
 ///
 /// Most are made by the functions of this module; [`from_fn`] makes one of a closure.
+///
+/// ```
+/// use tidegate_http::Head;
+/// use tidegate_http::key::{KeySource, KeyText};
+///
+/// /// The tenant that an authentication layer has found.
+/// #[derive(Clone)]
+/// struct Tenant(String);
+/// struct ByTenant;
+///
+/// impl KeySource for ByTenant {
+///     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
+///         key.push_str(&head.extensions().get::<Tenant>()?.0);
+///         Some(())
+///     }
+/// }
+/// ```
 pub trait KeySource: Send + Sync {
     /// Writes the key of a request, or part of one. `None` if the request has none; what was
     /// written is then dropped. An empty key is none.
@@ -112,6 +129,17 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
 ///
 /// By default it is charged to the address of its client, so that anonymous callers do not empty
 /// one bucket for each other.
+///
+#[cfg_attr(feature = "tower", doc = "```")]
+#[cfg_attr(not(feature = "tower"), doc = "```ignore")]
+/// use tidegate::{Limiter, Policy};
+/// use tidegate_http::key::{self, Missing};
+/// use tidegate_http::layer::Rule;
+///
+/// let users = Limiter::new(Policy::per_second(5).build()?);
+/// let rule = Rule::new(users, key::bearer()).missing(Missing::Unauthorized);
+/// # Ok::<(), tidegate::PolicyError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {

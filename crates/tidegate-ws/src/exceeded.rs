@@ -71,6 +71,13 @@ pub struct LimitExceeded {
 }
 
 /// What happens to a connection that exceeds a limit, of either kind.
+///
+/// ```
+/// use tidegate_ws::{Gate, OnExceeded};
+/// let close = OnExceeded::Close { code: None };
+/// let gate = Gate::<()>::for_types(["Say"]).max_payload(1_024).on_exceeded(close).build()?;
+/// # Ok::<(), tidegate_ws::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExceeded {

@@ -55,8 +55,17 @@ impl Invalid {
 
 /// Limits for the messages of any number of connections. Cheap to clone.
 ///
-/// `D` is what the application knows of a connection; see [`Identity`]. The crate's first example
-/// shows one at work.
+/// `D` is what the application knows of a connection; see [`Identity`].
+///
+/// ```
+/// use tidegate::{Limiter, Policy};
+/// use tidegate_ws::{Gate, Peer};
+///
+/// let limiter = Limiter::new(Policy::per_second(5).capacity(10).build()?);
+/// let gate = Gate::<()>::for_types(["Say", "Typing"]).limit(limiter).build()?;
+/// let connection = gate.connect(Peer::new(()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Gate<D> {
     inner: Arc<Inner<D>>,
 }

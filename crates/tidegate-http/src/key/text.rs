@@ -12,6 +12,14 @@ use crate::identity::ClientNetwork;
 use crate::text::Text;
 
 /// A key under construction. Not shown by `Debug`: keys name people.
+///
+/// ```
+/// use tidegate_http::key::KeyText;
+/// let mut key = KeyText::default();
+/// key.push_part("acme");
+/// key.push_part("a:b");
+/// assert_eq!(key.as_str(), "acme:a%3Ab");
+/// ```
 #[derive(Clone)]
 pub struct KeyText {
     text: Text<48>,

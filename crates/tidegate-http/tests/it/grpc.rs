@@ -13,7 +13,7 @@ use tidegate_http::field::{Report, RetryAfter};
 use tidegate_http::grpc::{CallError, PerMethod, status};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, Limited, Rule};
-use tidegate_http::{Cause, Refusal};
+use tidegate_http::{Refusal, RefusalCause};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
@@ -262,7 +262,8 @@ fn names_that_would_limit_nothing_are_a_mistake() {
 #[test]
 fn a_client_reads_the_wait_that_the_server_meant() {
     let month = Duration::from_secs(30 * 86_400);
-    let told = status(&Refusal::new(Cause::Limit).retry(RetryAfter::of(Retry::After(month))));
+    let told =
+        status(&Refusal::new(RefusalCause::Limit).retry(RetryAfter::of(Retry::After(month))));
     assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "2147483647");
     match CallError::from(told) {
         CallError::RateLimited { retry_after, .. } => assert_eq!(retry_after, month),
@@ -278,7 +279,7 @@ fn an_allowance_that_is_used_up_is_not_told_as_a_cost_that_is_too_high() {
         let denied = limit.take("alice").cost(cost).now().unwrap();
         let terms = limit.limit();
         let reports = [Report::of(&terms, &denied.outcomes()[0])];
-        status(&Refusal::new(Cause::Limit).limits(&reports)).message().to_owned()
+        status(&Refusal::new(RefusalCause::Limit).limits(&reports)).message().to_owned()
     };
     assert_eq!(told(3), "Operation cost exceeds rate limit capacity");
     assert!(limit.take("alice").cost(2).now().unwrap().is_allowed());
