@@ -18,7 +18,7 @@ mod write;
 
 #[cfg(feature = "tonic")]
 pub(crate) use read::LONGEST;
-pub use read::{Told, ToldLimit, read};
+pub use read::{ReportedLimit, ReportedLimits, read};
 pub use report::{Report, Unit};
 pub use retry_after::{RETRY_AFTER_MS, RetryAfter};
 pub use style::{Reset, Style, Styles};

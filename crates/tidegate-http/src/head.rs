@@ -4,9 +4,8 @@
 
 use http::header::HeaderMap;
 use http::{Extensions, Method, Request, Uri};
-use ipnet::IpNet;
 
-use crate::identity::{ClientAddress, PeerAddr};
+use crate::identity::{ClientAddress, ClientNetwork, PeerAddr};
 
 /// A request without its body, borrowed.
 ///
@@ -72,7 +71,7 @@ impl<'a> Head<'a> {
     /// The client: its IPv4 address or the prefix of its IPv6 address; `None` if nobody put the
     /// address of the peer into the extensions.
     #[must_use]
-    pub fn client(&self) -> Option<IpNet> {
+    pub fn client(&self) -> Option<ClientNetwork> {
         let peer = self.peer()?.ip();
         Some(self.clients.network(self.clients.find(peer, self.headers)))
     }

@@ -6,10 +6,9 @@
 //!
 //! ```
 //! use http::HeaderMap;
-//! use tidegate_http::identity::{ClientAddress, Forwarding, TrustedProxies};
+//! use tidegate_http::identity::ClientAddress;
 //!
-//! let proxies: TrustedProxies = "10.0.0.0/8".parse()?;
-//! let clients = ClientAddress::behind(proxies, Forwarding::XForwardedFor);
+//! let clients = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"])?;
 //! let mut headers = HeaderMap::new();
 //! headers.insert("x-forwarded-for", "203.0.113.9, 198.51.100.7, 10.0.0.2".parse()?);
 //!
@@ -24,50 +23,67 @@ mod forwarded;
 mod network;
 mod proxies;
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{HeaderMap, HeaderName};
-use ipnet::IpNet;
 
-pub use network::{IPV6_CLIENT_BITS, client_network};
+pub use network::{ClientNetwork, IPV6_CLIENT_BITS, client_network};
 pub use proxies::{ProxyError, TrustedProxies};
 
 /// The address at the other end of the connection, as a request extension. Whoever accepts
 /// connections puts it there; with the feature `axum`, `ConnectInfo<SocketAddr>` does as well.
+///
+/// ```
+/// use tidegate_http::identity::PeerAddr;
+///
+/// let mut request = http::Request::get("/").body(())?;
+/// request.extensions_mut().insert(PeerAddr("192.0.2.7:4711".parse()?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PeerAddr(pub SocketAddr);
 
-impl std::fmt::Debug for PeerAddr {
+impl fmt::Debug for PeerAddr {
     /// Addresses name people, and are not shown.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PeerAddr(..)")
     }
 }
 
 /// Where proxies write down whom they got a request from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Forwarding {
-    /// `X-Forwarded-For`: addresses, the nearest last.
+#[derive(Clone, Debug)]
+enum Forwarding {
     XForwardedFor,
-    /// `Forwarded` (RFC 7239): the same with more words.
     Forwarded,
-    /// `X-Forwarded-For` or `Forwarded`, whichever there is. If there are both and they name
-    /// different clients, a proxy has passed one of them on as it came, and neither counts.
     Either,
-    /// A field with the address of the client alone, which the proxy sets and does not pass on,
-    /// such as `CF-Connecting-IP`.
     Single(HeaderName),
 }
 
 /// Why a prefix cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an IPv6 prefix has 32 to 128 bits, not {0}")]
+#[error("IPv6 prefix of {0} bits is out of range; choose 32 to 128 bits")]
 pub struct PrefixError(u8);
 
 /// How the address of a client is found, and how much of it counts.
 ///
-/// [`client_network`] says how much of an address is one client.
+/// [`peer`](Self::peer) is the other end of the connection. The `from_` constructors read a header
+/// instead, but only from proxies that are named with [`trust_proxies`](Self::trust_proxies).
+/// Choose the header that your proxy sets or overwrites itself.
+///
+/// ```
+/// use std::net::IpAddr;
+/// use tidegate_http::identity::ClientAddress;
+///
+/// // Texts, or addresses.
+/// let clients = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8", "::1"])?;
+/// let proxy: IpAddr = "192.0.2.1".parse()?;
+/// let clients = ClientAddress::from_header("cf-connecting-ip").trust_proxies([proxy])?;
+///
+/// let error = ClientAddress::from_forwarded().trust_proxies(["proxy.local"]).unwrap_err();
+/// assert!(error.to_string().starts_with(r#"trusted proxy "proxy.local" is neither an IP address"#));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -82,10 +98,63 @@ impl ClientAddress {
         Self { proxies: TrustedProxies::NONE, forwarding: None, prefix: IPV6_CLIENT_BITS }
     }
 
-    /// The client is whom these proxies got the request from.
+    /// The client by `X-Forwarded-For` of trusted proxies: addresses, the nearest last.
     #[must_use]
-    pub const fn behind(proxies: TrustedProxies, forwarding: Forwarding) -> Self {
-        Self { proxies, forwarding: Some(forwarding), prefix: IPV6_CLIENT_BITS }
+    pub const fn from_x_forwarded_for() -> Self {
+        Self::reading(Forwarding::XForwardedFor)
+    }
+
+    /// The client by `Forwarded` (RFC 7239) of trusted proxies.
+    #[must_use]
+    pub const fn from_forwarded() -> Self {
+        Self::reading(Forwarding::Forwarded)
+    }
+
+    /// The client by `X-Forwarded-For` or `Forwarded` of trusted proxies, whichever there is. If
+    /// both are there and name different clients, a proxy has passed one of them on unchanged, and
+    /// neither counts.
+    #[must_use]
+    pub const fn from_either() -> Self {
+        Self::reading(Forwarding::Either)
+    }
+
+    /// The client by a header that holds its address alone, such as `CF-Connecting-IP`. Trusted
+    /// proxies must set it and never pass on what they received.
+    ///
+    /// # Panics
+    /// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+    #[must_use]
+    #[track_caller]
+    pub fn from_header(name: impl AsRef<str>) -> Self {
+        Self::reading(Forwarding::Single(header_name(name.as_ref())))
+    }
+
+    const fn reading(forwarding: Forwarding) -> Self {
+        Self {
+            proxies: TrustedProxies::NONE,
+            forwarding: Some(forwarding),
+            prefix: IPV6_CLIENT_BITS,
+        }
+    }
+
+    /// Trusts the headers of these proxies, and of no others: texts such as `10.0.0.1` and
+    /// `10.0.0.0/8`, or [`IpAddr`]s. Without a `from_` constructor it has no effect.
+    ///
+    /// # Errors
+    /// When an entry is neither an address nor a network.
+    pub fn trust_proxies<P: fmt::Display>(
+        self,
+        proxies: impl IntoIterator<Item = P>,
+    ) -> Result<Self, ProxyError> {
+        Ok(self.trust(TrustedProxies::new(proxies)?))
+    }
+
+    /// Trusts the headers of proxies that are already parsed, such as those of a configuration
+    /// file.
+    #[must_use]
+    pub fn trust(mut self, proxies: TrustedProxies) -> Self {
+        self.proxies = proxies;
+        self
     }
 
     /// Another length of the IPv6 prefix that is one client: 64 unless said otherwise.
@@ -149,9 +218,22 @@ impl ClientAddress {
 
     /// The part of an address that counts: see [`client_network`].
     #[must_use]
-    pub fn network(&self, address: IpAddr) -> IpNet {
+    pub fn network(&self, address: IpAddr) -> ClientNetwork {
         client_network(address, self.prefix)
     }
+}
+
+/// Parses the name of a header that a program chooses at its start.
+///
+/// # Panics
+/// When it is not a name, as `HeaderName::from_static` and axum's routers do.
+#[track_caller]
+pub(crate) fn header_name(name: &str) -> HeaderName {
+    HeaderName::try_from(name).unwrap_or_else(|_| {
+        panic!(
+            "header name {name:?} is not valid; use letters, digits and hyphens, such as x-api-key"
+        )
+    })
 }
 
 impl Default for ClientAddress {

@@ -14,13 +14,12 @@
 //! | [`from_fn`] | whatever a function makes of the head |
 //!
 //! ```
-//! use http::{HeaderName, Request};
+//! use http::Request;
 //! use tidegate_http::Head;
 //! use tidegate_http::identity::ClientAddress;
 //! use tidegate_http::key::{self, KeyText};
 //!
-//! let user = HeaderName::from_static("x-user");
-//! let source = key::all_of().and(key::constant("v1")).and(key::header(user));
+//! let source = key::all_of().and(key::constant("v1")).and(key::header("x-user"));
 //! let request = Request::get("/").header("x-user", "a:b").body(())?;
 //! let clients = ClientAddress::peer();
 //! let key = KeyText::of(&source, &Head::of(&request, &clients)).unwrap();
@@ -39,21 +38,79 @@ mod path;
 mod plain;
 mod text;
 
-pub use credential::{ApiKey, api_key, bearer};
+pub use credential::{api_key, bearer};
 pub use joined::{AllOf, FirstOf, all_of, first_of};
 #[cfg(feature = "axum")]
-pub use path::{MatchedRoute, matched_path};
-pub use path::{Path, TemplateError, path};
-pub use plain::{ClientIp, Constant, FromFn, Header, client_ip, constant, from_fn, header};
+pub use path::matched_path;
+pub use path::{TemplateError, path};
+pub use plain::{client_ip, constant, from_fn, header};
 pub use text::KeyText;
 
 use crate::head::Head;
 
 /// Where keys come from. Implementations are shared by all requests.
+///
+/// Most are made by the functions of this module; [`from_fn`] makes one of a closure.
+///
+/// ```
+/// use tidegate_http::Head;
+/// use tidegate_http::key::{KeySource, KeyText};
+///
+/// /// The tenant that an authentication layer has found.
+/// #[derive(Clone)]
+/// struct Tenant(String);
+/// struct ByTenant;
+///
+/// impl KeySource for ByTenant {
+///     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
+///         key.push_str(&head.extensions().get::<Tenant>()?.0);
+///         Some(())
+///     }
+/// }
+/// ```
 pub trait KeySource: Send + Sync {
     /// Writes the key of a request, or part of one. `None` if the request has none; what was
     /// written is then dropped. An empty key is none.
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()>;
+}
+
+/// A key that stands in one place of a request. Made by [`header`], [`bearer`], [`api_key`],
+/// [`client_ip`], [`path`] and [`constant`].
+///
+/// ```
+/// use tidegate_http::key::{self, RequestKey};
+/// fn by_organization() -> RequestKey {
+///     key::header("x-org")
+/// }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RequestKey(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Header(plain::Header),
+    Credential(credential::Credential),
+    ClientIp(plain::ClientIp),
+    Path(path::Path),
+    #[cfg(feature = "axum")]
+    MatchedRoute(path::MatchedRoute),
+    Constant(plain::Constant),
+}
+
+impl KeySource for RequestKey {
+    #[inline]
+    fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
+        match &self.0 {
+            Kind::Header(source) => source.write(head, key),
+            Kind::Credential(source) => source.write(head, key),
+            Kind::ClientIp(source) => source.write(head, key),
+            Kind::Path(source) => source.write(head, key),
+            #[cfg(feature = "axum")]
+            Kind::MatchedRoute(source) => source.write(head, key),
+            Kind::Constant(source) => source.write(head, key),
+        }
+    }
 }
 
 impl<K: KeySource + ?Sized> KeySource for Box<K> {
@@ -72,6 +129,17 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
 ///
 /// By default it is charged to the address of its client, so that anonymous callers do not empty
 /// one bucket for each other.
+///
+#[cfg_attr(feature = "tower", doc = "```")]
+#[cfg_attr(not(feature = "tower"), doc = "```ignore")]
+/// use tidegate::{Limiter, Policy};
+/// use tidegate_http::key::{self, Missing};
+/// use tidegate_http::layer::Rule;
+///
+/// let users = Limiter::new(Policy::per_second(5).build()?);
+/// let rule = Rule::new(users, key::bearer()).missing(Missing::Unauthorized);
+/// # Ok::<(), tidegate::PolicyError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {

@@ -1,7 +1,7 @@
 //! Limits in front of any HTTP service, as a tower layer.
 //!
 //! ```
-//! use http::{HeaderName, Request, Response};
+//! use http::{Request, Response};
 //! use http_body_util::Full;
 //! use tidegate::{Engine, Policy};
 //! use tidegate_http::key;
@@ -12,8 +12,7 @@
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::new();
 //! let policy = Policy::per_second(5).capacity(1).build()?;
-//! let user = key::header(HeaderName::from_static("x-user"));
-//! let layer = LimitLayer::new().limit(engine.limiter("users", policy)?, user);
+//! let layer = LimitLayer::new().limit(engine.limiter("users", policy)?, key::header("x-user"));
 //!
 //! let handler = service_fn(|_: Request<()>| async {
 //!     Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::from("hello")))
@@ -62,7 +61,7 @@ pub use decision::decided::Decided;
 pub use decision::rule::Rule;
 pub use response::body::Body;
 pub use response::future::ResponseFuture;
-pub use response::response_summary::{End, ResponseSummary};
+pub use response::response_summary::{ResponseEnd, ResponseSummary};
 pub use service::Limited;
 use settings::Settings;
 #[cfg(any(feature = "axum", feature = "tonic"))]
@@ -76,6 +75,16 @@ use crate::problem::Problems;
 use crate::refusal::Refusal;
 
 /// A layer of limits. Cheap to clone; see the [module](self).
+///
+/// ```
+/// use tidegate::{Engine, Policy};
+/// use tidegate_http::key;
+/// use tidegate_http::layer::LimitLayer;
+///
+/// let clients = Engine::new().limiter("clients", Policy::per_second(5).capacity(20).build()?)?;
+/// let layer = LimitLayer::new().limit(clients, key::client_ip());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// | without | a request |
 /// | --- | --- |
@@ -206,13 +215,13 @@ impl LimitLayer {
     /// ```
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use tidegate_http::Cause;
+    /// use tidegate_http::RefusalCause;
     /// use tidegate_http::layer::LimitLayer;
     ///
     /// let over_limits = Arc::new(AtomicU64::new(0));
     /// let counter = over_limits.clone();
     /// let layer = LimitLayer::new().on_refused(move |refusal| {
-    ///     if refusal.cause() == Cause::Limit {
+    ///     if refusal.cause() == RefusalCause::Limit {
     ///         counter.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// });

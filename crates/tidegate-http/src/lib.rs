@@ -34,5 +34,12 @@ mod text;
 mod throttled_log;
 
 pub use head::Head;
-pub use refusal::{Cause, Refusal};
+pub use refusal::{Refusal, RefusalCause};
+// For the programs of this workspace, not for users of the library.
+#[doc(hidden)]
 pub use throttled_log::ThrottledLog;
+
+/// The examples of the README are compiled with the others.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -13,16 +13,16 @@ pub use kind::ProblemType;
 
 use crate::field::Report;
 use crate::key::Unkeyed;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Refusal, RefusalCause};
 
 /// How a [`Refusal`] becomes a document, with other types than those of [`ProblemType`] if wanted.
 ///
 /// ```
 /// use tidegate_http::problem::Problems;
-/// use tidegate_http::{Cause, Refusal};
+/// use tidegate_http::{RefusalCause, Refusal};
 ///
 /// let problems = Problems::default().quota_exceeded("https://example.org/problems/quota");
-/// let refusal = Refusal::new(Cause::Limit);
+/// let refusal = Refusal::new(RefusalCause::Limit);
 /// let body: serde_json::Value = serde_json::from_slice(&problems.document(&refusal).to_json())?;
 /// assert_eq!(body["type"], "https://example.org/problems/quota");
 /// assert_eq!(body["status"], 429);
@@ -68,37 +68,41 @@ impl Problems {
     }
 
     /// The type, and the URI in place of its own.
-    fn kind(&self, cause: Cause) -> (ProblemType, Option<&str>) {
+    fn kind(&self, cause: RefusalCause) -> (ProblemType, Option<&str>) {
         match cause {
-            Cause::Limit => (ProblemType::QuotaExceeded, self.quota_exceeded.as_deref()),
-            Cause::BackPressure | Cause::Store => {
+            RefusalCause::Limit => (ProblemType::QuotaExceeded, self.quota_exceeded.as_deref()),
+            RefusalCause::BackPressure | RefusalCause::Store => {
                 (ProblemType::TemporaryReducedCapacity, self.reduced_capacity.as_deref())
             }
-            Cause::Unkeyed(Unkeyed::BadRequest | Unkeyed::Unauthorized) => {
+            RefusalCause::Unkeyed(Unkeyed::BadRequest | Unkeyed::Unauthorized) => {
                 (ProblemType::NoKey, None)
             }
-            Cause::Unkeyed(Unkeyed::NoPeer) => (ProblemType::NoPeer, None),
+            RefusalCause::Unkeyed(Unkeyed::NoPeer) => (ProblemType::NoPeer, None),
         }
     }
 }
 
 fn detail(refusal: &Refusal<'_>) -> &'static str {
     match (refusal.cause(), refusal.retry_after()) {
-        (Cause::Limit, Some(_)) => "The request is over the limit for now; nothing was charged.",
-        (Cause::Limit, None) => {
+        (RefusalCause::Limit, Some(_)) => {
+            "The request is over the limit for now; nothing was charged."
+        }
+        (RefusalCause::Limit, None) => {
             "The request is over the limit and waiting does not help: it costs more than the limit \
              can hold, or the allowance is used up. Nothing was charged."
         }
-        (Cause::BackPressure, _) => "The service has more to do than it can.",
-        (Cause::Store, _) => "The limits cannot be checked at the moment.",
-        (Cause::Unkeyed(Unkeyed::BadRequest), _) => {
+        (RefusalCause::BackPressure, _) => "The service has more to do than it can.",
+        (RefusalCause::Store, _) => "The limits cannot be checked at the moment.",
+        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => {
             "The request lacks what it would be charged to."
         }
-        (Cause::Unkeyed(Unkeyed::Unauthorized), _) => {
+        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
             "The request lacks the credential that it would be charged to."
         }
-        (Cause::Unkeyed(Unkeyed::NoPeer), _) => {
-            "The server does not know the address of its peer, and so not whom to charge."
+        (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
+            "The server does not know the address of its peer, so there is no key to charge. With \
+             axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); with \
+             another server, put a PeerAddr into the extensions of each request."
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::key::Unkeyed;
 /// Who or what is to blame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum RefusalCause {
     /// The caller is over a limit of its own.
     Limit,
     /// The service has more to do than it can.
@@ -23,7 +23,7 @@ pub enum Cause {
     Unkeyed(Unkeyed),
 }
 
-impl Cause {
+impl RefusalCause {
     /// The status of the answer: 429 for the caller's own limit, 503 for what the caller cannot
     /// help.
     #[must_use]
@@ -41,14 +41,14 @@ impl Cause {
 /// A request that is not served, and why.
 ///
 /// ```
-/// use tidegate_http::{Cause, Refusal};
-/// let refusal = Refusal::new(Cause::BackPressure).at("backpressure", "queue_depth");
+/// use tidegate_http::{RefusalCause, Refusal};
+/// let refusal = Refusal::new(RefusalCause::BackPressure).at("backpressure", "queue_depth");
 /// assert_eq!(refusal.cause().status(), 503);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Refusal<'a> {
-    cause: Cause,
+    cause: RefusalCause,
     reports: &'a [Report<'a>],
     retry: Option<RetryAfter>,
     place: Option<(&'a str, &'a str)>,
@@ -56,7 +56,7 @@ pub struct Refusal<'a> {
 
 impl<'a> Refusal<'a> {
     /// A refusal of which nothing but the cause is known.
-    pub const fn new(cause: Cause) -> Self {
+    pub const fn new(cause: RefusalCause) -> Self {
         Self { cause, reports: &[], retry: None, place: None }
     }
 
@@ -80,7 +80,7 @@ impl<'a> Refusal<'a> {
 
     /// Who or what is to blame.
     #[must_use]
-    pub const fn cause(&self) -> Cause {
+    pub const fn cause(&self) -> RefusalCause {
         self.cause
     }
 

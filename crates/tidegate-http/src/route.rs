@@ -50,7 +50,7 @@ use tower_service::Service;
 
 use crate::layer::{Choice, Decided, LimitLayer, Limited, ResponseFuture, Shared};
 
-/// A layer with a policy for each route.
+/// A layer with a policy for each route; the [module](self) has an example.
 ///
 /// A route with its method goes before the route alone, and that before the default. A HEAD that
 /// has no policy of its own falls under the one for GET, whose handler serves it. A route without

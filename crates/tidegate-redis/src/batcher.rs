@@ -13,7 +13,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::connection::{Connection, ConnectionState};
-use crate::error::{CallError, Fault};
+use crate::error::{CallError, RedisFault};
 use crate::format::number::Reader;
 use crate::job::{Batch, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 
@@ -180,7 +180,7 @@ fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard:
         }
         ConnectionState::Down(fault) => refuse(calls, &fault.into()),
         ConnectionState::Trying => {
-            let fault = Fault::NotConnected("the first try is under way".to_owned());
+            let fault = RedisFault::NotConnected("the first try is under way".to_owned());
             refuse(calls, &fault.into());
         }
     }
@@ -207,7 +207,7 @@ async fn carry_out(
                 let own: Vec<Vec<u8>> = each.by_ref().take(call.jobs.len()).collect();
                 let complete = own.len() == call.jobs.len();
                 let own = Replies { now_us, each: own };
-                let answer = if complete { Ok(own) } else { Err(Fault::Nonsense.into()) };
+                let answer = if complete { Ok(own) } else { Err(RedisFault::InvalidReply.into()) };
                 // Nobody may be waiting any more.
                 let _ = call.answer.send(answer);
             }
@@ -224,13 +224,13 @@ fn refuse(calls: Vec<QueuedCall>, error: &CallError) {
 }
 
 /// The answers of the script: its time, then one for each operation.
-pub(crate) fn replies(value: Value) -> Result<Replies, Fault> {
-    let Value::Array(values) = value else { return Err(Fault::Nonsense) };
+pub(crate) fn replies(value: Value) -> Result<Replies, RedisFault> {
+    let Value::Array(values) = value else { return Err(RedisFault::InvalidReply) };
     let mut bytes = values.into_iter().map(|value| match value {
         Value::BulkString(bytes) => Ok(bytes),
-        _ => Err(Fault::Nonsense),
+        _ => Err(RedisFault::InvalidReply),
     });
-    let now = bytes.next().ok_or(Fault::Nonsense)??;
+    let now = bytes.next().ok_or(RedisFault::InvalidReply)??;
     let now_us = Reader(&now).number()?;
     Ok(Replies { now_us, each: bytes.collect::<Result<_, _>>()? })
 }

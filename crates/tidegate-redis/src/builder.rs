@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redis::Client;
 use redis::io::tcp::TcpSettings;
-use redis::{Client, ConnectionInfo, IntoConnectionInfo as _};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use crate::address::Address;
 use crate::batcher;
 use crate::connection::Connection;
 use crate::error::OpenError;
@@ -17,6 +18,16 @@ use crate::script::Scripts;
 use crate::store::RedisStore;
 
 /// Builds a [`RedisStore`].
+///
+/// ```no_run
+/// use tidegate_redis::RedisStore;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = RedisStore::builder("redis://gate:secret@127.0.0.1:6379/0").prefix("shop:").open()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "a store is opened by `open`"]
 pub struct RedisBuilder {
@@ -27,16 +38,6 @@ pub struct RedisBuilder {
     tls: Tls,
     #[cfg(feature = "manual-clock")]
     clock: Option<String>,
-}
-
-/// The address, with what must not be shown.
-#[derive(Clone)]
-struct Address(String);
-
-impl std::fmt::Debug for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Address(..)")
-    }
 }
 
 /// Certificates, in PEM.
@@ -57,7 +58,7 @@ impl std::fmt::Debug for Tls {
 impl RedisBuilder {
     pub(crate) fn new(address: &str) -> Self {
         Self {
-            address: Address(address.to_owned()),
+            address: Address::new(address),
             prefix: None,
             ttl: None,
             #[cfg(feature = "tls")]
@@ -121,8 +122,8 @@ impl RedisBuilder {
         #[cfg(not(feature = "manual-clock"))]
         let scripts = Scripts::new();
         let client = self.client()?;
-        let node = getrandom::u64().map_err(OpenError::Random)?;
-        let leases = getrandom::u64().map_err(OpenError::Random)?;
+        let node = getrandom::u64().map_err(|error| OpenError::Random(error.into()))?;
+        let leases = getrandom::u64().map_err(|error| OpenError::Random(error.into()))?;
         let connection = Arc::new(Connection::new(client, names, scripts));
         let (outbox, inbox) = mpsc::unbounded_channel();
         let store = RedisStore::new(connection.clone(), outbox, self.ttl, leases);
@@ -136,20 +137,17 @@ impl RedisBuilder {
     }
 
     fn client(&self) -> Result<Client, OpenError> {
-        // The client's own text may repeat the address, and with it a password.
-        let unusable = |error: redis::RedisError| OpenError::Address(error.category().to_owned());
-        if self.address.0.starts_with("rediss:") && !cfg!(feature = "tls") {
+        if self.address.uses_tls() && !cfg!(feature = "tls") {
             return Err(OpenError::NoTls);
         }
-        let info: ConnectionInfo =
-            self.address.0.as_str().into_connection_info().map_err(unusable)?;
+        let info = self.address.parse()?;
         // Without it small calls wait for the acknowledgement of the ones before.
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
         // The name of the client library is one more command that a user would have to be permitted.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let info = info.set_redis_settings(settings);
         #[cfg(feature = "tls")]
-        if self.address.0.starts_with("rediss:") {
+        if self.address.uses_tls() {
             use redis::{ClientTlsConfig, TlsCertificates};
             // Fails when the program has chosen a provider already: then that one is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
@@ -157,8 +155,9 @@ impl RedisBuilder {
             let client_tls = identity
                 .map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
             let certificates = TlsCertificates { client_tls, root_cert: self.tls.root.clone() };
-            return Client::build_with_tls(info, certificates).map_err(unusable);
+            let client = Client::build_with_tls(info, certificates);
+            return client.map_err(|error| OpenError::Certificate(error.to_string()));
         }
-        Client::open(info).map_err(unusable)
+        Client::open(info).map_err(|_| self.address.unusable())
     }
 }

@@ -9,7 +9,7 @@ use redis::{AsyncConnectionConfig, Client, RedisError, Value};
 use tidegate_core::hash::mix;
 use tokio::sync::watch;
 
-use crate::error::{CallError, Fault};
+use crate::error::{CallError, RedisFault};
 use crate::format::names::{FORMAT, Names};
 use crate::job::Batch;
 use crate::script::Scripts;
@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) enum ConnectionState {
     /// The first try is under way.
     Trying,
-    Down(Fault),
+    Down(RedisFault),
     /// With the number of the connection.
     Up(MultiplexedConnection, u64),
 }
@@ -62,12 +62,12 @@ impl Connection {
     }
 
     /// Waits for the first try to connect.
-    pub(crate) async fn tried(&self) -> Result<(), Fault> {
+    pub(crate) async fn tried(&self) -> Result<(), RedisFault> {
         let mut state = self.state.subscribe();
         match state.wait_for(|state| !matches!(state, ConnectionState::Trying)).await.as_deref() {
             Ok(ConnectionState::Up(..)) => Ok(()),
             Ok(ConnectionState::Down(fault)) => Err(fault.clone()),
-            _ => Err(Fault::Ended),
+            _ => Err(RedisFault::Ended),
         }
     }
 
@@ -109,7 +109,7 @@ impl Connection {
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
         let answer = self.scripts.of(batch.kind()).call(&mut connection, batch).await;
-        if let Err(CallError::TimedOut | CallError::Fault(Fault::Broken(_))) = answer {
+        if let Err(CallError::TimedOut | CallError::Fault(RedisFault::Broken(_))) = answer {
             self.found_broken(number);
         }
         answer
@@ -134,7 +134,7 @@ impl Connection {
                         let _ = broken.wait_for(|last| *last >= number).await;
                     }
                     tracing::warn!("the connection to the shared store broke");
-                    let fault = Fault::NotConnected("the connection broke".to_owned());
+                    let fault = RedisFault::NotConnected("the connection broke".to_owned());
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
                 Err(fault) => {
@@ -152,12 +152,12 @@ impl Connection {
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisFault> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(TIMEOUT))
             .set_response_timeout(Some(TIMEOUT));
         let line = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = line.map_err(|error| Fault::NotConnected(error.to_string()))?;
+        let mut connection = line.map_err(|error| RedisFault::NotConnected(error.to_string()))?;
         self.check_format(&mut connection).await?;
         self.warn_of_eviction(&mut connection).await;
         self.scripts.reconnected().await;
@@ -165,8 +165,8 @@ impl Connection {
     }
 
     /// Two formats under one prefix would be two sets of buckets: twice the limit.
-    async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), Fault> {
-        let refused = |error: RedisError| Fault::NotConnected(error.to_string());
+    async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisFault> {
+        let refused = |error: RedisError| RedisFault::NotConnected(error.to_string());
         let name = self.names.format();
         let mut get = redis::cmd("GET");
         get.arg(name.as_bytes());
@@ -182,8 +182,8 @@ impl Connection {
         };
         match found.parse() {
             Ok(FORMAT) => Ok(()),
-            Ok(other) => Err(Fault::Format(other)),
-            Err(_) => Err(Fault::Nonsense),
+            Ok(other) => Err(RedisFault::Format(other)),
+            Err(_) => Err(RedisFault::InvalidReply),
         }
     }
 
@@ -216,8 +216,8 @@ pub(crate) fn failed(error: &RedisError) -> CallError {
     if error.is_timeout() {
         CallError::TimedOut
     } else if error.is_io_error() || error.is_unrecoverable_error() || readonly {
-        Fault::Broken(error.to_string()).into()
+        RedisFault::Broken(error.to_string()).into()
     } else {
-        Fault::Refused(error.to_string()).into()
+        RedisFault::Refused(error.to_string()).into()
     }
 }

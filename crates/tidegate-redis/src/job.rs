@@ -6,7 +6,7 @@ use std::hash::Hash;
 use redis::Cmd;
 use smallvec::SmallVec;
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::names::Name;
 use crate::format::number::Reader;
 use crate::format::script_args::ScriptArgs;
@@ -226,17 +226,17 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Fault> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
         Ok(match reader.byte()? {
             0 => Self::Denied,
             1 => Self::Done,
             2 => Self::Stale,
-            3 => return Err(Fault::Format(reader.byte()?)),
+            3 => return Err(RedisFault::Format(reader.byte()?)),
             4 => Self::OtherWindows,
             5 => Self::Skipped,
-            6 => return Err(Fault::NotOurs),
+            6 => return Err(RedisFault::ForeignKey),
             7 => Self::Special,
-            _ => return Err(Fault::Nonsense),
+            _ => return Err(RedisFault::InvalidReply),
         })
     }
 }

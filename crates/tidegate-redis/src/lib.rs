@@ -1,10 +1,18 @@
 //! The Redis and Valkey store of Tidegate: limits that several machines share.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::Arc;
+//!
+//! use tidegate::guard::Guarded;
+//! use tidegate::{Engine, Policy};
 //! use tidegate_redis::RedisStore;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = RedisStore::builder("redis://127.0.0.1:6379").open()?;
-//! store.connected().await?;
+//! let engine: Engine = Engine::on(Guarded::builder(Arc::new(store)).build()?);
+//! let logins = engine.limiter("logins", Policy::per_minute(5).build()?)?;
+//! let allowed = logins.take("alice").await?.is_allowed();
 //! # Ok(())
 //! # }
 //! ```
@@ -54,6 +62,7 @@
 //! This crate says when it cannot work. What is decided then (nothing, everything, or a share on
 //! this node alone) is the business of `tidegate::Guarded`.
 
+mod address;
 mod batcher;
 mod builder;
 mod connection;
@@ -68,5 +77,10 @@ mod script;
 mod store;
 
 pub use builder::RedisBuilder;
-pub use error::{Fault, OpenError};
+pub use error::{OpenError, RedisFault};
 pub use store::RedisStore;
+
+/// The examples of the README are compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

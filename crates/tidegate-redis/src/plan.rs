@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::decide::DecisionMode;
 use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::entry::Entry;
 use crate::format::names::Names;
 use crate::format::number::{Reader, moment, put_time};
@@ -98,18 +98,18 @@ impl<'a> Plan<'a> {
             _ => match Verdict::read(&mut reader)? {
                 Verdict::Skipped => Ok(Step::Again),
                 Verdict::Done => Ok(Step::Done(self.done(&mut reader, now)?)),
-                _ => Err(Fault::Nonsense.into()),
+                _ => Err(RedisFault::InvalidReply.into()),
             },
         }
     }
 
     /// The answer to an operation that is no list, and was done.
-    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
+    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
         match self {
             Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
             Self::Hold { .. } => Ok(Answer::Held(reader.time()?.since(now.time))),
             Self::Reset { list } => forgotten(list, reader, now),
-            Self::Decide { .. } | Self::Settle { .. } => Err(Fault::Nonsense),
+            Self::Decide { .. } | Self::Settle { .. } => Err(RedisFault::InvalidReply),
         }
     }
 
@@ -127,7 +127,7 @@ impl<'a> Plan<'a> {
 
 /// Whether a reset had anything to forget. What is not ours is forgotten too: that is what an
 /// operator asks for.
-fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, Fault> {
+fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
     let (listed, entry) = (&list[0], Entry::read(reader)?);
     let (taken, strange) = (reader.number()?, reader.byte()? == 1);
     let effective_state = entry.effective_state(&listed.history, now.time);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_core::{Change, Limit, Policy, Rate, Revision};
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::names::FORMAT;
 use crate::format::number::Reader;
 use crate::format::script_args::is_countable;
@@ -45,7 +45,7 @@ impl PolicyHistory {
         synced: u32,
         record: &[u8],
         before: Option<&Self>,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, RedisFault> {
         let mut revisions: BTreeMap<u64, (Change, Policy)> = BTreeMap::new();
         if let Some(before) = before {
             let known = before.limit.since(0).into_iter().flatten();
@@ -61,10 +61,10 @@ impl PolicyHistory {
             revisions.pop_first();
         }
         let mut policies = revisions.values();
-        let (_, first) = *policies.next().ok_or(Fault::Nonsense)?;
-        let mut limit = Limit::named(identity, first).map_err(|_| Fault::Nonsense)?;
+        let (_, first) = *policies.next().ok_or(RedisFault::InvalidReply)?;
+        let mut limit = Limit::named(identity, first).map_err(|_| RedisFault::InvalidReply)?;
         for &(change, policy) in policies {
-            limit = limit.revise(policy, change).map_err(|_| Fault::Nonsense)?;
+            limit = limit.revise(policy, change).map_err(|_| RedisFault::InvalidReply)?;
         }
         let lost = before.map_or(0, |before| before.lost);
         Ok(Self { limit, numbers: revisions.into_keys().collect(), synced, lost })
@@ -173,27 +173,27 @@ fn written(policy: &Policy, change: Change) -> String {
     format!("{FORMAT}{mode} {parameters}")
 }
 
-fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
-    let text = std::str::from_utf8(text).map_err(|_| Fault::Nonsense)?;
+fn parse(text: &[u8]) -> Result<(Change, Policy), RedisFault> {
+    let text = std::str::from_utf8(text).map_err(|_| RedisFault::InvalidReply)?;
     let mut chars = text.chars();
-    let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(Fault::Nonsense)?;
+    let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(RedisFault::InvalidReply)?;
     if format != u32::from(FORMAT) {
-        return Err(Fault::Format(u8::try_from(format).unwrap_or(u8::MAX)));
+        return Err(RedisFault::Format(u8::try_from(format).unwrap_or(u8::MAX)));
     }
     let change = match chars.next() {
         Some('k') => Change::KeepTokens,
         Some('p') => Change::Proportional,
         Some('r') => Change::Reset,
-        _ => return Err(Fault::Nonsense),
+        _ => return Err(RedisFault::InvalidReply),
     };
     let mut words = chars.as_str().split_ascii_whitespace();
-    let kind = words.next().ok_or(Fault::Nonsense)?;
+    let kind = words.next().ok_or(RedisFault::InvalidReply)?;
     let numbers: Result<Vec<u64>, _> = words.map(str::parse).collect();
-    let numbers = numbers.map_err(|_| Fault::Nonsense)?;
+    let numbers = numbers.map_err(|_| RedisFault::InvalidReply)?;
     let policy = match (kind, numbers.as_slice()) {
         ("bucket", &[capacity, tokens, period, max_debt, horizon]) => {
             let rate = Rate::per(tokens, Duration::from_nanos(period));
-            let rate = rate.map_err(|_| Fault::Nonsense)?;
+            let rate = rate.map_err(|_| RedisFault::InvalidReply)?;
             let builder = Policy::rate(rate).capacity(capacity).max_debt(max_debt);
             builder.max_horizon(Duration::from_nanos(horizon)).build()
         }
@@ -203,10 +203,10 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), Fault> {
             let lease = (lease > 0).then(|| Duration::from_nanos(lease));
             Policy::concurrency(slots, lease)
         }
-        _ => return Err(Fault::Nonsense),
+        _ => return Err(RedisFault::InvalidReply),
     };
-    let policy = policy.map_err(|_| Fault::Nonsense)?;
-    if is_countable(&policy) { Ok((change, policy)) } else { Err(Fault::Nonsense) }
+    let policy = policy.map_err(|_| RedisFault::InvalidReply)?;
+    if is_countable(&policy) { Ok((change, policy)) } else { Err(RedisFault::InvalidReply) }
 }
 
 #[cfg(test)]
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_record_of_another_format_is_refused() {
-        assert!(matches!(parse(b"2k quota 9"), Err(Fault::Format(2))));
+        assert!(matches!(parse(b"2k quota 9"), Err(RedisFault::Format(2))));
         for bad in [
             "",
             "1",
@@ -250,7 +250,7 @@ mod tests {
             "1k z 1",
             "1k quota 1 x",
         ] {
-            assert!(matches!(parse(bad.as_bytes()), Err(Fault::Nonsense)), "{bad}");
+            assert!(matches!(parse(bad.as_bytes()), Err(RedisFault::InvalidReply)), "{bad}");
         }
     }
 

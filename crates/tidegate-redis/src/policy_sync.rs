@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_core::{Limit, Policy, StoreError};
 use tokio::sync::Mutex;
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::number::{moment, put, put_text};
 use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
@@ -99,7 +99,7 @@ impl RedisStore {
             put_text(text, &mut item.tail);
         }
         let replies = self.send(vec![Job::new(Code::Enrol).with(item)]).await?;
-        let record = replies.each.first().ok_or(Fault::Nonsense)?;
+        let record = replies.each.first().ok_or(RedisFault::InvalidReply)?;
         let before = self.histories().get(limit);
         let history = PolicyHistory::read(limit.identity(), synced, record, before.as_deref())?;
         let history = Arc::new(history);
@@ -114,7 +114,7 @@ impl RedisStore {
         index: usize,
         number: u64,
     ) -> Result<(), StoreError> {
-        let listed = &plan.list().ok_or(Fault::Nonsense)?[index];
+        let listed = &plan.list().ok_or(RedisFault::InvalidReply)?[index];
         self.learn_of(listed.history.limit(), number).await
     }
 
@@ -122,7 +122,7 @@ impl RedisStore {
     /// it; its node will write it down again, and until then what is under it counts as empty.
     pub(crate) async fn learn_of(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
         let _one_at_a_time = self.histories().syncing.lock().await;
-        let before = self.histories().get(limit).ok_or(Fault::Nonsense)?;
+        let before = self.histories().get(limit).ok_or(RedisFault::InvalidReply)?;
         if number <= before.generation() {
             return Ok(());
         }
@@ -150,7 +150,7 @@ impl RedisStore {
         now_us: u64,
     ) -> Result<(), StoreError> {
         let now = moment(now_us);
-        let list = plan.list().ok_or(Fault::Nonsense)?;
+        let list = plan.list().ok_or(RedisFault::InvalidReply)?;
         let mut job = Job::new(Code::Swap);
         for (listed, found) in list.iter().zip(found) {
             let asked = listed.amount != 0

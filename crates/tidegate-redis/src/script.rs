@@ -5,7 +5,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
 use crate::connection::failed;
-use crate::error::{CallError, Fault};
+use crate::error::{CallError, RedisFault};
 use crate::job::{Batch, Kind};
 
 /// The line of the script that reads the server's clock.
@@ -170,7 +170,7 @@ enum Sent {
 impl Sent {
     fn into_call_error(self) -> CallError {
         match self {
-            Self::NoScript => Fault::Forgetful.into(),
+            Self::NoScript => RedisFault::ScriptLost.into(),
             Self::Failed(error) => error,
         }
     }

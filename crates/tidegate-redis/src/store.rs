@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use crate::batcher::QueuedCall;
 use crate::builder::RedisBuilder;
 use crate::connection::Connection;
-use crate::error::{CallError, Fault};
+use crate::error::{CallError, RedisFault};
 use crate::format::script_args::{is_countable, script_args};
 use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 use crate::plan::list_entry::List;
@@ -106,7 +106,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Why it failed. The store goes on trying.
-    pub async fn connected(&self) -> Result<(), Fault> {
+    pub async fn connected(&self) -> Result<(), RedisFault> {
         self.0.connection.tried().await
     }
 
@@ -136,7 +136,7 @@ impl RedisStore {
             match again {
                 Ok(()) if tries < MOST_TRIES => {}
                 Ok(()) => {
-                    answers.push(Err(Fault::Contended.into()));
+                    answers.push(Err(RedisFault::Contended.into()));
                     (done, tries) = (done + 1, 0);
                 }
                 Err(error) => {
@@ -182,7 +182,7 @@ impl RedisStore {
                 (Ok((_, Asked::Nothing)), _) => Ok(Answer::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
                 (Ok((plan, Asked::Server)), Ok(each)) => {
-                    let reply = each.next().ok_or(Fault::Nonsense)?;
+                    let reply = each.next().ok_or(RedisFault::InvalidReply)?;
                     match plan.step(&reply, now_us, self.context()) {
                         Ok(Step::Done(answer)) => Ok(answer),
                         Ok(Step::Again) => return Ok(()),
@@ -249,7 +249,7 @@ impl RedisStore {
                 let list = self.list(std::iter::once((target, 0))).await?;
                 Plan::Reset { list }
             }
-            _ => return Err(Fault::Nonsense.into()),
+            _ => return Err(RedisFault::InvalidReply.into()),
         })
     }
 
@@ -303,7 +303,7 @@ impl RedisStore {
         let plain = kind == Kind::Plain && matches!(jobs.as_slice(), [job] if job.is_plain());
         let kind = if plain { Kind::Plain } else { Kind::Any };
         let (answer, answered) = oneshot::channel();
-        let ended = CallError::Fault(Fault::Ended);
+        let ended = CallError::Fault(RedisFault::Ended);
         if self.0.outbox.send(QueuedCall { kind, jobs, answer }).is_err() {
             return Err(ended);
         }

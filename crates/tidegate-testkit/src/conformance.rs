@@ -5,6 +5,8 @@
 //! for other harnesses. Every case wants a store in which nobody has spent anything. Times are
 //! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
 //!
+//! A case that fails reports what it asked last and what the store answered, a line each.
+//!
 //! ```text
 //! mod conformance {
 //!     tidegate_testkit::conformance_tests!(|| async { MySubject::new() });
@@ -22,10 +24,12 @@ pub mod reservations;
 pub mod settlement;
 pub mod slots;
 mod stage;
+mod transcript;
 pub mod whole;
 
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::subject::{BoxFuture, Subject, block_on};
 
@@ -55,10 +59,24 @@ where
 {
     let case = CASES.iter().find(|case| case.name == name);
     let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
-    block_on(async {
-        let subject = factory().await;
-        (case.run)(&subject).await;
+    transcript::begin();
+    let run = AssertUnwindSafe(|| {
+        block_on(async {
+            let subject = factory().await;
+            (case.run)(&subject).await;
+        });
     });
+    if let Err(panic) = catch_unwind(run) {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked");
+        let report = transcript::report(case.name, text);
+        #[expect(clippy::print_stderr, reason = "the report of a failed test")]
+        {
+            eprintln!("{report}");
+        }
+        // The hook has shown the first panic already.
+        resume_unwind(Box::new(report));
+    }
 }
 
 /// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, which

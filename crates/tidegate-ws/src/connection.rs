@@ -24,13 +24,15 @@ use crate::connection::charges::{BadCost, MessageCharges};
 use crate::connection::connection_keys::ConnectionKeys;
 use crate::connection::store_call::Ruling;
 use crate::context::{Identity, IngressContext};
-use crate::error_frame::{RELEASE_HINT_MS, Reason};
+use crate::error_frame::{RELEASE_HINT_MS, RefusalReason};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
 use crate::gate::types::Label;
 use crate::key::connection_key;
+use crate::message_decision::{
+    AcceptedMessage, InFlight, MessageDecision, RefusedMessage, ReplyFrame,
+};
 use crate::peer::{ClientId, Peer, folded};
-use crate::verdict::{Accepted, Answer, InFlight, Refusal, Verdict};
 
 /// One connection through a gate, made by [`Gate::connect`](crate::Gate::connect).
 ///
@@ -82,7 +84,7 @@ impl<D: Identity> Connection<D> {
     /// come back when their lease has run out, or if they have none, when their key is reset.
     ///
     /// ```
-    /// # use tidegate_ws::{Gate, Peer, Verdict};
+    /// # use tidegate_ws::{Gate, Peer, MessageDecision};
     /// # use tidegate::{Limiter, Policy};
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,8 +92,8 @@ impl<D: Identity> Connection<D> {
     /// let gate = Gate::for_types(["PING"]).limit(limiter).build()?;
     /// let mut connection = gate.connect(Peer::new(()));
     /// match connection.ingress(r#"{"type":"PING"}"#).await? {
-    ///     Verdict::Accepted(accepted) => assert_eq!(accepted.message_type(), "PING"),
-    ///     Verdict::Refused(refusal) => println!("tell the client: {:?}", refusal.answer()),
+    ///     MessageDecision::Accepted(accepted) => assert_eq!(accepted.message_type(), "PING"),
+    ///     MessageDecision::Refused(refusal) => println!("tell the client: {:?}", refusal.reply()),
     /// }
     /// # Ok(())
     /// # }
@@ -101,12 +103,15 @@ impl<D: Identity> Connection<D> {
     /// When the store cannot answer. The message is not to be handled then, and the hook is not
     /// told, since no limit was exceeded. A guard (`tidegate::guard`) around the store decides in
     /// its place.
-    pub async fn ingress(&mut self, frame: impl AsRef<[u8]>) -> Result<Verdict, StoreError> {
+    pub async fn ingress(
+        &mut self,
+        frame: impl AsRef<[u8]>,
+    ) -> Result<MessageDecision, StoreError> {
         let frame = frame.as_ref();
         let gate = Arc::clone(&self.gate);
         let message = match self.begin(&gate, frame) {
             Ok(message) => message,
-            Err(refusal) => return Ok(Verdict::Refused(refusal)),
+            Err(refusal) => return Ok(MessageDecision::Refused(refusal)),
         };
         let ruling = self.charges.ask(&gate.limiters, &self.own_keys).await?;
         Ok(self.finish(&gate, &message, ruling))
@@ -122,9 +127,13 @@ impl<D: Identity> Connection<D> {
     }
 
     /// What comes before the store is asked: size, type, and what is to be charged.
-    fn begin<'a>(&mut self, gate: &'a Inner<D>, frame: &'a [u8]) -> Result<Message<'a>, Refusal> {
+    fn begin<'a>(
+        &mut self,
+        gate: &'a Inner<D>,
+        frame: &'a [u8],
+    ) -> Result<Message<'a>, RefusedMessage> {
         if self.is_closing {
-            return Err(Refusal::new(Reason::Closing, None, Answer::Nothing));
+            return Err(RefusedMessage::new(RefusalReason::Closing, None, ReplyFrame::Nothing));
         }
         let label = match gate.max_payload {
             Some(max) if frame.len() > max => Err(Flaw::TooLarge { max }),
@@ -136,7 +145,7 @@ impl<D: Identity> Connection<D> {
         if let Ok(label) = &message.label {
             let context = message.context(label, id, ip, &self.data);
             let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
-            added.map_err(|BadCost| plain(Reason::Cost))?;
+            added.map_err(|BadCost| plain(RefusalReason::Cost))?;
         }
         if let Some(seat) = gate.ceiling {
             self.charges.add(seat, &connection_key(id), 1);
@@ -146,41 +155,54 @@ impl<D: Identity> Connection<D> {
     }
 
     /// What comes after the store has answered: messages in flight, and validation.
-    fn finish(&mut self, gate: &Inner<D>, message: &Message<'_>, ruling: Ruling) -> Verdict {
+    fn finish(
+        &mut self,
+        gate: &Inner<D>,
+        message: &Message<'_>,
+        ruling: Ruling,
+    ) -> MessageDecision {
         let slots = match ruling {
             Ruling::Granted(slots) => slots,
-            Ruling::Denied(denial) => return Verdict::Refused(self.limited(gate, &denial)),
-            Ruling::Unknown => return Verdict::Refused(plain(Reason::Rate)),
+            Ruling::Denied(denial) => return MessageDecision::Refused(self.limited(gate, &denial)),
+            Ruling::Unknown => return MessageDecision::Refused(plain(RefusalReason::Rate)),
         };
         let label = match &message.label {
             Ok(label) => label,
-            Err(flaw) => return Verdict::Refused(self.flawed(gate, message.frame, flaw)),
+            Err(flaw) => return MessageDecision::Refused(self.flawed(gate, message.frame, flaw)),
         };
         let place = match self.in_flight.enter(gate.max_in_flight) {
             Ok(place) => place,
             Err(taken) => {
-                let frame = Reason::InFlight
+                let frame = RefusalReason::InFlight
                     .frame()
                     .exceeding("in_flight", taken as u64 + 1, taken as u64)
                     .hint(Some(RELEASE_HINT_MS));
-                let answer = Answer::Send(frame.to_json());
-                return Verdict::Refused(Refusal::new(Reason::InFlight, None, answer));
+                let answer = ReplyFrame::Send(frame.to_json());
+                return MessageDecision::Refused(RefusedMessage::new(
+                    RefusalReason::InFlight,
+                    None,
+                    answer,
+                ));
             }
         };
         let context = message.context(label, self.id.as_str(), self.ip.as_deref(), &self.data);
         if let Some(validate) = &gate.validate
             && let Err(invalid) = validate(&context, message.frame)
         {
-            let frame = Reason::Invalid.frame().saying(invalid.0);
-            let answer = Answer::Send(frame.to_json());
-            return Verdict::Refused(Refusal::new(Reason::Invalid, None, answer));
+            let frame = RefusalReason::Invalid.frame().saying(invalid.0);
+            let answer = ReplyFrame::Send(frame.to_json());
+            return MessageDecision::Refused(RefusedMessage::new(
+                RefusalReason::Invalid,
+                None,
+                answer,
+            ));
         }
-        Verdict::Accepted(Accepted::new(label.to_shared(), place, slots))
+        MessageDecision::Accepted(AcceptedMessage::new(label.to_shared(), place, slots))
     }
 
     /// The refusal of a frame that is no message.
-    fn flawed(&mut self, gate: &Inner<D>, frame: &[u8], flaw: &Flaw) -> Refusal {
-        let Flaw::TooLarge { max } = *flaw else { return plain(Reason::Unparseable) };
+    fn flawed(&mut self, gate: &Inner<D>, frame: &[u8], flaw: &Flaw) -> RefusedMessage {
+        let Flaw::TooLarge { max } = *flaw else { return plain(RefusalReason::Unparseable) };
         let exceeded = LimitExceeded {
             kind: LimitKind::Payload,
             observed: frame.len() as u64,
@@ -188,11 +210,11 @@ impl<D: Identity> Connection<D> {
             retry_after_ms: None,
             client_id: self.id.clone(),
         };
-        self.exceeded(gate, Reason::Payload, exceeded)
+        self.exceeded(gate, RefusalReason::Payload, exceeded)
     }
 
     /// The refusal of a message that the store has denied.
-    fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> Refusal {
+    fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
         let charge = self.charges.list().get(denial.by);
         let observed = charge.map_or(0, |charge| charge.cost);
         let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
@@ -200,21 +222,26 @@ impl<D: Identity> Connection<D> {
         let is_used_up = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
         let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
         let reason = match retry_after_ms {
-            Some(_) => Reason::Rate,
+            Some(_) => RefusalReason::Rate,
             None if is_used_up && charge.map(|charge| charge.seat) == gate.ceiling => {
-                Reason::ConnectionUsedUp
+                RefusalReason::ConnectionUsedUp
             }
-            None if is_used_up => Reason::AllowanceUsedUp,
-            None => Reason::AboveCapacity,
+            None if is_used_up => RefusalReason::AllowanceUsedUp,
+            None => RefusalReason::AboveCapacity,
         };
         let (kind, client_id) = (LimitKind::Rate, self.id.clone());
         let exceeded = LimitExceeded { kind, observed, limit, retry_after_ms, client_id };
         self.exceeded(gate, reason, exceeded)
     }
 
-    fn exceeded(&mut self, gate: &Inner<D>, reason: Reason, exceeded: LimitExceeded) -> Refusal {
+    fn exceeded(
+        &mut self,
+        gate: &Inner<D>,
+        reason: RefusalReason,
+        exceeded: LimitExceeded,
+    ) -> RefusedMessage {
         let refusal = gate.exceeded(reason, exceeded);
-        self.is_closing = refusal.answer().is_close();
+        self.is_closing = refusal.reply().is_close();
         refusal
     }
 }
@@ -271,6 +298,6 @@ impl Message<'_> {
 }
 
 /// A refusal that no limit is the reason of, and that leaves the connection open.
-fn plain(reason: Reason) -> Refusal {
-    Refusal::new(reason, None, Answer::Send(reason.frame().to_json()))
+fn plain(reason: RefusalReason) -> RefusedMessage {
+    RefusedMessage::new(reason, None, ReplyFrame::Send(reason.frame().to_json()))
 }

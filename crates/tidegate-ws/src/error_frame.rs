@@ -15,7 +15,7 @@ pub const RELEASE_HINT_MS: u64 = RetryAfter::ON_RELEASE.seconds() * 1_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
-pub enum Code {
+pub enum ErrorCode {
     /// Too much for now, or of what a connection may send in all.
     ResourceExhausted,
     /// It can never be accepted as it is.
@@ -48,7 +48,7 @@ pub enum Code {
 /// | any | [`Closing`](Self::Closing) | `FAILED_PRECONDITION` | none is sent | no | none |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum RefusalReason {
     /// More bytes than a message may have. The ceiling of the connection was charged, if there is
     /// one, and nothing else.
     Payload,
@@ -73,10 +73,10 @@ pub enum Reason {
     Closing,
 }
 
-impl Reason {
+impl RefusalReason {
     /// The code that the client is sent.
     #[must_use]
-    pub const fn code(self) -> Code {
+    pub const fn code(self) -> ErrorCode {
         self.entry().0
     }
 
@@ -86,20 +86,22 @@ impl Reason {
         matches!(self, Self::Rate | Self::InFlight)
     }
 
-    const fn entry(self) -> (Code, &'static str) {
+    const fn entry(self) -> (ErrorCode, &'static str) {
         match self {
-            Self::Payload => (Code::FailedPrecondition, "Payload size exceeds limit"),
-            Self::Unparseable => (Code::ParseError, "Message type could not be read"),
-            Self::Rate => (Code::ResourceExhausted, "Rate limit exceeded"),
+            Self::Payload => (ErrorCode::FailedPrecondition, "Payload size exceeds limit"),
+            Self::Unparseable => (ErrorCode::ParseError, "Message type could not be read"),
+            Self::Rate => (ErrorCode::ResourceExhausted, "Rate limit exceeded"),
             Self::AboveCapacity => {
-                (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
+                (ErrorCode::FailedPrecondition, "Operation cost exceeds rate limit capacity")
             }
-            Self::ConnectionUsedUp => (Code::ResourceExhausted, "Connection limit reached"),
-            Self::AllowanceUsedUp => (Code::ResourceExhausted, "Allowance used up"),
-            Self::Cost => (Code::InvalidArgument, "Rate limit cost must be a positive integer"),
-            Self::InFlight => (Code::ResourceExhausted, "Too many messages in flight"),
-            Self::Invalid => (Code::ValidationError, "Message is invalid"),
-            Self::Closing => (Code::FailedPrecondition, "Connection is closing"),
+            Self::ConnectionUsedUp => (ErrorCode::ResourceExhausted, "Connection limit reached"),
+            Self::AllowanceUsedUp => (ErrorCode::ResourceExhausted, "Allowance used up"),
+            Self::Cost => {
+                (ErrorCode::InvalidArgument, "Rate limit cost must be a positive integer")
+            }
+            Self::InFlight => (ErrorCode::ResourceExhausted, "Too many messages in flight"),
+            Self::Invalid => (ErrorCode::ValidationError, "Message is invalid"),
+            Self::Closing => (ErrorCode::FailedPrecondition, "Connection is closing"),
         }
     }
 
@@ -115,8 +117,8 @@ impl Reason {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_ws::{Code, ErrorFrame};
-/// let frame = ErrorFrame::new(Code::ResourceExhausted, "Max 10 messages/sec")
+/// use tidegate_ws::{ErrorCode, ErrorFrame};
+/// let frame = ErrorFrame::new(ErrorCode::ResourceExhausted, "Max 10 messages/sec")
 ///     .retry_after(Duration::from_millis(100));
 /// assert_eq!(
 ///     frame.to_json(),
@@ -127,7 +129,7 @@ impl Reason {
 #[serde(rename_all = "camelCase")]
 #[must_use = "a frame tells nobody until it is sent"]
 pub struct ErrorFrame<'a> {
-    code: Code,
+    code: ErrorCode,
     message: Cow<'a, str>,
     details: Details,
     retryable: bool,
@@ -148,7 +150,7 @@ struct Details {
 
 impl<'a> ErrorFrame<'a> {
     /// An error that is not worth a second try.
-    pub fn new(code: Code, message: impl Into<Cow<'a, str>>) -> Self {
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'a, str>>) -> Self {
         Self {
             code,
             message: message.into(),

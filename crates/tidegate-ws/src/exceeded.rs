@@ -4,9 +4,9 @@
 
 use serde::Serialize;
 
-use crate::error_frame::Reason;
+use crate::error_frame::RefusalReason;
+use crate::message_decision::ReplyFrame;
 use crate::peer::ClientId;
-use crate::verdict::Answer;
 
 /// The close code for a rate limit: try again later.
 pub const CLOSE_RATE: u16 = 1013;
@@ -41,11 +41,11 @@ impl LimitKind {
 ///
 /// ```
 /// # use tidegate::now_or_never;
-/// # use tidegate_ws::{Gate, Peer, Verdict};
+/// # use tidegate_ws::{Gate, Peer, MessageDecision};
 /// let gate = Gate::for_types(["SAY"]).max_payload(16).build()?;
 /// let mut connection = gate.connect(Peer::new(()).id("c-1"));
-/// let verdict = now_or_never(connection.ingress(r#"{"type":"SAY","text":"hello"}"#)).unwrap()?;
-/// let Verdict::Refused(refusal) = verdict else { unreachable!() };
+/// let decision = now_or_never(connection.ingress(r#"{"type":"SAY","text":"hello"}"#)).unwrap()?;
+/// let MessageDecision::Refused(refusal) = decision else { unreachable!() };
 /// let told = serde_json::to_string(refusal.exceeded().unwrap())?;
 /// assert_eq!(
 ///     told,
@@ -71,6 +71,13 @@ pub struct LimitExceeded {
 }
 
 /// What happens to a connection that exceeds a limit, of either kind.
+///
+/// ```
+/// use tidegate_ws::{Gate, OnExceeded};
+/// let close = OnExceeded::Close { code: None };
+/// let gate = Gate::<()>::for_types(["Say"]).max_payload(1_024).on_exceeded(close).build()?;
+/// # Ok::<(), tidegate_ws::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExceeded {
@@ -78,7 +85,7 @@ pub enum OnExceeded {
     #[default]
     Send,
     /// The client is sent a close frame. The application sends it and lets go of the socket; see
-    /// [`Answer::is_close`].
+    /// [`ReplyFrame::is_close`].
     Close {
         /// With this code; if `None`, [`CLOSE_RATE`] or [`CLOSE_PAYLOAD`].
         code: Option<u16>,
@@ -104,10 +111,10 @@ impl OnExceeded {
     }
 
     /// The answer to a client that exceeded a limit.
-    pub(crate) fn answer(self, reason: Reason, exceeded: &LimitExceeded) -> Answer {
+    pub(crate) fn answer(self, reason: RefusalReason, exceeded: &LimitExceeded) -> ReplyFrame {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
         match self {
-            Self::Send => Answer::Send(
+            Self::Send => ReplyFrame::Send(
                 reason
                     .frame()
                     .exceeding(kind.as_str(), observed, limit)
@@ -124,9 +131,9 @@ impl OnExceeded {
                     Some(wait) => format!("{says};retry_after_ms={wait}"),
                     None => says.to_owned(),
                 };
-                Answer::Close { code: code.unwrap_or(usual), reason }
+                ReplyFrame::Close { code: code.unwrap_or(usual), reason }
             }
-            Self::Custom => Answer::Nothing,
+            Self::Custom => ReplyFrame::Nothing,
         }
     }
 }

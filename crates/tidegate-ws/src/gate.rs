@@ -18,13 +18,13 @@ use tidegate::clock::wall_now;
 use crate::connection::Connection;
 use crate::connection::slots::Limiters;
 use crate::context::{Identity, IngressContext};
-use crate::error_frame::Reason;
+use crate::error_frame::RefusalReason;
 use crate::exceeded::{LimitExceeded, OnExceeded};
 use crate::gate::hook::{HookStats, Reporter};
 use crate::gate::rule::Rule;
 use crate::gate::types::Types;
+use crate::message_decision::RefusedMessage;
 use crate::peer::{Ids, Peer};
-use crate::verdict::Refusal;
 
 pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;
 pub(crate) type ValidateFn<D> =
@@ -55,8 +55,17 @@ impl Invalid {
 
 /// Limits for the messages of any number of connections. Cheap to clone.
 ///
-/// `D` is what the application knows of a connection; see [`Identity`]. The crate's first example
-/// shows one at work.
+/// `D` is what the application knows of a connection; see [`Identity`].
+///
+/// ```
+/// use tidegate::{Limiter, Policy};
+/// use tidegate_ws::{Gate, Peer};
+///
+/// let limiter = Limiter::new(Policy::per_second(5).capacity(10).build()?);
+/// let gate = Gate::<()>::for_types(["Say", "Typing"]).limit(limiter).build()?;
+/// let connection = gate.connect(Peer::new(()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Gate<D> {
     inner: Arc<Inner<D>>,
 }
@@ -118,10 +127,14 @@ impl<D> Inner<D> {
     }
 
     /// The refusal of a message that exceeds a limit, of either kind: told once, answered once.
-    pub(crate) fn exceeded(&self, reason: Reason, exceeded: LimitExceeded) -> Refusal {
+    pub(crate) fn exceeded(
+        &self,
+        reason: RefusalReason,
+        exceeded: LimitExceeded,
+    ) -> RefusedMessage {
         self.reporter.report(&exceeded);
         let answer = self.on_exceeded.answer(reason, &exceeded);
-        Refusal::new(reason, Some(exceeded), answer)
+        RefusedMessage::new(reason, Some(exceeded), answer)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Rate limits for messages on WebSockets, decided before a message is parsed or handled.
 //!
 //! A [`Gate`] holds the limits, a [`Connection`] is one client at it, and every frame gets a
-//! [`Verdict`]:
+//! [`MessageDecision`]:
 //!
 //! ```
 //! use tidegate::{Limiter, Policy, now_or_never};
-//! use tidegate_ws::{Gate, Identity, Peer, Rule, Verdict, key_per_user_per_type};
+//! use tidegate_ws::{Gate, Identity, Peer, Rule, MessageDecision, key_per_user_per_type};
 //!
 //! struct Session {
 //!     user: String,
@@ -24,17 +24,17 @@
 //!
 //! let mut connection = gate.connect(Peer::new(Session { user: "alice".into() }));
 //! for _ in 0..200 {
-//!     let verdict = now_or_never(connection.ingress(r#"{"type":"SendMessage"}"#)).unwrap()?;
-//!     assert!(matches!(verdict, Verdict::Accepted(_)));
+//!     let decision = now_or_never(connection.ingress(r#"{"type":"SendMessage"}"#)).unwrap()?;
+//!     assert!(matches!(decision, MessageDecision::Accepted(_)));
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The order is size, type, limits, messages in flight, validation, handler; [`Reason`] has the
+//! - The order is size, type, limits, messages in flight, validation, handler; [`RefusalReason`] has the
 //!   table of what a client is told at each step.
 //! - Several [`Rule`]s are charged together or not at all. Keys see an [`IngressContext`], never
 //!   the payload.
-//! - The crate knows no socket and no WebSocket library: it takes bytes and gives an [`Answer`].
+//! - The crate knows no socket and no WebSocket library: it takes bytes and gives a [`ReplyFrame`].
 //!   The README shows it with axum and with tokio-tungstenite.
 //! - Nothing here retries, queues or delays messages.
 
@@ -44,13 +44,13 @@ mod error_frame;
 mod exceeded;
 mod gate;
 mod key;
+mod message_decision;
 mod peer;
-mod verdict;
 
 pub use connection::Connection;
 pub use connection::connection_keys::MAX_CONNECTION_KEYS;
 pub use context::{Identity, IngressContext};
-pub use error_frame::{Code, ErrorFrame, RELEASE_HINT_MS, Reason};
+pub use error_frame::{ErrorCode, ErrorFrame, RELEASE_HINT_MS, RefusalReason};
 pub use exceeded::{CLOSE_PAYLOAD, CLOSE_RATE, LimitExceeded, LimitKind, OnExceeded};
 pub use gate::envelope::json_type;
 pub use gate::hook::{HOOK_QUEUE, HookStats};
@@ -59,8 +59,8 @@ pub use gate::rule::Rule;
 pub use gate::types::{MAX_TYPE_BYTES, UNKNOWN_TYPE};
 pub use gate::{BuildError, Gate, GateBuilder, Invalid};
 pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key};
+pub use message_decision::{AcceptedMessage, MessageDecision, RefusedMessage, ReplyFrame};
 pub use peer::{ClientId, Peer};
-pub use verdict::{Accepted, Answer, Refusal, Verdict};
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use axum::Router;
-use axum::http::HeaderName;
 use axum::routing::get;
 use tidegate::{Engine, Policy};
 use tidegate_http::field::Report;
@@ -21,9 +20,7 @@ fn app() -> Result<Router> {
     let all = engine.limiter("all", Policy::per_minute(10).capacity(4).build()?)?;
     let search = engine.limiter("search", Policy::per_minute(2).capacity(2).build()?)?;
     // By API key, of which the store only ever sees a hash; without one, by address.
-    let by_key = |limiter| {
-        LimitLayer::new().limit(limiter, key::api_key(HeaderName::from_static("x-api-key")))
-    };
+    let by_key = |limiter| LimitLayer::new().limit(limiter, key::api_key("x-api-key"));
     let limits =
         PerRoute::new().route("/search/{topic}", by_key(search).expose()).otherwise(by_key(all));
     Ok(Router::new()
@@ -42,6 +39,7 @@ async fn search_for(decided: Decided) -> String {
 async fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
+    // Limits by address need to know it.
     let service = app()?.into_make_service_with_connect_info::<SocketAddr>();
     let server = tokio::spawn(async move { axum::serve(listener, service).await });
     tokio::task::spawn_blocking(move || meet_the_limits(address)).await??;

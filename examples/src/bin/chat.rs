@@ -1,9 +1,12 @@
-//! A chat server on WebSockets with limits per user, room and type, and a client that meets them.
+//! A chat on WebSockets with limits per user, room and type, served by two servers, and a client
+//! that meets the limits. With the address of a Redis server both servers share their limits.
 //!
-//! `cargo run -p tidegate-examples --bin chat`
+//! `cargo run -p tidegate-examples --bin chat`, or
+//! `cargo run -p tidegate-examples --bin chat -- redis://127.0.0.1:6379`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -13,8 +16,12 @@ use axum::response::Response;
 use axum::routing::any;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
+use tidegate::guard::Guarded;
 use tidegate::{Engine, Policy};
-use tidegate_ws::{Answer, Gate, Identity, KeyParts, Peer, Rule, Verdict, key_per_user_per_type};
+use tidegate_redis::RedisStore;
+use tidegate_ws::{
+    Gate, Identity, KeyParts, MessageDecision, Peer, ReplyFrame, Rule, key_per_user_per_type,
+};
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite;
 
@@ -31,19 +38,25 @@ impl Identity for Member {
     }
 }
 
+/// Limits of this process alone, or shared by all that are given the same address.
+async fn engine(redis: Option<&str>) -> Result<Engine> {
+    let Some(address) = redis else { return Ok(Engine::new()) };
+    let store = RedisStore::builder(address).open()?;
+    store.connected().await?;
+    // The guard decides by itself while Redis is away.
+    Ok(Engine::on(Guarded::builder(Arc::new(store)).build()?))
+}
+
 /// Three limits that every message must pass together: what is refused by one costs nothing of the
 /// others.
-fn gate() -> Result<Gate<Member>> {
-    let engine = Engine::new();
+fn gate(engine: &Engine) -> Result<Gate<Member>> {
     let user = engine.limiter("user", Policy::per_minute(10).capacity(5).build()?)?;
     let room = engine.limiter("room", Policy::per_minute(10).capacity(12).build()?)?;
     let images = engine.limiter("images", Policy::per_minute(2).capacity(2).build()?)?;
-    let gate = Gate::for_types(["Say", "Typing", "Image"])
-        .limit(Rule::<Member>::new(user).key(key_per_user_per_type))
-        .limit(
-            Rule::<Member>::new(room).key(|context| KeyParts::from(["room", &context.data().room])),
-        )
-        .limit(Rule::<Member>::new(images).when(|context| context.message_type() == "Image"))
+    let gate = Gate::<Member>::for_types(["Say", "Typing", "Image"])
+        .limit_by(user, key_per_user_per_type)
+        .limit_by(room, |context| KeyParts::from(["room", &context.data().room]))
+        .limit(Rule::new(images).when(|context| context.message_type() == "Image"))
         .max_payload(64 * 1024)
         .on_limit_exceeded(|info| {
             println!("   hook: {:?} of {} over {}", info.kind, info.observed, info.limit);
@@ -64,23 +77,25 @@ async fn enter(
 async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: WebSocket) {
     let mut connection = gate.connect(Peer::new(member).ip(peer.ip()));
     while let Some(Ok(message)) = socket.recv().await {
-        let verdict = match &message {
+        let decision = match &message {
             Message::Text(text) => connection.ingress(text.as_str()).await,
             Message::Binary(bytes) => connection.ingress(bytes).await,
             _ => continue,
         };
-        let answer = match verdict {
+        let reply = match decision {
             // A real server would send it to all members of the room.
-            Ok(Verdict::Accepted(_token)) => Answer::Send(r#"{"type":"Delivered"}"#.into()),
-            Ok(Verdict::Refused(refusal)) => refusal.into_answer(),
+            Ok(MessageDecision::Accepted(_token)) => {
+                ReplyFrame::Send(r#"{"type":"Delivered"}"#.into())
+            }
+            Ok(MessageDecision::Refused(refusal)) => refusal.into_reply(),
             Err(_) => break,
         };
-        let is_last = answer.is_close();
-        let answer = answer.into_message(Message::text, |code, reason| {
+        let is_last = reply.is_close();
+        let reply = reply.into_message(Message::text, |code, reason| {
             Message::Close(Some(CloseFrame { code, reason: reason.into() }))
         });
-        if let Some(answer) = answer
-            && socket.send(answer).await.is_err()
+        if let Some(reply) = reply
+            && socket.send(reply).await.is_err()
         {
             break;
         }
@@ -92,18 +107,26 @@ async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: 
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let router = Router::new().route("/chat", any(enter)).with_state(gate()?);
+    let redis = std::env::args().nth(1);
+    let first = serve(gate(&engine(redis.as_deref()).await?)?).await?;
+    let second = serve(gate(&engine(redis.as_deref()).await?)?).await?;
+
+    say(first, "alice", "Say", 6).await?;
+    println!("alice goes to the second server");
+    say(second, "alice", "Say", 1).await?;
+    say(first, "bob", "Say", 4).await?;
+    say(first, "bob", "Image", 3).await?;
+    say(first, "carol", "Typing", 3).await
+}
+
+/// Serves the chat until the program ends; returns its address.
+async fn serve(gate: Gate<Member>) -> Result<SocketAddr> {
+    let router = Router::new().route("/chat", any(enter)).with_state(gate);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let server = tokio::spawn(async move { axum::serve(listener, service).await });
-
-    say(address, "alice", "Say", 6).await?;
-    say(address, "bob", "Say", 4).await?;
-    say(address, "bob", "Image", 3).await?;
-    say(address, "carol", "Typing", 3).await?;
-    server.abort();
-    Ok(())
+    tokio::spawn(async move { axum::serve(listener, service).await });
+    Ok(address)
 }
 
 /// Sends messages of one type as fast as they are answered, and shows the answers.

@@ -4,9 +4,16 @@ mod from_governor;
 
 use std::process::Command;
 
+use tidegate_testkit::launch::{Flavor, RedisServer};
+
 /// What a program prints.
 fn shown(program: &str) -> String {
-    let output = Command::new(program).output().expect("the example starts");
+    shown_with(program, &[])
+}
+
+/// What a program prints that is given arguments.
+fn shown_with(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().expect("the example starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} failed: {errors}");
     String::from_utf8(output.stdout).expect("an example prints text")
@@ -86,11 +93,33 @@ fn the_tonic_service_tells_its_client_when_to_come_back() {
 #[test]
 fn the_chat_limits_users_rooms_and_types() {
     let text = shown(env!("CARGO_BIN_EXE_chat"));
+    assert_chat(&text, "alice Say 1: {\"type\":\"Delivered\"}");
+}
+
+#[test]
+fn chat_servers_on_one_redis_share_their_limits() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let text = shown_with(env!("CARGO_BIN_EXE_chat"), &[&redis.url()]);
+    assert_chat(&text, "alice Say 1: {\"type\":\"ERROR\"");
+}
+
+#[test]
+fn the_chat_says_what_is_wrong_with_the_address_of_redis() {
+    let program = env!("CARGO_BIN_EXE_chat");
+    let output = Command::new(program).arg("redis://:hunter2@").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(errors.contains("\"redis://:***@\" is not usable: the host is missing"), "{errors}");
+}
+
+fn assert_chat(text: &str, elsewhere: &str) {
     assert_in_order(
-        &text,
+        text,
         &[
             "alice Say 5: {\"type\":\"Delivered\"}",
             "alice Say 6: {\"type\":\"ERROR\",\"payload\":{\"code\":\"RESOURCE_EXHAUSTED\"",
+            "alice goes to the second server",
+            elsewhere,
             "bob Say 1: {\"type\":\"Delivered\"}",
             "bob Image 2: {\"type\":\"Delivered\"}",
             "bob Image 3: {\"type\":\"ERROR\",\"payload\":{\"code\":\"RESOURCE_EXHAUSTED\"",

@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use http::{HeaderName, Uri};
+use http::Uri;
 use tidegate_core::WallTime;
 use tidegate_http::field;
 use tidegate_http::host::{AllowedHost, HostCheck, HostPort};
-use tidegate_http::identity::{ClientAddress, Forwarding, TrustedProxies};
+use tidegate_http::identity::{ClientAddress, TrustedProxies};
 use tidegate_providers::{Dialect, ReportedLimits};
 
 use crate::input;
@@ -40,13 +40,16 @@ pub(super) fn forwarded(bytes: &[u8]) {
     let proxies: TrustedProxies = "10.0.0.0/8, 2001:db8::/32".parse().unwrap();
     let (proxy, stranger) =
         (IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3)), IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let single = Forwarding::Single(HeaderName::from_static("x-real-ip"));
-    for forwarding in [Forwarding::XForwardedFor, Forwarding::Forwarded, single] {
-        let client = ClientAddress::behind(proxies.clone(), forwarding);
+    for client in [
+        ClientAddress::from_x_forwarded_for(),
+        ClientAddress::from_forwarded(),
+        ClientAddress::from_header("x-real-ip"),
+    ] {
+        let client = client.trust(proxies.clone());
         assert_eq!(client.find(stranger, &headers), stranger, "a stranger is believed");
         let found = client.find(proxy, &headers);
         assert_eq!(found, found.to_canonical(), "an address has two spellings");
-        assert!(client.network(found).contains(&found));
+        assert!(client.network(found).contains(found));
     }
     if let Ok(text) = std::str::from_utf8(rest) {
         let _ = text.parse::<TrustedProxies>();

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 use tidegate::{Limiter, Policy, now_or_never};
-use tidegate_ws::{Gate, Peer, Rule, UNKNOWN_TYPE, Verdict, json_type};
+use tidegate_ws::{Gate, MessageDecision, Peer, Rule, UNKNOWN_TYPE, json_type};
 
 static GATE: LazyLock<Gate<()>> = LazyLock::new(|| {
     let limiter = Limiter::new(Policy::per_second(1_000_000).build().unwrap());
@@ -22,10 +22,10 @@ pub(super) fn frames(bytes: &[u8]) {
             assert_eq!(expected.map(Cow::Borrowed).as_ref(), Some(found), "another type");
         }
         match now_or_never(connection.ingress(frame)).unwrap().unwrap() {
-            Verdict::Accepted(accepted) => {
+            MessageDecision::Accepted(accepted) => {
                 assert!(["PING", "SendMessage", UNKNOWN_TYPE].contains(&accepted.message_type()));
             }
-            Verdict::Refused(refusal) => drop(refusal.into_answer()),
+            MessageDecision::Refused(refusal) => drop(refusal.into_reply()),
         }
     }
 }

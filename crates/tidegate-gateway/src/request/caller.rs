@@ -13,9 +13,7 @@ use std::sync::Arc;
 use arrayvec::ArrayString;
 use http::HeaderMap;
 use tidegate::pacer::Caller;
-use tidegate_http::identity::{
-    ClientAddress, Forwarding, IPV6_CLIENT_BITS, TrustedProxies, client_network,
-};
+use tidegate_http::identity::{ClientAddress, IPV6_CLIENT_BITS, TrustedProxies, client_network};
 use tidegate_providers::Credential;
 
 /// The longest text of an address.
@@ -38,8 +36,8 @@ pub(crate) struct Peer {
 }
 
 impl Peers {
-    pub(crate) const fn behind(proxies: TrustedProxies) -> Self {
-        Self(ClientAddress::behind(proxies, Forwarding::Either))
+    pub(crate) fn behind(proxies: TrustedProxies) -> Self {
+        Self(ClientAddress::from_either().trust(proxies))
     }
 
     pub(crate) fn find(&self, address: IpAddr, headers: &HeaderMap) -> Peer {

@@ -23,17 +23,17 @@ const MOST: usize = 64;
 /// What a response tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Told {
+pub struct ReportedLimits {
     /// How long not to send anything. It goes before whatever the limits say.
     pub retry_after: Option<Duration>,
     /// The limits, in the order of the response.
-    pub limits: Vec<ToldLimit>,
+    pub limits: Vec<ReportedLimit>,
 }
 
 /// What a response tells of one limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct ToldLimit {
+pub struct ReportedLimit {
     /// Its name.
     pub name: Option<String>,
     /// What is allowed in a window.
@@ -72,12 +72,12 @@ pub struct ToldLimit {
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
 #[must_use]
-pub fn read(headers: &HeaderMap, now: WallTime) -> Told {
+pub fn read(headers: &HeaderMap, now: WallTime) -> ReportedLimits {
     let epoch = now.as_nanos() / 1_000_000_000;
     let retry_after = retry_after(headers, epoch);
     let cached = one(headers, AGE.as_str()).and_then(whole).is_some_and(|age| age > 0);
     let limits = if cached { Vec::new() } else { limits(headers, epoch) };
-    Told { retry_after, limits }
+    ReportedLimits { retry_after, limits }
 }
 
 fn retry_after(headers: &HeaderMap, epoch: u64) -> Option<Duration> {
@@ -91,7 +91,7 @@ fn retry_after(headers: &HeaderMap, epoch: u64) -> Option<Duration> {
     decimal(text).or_else(date).map(capped)
 }
 
-fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ToldLimit> {
+fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ReportedLimit> {
     let policies = lines(headers, "ratelimit-policy").and_then(|text| structured::list(&text));
     let policies = policies.unwrap_or_default();
     if let Some(text) = lines(headers, "ratelimit") {
@@ -115,8 +115,8 @@ fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ToldLimit> {
 
 /// Generations C and D: limits by name, with their policies; then policies of which nothing else
 /// is told. No more than [`MOST`] are looked through for each, whatever the server sends.
-fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
-    let mut limits: Vec<ToldLimit> = Vec::new();
+fn by_name(items: &[Item], policies: &[Item]) -> Vec<ReportedLimit> {
+    let mut limits: Vec<ReportedLimit> = Vec::new();
     for item in items {
         if limits.len() == MOST {
             break;
@@ -124,12 +124,12 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
         let Bare::Text(name) = &item.value else { continue };
         let Some(left) = item.number("r").or_else(|| item.number("a")) else { continue };
         let reset = item.number("t").or_else(|| item.number("w"));
-        limits.push(ToldLimit {
+        limits.push(ReportedLimit {
             name: Some(name.clone()),
             remaining: Some(left),
             reset: reset.map(seconds),
             cost: item.number("c"),
-            ..ToldLimit::default()
+            ..ReportedLimit::default()
         });
     }
     for policy in policies {
@@ -139,7 +139,7 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
             Some(known) => known,
             None if limits.len() == MOST => continue,
             None => {
-                limits.push(ToldLimit { name: Some(name.clone()), ..ToldLimit::default() });
+                limits.push(ReportedLimit { name: Some(name.clone()), ..ReportedLimit::default() });
                 limits.len() - 1
             }
         };
@@ -154,17 +154,22 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ToldLimit> {
 }
 
 /// Generation B: one dictionary.
-fn draft_07(members: &[(String, Item)]) -> Option<ToldLimit> {
+fn draft_07(members: &[(String, Item)]) -> Option<ReportedLimit> {
     let number = |name: &str| {
         members.iter().rev().find(|(key, _)| key == name).and_then(|(_, item)| item.value.number())
     };
     let remaining = Some(number("remaining")?);
     let (quota, reset) = (number("limit"), number("reset").map(seconds));
-    Some(ToldLimit { quota, remaining, reset, ..ToldLimit::default() })
+    Some(ReportedLimit { quota, remaining, reset, ..ReportedLimit::default() })
 }
 
 /// Generation A and what was before it: a field each for limit, remaining and reset.
-fn triple(headers: &HeaderMap, prefix: &str, policies: &[Item], epoch: u64) -> Option<ToldLimit> {
+fn triple(
+    headers: &HeaderMap,
+    prefix: &str,
+    policies: &[Item],
+    epoch: u64,
+) -> Option<ReportedLimit> {
     let remaining = one(headers, &format!("{prefix}-remaining")).and_then(whole)?;
     let limit = lines(headers, &format!("{prefix}-limit"));
     let reset = one(headers, &format!("{prefix}-reset")).and_then(|text| reset(text, epoch));
@@ -178,13 +183,13 @@ fn triple(headers: &HeaderMap, prefix: &str, policies: &[Item], epoch: u64) -> O
         _ => None,
     });
     let window = policy.and_then(window);
-    Some(ToldLimit {
+    Some(ReportedLimit {
         name,
         quota,
         window,
         remaining: Some(remaining),
         reset,
-        ..ToldLimit::default()
+        ..ReportedLimit::default()
     })
 }
 

@@ -29,7 +29,7 @@ use crate::field::LONGEST;
 #[non_exhaustive]
 pub enum CallError {
     /// The server has limited this call and says when to try again.
-    #[error("rate limited; try again in {} ms", retry_after.as_millis())]
+    #[error("rate limited: {}; try again in {} ms", status.message(), retry_after.as_millis())]
     RateLimited {
         /// How long to wait.
         retry_after: Duration,

@@ -10,7 +10,7 @@ use tonic_types::{ErrorDetails, QuotaViolation, StatusExt as _};
 
 use crate::field::{RETRY_AFTER_MS, Report, RetryAfter};
 use crate::key::Unkeyed;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Refusal, RefusalCause};
 
 /// The domain of our reasons.
 const DOMAIN: &str = "tidegate";
@@ -21,9 +21,9 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 ///
 /// ```
 /// use tidegate_http::grpc::status;
-/// use tidegate_http::{Cause, Refusal};
+/// use tidegate_http::{RefusalCause, Refusal};
 /// use tonic::Code;
-/// let told = status(&Refusal::new(Cause::Store));
+/// let told = status(&Refusal::new(RefusalCause::Store));
 /// assert_eq!(told.code(), Code::Unavailable);
 /// ```
 #[must_use]
@@ -46,25 +46,29 @@ pub fn status(refusal: &Refusal<'_>) -> Status {
 
 fn told(refusal: &Refusal<'_>) -> (Code, &'static str) {
     match (refusal.cause(), refusal.retry_after()) {
-        (Cause::Limit, Some(_)) => (Code::ResourceExhausted, "Rate limit exceeded"),
-        (Cause::Limit, None) if refusal.binding().is_some_and(Report::is_used_up) => {
+        (RefusalCause::Limit, Some(_)) => (Code::ResourceExhausted, "Rate limit exceeded"),
+        (RefusalCause::Limit, None) if refusal.binding().is_some_and(Report::is_used_up) => {
             (Code::FailedPrecondition, "Allowance used up")
         }
-        (Cause::Limit, None) => {
+        (RefusalCause::Limit, None) => {
             (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
         }
-        (Cause::BackPressure, _) => {
+        (RefusalCause::BackPressure, _) => {
             (Code::ResourceExhausted, "The service has more to do than it can")
         }
-        (Cause::Store, _) => (Code::Unavailable, "The limits cannot be checked at the moment"),
-        (Cause::Unkeyed(Unkeyed::BadRequest), _) => {
+        (RefusalCause::Store, _) => {
+            (Code::Unavailable, "The limits cannot be checked at the moment")
+        }
+        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => {
             (Code::InvalidArgument, "The call lacks what it would be charged to")
         }
-        (Cause::Unkeyed(Unkeyed::Unauthorized), _) => {
+        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
             (Code::Unauthenticated, "The call lacks the credential that it would be charged to")
         }
-        (Cause::Unkeyed(Unkeyed::NoPeer), _) => {
-            (Code::Internal, "The server does not know the address of its peer")
+        (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
+            let message = "The server does not know the address of its peer; it has to put a \
+                           PeerAddr into the extensions of each request";
+            (Code::Internal, message)
         }
     }
 }
@@ -88,7 +92,7 @@ fn metadata(refusal: &Refusal<'_>) -> MetadataMap {
             let pushback = i32::try_from(millis).unwrap_or(i32::MAX);
             fields.insert(PUSHBACK, pushback.into());
         }
-        None if refusal.cause() == Cause::Limit => {
+        None if refusal.cause() == RefusalCause::Limit => {
             fields.insert(PUSHBACK, HeaderValue::from_static("-1"));
         }
         None => {}

@@ -1,24 +1,29 @@
 //! The proxies whose word counts.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Why a list of proxies cannot be read.
+/// Why a list of trusted proxies cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither an address nor a network such as 10.0.0.0/8")]
+#[error(
+    "trusted proxy {0:?} is neither an IP address nor a network; write an address such as 10.0.0.1 \
+     or a network with its prefix length, such as 10.0.0.0/8"
+)]
 pub struct ProxyError(String);
 
-/// Networks whose members are believed when they say whom they got a request from. None is, by
-/// default.
+/// The proxies whose forwarding headers are trusted, by address or network. By default none is.
 ///
-/// Name the proxies alone, not networks that hold clients too: a client in a trusted network can
-/// pretend to be anybody.
+/// Name only proxies, not networks that contain clients: a client in a trusted network can claim
+/// any address.
 ///
 /// ```
 /// use tidegate_http::identity::TrustedProxies;
-/// let proxies: TrustedProxies = "10.0.0.0/8, 2001:db8::1".parse()?;
+/// let proxies = TrustedProxies::new(["10.0.0.0/8", "2001:db8::1"])?;
+/// // A comma-separated list works too, for configuration files and environment variables.
+/// assert_eq!(proxies, "10.0.0.0/8, 2001:db8::1".parse()?);
 /// assert!(proxies.contains("10.20.30.40".parse()?));
 /// assert!(!proxies.contains("2001:db8::2".parse()?));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -30,6 +35,19 @@ impl TrustedProxies {
     /// Nobody is trusted.
     pub const NONE: Self = Self(Vec::new());
 
+    /// Trusts these addresses and networks: texts such as `10.0.0.1` and `10.0.0.0/8`, or
+    /// [`IpAddr`]s.
+    ///
+    /// # Errors
+    /// When an entry is neither an address nor a network.
+    pub fn new<P: fmt::Display>(proxies: impl IntoIterator<Item = P>) -> Result<Self, ProxyError> {
+        proxies
+            .into_iter()
+            .map(|proxy| network(&proxy.to_string()))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
     /// Whether the proxy at this address is trusted.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -38,24 +56,19 @@ impl TrustedProxies {
     }
 }
 
-impl FromIterator<IpNet> for TrustedProxies {
-    fn from_iter<I: IntoIterator<Item = IpNet>>(nets: I) -> Self {
-        Self(nets.into_iter().map(canonical).collect())
-    }
-}
-
 impl FromStr for TrustedProxies {
     type Err = ProxyError;
 
     /// Networks and addresses, with commas in between.
     fn from_str(text: &str) -> Result<Self, ProxyError> {
-        let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
-        let net = |entry: &str| {
-            let address = || entry.parse::<IpAddr>().map(IpNet::from);
-            entry.parse().or_else(|_| address()).map_err(|_| ProxyError(entry.to_owned()))
-        };
-        entries.map(net).collect()
+        Self::new(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
     }
+}
+
+fn network(text: &str) -> Result<IpNet, ProxyError> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    let parsed = text.parse().or_else(|_| address()).map_err(|_| ProxyError(text.to_owned()))?;
+    Ok(canonical(parsed))
 }
 
 /// A network of IPv4 addresses that is written as IPv6 is IPv4.

@@ -7,12 +7,13 @@
 use http::header::{AUTHORIZATION, HeaderName};
 
 use super::plain::once;
-use super::{KeySource, KeyText};
+use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
+use crate::identity::header_name;
 
-/// The hash of a credential. Made by [`bearer`] and [`api_key`].
+/// The hash of a credential.
 #[derive(Clone, Debug)]
-pub struct ApiKey {
+pub(super) struct Credential {
     field: HeaderName,
     scheme: Option<&'static str>,
 }
@@ -21,19 +22,25 @@ pub struct ApiKey {
 ///
 /// A token that somebody made up is a new key with a full bucket. Let it be verified before the
 /// layer that uses this, or add a limit by [`client_ip`](super::client_ip).
-#[must_use]
-pub const fn bearer() -> ApiKey {
-    ApiKey { field: AUTHORIZATION, scheme: Some("bearer") }
+pub const fn bearer() -> RequestKey {
+    RequestKey(Kind::Credential(Credential { field: AUTHORIZATION, scheme: Some("bearer") }))
 }
 
 /// Charges by the credential that is the value of a field such as `x-api-key`, under 128 bits of
 /// its SHA-256.
-#[must_use]
-pub const fn api_key(field: HeaderName) -> ApiKey {
-    ApiKey { field, scheme: None }
+///
+/// ```
+/// let by_api_key = tidegate_http::key::api_key("x-api-key");
+/// ```
+///
+/// # Panics
+/// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+#[track_caller]
+pub fn api_key(field: impl AsRef<str>) -> RequestKey {
+    RequestKey(Kind::Credential(Credential { field: header_name(field.as_ref()), scheme: None }))
 }
 
-impl KeySource for ApiKey {
+impl KeySource for Credential {
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
         let value = once(head.headers(), &self.field)?;
         let secret = match self.scheme {

@@ -13,6 +13,12 @@ pub struct AllOf(Vec<Arc<dyn KeySource>>);
 /// A key of several parts, such as a tenant and a route; there is none if any part is missing.
 ///
 /// Parts are joined so that `a:b` and `c` differ from `a` and `b:c`.
+///
+/// ```
+/// use tidegate_http::key;
+/// let source = key::all_of().and(key::header("x-tenant")).and(key::path(["/users/{id}"])?);
+/// # Ok::<(), key::TemplateError>(())
+/// ```
 #[must_use]
 pub const fn all_of() -> AllOf {
     AllOf(Vec::new())
@@ -52,10 +58,8 @@ pub struct FirstOf(Vec<(&'static str, Arc<dyn KeySource>)>);
 /// `10.0.0.1` is not the client at that address.
 ///
 /// ```
-/// use http::HeaderName;
 /// use tidegate_http::key;
-/// let user = key::header(HeaderName::from_static("x-user"));
-/// let source = key::first_of().or("user", user).or("ip", key::client_ip());
+/// let source = key::first_of().or("user", key::header("x-user")).or("ip", key::client_ip());
 /// ```
 #[must_use]
 pub const fn first_of() -> FirstOf {

@@ -3,7 +3,7 @@
 //! Paths are what callers make of them, and a key for each would be a full bucket for each. What
 //! fits no template shares one key.
 
-use super::{KeySource, KeyText};
+use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
 
 /// The key of all paths without a template.
@@ -14,18 +14,19 @@ const OTHER: &str = "other";
 #[non_exhaustive]
 pub enum TemplateError {
     /// It does not begin with a slash.
-    #[error("the template {0:?} must begin with /")]
+    #[error("path template {0:?} must begin with /, as in /users/{{id}}")]
     NoSlash(String),
     /// A brace where none belongs: a parameter is a whole segment, and a rest the last one.
     #[error(
-        "in the template {0:?} each parameter must be a whole segment, as {{id}}, and {{*rest}} the last"
+        "path template {0:?} has a misplaced brace: a parameter is a whole segment, as in \
+         /users/{{id}}, and {{*rest}} is the last segment"
     )]
     Parameter(String),
 }
 
-/// The template that a path fits. Made by [`path`].
+/// The template that a path fits.
 #[derive(Clone, Debug)]
-pub struct Path(Vec<Template>);
+pub(super) struct Path(Vec<Template>);
 
 #[derive(Clone, Debug)]
 struct Template {
@@ -67,8 +68,9 @@ enum Segment {
 /// When a template does not begin with a slash, or has a parameter that is not a whole segment.
 pub fn path<T: Into<String>>(
     templates: impl IntoIterator<Item = T>,
-) -> Result<Path, TemplateError> {
-    templates.into_iter().map(|text| Template::new(text.into())).collect::<Result<_, _>>().map(Path)
+) -> Result<RequestKey, TemplateError> {
+    let templates = templates.into_iter().map(|text| Template::new(text.into()));
+    Ok(RequestKey(Kind::Path(Path(templates.collect::<Result<_, _>>()?))))
 }
 
 impl Template {
@@ -126,10 +128,10 @@ impl KeySource for Path {
     }
 }
 
-/// The route that axum has matched. Made by [`matched_path`].
+/// The route that axum has matched.
 #[cfg(feature = "axum")]
 #[derive(Clone, Copy, Debug)]
-pub struct MatchedRoute;
+pub(super) struct MatchedRoute;
 
 /// Charges by the route that axum has matched, such as `/users/{id}`; requests that no route was
 /// found for, or not yet, are charged to `other`.
@@ -137,9 +139,8 @@ pub struct MatchedRoute;
 /// Routes are known to layers that were added with `Router::layer` or `route_layer`, not to those
 /// around the whole router.
 #[cfg(feature = "axum")]
-#[must_use]
-pub const fn matched_path() -> MatchedRoute {
-    MatchedRoute
+pub const fn matched_path() -> RequestKey {
+    RequestKey(Kind::MatchedRoute(MatchedRoute))
 }
 
 #[cfg(feature = "axum")]

@@ -3,22 +3,38 @@
 //! A field that stands several times is no key: whoever reads it next may take another line than
 //! we would, and a caller could be charged under a name that is not the one it is served under.
 
+use std::fmt;
+
 use http::header::{HeaderMap, HeaderName};
 
-use super::{KeySource, KeyText};
+use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
+use crate::identity::header_name;
 
-/// The value of a header field. Made by [`header`].
+/// The value of a header field.
 #[derive(Clone, Debug)]
-pub struct Header(HeaderName);
+pub(super) struct Header(HeaderName);
 
 /// Charges by the value of a field that stands once, without blanks around it.
 ///
 /// Callers write their own headers: take one that somebody in front has checked, else a caller
 /// has a new key whenever it likes.
-#[must_use]
-pub const fn header(name: HeaderName) -> Header {
-    Header(name)
+///
+/// ```
+/// use http::HeaderName;
+/// use tidegate_http::key;
+///
+/// let by_organization = key::header("x-org");
+/// // A name that is known at run time only: parse it, and handle the error.
+/// let by_user = key::header(HeaderName::try_from("x-user")?);
+/// # Ok::<(), http::Error>(())
+/// ```
+///
+/// # Panics
+/// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+#[track_caller]
+pub fn header(name: impl AsRef<str>) -> RequestKey {
+    RequestKey(Kind::Header(Header(header_name(name.as_ref()))))
 }
 
 impl KeySource for Header {
@@ -40,15 +56,19 @@ pub(super) fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h 
     if values.next().is_some() || value.is_empty() { None } else { Some(value) }
 }
 
-/// The client's address. Made by [`client_ip`].
+/// The client's address.
 #[derive(Clone, Copy, Debug)]
-pub struct ClientIp;
+pub(super) struct ClientIp;
 
 /// Charges by the [client](crate::identity::ClientAddress): an IPv4 address such as `192.0.2.7`,
 /// or an IPv6 prefix such as `2001:db8::/64`.
-#[must_use]
-pub const fn client_ip() -> ClientIp {
-    ClientIp
+///
+/// The server has to tell the address of its peers. With axum that is
+/// `router.into_make_service_with_connect_info::<SocketAddr>()`; any other server puts a
+/// [`PeerAddr`](crate::identity::PeerAddr) into the extensions of each request. Without it requests
+/// are refused with status 500, unless another [`Missing`](super::Missing) is chosen.
+pub const fn client_ip() -> RequestKey {
+    RequestKey(Kind::ClientIp(ClientIp))
 }
 
 impl KeySource for ClientIp {
@@ -58,14 +78,13 @@ impl KeySource for ClientIp {
     }
 }
 
-/// The same key for all. Made by [`constant`].
+/// The same key for all.
 #[derive(Clone, Debug)]
-pub struct Constant(String);
+pub(super) struct Constant(String);
 
 /// Charges all requests to one key, under this name.
-#[must_use]
-pub fn constant(name: impl Into<String>) -> Constant {
-    Constant(name.into())
+pub fn constant(name: impl Into<String>) -> RequestKey {
+    RequestKey(Kind::Constant(Constant(name.into())))
 }
 
 impl KeySource for Constant {
@@ -75,9 +94,9 @@ impl KeySource for Constant {
     }
 }
 
-/// A key by a function. Made by [`from_fn`].
+/// A key by a function.
 #[derive(Clone, Copy)]
-pub struct FromFn<F>(F);
+struct FromFn<F>(F);
 
 /// Charges by what a function makes of the head of a request.
 ///
@@ -90,7 +109,8 @@ pub struct FromFn<F>(F);
 /// struct Tenant(String);
 /// let source = key::from_fn(|head| Some(head.extensions().get::<Tenant>()?.0.clone()));
 /// ```
-pub const fn from_fn<F>(function: F) -> FromFn<F>
+#[must_use]
+pub const fn from_fn<F>(function: F) -> impl KeySource + fmt::Debug
 where
     F: Fn(&Head<'_>) -> Option<String> + Send + Sync,
 {
@@ -107,8 +127,8 @@ where
     }
 }
 
-impl<F> std::fmt::Debug for FromFn<F> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl<F> fmt::Debug for FromFn<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FromFn(..)")
     }
 }

@@ -3,15 +3,23 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnet::IpNet;
 use sha2::{Digest, Sha256};
 use tidegate::MAX_KEY_BYTES;
 
 use super::KeySource;
 use crate::head::Head;
+use crate::identity::ClientNetwork;
 use crate::text::Text;
 
 /// A key under construction. Not shown by `Debug`: keys name people.
+///
+/// ```
+/// use tidegate_http::key::KeyText;
+/// let mut key = KeyText::default();
+/// key.push_part("acme");
+/// key.push_part("a:b");
+/// assert_eq!(key.as_str(), "acme:a%3Ab");
+/// ```
 #[derive(Clone)]
 pub struct KeyText {
     text: Text<48>,
@@ -87,7 +95,7 @@ impl KeyText {
     }
 
     /// Adds the network of a client: an IPv4 address, or an IPv6 prefix with its length.
-    pub fn push_network(&mut self, client: IpNet) {
+    pub fn push_network(&mut self, client: ClientNetwork) {
         use fmt::Write as _;
         match client.addr() {
             IpAddr::V4(address) => {

@@ -22,7 +22,7 @@ use crate::refusal::Refusal;
 /// pending until its response is over.
 ///
 /// ```
-/// use http::{HeaderName, Request, Response};
+/// use http::{Request, Response};
 /// use http_body_util::Full;
 /// use tidegate::Engine;
 /// use tidegate::admission::{Admission, Rules};
@@ -34,8 +34,8 @@ use crate::refusal::Refusal;
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let admission = Admission::new(&Engine::new(), Rules::default())?;
 /// let layer = AdmissionLayer::new(admission.clone())
-///     .organization(key::header(HeaderName::from_static("x-organization")))
-///     .client(key::api_key(HeaderName::from_static("x-api-key")));
+///     .organization(key::header("x-organization"))
+///     .client(key::api_key("x-api-key"));
 ///
 /// let handler = service_fn(|_: Request<()>| async {
 ///     Ok::<_, std::convert::Infallible>(Response::new(Full::<bytes::Bytes>::from("hello")))

@@ -50,8 +50,9 @@ impl LayerLog {
     pub(super) fn no_peer(&self) {
         self.no_peer.call_once(|| {
             tracing::error!(
-                "a request has neither a key nor a known peer: put PeerAddr into its extensions, \
-                 or choose what becomes of requests without a key"
+                "peer address unknown, requests without a key are refused with status 500; with \
+                 axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); \
+                 with another server, put a PeerAddr into the extensions of each request"
             );
         });
     }
@@ -69,7 +70,7 @@ impl LayerLog {
         let called = catch_unwind(AssertUnwindSafe(call)).ok();
         if called.is_none() {
             self.panicked.call_once(|| {
-                tracing::error!("a function that was given to the layer panics: it is left out");
+                tracing::error!("callback passed to the layer panicked; ignoring its result");
             });
         }
         called

@@ -13,6 +13,13 @@ use crate::field::RetryAfter;
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
 /// A field of a request and the rule that it breaks.
+///
+/// ```
+/// use tidegate_http::problem::{FieldError, Problem, ProblemType};
+/// let errors = [FieldError { field: "cost".into(), rule: "must be at least 1".into() }];
+/// let problem = Problem::new(ProblemType::InvalidRequest, "the cost is wrong").errors(&errors);
+/// assert_eq!(problem.response().status(), 400);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldError {
     /// The path of the field; empty for the whole body.

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderName;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tidegate::admission::{Admission, Rules};
@@ -14,7 +13,7 @@ use tidegate_http::field::{Report, RetryAfter};
 use tidegate_http::grpc::{CallError, PerMethod, status};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, Limited, Rule};
-use tidegate_http::{Cause, Refusal};
+use tidegate_http::{Refusal, RefusalCause};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tonic::transport::server::TcpIncoming;
@@ -78,7 +77,7 @@ fn limiter(engine: &Engine, name: &str, capacity: u64) -> Limiter {
 }
 
 fn by_user(limiter: Limiter) -> LimitLayer {
-    LimitLayer::new().limit(limiter, key::header(HeaderName::from_static("x-user")))
+    LimitLayer::new().limit(limiter, key::header("x-user"))
 }
 
 #[tokio::test]
@@ -170,7 +169,7 @@ async fn back_pressure_is_resource_exhausted_with_its_level() {
 async fn calls_without_a_key_are_told_what_is_missing() {
     let (engine, _) = engine();
     let rule = |missing| {
-        let user = key::header(HeaderName::from_static("x-token"));
+        let user = key::header("x-token");
         LimitLayer::new().rule(Rule::new(limiter(&engine, "users", 2), user).missing(missing))
     };
     for (missing, code) in [
@@ -263,7 +262,8 @@ fn names_that_would_limit_nothing_are_a_mistake() {
 #[test]
 fn a_client_reads_the_wait_that_the_server_meant() {
     let month = Duration::from_secs(30 * 86_400);
-    let told = status(&Refusal::new(Cause::Limit).retry(RetryAfter::of(Retry::After(month))));
+    let told =
+        status(&Refusal::new(RefusalCause::Limit).retry(RetryAfter::of(Retry::After(month))));
     assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "2147483647");
     match CallError::from(told) {
         CallError::RateLimited { retry_after, .. } => assert_eq!(retry_after, month),
@@ -279,7 +279,7 @@ fn an_allowance_that_is_used_up_is_not_told_as_a_cost_that_is_too_high() {
         let denied = limit.take("alice").cost(cost).now().unwrap();
         let terms = limit.limit();
         let reports = [Report::of(&terms, &denied.outcomes()[0])];
-        status(&Refusal::new(Cause::Limit).limits(&reports)).message().to_owned()
+        status(&Refusal::new(RefusalCause::Limit).limits(&reports)).message().to_owned()
     };
     assert_eq!(told(3), "Operation cost exceeds rate limit capacity");
     assert!(limit.take("alice").cost(2).now().unwrap().is_allowed());

@@ -4,13 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
-use tidegate_http::identity::{ClientAddress, Forwarding, TrustedProxies};
-
-const CF: HeaderName = HeaderName::from_static("cf-connecting-ip");
-
-fn behind(proxies: &str, forwarding: Forwarding) -> ClientAddress {
-    ClientAddress::behind(proxies.parse().unwrap(), forwarding)
-}
+use tidegate_http::identity::{ClientAddress, TrustedProxies};
 
 fn headers<L: AsRef<[u8]>>(name: &str, lines: &[L]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -27,7 +21,9 @@ fn find(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
 
 #[test]
 fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
-    let clients = behind("10.0.0.0/8, 2001:db8:f::/48", Forwarding::XForwardedFor);
+    let clients = ClientAddress::from_x_forwarded_for()
+        .trust_proxies(["10.0.0.0/8", "2001:db8:f::/48"])
+        .unwrap();
     for (lines, client) in [
         (&[][..], "10.0.0.1"),
         (&["198.51.100.7"], "198.51.100.7"),
@@ -55,7 +51,7 @@ fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
 
 #[test]
 fn forwarded_is_read_with_its_quotes() {
-    let clients = behind("10.0.0.0/8", Forwarding::Forwarded);
+    let clients = ClientAddress::from_forwarded().trust_proxies(["10.0.0.0/8"]).unwrap();
     for (lines, client) in [
         (&["for=198.51.100.7"][..], "198.51.100.7"),
         (&[r#"for="[2001:db8::1]:4711";proto=https, for=10.0.0.2"#], "2001:db8::1"),
@@ -75,7 +71,8 @@ fn forwarded_is_read_with_its_quotes() {
 
 #[test]
 fn a_single_address_counts_only_from_a_trusted_peer_and_alone() {
-    let clients = behind("10.0.0.0/8", Forwarding::Single(CF));
+    let clients =
+        ClientAddress::from_header("CF-Connecting-IP").trust_proxies(["10.0.0.0/8"]).unwrap();
     let with = |lines: &[&str]| headers("cf-connecting-ip", lines);
     assert_eq!(find(&clients, "10.0.0.1", &with(&["198.51.100.7"])), "198.51.100.7");
     assert_eq!(find(&clients, "192.0.2.1", &with(&["198.51.100.7"])), "192.0.2.1");
@@ -86,7 +83,7 @@ fn a_single_address_counts_only_from_a_trusted_peer_and_alone() {
 
 #[test]
 fn another_header_than_the_chosen_one_is_not_read() {
-    let clients = behind("10.0.0.0/8", Forwarding::XForwardedFor);
+    let clients = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"]).unwrap();
     let mut all = headers("forwarded", &["for=6.6.6.6"]);
     all.extend(headers("cf-connecting-ip", &["6.6.6.6"]));
     assert_eq!(find(&clients, "10.0.0.1", &all), "10.0.0.1");
@@ -107,7 +104,7 @@ fn ipv6_counts_by_its_prefix_and_ipv4_whole() {
     assert_eq!(net(&wide, "2001:db8:1:2:3:4:5:6"), "2001:db8:1::/48");
     assert!(clients.clone().ipv6_prefix(32).is_ok() && clients.clone().ipv6_prefix(128).is_ok());
     let error = clients.clone().ipv6_prefix(31).unwrap_err();
-    assert_eq!(error.to_string(), "an IPv6 prefix has 32 to 128 bits, not 31");
+    assert_eq!(error.to_string(), "IPv6 prefix of 31 bits is out of range; choose 32 to 128 bits");
     assert!(clients.ipv6_prefix(129).is_err());
 }
 
@@ -115,10 +112,30 @@ fn ipv6_counts_by_its_prefix_and_ipv4_whole() {
 fn lists_of_proxies_say_what_is_wrong_with_them() {
     assert_eq!("".parse::<TrustedProxies>().unwrap(), TrustedProxies::NONE);
     let error = "10.0.0.0/8, 10.0.0.0/33".parse::<TrustedProxies>().unwrap_err();
-    assert!(error.to_string().contains("10.0.0.0/33"), "{error}");
+    let expected = "trusted proxy \"10.0.0.0/33\" is neither an IP address nor a network; write an \
+                    address such as 10.0.0.1 or a network with its prefix length, such as 10.0.0.0/8";
+    assert_eq!(error.to_string(), expected);
+    assert!(TrustedProxies::new([""]).is_err(), "an entry of its own is not skipped");
     let mapped: TrustedProxies = "::ffff:10.0.0.0/104".parse().unwrap();
     assert!(mapped.contains("10.1.2.3".parse().unwrap()));
     assert!(!mapped.contains("11.1.2.3".parse().unwrap()));
+}
+
+#[test]
+fn proxies_are_trusted_by_address_too() {
+    let proxy = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    let clients = ClientAddress::from_x_forwarded_for().trust_proxies([proxy]).unwrap();
+    let headers = headers("x-forwarded-for", &["198.51.100.7"]);
+    assert_eq!(find(&clients, "10.0.0.1", &headers), "198.51.100.7");
+    assert_eq!(find(&clients, "10.0.0.2", &headers), "10.0.0.2");
+    let nobody = ClientAddress::from_x_forwarded_for();
+    assert_eq!(find(&nobody, "10.0.0.1", &headers), "10.0.0.1", "nobody is trusted unless named");
+}
+
+#[test]
+#[should_panic(expected = r#"header name "cf connecting ip" is not valid"#)]
+fn a_bad_header_name_is_found_when_the_program_starts() {
+    let _ = ClientAddress::from_header("cf connecting ip");
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -136,7 +153,7 @@ fn clients_behind_a_translator_are_told_apart() {
     assert_eq!(network("64:ff9b::198.51.100.7"), "198.51.100.7/32");
     assert_eq!(network("64:ff9b:1::192.0.2.1"), "64:ff9b:1::/64", "not the prefix of translators");
     // Nobody becomes a trusted proxy by it.
-    let behind = behind("10.0.0.0/8", Forwarding::XForwardedFor);
+    let behind = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"]).unwrap();
     let headers = headers("x-forwarded-for", &["203.0.113.9"]);
     assert_eq!(find(&behind, "64:ff9b::10.0.0.1", &headers), "64:ff9b::a00:1");
 }
@@ -151,8 +168,13 @@ proptest! {
     ) {
         let proxies = "10.0.0.0/8".parse::<TrustedProxies>().unwrap();
         prop_assume!(!proxies.contains(client));
-        for forwarding in [Forwarding::XForwardedFor, Forwarding::Forwarded] {
-            let rfc = forwarding == Forwarding::Forwarded;
+        for rfc in [false, true] {
+            let clients = if rfc {
+                ClientAddress::from_forwarded()
+            } else {
+                ClientAddress::from_x_forwarded_for()
+            };
+            let clients = clients.trust(proxies.clone());
             let said = |address: &str| if rfc { format!("for=\"{address}\"") } else { address.to_owned() };
             let node = match client {
                 IpAddr::V6(client) => format!("[{client}]"),
@@ -161,7 +183,6 @@ proptest! {
             let mut added = vec![said(&node)];
             added.extend((0..hops).map(|hop| said(&format!("10.0.0.{hop}"))));
             let name = if rfc { "forwarded" } else { "x-forwarded-for" };
-            let clients = ClientAddress::behind(proxies.clone(), forwarding);
             let peer = "10.9.9.9".parse().unwrap();
             // Proxies add to the line of the client, or a line of their own.
             let added = added.into_iter().map(String::into_bytes);

@@ -7,7 +7,7 @@ use tidegate_http::Head;
 use tidegate_http::identity::{ClientAddress, PeerAddr};
 use tidegate_http::key::{self, KeySource, KeyText, Missing, TemplateError, Unkeyed};
 
-const USER: HeaderName = HeaderName::from_static("x-user");
+const USER: &str = "x-user";
 
 fn request(lines: &[(&str, &[u8])]) -> Request<()> {
     let mut request = Request::get("/a/b?c=d");
@@ -46,6 +46,28 @@ fn a_header_counts_if_it_stands_once_and_says_something() {
 }
 
 #[test]
+fn a_header_is_named_by_text_in_any_case_or_by_a_parsed_name() {
+    let by_name = key::header(HeaderName::from_static("x-user"));
+    assert_eq!(key(&by_name, &[("x-user", b"alice")]), some("alice"));
+    let from_text = |name: String| key::header(&name);
+    assert_eq!(key(&from_text("X-User".into()), &[("x-user", b"alice")]), some("alice"));
+    for bad in ["", "x user", "x-user:", "jürgen"] {
+        let panicked = std::panic::catch_unwind(|| drop(key::header(bad))).unwrap_err();
+        let text = panicked.downcast_ref::<String>().unwrap();
+        assert!(text.starts_with(&format!("header name {bad:?} is not valid; use")), "{text}");
+        assert!(std::panic::catch_unwind(|| drop(key::api_key(bad))).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn closures_need_no_annotations() {
+    let by_prefix = key::from_fn(|head| head.uri().path().get(..2).map(str::to_owned));
+    assert_eq!(key(&by_prefix, &[]), some("/a"));
+    let by_client = key::from_fn(|head| Some(head.client()?.addr().to_string()));
+    assert_eq!(key(&by_client, &[]), some("10.0.0.1"));
+}
+
+#[test]
 fn credentials_are_hashed_and_nothing_of_them_is_left() {
     let bearer = |value: &str| key(&key::bearer(), &[("authorization", value.as_bytes())]);
     // printf %s secret-1 | sha256sum | cut -c1-32
@@ -57,7 +79,7 @@ fn credentials_are_hashed_and_nothing_of_them_is_left() {
     for other in ["Basic secret-1", "Bearer", "Bearer ", "Bearersecret-1", "secret-1", ""] {
         assert_eq!(bearer(other), None, "{other}");
     }
-    let field = key::api_key(HeaderName::from_static("x-api-key"));
+    let field = key::api_key("x-api-key");
     assert_eq!(key(&field, &[("x-api-key", b"secret-1")]), hash);
     assert_eq!(key(&field, &[("x-api-key", b"")]), None);
     let shown = format!("{:?} {:?}", KeyText::default(), PeerAddr("10.0.0.1:1".parse().unwrap()));

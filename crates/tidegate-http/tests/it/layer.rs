@@ -15,10 +15,9 @@ mod unknown;
 
 use std::sync::Arc;
 
-use http::HeaderName;
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, WallTime};
-use tidegate_http::key::{Header, header};
+use tidegate_http::key::{RequestKey, header};
 
 /// A store whose time stands still.
 fn engine() -> (Engine, ManualClock) {
@@ -34,8 +33,8 @@ fn limiter(engine: &Engine, name: &str, capacity: u64) -> Limiter {
 }
 
 /// Keys by the header `x-user`.
-fn by_user() -> Header {
-    header(HeaderName::from_static("x-user"))
+fn by_user() -> RequestKey {
+    header("x-user")
 }
 
 fn left(limiter: &Limiter, key: &str) -> u64 {

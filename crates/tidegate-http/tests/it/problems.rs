@@ -7,7 +7,7 @@ use tidegate::{Limit, Outcome, Policy, Retry};
 use tidegate_http::field::{Report, RetryAfter};
 use tidegate_http::key::Unkeyed;
 use tidegate_http::problem::Problems;
-use tidegate_http::{Cause, Refusal};
+use tidegate_http::{Refusal, RefusalCause};
 
 fn document(refusal: &Refusal<'_>) -> Value {
     serde_json::from_slice(&Problems::default().document(refusal).to_json()).unwrap()
@@ -22,7 +22,7 @@ fn a_caller_over_its_limit_is_told_which_and_for_how_long() {
         Report::of(&user, &Outcome::new(10, 0, None, Some(wait))),
         Report::of(&all, &Outcome::new(10, 5, None, None)),
     ];
-    let refusal = Refusal::new(Cause::Limit).limits(&reports).retry(RetryAfter::of(wait));
+    let refusal = Refusal::new(RefusalCause::Limit).limits(&reports).retry(RetryAfter::of(wait));
     assert_eq!(
         document(&refusal),
         json!({
@@ -40,7 +40,7 @@ fn a_caller_over_its_limit_is_told_which_and_for_how_long() {
 
 #[test]
 fn back_pressure_says_its_level_and_reason() {
-    let refusal = Refusal::new(Cause::BackPressure).at("backpressure", "queue_depth");
+    let refusal = Refusal::new(RefusalCause::BackPressure).at("backpressure", "queue_depth");
     let document = document(&refusal);
     assert_eq!(
         document["type"],
@@ -62,20 +62,20 @@ fn types_can_be_chosen() {
             serde_json::from_slice(&problems.document(&Refusal::new(cause)).to_json()).unwrap();
         body["type"].as_str().unwrap().to_owned()
     };
-    assert_eq!(kind(Cause::Limit), "about:blank");
-    assert_eq!(kind(Cause::Store), "urn:x:busy");
-    assert_eq!(kind(Cause::Unkeyed(Unkeyed::NoPeer)), "urn:tidegate:problem:no-peer");
+    assert_eq!(kind(RefusalCause::Limit), "about:blank");
+    assert_eq!(kind(RefusalCause::Store), "urn:x:busy");
+    assert_eq!(kind(RefusalCause::Unkeyed(Unkeyed::NoPeer)), "urn:tidegate:problem:no-peer");
 }
 
 #[test]
 fn each_cause_has_its_status() {
     for (cause, status) in [
-        (Cause::Limit, 429),
-        (Cause::BackPressure, 503),
-        (Cause::Store, 503),
-        (Cause::Unkeyed(Unkeyed::BadRequest), 400),
-        (Cause::Unkeyed(Unkeyed::Unauthorized), 401),
-        (Cause::Unkeyed(Unkeyed::NoPeer), 500),
+        (RefusalCause::Limit, 429),
+        (RefusalCause::BackPressure, 503),
+        (RefusalCause::Store, 503),
+        (RefusalCause::Unkeyed(Unkeyed::BadRequest), 400),
+        (RefusalCause::Unkeyed(Unkeyed::Unauthorized), 401),
+        (RefusalCause::Unkeyed(Unkeyed::NoPeer), 500),
     ] {
         assert_eq!(cause.status(), status);
         assert_eq!(document(&Refusal::new(cause))["status"], status);

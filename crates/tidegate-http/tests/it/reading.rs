@@ -5,11 +5,11 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName};
 use proptest::prelude::*;
 use tidegate::WallTime;
-use tidegate_http::field::{Told, ToldLimit, read};
+use tidegate_http::field::{ReportedLimit, ReportedLimits, read};
 
 const NOW: u32 = 1_794_000_000;
 
-fn told(lines: &[(&str, &str)]) -> Told {
+fn told(lines: &[(&str, &str)]) -> ReportedLimits {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         let name: HeaderName = name.parse().unwrap();
@@ -23,7 +23,7 @@ fn limits(lines: &[(&str, &str)]) -> Vec<String> {
 }
 
 /// `name quota/window unit remaining reset cost`, with a dash for what is not told.
-fn short(limit: &ToldLimit) -> String {
+fn short(limit: &ReportedLimit) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or("-".into());
     let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
     let span =
@@ -121,10 +121,10 @@ fn the_drafts_go_before_what_was_before_them() {
 #[test]
 fn malformed_fields_are_as_good_as_not_there() {
     for value in [r#""burst";r=-1"#, r#""burst""#, r#""burst";r="5""#, "burst r=5", "5;r=5", ""] {
-        assert_eq!(told(&[("RateLimit", value)]), Told::default(), "{value}");
+        assert_eq!(told(&[("RateLimit", value)]), ReportedLimits::default(), "{value}");
     }
     let twice = [("X-RateLimit-Remaining", "5"), ("X-RateLimit-Remaining", "6")];
-    assert_eq!(told(&twice), Told::default());
+    assert_eq!(told(&twice), ReportedLimits::default());
 }
 
 #[test]

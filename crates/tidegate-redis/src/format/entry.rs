@@ -2,7 +2,7 @@
 
 use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::names::FORMAT;
 use crate::format::number::{Pair, Reader, put, put_time};
 use crate::policy_history::PolicyHistory;
@@ -45,7 +45,7 @@ pub(crate) struct EffectiveState {
 
 impl Entry {
     /// The entry of an answer.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Fault> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
         let kind = reader.byte()?;
         if kind == FRESH {
             return Ok(Self::default());
@@ -59,7 +59,7 @@ impl Entry {
         let fence = if kind & WITH_FENCE == 0 { 0 } else { reader.number()? };
         let kind = kind & !(WITH_HOLD | WITH_FENCE);
         if kind > ALLOWANCE {
-            return Err(Fault::Nonsense);
+            return Err(RedisFault::InvalidReply);
         }
         let hold = hold.filter(|hold| hold.until > Time::ZERO);
         Ok(Self { kind, generation, words, hold, fence })

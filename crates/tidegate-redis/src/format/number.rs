@@ -2,7 +2,7 @@
 
 use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 
 /// Spans and counts are cut here: far beyond what a policy can ask for, and still exact.
 pub(crate) const MOST: u64 = 1 << 52;
@@ -84,38 +84,38 @@ pub(crate) fn moment(us: u64) -> Now {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn byte(&mut self) -> Result<u8, Fault> {
-        let (&first, rest) = self.0.split_first().ok_or(Fault::Nonsense)?;
+    pub(crate) fn byte(&mut self) -> Result<u8, RedisFault> {
+        let (&first, rest) = self.0.split_first().ok_or(RedisFault::InvalidReply)?;
         self.0 = rest;
         Ok(first)
     }
 
     /// A whole number that is not negative.
-    pub(crate) fn number(&mut self) -> Result<u64, Fault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(Fault::Nonsense)?;
+    pub(crate) fn number(&mut self) -> Result<u64, RedisFault> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
         self.0 = rest;
         let number = f64::from_le_bytes(*head);
         if !(0.0..=(1_u64 << 53) as f64).contains(&number) || number.fract() != 0.0 {
-            return Err(Fault::Nonsense);
+            return Err(RedisFault::InvalidReply);
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
         Ok(number as u64)
     }
 
-    pub(crate) fn short(&mut self) -> Result<usize, Fault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(Fault::Nonsense)?;
+    pub(crate) fn short(&mut self) -> Result<usize, RedisFault> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
         self.0 = rest;
         Ok(usize::from(u16::from_le_bytes(*head)))
     }
 
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Fault> {
-        let (head, rest) = self.0.split_at_checked(length).ok_or(Fault::Nonsense)?;
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RedisFault> {
+        let (head, rest) = self.0.split_at_checked(length).ok_or(RedisFault::InvalidReply)?;
         self.0 = rest;
         Ok(head)
     }
 
     /// Whole microseconds and nanoseconds.
-    pub(crate) fn time(&mut self) -> Result<Time, Fault> {
+    pub(crate) fn time(&mut self) -> Result<Time, RedisFault> {
         let (us, ns) = (self.number()?, self.number()?);
         Ok(Time::from_nanos(us.saturating_mul(1_000).saturating_add(ns)))
     }

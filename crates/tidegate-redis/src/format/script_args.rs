@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::number::{MOST, MOST_COUNTED, Pair, put};
 
 /// A message of the script's `tariff` function.
@@ -24,7 +24,7 @@ pub(crate) fn script_args(
     amount: u64,
     windows: Option<Windows>,
     ttl: Option<Duration>,
-) -> Result<ScriptArgs, Fault> {
+) -> Result<ScriptArgs, RedisFault> {
     let mut out = ScriptArgs::new();
     let ttl = entry_ttl(policy, ttl);
     match policy {
@@ -65,7 +65,7 @@ pub(crate) fn script_args(
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
             put(u64::try_from(lease).unwrap_or(MOST).min(MOST), &mut out);
         }
-        _ => return Err(Fault::Nonsense),
+        _ => return Err(RedisFault::InvalidReply),
     }
     Ok(out)
 }

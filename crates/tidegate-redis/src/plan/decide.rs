@@ -8,14 +8,18 @@ use tidegate_core::{
     Account, Answer, Decision, Denial, Grant, Now, Receipt, State, StoreError, Time,
 };
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, Verdict};
 use crate::plan::list_entry::{Found, List, found};
 use crate::plan::{Context, Step};
 
 /// What the server is asked.
-pub(crate) fn job(list: &List<'_>, mode: DecisionMode, context: Context<'_>) -> Result<Job, Fault> {
+pub(crate) fn job(
+    list: &List<'_>,
+    mode: DecisionMode,
+    context: Context<'_>,
+) -> Result<Job, RedisFault> {
     let mut job = Job::new(match mode {
         DecisionMode::Take => Code::Take,
         DecisionMode::Peek => Code::Peek,
@@ -62,7 +66,11 @@ pub(crate) fn step(
     let decision = decision(list, &found, mode, now, context)?;
     // What the script did and what the core makes of the same numbers are one decision.
     let agree = mode == DecisionMode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
-    if agree { Ok(Step::Done(Answer::Decision(decision))) } else { Err(Fault::Nonsense.into()) }
+    if agree {
+        Ok(Step::Done(Answer::Decision(decision)))
+    } else {
+        Err(RedisFault::InvalidReply.into())
+    }
 }
 
 fn decision(

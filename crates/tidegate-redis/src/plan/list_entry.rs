@@ -9,7 +9,7 @@ use tidegate_core::{
     Account, ChargeError, Now, Place, Policy, Stamp, State, StoreError, Target, Time, Windows,
 };
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::entry::Entry;
 use crate::format::names::{Name, Names};
 use crate::format::number::Reader;
@@ -46,7 +46,7 @@ impl ListedBucket<'_> {
         names: &Names,
         amount: u64,
         ttl: Option<std::time::Duration>,
-    ) -> Result<Item, Fault> {
+    ) -> Result<Item, RedisFault> {
         let generation = self.history.generation();
         let args = script_args(self.policy(), generation, amount, self.target.windows, ttl)?;
         let other = self.has_slots().then(|| names.slots(&self.target));
@@ -176,7 +176,7 @@ pub(crate) struct Slots {
 pub(crate) fn found(
     list: &List<'_>,
     reader: &mut Reader<'_>,
-) -> Result<SmallVec<[Found; 2]>, Fault> {
+) -> Result<SmallVec<[Found; 2]>, RedisFault> {
     let mut all = SmallVec::with_capacity(list.len());
     for listed in list.iter() {
         let entry = Entry::read(reader)?;

@@ -6,7 +6,7 @@ use tidegate_core::{
     Answer, Now, Place, Policy, Receipt, Settlement, Stamp, State, StoreError, Time,
 };
 
-use crate::error::Fault;
+use crate::error::RedisFault;
 use crate::format::entry::Entry;
 use crate::format::number::{MOST, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, Verdict};
@@ -27,7 +27,7 @@ pub(crate) fn job(
     list: &List<'_>,
     receipt: Option<&Receipt>,
     context: Context<'_>,
-) -> Result<Job, Fault> {
+) -> Result<Job, RedisFault> {
     let mut job = Job::new(Code::Settle);
     put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
     for (index, listed) in list.iter().enumerate() {

@@ -47,7 +47,7 @@ fn a_wrong_password_is_told_without_repeating_it() {
     };
     block_on(async {
         let text = store.connected().await.unwrap_err().to_string();
-        assert!(text.contains("not connected"), "{text}");
+        assert!(text.starts_with("not connected to redis: "), "{text}");
         let error = take(&store, &slow("client", 5), "a", 1).await.unwrap_err();
         assert!(!format!("{} {error:?}", story(&error)).contains("wrong-one"));
     });

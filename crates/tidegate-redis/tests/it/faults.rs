@@ -268,7 +268,7 @@ fn what_cannot_be_opened_says_why_and_keeps_secrets() {
     let _inside = runtime().enter();
     for bad in ["", "nonsense", "http://user:hunter2@host", "redis://:hunter2@[::bad"] {
         let error = open(bad).unwrap_err();
-        assert!(matches!(error, OpenError::Address(_)), "{error:?}");
+        assert!(matches!(error, OpenError::Address { .. }), "{error:?}");
         assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");
     }
     let builder = RedisStore::builder("redis://:hunter2@127.0.0.1:1").prefix("a{b");

@@ -196,7 +196,7 @@ fn a_key_that_is_not_the_stores_concerns_nobody_else() {
         for (answer, fine) in answers.iter().zip([true, false, true, false]) {
             match answer {
                 Ok(Answer::Decision(decision)) => assert!(fine && decision.is_allowed()),
-                Err(text) => assert!(!fine && text.contains("not the store's"), "{text}"),
+                Err(text) => assert!(!fine && text.contains("data of another program"), "{text}"),
                 other => panic!("{other:?}"),
             }
         }

@@ -34,7 +34,7 @@ use hyper::body::Incoming;
 use tidegate::{Jitter, StoreError};
 use tidegate_core::Answer;
 use tidegate_http::host::HostCheck;
-use tidegate_http::identity::{ClientAddress, Forwarding};
+use tidegate_http::identity::ClientAddress;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -90,7 +90,7 @@ impl HttpApi {
         all.ask_permits(move || figures.figures());
         let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
         let proxies = config.current().plan.listen.trusted_proxies.value.clone();
-        let clients = ClientAddress::behind(proxies, Forwarding::Either);
+        let clients = ClientAddress::from_either().trust(proxies);
         let (admissions, jitter) = (all.admission(), Jitter::new());
         Self {
             config,

@@ -9,8 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use tidegate_http::identity::{IPV6_CLIENT_BITS, TrustedProxies, client_network};
+use tidegate_http::identity::{ClientNetwork, IPV6_CLIENT_BITS, TrustedProxies, client_network};
 use tokio::task::Id;
 use tokio::time::Instant;
 
@@ -49,7 +48,7 @@ pub(super) enum Admission {
 pub(super) struct Connections {
     capacity: Capacity,
     open: HashMap<Id, Connection>,
-    networks: HashMap<IpNet, Network>,
+    networks: HashMap<ClientNetwork, Network>,
     candidates: Candidates,
     /// Those that were asked to close and have not done so yet.
     leaving: usize,
@@ -59,7 +58,7 @@ pub(super) struct Connections {
 }
 
 struct Connection {
-    network: IpNet,
+    network: ClientNetwork,
     handle: Arc<dyn Evict>,
     is_leaving: bool,
 }
@@ -153,7 +152,7 @@ impl Connections {
     }
 
     /// Closes the oldest of a network that waits for its caller.
-    fn evict_in(&mut self, network: IpNet, now: Instant) -> bool {
+    fn evict_in(&mut self, network: ClientNetwork, now: Instant) -> bool {
         let Some(entry) = self.networks.get_mut(&network) else { return false };
         let mut candidates = std::mem::take(&mut entry.candidates);
         let evicted = self.evict(&mut candidates, now, |all| all.waiting_in(network));
@@ -197,7 +196,7 @@ impl Connections {
         }
     }
 
-    fn waiting_in(&self, network: IpNet) -> Vec<Waiting> {
+    fn waiting_in(&self, network: ClientNetwork) -> Vec<Waiting> {
         let members = self.networks.get(&network).into_iter().flat_map(|it| &it.members);
         let waiting = members.filter_map(|id| {
             let connection = self.open.get(id).filter(|connection| !connection.is_leaving)?;
@@ -234,7 +233,7 @@ impl fmt::Debug for Connections {
 }
 
 /// The network that a peer counts for.
-pub(crate) fn network_of(peer: IpAddr) -> IpNet {
+pub(crate) fn network_of(peer: IpAddr) -> ClientNetwork {
     client_network(peer, IPV6_CLIENT_BITS)
 }
 

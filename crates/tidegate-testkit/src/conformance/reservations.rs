@@ -5,12 +5,13 @@ use std::time::Duration;
 use tidegate_core::{Charge, Correction, Decision, Grant, Limit, Policy, Retry};
 
 use super::stage::{SECOND, Stage, bucket, named};
+use super::transcript::Shown;
 use crate::subject::Subject;
 
 async fn reserved(stage: Stage<'_>, charges: &[Charge<'_>], horizon: Duration) -> Grant {
     match stage.reserve(charges, horizon).await {
         Decision::Allowed(grant) => grant,
-        other => panic!("{other:?} instead of a reservation"),
+        other => panic!("{}, where it must be reserved", Shown(&other)),
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate_core::{
     Settlement, StoreError, Target,
 };
 
+use super::transcript::{self, Shown};
 use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Subject, ask};
 
@@ -23,30 +24,37 @@ pub(super) struct Stage<'s>(pub(super) &'s dyn Subject);
 impl Stage<'_> {
     /// Sets the clock, in milliseconds after the start.
     pub(super) async fn at(self, millis: u64) {
+        transcript::set_time(millis);
         self.0.set_time(ORIGIN_NS + millis * MILLI).await;
     }
 
     pub(super) async fn ask(self, operation: Operation<'_>) -> Answer {
-        let asked = format!("{operation:?}");
-        match ask(self.0.store(), operation).await {
-            Ok(answer) => answer,
-            Err(error) => panic!("{error}, when asked for {asked}"),
+        match self.exchange(operation).await {
+            (_, Ok(answer)) => answer,
+            (asked, answer) => panic!("{asked} gave {}, not an answer", Shown(&answer)),
         }
     }
 
     /// The error of an operation that must be refused.
     pub(super) async fn error(self, operation: Operation<'_>) -> StoreError {
-        let asked = format!("{operation:?}");
-        match ask(self.0.store(), operation).await {
-            Err(error) => error,
-            Ok(answer) => panic!("{answer:?} instead of a refusal of {asked}"),
+        match self.exchange(operation).await {
+            (_, Err(error)) => error,
+            (asked, answer) => panic!("{asked} gave {}, not an error", Shown(&answer)),
         }
+    }
+
+    /// Asks the store, and notes it for the report of a failure.
+    async fn exchange(self, operation: Operation<'_>) -> (String, Result<Answer, StoreError>) {
+        let asked = Shown(&operation).to_string();
+        let answer = ask(self.0.store(), operation).await;
+        transcript::record(&asked, &answer);
+        (asked, answer)
     }
 
     async fn decision(self, operation: Operation<'_>) -> Decision {
         match self.ask(operation).await {
             Answer::Decision(decision) => decision,
-            other => panic!("{other:?} is not a decision"),
+            other => wrong_kind(other, "a decision"),
         }
     }
 
@@ -66,7 +74,7 @@ impl Stage<'_> {
     pub(super) async fn spend(self, charges: &[Charge<'_>]) -> Grant {
         match self.take(charges).await {
             Decision::Allowed(grant) => grant,
-            other => panic!("{other:?} instead of a grant"),
+            other => panic!("{}, where it must be allowed", Shown(&other)),
         }
     }
 
@@ -90,7 +98,7 @@ impl Stage<'_> {
     ) -> Settlement {
         match self.ask(Operation::Settle { corrections, receipt }).await {
             Answer::Settled(settlement) => settlement,
-            other => panic!("{other:?} is not a settlement"),
+            other => wrong_kind(other, "a settlement"),
         }
     }
 
@@ -98,14 +106,14 @@ impl Stage<'_> {
         let target = Target::new(limit, key);
         match self.ask(Operation::Hold { target, span }).await {
             Answer::Held(span) => span,
-            other => panic!("{other:?} is not the answer to a hold"),
+            other => wrong_kind(other, "the length of a hold"),
         }
     }
 
     pub(super) async fn reset(self, target: Target<'_>) -> bool {
         match self.ask(Operation::Reset { target }).await {
             Answer::Reset(forgot) => forgot,
-            other => panic!("{other:?} is not the answer to a reset"),
+            other => wrong_kind(other, "the answer to a reset"),
         }
     }
 
@@ -123,9 +131,14 @@ impl Stage<'_> {
     async fn slots(self, operation: Operation<'_>) -> u64 {
         match self.ask(operation).await {
             Answer::Slots(slots) => slots,
-            other => panic!("{other:?} is not a number of slots"),
+            other => wrong_kind(other, "a number of slots"),
         }
     }
+}
+
+/// Fails the case: the store gave an answer to another operation.
+fn wrong_kind(answer: Answer, expected: &str) -> ! {
+    panic!("{} is not {expected}", Shown(&Ok(answer)));
 }
 
 /// A named bucket of so many tokens per second.

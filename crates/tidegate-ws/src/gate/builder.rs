@@ -16,6 +16,7 @@ use crate::gate::hook::{HookFn, Reporter};
 use crate::gate::observe::Observer;
 use crate::gate::rule::Rule;
 use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
+use crate::key::KeyParts;
 use crate::peer::Ids;
 
 /// Why a gate cannot be built.
@@ -23,31 +24,31 @@ use crate::peer::Ids;
 #[non_exhaustive]
 pub enum BuildError {
     /// A gate for declared types without any: all messages would share their buckets.
-    #[error("no message type is declared; name them, or build the gate for any type")]
+    #[error("gate declares no message type; name some in `for_types`, or use `for_any_type`")]
     NoTypes,
     /// A type that cannot be told from the unknown ones.
     #[error(
-        "the message type {0:?} must have 1 to {MAX_TYPE_BYTES} bytes and not be {UNKNOWN_TYPE:?}"
+        "message type {0:?} is not usable; it must have 1 to {MAX_TYPE_BYTES} bytes and not be \
+         {UNKNOWN_TYPE:?}"
     )]
     Type(Arc<str>),
     /// Limiters of different stores: their charges cannot be decided all-or-nothing.
     #[error(
-        "the limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together"
+        "limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together; \
+         make both with the same engine"
     )]
     Stores(String, String),
     /// More charges on one message than a decision can have.
-    #[error("a message would be charged by {0} limits at once; {MAX_CHARGES} are the most")]
+    #[error("message would be charged by {0} limits at once; at most {MAX_CHARGES} are possible")]
     TooManyRules(usize),
     /// A close code that no server may send.
-    #[error(
-        "{0} is no close code for a server to send; those are 1000-1003, 1007-1014 and 3000-4999"
-    )]
+    #[error("close code {0} may not be sent by a server; use 1000-1003, 1007-1014 or 3000-4999")]
     CloseCode(u16),
     /// A largest message of no bytes, or a quota of no messages: nothing would pass.
     #[error("{0} must be at least 1: with 0 no message would pass")]
     Zero(&'static str),
     /// The thread of the hook cannot be started.
-    #[error("the thread of the hook cannot be started")]
+    #[error("thread of the `on_limit_exceeded` hook cannot be started: {0}")]
     Hook(#[source] io::Error),
 }
 
@@ -95,6 +96,30 @@ impl<D: Identity> GateBuilder<D> {
     pub fn limit(mut self, rule: impl Into<Rule<D>>) -> Self {
         self.rules.push(rule.into());
         self
+    }
+
+    /// Adds a limit that is charged by this key. A closure needs no annotations if the gate names
+    /// the type of its data:
+    ///
+    /// ```
+    /// use tidegate::{Limiter, Policy};
+    /// use tidegate_ws::{Gate, Identity, KeyParts};
+    ///
+    /// struct Member { room: String }
+    /// impl Identity for Member {}
+    ///
+    /// let rooms = Limiter::new(Policy::per_second(20).capacity(50).build()?);
+    /// let gate = Gate::<Member>::for_types(["Say"])
+    ///     .limit_by(rooms, |context| KeyParts::from(["room", &context.data().room]))
+    ///     .build()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn limit_by(
+        self,
+        limiter: Limiter,
+        key: impl for<'a> Fn(&IngressContext<'a, D>) -> KeyParts<'a> + Send + Sync + 'static,
+    ) -> Self {
+        self.limit(Rule::new(limiter).key(key))
     }
 
     /// Adds a limit on each connection as a whole: one token for every frame, whatever its type.
@@ -145,15 +170,15 @@ impl<D: Identity> GateBuilder<D> {
     /// ```
     /// use std::borrow::Cow;
     /// use tidegate::now_or_never;
-    /// use tidegate_ws::{Gate, Peer, Verdict};
+    /// use tidegate_ws::{Gate, Peer, MessageDecision};
     /// let gate = Gate::for_types(["PING"])
     ///     .envelope(|frame| {
     ///         let name = frame.split(|byte| *byte == b' ').next()?;
     ///         Some(Cow::Borrowed(std::str::from_utf8(name).ok()?))
     ///     })
     ///     .build()?;
-    /// let verdict = now_or_never(gate.connect(Peer::new(())).ingress("PING 42")).unwrap()?;
-    /// assert!(matches!(verdict, Verdict::Accepted(token) if token.message_type() == "PING"));
+    /// let decision = now_or_never(gate.connect(Peer::new(())).ingress("PING 42")).unwrap()?;
+    /// assert!(matches!(decision, MessageDecision::Accepted(token) if token.message_type() == "PING"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn envelope(

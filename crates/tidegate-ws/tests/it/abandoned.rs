@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use tidegate::{Engine, Limit, MemoryStore, Operation, Policy, StoreHandle};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing, Verb};
-use tidegate_ws::{Connection, Gate, Peer, Rule, Verdict};
+use tidegate_ws::{Connection, Gate, MessageDecision, Peer, Rule};
 
 use crate::session::{Session, frame, of_connection};
 
@@ -29,7 +29,7 @@ fn one_slot(engine: &Engine) -> Gate<Session> {
     Gate::for_types(["SAY"]).limit(slots).build().unwrap()
 }
 
-type Ingress = Pin<Box<dyn Future<Output = Verdict> + Send>>;
+type Ingress = Pin<Box<dyn Future<Output = MessageDecision> + Send>>;
 
 /// A message of alice's, on its way. The future is the only one to know the connection.
 fn ingress(gate: &Gate<Session>) -> Ingress {
@@ -37,7 +37,7 @@ fn ingress(gate: &Gate<Session>) -> Ingress {
     Box::pin(async move { connection.ingress(frame("SAY")).await.unwrap() })
 }
 
-fn poll(ingress: &mut Ingress) -> Poll<Verdict> {
+fn poll(ingress: &mut Ingress) -> Poll<MessageDecision> {
     ingress.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -49,7 +49,7 @@ async fn settle() {
 }
 
 async fn is_free(gate: &Gate<Session>) -> bool {
-    matches!(ingress(gate).await, Verdict::Accepted(_))
+    matches!(ingress(gate).await, MessageDecision::Accepted(_))
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn slots_come_back_from_threads_that_know_no_runtime() {
     settle().await;
     std::thread::spawn(move || drop(unfetched)).join().unwrap();
     settle().await;
-    let Verdict::Accepted(token) = ingress(&gate).await else { panic!("the slot is lost") };
+    let MessageDecision::Accepted(token) = ingress(&gate).await else { panic!("the slot is lost") };
     std::thread::spawn(move || drop(token)).join().unwrap();
     settle().await;
     assert!(is_free(&gate).await);
@@ -95,10 +95,10 @@ async fn slots_come_back_from_threads_that_know_no_runtime() {
 fn without_a_runtime_slots_are_taken_and_counted_as_ever() {
     let (_, engine) = faulty(Timing::WhenPolled);
     let gate = one_slot(&engine);
-    let Poll::Ready(Verdict::Accepted(_token)) = poll(&mut ingress(&gate)) else {
+    let Poll::Ready(MessageDecision::Accepted(_token)) = poll(&mut ingress(&gate)) else {
         panic!("not accepted")
     };
-    assert!(matches!(poll(&mut ingress(&gate)), Poll::Ready(Verdict::Refused(_))));
+    assert!(matches!(poll(&mut ingress(&gate)), Poll::Ready(MessageDecision::Refused(_))));
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn many_buckets_of_a_connection_are_forgotten_in_a_few_calls() {
     for room in 0..200 {
         connection.data_mut().room = room.to_string();
         let verdict = connection.ingress(frame("SAY")).await.unwrap();
-        assert!(matches!(verdict, Verdict::Accepted(_)));
+        assert!(matches!(verdict, MessageDecision::Accepted(_)));
     }
     assert_eq!(store.inner().len(), 200);
     drop(connection);
@@ -170,11 +170,11 @@ async fn a_connection_that_gives_up_on_one_message_goes_on_with_the_next() {
     settle().await;
     // Its slot is free, and its token is spent: of two there is one.
     let second = connection.ingress(frame("SAY")).await.unwrap();
-    assert!(matches!(second, Verdict::Accepted(_)));
+    assert!(matches!(second, MessageDecision::Accepted(_)));
     drop(second);
     settle().await;
     let third = connection.ingress(frame("SAY")).await.unwrap();
-    assert!(matches!(third, Verdict::Refused(_)));
+    assert!(matches!(third, MessageDecision::Refused(_)));
     drop(connection);
     settle().await;
     assert_eq!(store.inner().len(), 0);
@@ -187,7 +187,7 @@ async fn slots_are_given_back_even_if_the_gate_does_not_know_that_they_are_count
     let (_, engine) = faulty(Behaviour::from(Timing::Deferred).taking_by(slots));
     let calls = engine.limiter("calls", Policy::per_second(1).build().unwrap()).unwrap();
     let gate = Gate::for_types(["SAY"]).limit(calls).build().unwrap();
-    let Verdict::Accepted(token) = ingress(&gate).await else { panic!("refused") };
+    let MessageDecision::Accepted(token) = ingress(&gate).await else { panic!("refused") };
     assert!(!is_free(&gate).await);
     drop(token);
     settle().await;

@@ -14,7 +14,7 @@ fn refused(builder: tidegate_ws::GateBuilder<Session>) -> String {
 #[test]
 fn types_are_declared_and_can_be_told_from_unknown_ones() {
     let none: [&str; 0] = [];
-    assert!(refused(Gate::for_types(none)).starts_with("no message type is declared"));
+    assert!(refused(Gate::for_types(none)).starts_with("gate declares no message type"));
     for odd in ["", "*", &"x".repeat(129)] {
         assert!(matches!(
             Gate::<Session>::for_types(["SAY", odd]).build(),
@@ -32,7 +32,7 @@ fn limiters_that_are_charged_together_share_a_store() {
         .limit(other.limiter("other", 1, 1));
     assert_eq!(
         refused(builder),
-        r#"the limiters "one" and "other" are not on the same store, so they cannot be charged together"#
+        r#"limiters "one" and "other" are not on the same store, so they cannot be charged together; make both with the same engine"#
     );
     // Also those that only some messages are charged by, and the ceiling.
     let chained = Rule::new(one.limiter("a", 1, 1)).otherwise(other.limiter("b", 1, 1));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError, StoreHandle, now_or_never};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
-use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, Peer, Rule, Verdict};
+use tidegate_ws::{Connection, Gate, MAX_CONNECTION_KEYS, MessageDecision, Peer, Rule};
 
 use crate::session::{Bench, Session, frame, of_connection, passes, passing, send};
 
@@ -141,7 +141,7 @@ fn slots_are_held_until_the_message_is_done_even_if_the_connection_is_gone() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let held: Vec<Verdict> = (0..2).map(|_| send(&mut connection, "SAY")).collect();
+    let held: Vec<MessageDecision> = (0..2).map(|_| send(&mut connection, "SAY")).collect();
     assert!(!passes(&mut connection, "SAY"));
     drop(connection);
     let mut again = gate.connect(Peer::new(Session::of("alice")));
@@ -163,7 +163,7 @@ fn a_message_that_is_refused_later_on_frees_its_slot() {
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let invalid = now_or_never(connection.ingress(r#"{"type":"SAY","odd":1}"#)).unwrap().unwrap();
-    assert!(matches!(invalid, Verdict::Refused(_)));
+    assert!(matches!(invalid, MessageDecision::Refused(_)));
     assert!(passes(&mut connection, "SAY"));
 }
 
@@ -188,20 +188,20 @@ async fn a_store_that_is_waited_for_decides_the_same() {
     // It can be spawned: the future is not bound to a thread.
     let connection = tokio::spawn(async move {
         let first = connection.ingress(frame("SAY")).await.unwrap();
-        assert!(matches!(first, Verdict::Accepted(_)));
+        assert!(matches!(first, MessageDecision::Accepted(_)));
         let second = connection.ingress(frame("SAY")).await.unwrap();
-        let Verdict::Refused(refusal) = second else { panic!("accepted") };
+        let MessageDecision::Refused(refusal) = second else { panic!("accepted") };
         assert_eq!(refusal.exceeded().unwrap().retry_after_ms, Some(1_000));
         let call = connection.ingress(frame("CALL")).await.unwrap();
-        assert!(matches!(call, Verdict::Accepted(_)));
+        assert!(matches!(call, MessageDecision::Accepted(_)));
         connection
     });
     let mut connection = connection.await.unwrap();
     // The slot of the call is given back by a task; asking yields to it until it has.
     let again = loop {
         match connection.ingress(frame("CALL")).await.unwrap() {
-            Verdict::Accepted(token) => break token,
-            Verdict::Refused(refusal) => {
+            MessageDecision::Accepted(token) => break token,
+            MessageDecision::Refused(refusal) => {
                 assert_eq!(refusal.exceeded().unwrap().retry_after_ms, Some(1_000));
                 tokio::task::yield_now().await;
             }

@@ -1,7 +1,9 @@
 //! Costs: weights inside one policy.
 
 use tidegate::Policy;
-use tidegate_ws::{Code, Gate, IngressContext, Peer, Reason, Rule, Verdict, per_user_key};
+use tidegate_ws::{
+    ErrorCode, Gate, IngressContext, MessageDecision, Peer, RefusalReason, Rule, per_user_key,
+};
 
 use crate::session::{Bench, Session, passes, passing, refused, send};
 
@@ -66,7 +68,7 @@ fn premium_users_have_a_policy_of_their_own() {
     connection.data_mut().tier = "premium";
     assert_eq!(passing(&mut connection, "SAY", 2_000), 1_000);
     connection.data_mut().tier = "free";
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
 }
 
 #[test]
@@ -96,7 +98,7 @@ fn costs_do_not_isolate_and_types_in_keys_do() {
     let gate = Gate::for_types(types).limit(shared).build().unwrap();
     let mut connection = alice(&gate);
     assert_eq!(passing(&mut connection, "Report", 9), 2);
-    assert_eq!(refused(&mut connection, "Query"), Reason::Rate, "reports starve queries");
+    assert_eq!(refused(&mut connection, "Query"), RefusalReason::Rate, "reports starve queries");
 
     let apart = Rule::new(bench.limiter("apart", 1, 10)).cost(weigh);
     let gate = Gate::for_types(types).limit(apart).build().unwrap();
@@ -116,9 +118,14 @@ fn a_bad_cost_spends_nothing_anywhere_and_leaves_the_connection_open() {
         .build()
         .unwrap();
     let mut connection = alice(&gate);
-    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
-    assert_eq!((refusal.reason(), refusal.code()), (Reason::Cost, Code::InvalidArgument));
-    assert!(matches!(refusal.answer(), tidegate_ws::Answer::Send(_)));
+    let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
+        panic!("accepted")
+    };
+    assert_eq!(
+        (refusal.reason(), refusal.code()),
+        (RefusalReason::Cost, ErrorCode::InvalidArgument)
+    );
+    assert!(matches!(refusal.reply(), tidegate_ws::ReplyFrame::Send(_)));
     assert_eq!(refusal.exceeded(), None);
     assert_eq!(bench.buckets(), 0);
     assert!(passes(&mut connection, "PING"));
@@ -142,7 +149,7 @@ fn zero_is_free_of_charge_if_that_is_asked_for() {
     assert_eq!(bench.buckets(), 0);
     assert_eq!(passing(&mut connection, "SAY", 50), 1);
     assert!(passes(&mut connection, "PING"));
-    assert_eq!(refused(&mut connection, "ODD"), Reason::Cost);
+    assert_eq!(refused(&mut connection, "ODD"), RefusalReason::Cost);
 }
 
 #[test]

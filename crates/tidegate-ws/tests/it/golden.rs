@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use tidegate::{Limiter, Policy, now_or_never};
 use tidegate_ws::{
-    Answer, Code, ErrorFrame, Gate, Invalid, Peer, RELEASE_HINT_MS, Refusal, Rule, Verdict,
+    ErrorCode, ErrorFrame, Gate, Invalid, MessageDecision, Peer, RELEASE_HINT_MS, RefusedMessage,
+    ReplyFrame, Rule,
 };
 
 use crate::session::{Bench, Session, passes, send};
 
-fn refusal(gate: &Gate<Session>, frame: &str) -> Refusal {
+fn refusal(gate: &Gate<Session>, frame: &str) -> RefusedMessage {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     match now_or_never(connection.ingress(frame)).unwrap().unwrap() {
-        Verdict::Refused(refusal) => refusal,
-        Verdict::Accepted(_) => panic!("{frame} was accepted"),
+        MessageDecision::Refused(refusal) => refusal,
+        MessageDecision::Accepted(_) => panic!("{frame} was accepted"),
     }
 }
 
 fn told(gate: &Gate<Session>, frame: &str) -> String {
-    match refusal(gate, frame).into_answer() {
-        Answer::Send(text) => text,
+    match refusal(gate, frame).into_reply() {
+        ReplyFrame::Send(text) => text,
         other => panic!("not a frame: {other:?}"),
     }
 }
@@ -71,7 +72,7 @@ fn a_slot_is_free_when_somebody_is_done_and_clients_come_back_after_a_second() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let Verdict::Accepted(held) = send(&mut connection, "SAY") else { panic!("refused") };
+    let MessageDecision::Accepted(held) = send(&mut connection, "SAY") else { panic!("refused") };
     assert_eq!(RELEASE_HINT_MS, 1_000);
     assert_eq!(
         told(&gate, SAY),
@@ -94,10 +95,12 @@ fn allowances_say_that_they_are_used_up() {
     let ceiling = Gate::for_types(["SAY"]).connection_ceiling(allowance()).build().unwrap();
     let mut connection = ceiling.connect(Peer::new(Session::of("alice")));
     assert!(passes(&mut connection, "SAY"));
-    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
+    let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
+        panic!("accepted")
+    };
     assert_eq!(
-        refusal.into_answer(),
-        Answer::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Connection limit reached","details":{"type":"rate","observed":1,"limit":1},"retryable":false}}"#.into())
+        refusal.into_reply(),
+        ReplyFrame::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Connection limit reached","details":{"type":"rate","observed":1,"limit":1},"retryable":false}}"#.into())
     );
 }
 
@@ -142,7 +145,7 @@ fn validation_speaks_for_itself() {
 
 #[test]
 fn a_hint_of_zero_is_a_hint() {
-    let frame = ErrorFrame::new(Code::ResourceExhausted, "now").retry_after(Duration::ZERO);
+    let frame = ErrorFrame::new(ErrorCode::ResourceExhausted, "now").retry_after(Duration::ZERO);
     assert_eq!(
         frame.to_json(),
         r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"now","details":{},"retryable":true,"retryAfterMs":0}}"#
@@ -152,7 +155,7 @@ fn a_hint_of_zero_is_a_hint() {
 #[test]
 fn handlers_refuse_in_the_same_envelope() {
     assert_eq!(
-        ErrorFrame::new(Code::AuthError, "Not yours").to_json(),
+        ErrorFrame::new(ErrorCode::AuthError, "Not yours").to_json(),
         r#"{"type":"ERROR","payload":{"code":"AUTH_ERROR","message":"Not yours","details":{},"retryable":false}}"#
     );
 }
@@ -166,7 +169,7 @@ fn the_longest_close_reason_fits_into_a_close_frame() {
         .build()
         .unwrap();
     assert!(passes(&mut gate.connect(Peer::new(Session::of("alice"))), "SAY"));
-    let Answer::Close { code, reason } = refusal(&gate, SAY).into_answer() else {
+    let ReplyFrame::Close { code, reason } = refusal(&gate, SAY).into_reply() else {
         panic!("not closed")
     };
     assert_eq!((code, &*reason), (1013, "rate_limited;retry_after_ms=1000000000000"));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate::Policy;
-use tidegate_ws::{Connection, Gate, KeyParts, Peer, Reason, Rule, per_user_key};
+use tidegate_ws::{Connection, Gate, KeyParts, Peer, RefusalReason, Rule, per_user_key};
 
 use crate::session::{Bench, Session, passes, passing, refused};
 
@@ -22,8 +22,8 @@ fn global_a_hundred_thousand_messages_a_second_over_all_users() {
     for user in &mut users {
         assert_eq!(passing(user, "SAY", 10_000), 10_000);
     }
-    assert_eq!(refused(&mut users[3], "SAY"), Reason::Rate);
-    assert_eq!(refused(&mut connect(&gate, "new"), "SAY"), Reason::Rate);
+    assert_eq!(refused(&mut users[3], "SAY"), RefusalReason::Rate);
+    assert_eq!(refused(&mut connect(&gate, "new"), "SAY"), RefusalReason::Rate);
     assert_eq!(bench.buckets(), 1);
     bench.clock.advance(Duration::from_millis(1));
     assert_eq!(passing(&mut users[0], "SAY", 200), 100);
@@ -75,10 +75,10 @@ fn per_connection_a_thousand_messages_in_all() {
     for number in 0..1_000 {
         assert!(passes(&mut connection, &format!("T{number}")));
     }
-    assert_eq!(refused(&mut connection, "T0"), Reason::ConnectionUsedUp);
+    assert_eq!(refused(&mut connection, "T0"), RefusalReason::ConnectionUsedUp);
     // It is a number and not a rate: time does not help.
     bench.clock.advance(Duration::from_secs(86_400));
-    assert_eq!(refused(&mut connection, "new"), Reason::ConnectionUsedUp);
+    assert_eq!(refused(&mut connection, "new"), RefusalReason::ConnectionUsedUp);
     assert!(passes(&mut connect(&gate, "alice"), "T0"));
 }
 
@@ -140,7 +140,7 @@ fn several_levels_are_charged_together_or_not_at_all() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")).ip(address));
     assert_eq!(passing(&mut connection, "SAY", 9), 3);
     for _ in 0..20 {
-        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
     }
     assert_eq!(user.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining(), 7);
 }

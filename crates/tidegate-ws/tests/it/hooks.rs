@@ -9,7 +9,7 @@ use tidegate::now_or_never;
 
 use tidegate_ws::{
     Counter, Gate, GateBuilder, HOOK_QUEUE, Histogram, HookStats, Observer, OnExceeded, Peer,
-    Reason,
+    RefusalReason,
 };
 
 use crate::servers::{BOTH, serve};
@@ -36,7 +36,7 @@ fn the_hook_is_told_once_of_every_limited_message_under_every_behaviour() {
         let connect = || gate.connect(Peer::new(Session::of("alice")).id("c-1"));
         assert!(passes(&mut connect(), "SAY"));
         for _ in 0..100 {
-            assert_eq!(refused(&mut connect(), "SAY"), Reason::Rate);
+            assert_eq!(refused(&mut connect(), "SAY"), RefusalReason::Rate);
             assert!(now_or_never(connect().ingress("x".repeat(51))).unwrap().is_ok());
             assert!(now_or_never(connect().ingress("no json")).unwrap().is_ok());
         }
@@ -109,11 +109,11 @@ fn what_the_hook_is_too_slow_for_is_counted() {
             .unwrap();
         let mut connection = gate.connect(Peer::new(Session::of("alice")));
         assert!(passes(&mut connection, "SAY"));
-        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
         begins.recv().unwrap();
         // One is being told; these fill the queue, and the last seven find no room.
         for _ in 0..HOOK_QUEUE + 7 {
-            assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+            assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
         }
         assert_eq!(gate.hook_stats().dropped, 7);
         assert_eq!(counts.hook_dropped.load(Ordering::SeqCst), 7);
@@ -141,7 +141,7 @@ fn a_hook_that_panics_is_counted_and_called_again() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     assert!(passes(&mut connection, "SAY"));
     for expected in 1..=4 {
-        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
         assert_eq!(told.recv().unwrap(), expected);
     }
     // The fourth call is told of after the third has been counted.
@@ -177,7 +177,7 @@ fn an_observer_that_panics_fails_no_message_and_ends_no_hook() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     assert!(passes(&mut connection, "SAY"));
     for _ in 0..3 {
-        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
     }
     // The hook panics each time, the observer when it is to count that, and the thread goes on.
     for _ in 0..3 {
@@ -197,7 +197,7 @@ fn the_thread_of_the_hook_outlives_no_connection_and_no_gate() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     drop(gate);
     assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
     assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "the connection keeps it");
     drop(connection);
     assert_eq!(told.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
@@ -237,9 +237,9 @@ fn counters_count_and_hints_are_observations() {
         gate(&bench).on_exceeded(OnExceeded::Custom).observer(counts.clone()).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
     bench.clock.advance(Duration::from_millis(400));
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
     assert!(now_or_never(connection.ingress("x".repeat(77))).unwrap().is_ok());
     assert_eq!(gate.hook_stats(), HookStats::default());
     assert_eq!(counts.rate.load(Ordering::SeqCst), 2);
@@ -293,7 +293,7 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
         let peer = Peer::new(Session::of("alice")).id("c-1").ip("203.0.113.9".parse().unwrap());
         let mut connection = gate.connect(peer);
         assert!(passes(&mut connection, "SAY"));
-        assert_eq!(refused(&mut connection, "SAY"), Reason::Rate);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
         assert!(now_or_never(connection.ingress("x".repeat(51))).unwrap().is_ok());
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

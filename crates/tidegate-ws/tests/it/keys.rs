@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 use tidegate::KeyBuf;
 use tidegate_ws::{
-    Connection, Gate, IngressContext, KeyParts, Peer, Reason, Rule, key_per_user_or_ip_per_type,
-    key_per_user_per_type, per_user_key,
+    Connection, Gate, IngressContext, KeyParts, Peer, RefusalReason, Rule,
+    key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key,
 };
 
 use crate::session::{Bench, Session, of_connection, passes, passing, refused};
@@ -136,7 +136,7 @@ fn invented_types_mint_no_buckets_and_no_tokens() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let invented = (0..10_000).filter(|n| passes(&mut connection, &format!("T{n}"))).count();
     assert_eq!(invented, 5, "all of them share one bucket");
-    assert_eq!(refused(&mut connection, "*"), Reason::Rate, "and there is no way around it");
+    assert_eq!(refused(&mut connection, "*"), RefusalReason::Rate, "and there is no way around it");
     assert!(bench.buckets() <= 2, "{} buckets", bench.buckets());
     assert_eq!(passing(&mut connection, "SAY", 99), 5, "known types have theirs");
 }

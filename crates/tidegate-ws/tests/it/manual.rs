@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tidegate::{Policy, now_or_never};
 use tidegate_ws::{
-    Answer, Code, Connection, ErrorFrame, Gate, Peer, Reason, Rule, UNKNOWN_TYPE, Verdict,
-    per_user_key,
+    Connection, ErrorCode, ErrorFrame, Gate, MessageDecision, Peer, RefusalReason, ReplyFrame,
+    Rule, UNKNOWN_TYPE, per_user_key,
 };
 
 use crate::session::{Bench, Session, frame, passing, refused, send};
@@ -19,10 +19,10 @@ fn a_limit_in_the_handler_answers_in_the_envelope_of_the_gate() {
     let gate = Gate::for_types(["SAY"]).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let handle = |connection: &mut Connection<Session>| {
-        let Verdict::Accepted(_token) = send(connection, "SAY") else { panic!("refused") };
+        let MessageDecision::Accepted(_token) = send(connection, "SAY") else { panic!("refused") };
         let key = per_user_key(&connection.context("SAY")).to_key();
         window.take(&key).now().unwrap().is_allowed().then_some(()).ok_or_else(|| {
-            ErrorFrame::new(Code::ResourceExhausted, "Max 10 messages/sec")
+            ErrorFrame::new(ErrorCode::ResourceExhausted, "Max 10 messages/sec")
                 .retry_after(Duration::from_millis(100))
                 .to_json()
         })
@@ -61,10 +61,13 @@ fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
     let gate = Gate::for_types(["SAY"]).build().unwrap();
     let mut connection = gate.connect(Peer::new(Counted(0)));
     let by_hand = loop {
-        let Verdict::Accepted(_token) = send(&mut connection, "SAY") else { panic!("refused") };
+        let MessageDecision::Accepted(_token) = send(&mut connection, "SAY") else {
+            panic!("refused")
+        };
         connection.data_mut().0 += 1;
         if connection.data().0 > 1_000 {
-            break ErrorFrame::new(Code::ResourceExhausted, "Connection limit reached").to_json();
+            break ErrorFrame::new(ErrorCode::ResourceExhausted, "Connection limit reached")
+                .to_json();
         }
     };
     assert_eq!(connection.data().0, 1_001);
@@ -75,8 +78,10 @@ fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
     let gate = Gate::for_types(["SAY"]).connection_ceiling(ceiling).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
     assert_eq!(passing(&mut connection, "SAY", 2_000), 1_000);
-    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
-    let Answer::Send(by_gate) = refusal.into_answer() else { panic!("no frame") };
+    let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
+        panic!("accepted")
+    };
+    let ReplyFrame::Send(by_gate) = refusal.into_reply() else { panic!("no frame") };
     let without_details = |frame: &str| {
         let mut frame: serde_json::Value = serde_json::from_str(frame).unwrap();
         frame["payload"]["details"] = serde_json::Value::Null;
@@ -104,13 +109,13 @@ fn migrating_from_a_map_of_counters_keeps_what_the_client_is_told() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..12 {
         let after = match send(&mut connection, "SAY") {
-            Verdict::Accepted(_) => None,
-            Verdict::Refused(refusal) => Some(refusal.code()),
+            MessageDecision::Accepted(_) => None,
+            MessageDecision::Refused(refusal) => Some(refusal.code()),
         };
         assert_eq!(
             before("alice"),
             after.map(|code| match code {
-                Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+                ErrorCode::ResourceExhausted => "RESOURCE_EXHAUSTED",
                 other => panic!("{other:?}"),
             })
         );
@@ -156,15 +161,17 @@ fn messages_in_flight_are_counted_by_connection() {
     let mut other = gate.connect(Peer::new(Session::of("alice")));
     let first = send(&mut connection, "SAY");
     let _second = send(&mut connection, "SAY");
-    assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
-    let Verdict::Refused(refusal) = send(&mut connection, "SAY") else { panic!("accepted") };
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::InFlight);
+    let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
+        panic!("accepted")
+    };
     assert_eq!(
-        refusal.into_answer(),
-        Answer::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Too many messages in flight","details":{"type":"in_flight","observed":3,"limit":2},"retryable":true,"retryAfterMs":1000}}"#.into())
+        refusal.into_reply(),
+        ReplyFrame::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Too many messages in flight","details":{"type":"in_flight","observed":3,"limit":2},"retryable":true,"retryAfterMs":1000}}"#.into())
     );
     assert_eq!(passing(&mut other, "SAY", 9), 9);
     // The refused ones have taken no place: one that is done makes room for exactly one.
     drop(first);
     let _third = send(&mut connection, "SAY").accepted().unwrap();
-    assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::InFlight);
 }

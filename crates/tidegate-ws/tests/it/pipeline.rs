@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use tidegate::{Engine, MemoryStore, Policy, StoreHandle, WallTime, now_or_never};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
-use tidegate_ws::{Answer, Gate, GateBuilder, Invalid, OnExceeded, Peer, Reason, Rule, Verdict};
+use tidegate_ws::{
+    Gate, GateBuilder, Invalid, MessageDecision, OnExceeded, Peer, RefusalReason, ReplyFrame, Rule,
+};
 
 use crate::session::{Bench, Session, frame, passes, passing, refused};
 
-fn reason(verdict: Verdict) -> Option<Reason> {
+fn reason(verdict: MessageDecision) -> Option<RefusalReason> {
     match verdict {
-        Verdict::Accepted(_) => None,
-        Verdict::Refused(refusal) => Some(refusal.reason()),
+        MessageDecision::Accepted(_) => None,
+        MessageDecision::Refused(refusal) => Some(refusal.reason()),
     }
 }
 
@@ -33,16 +35,24 @@ fn size_comes_before_type_before_rate_before_flight_before_validation() {
     let mut send = |frame: &str| reason(now_or_never(connection.ingress(frame)).unwrap().unwrap());
     let left = || say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining();
 
-    assert_eq!(send("not json and far too large"), Some(Reason::Payload));
-    assert_eq!(send(r#"{"type":"SAY","x":0}"#), Some(Reason::Invalid), "20 bytes are not too many");
+    assert_eq!(send("not json and far too large"), Some(RefusalReason::Payload));
+    assert_eq!(
+        send(r#"{"type":"SAY","x":0}"#),
+        Some(RefusalReason::Invalid),
+        "20 bytes are not too many"
+    );
     assert_eq!(left(), 2);
-    assert_eq!(send(r#"{"type":"SAY","x":00}"#), Some(Reason::Payload));
-    assert_eq!(send("not json"), Some(Reason::Unparseable));
+    assert_eq!(send(r#"{"type":"SAY","x":00}"#), Some(RefusalReason::Payload));
+    assert_eq!(send("not json"), Some(RefusalReason::Unparseable));
     assert_eq!(left(), 2, "neither was charged");
-    assert_eq!(send(&frame("SAY")), Some(Reason::Invalid));
-    assert_eq!(send(&frame("SAY")), Some(Reason::Invalid));
+    assert_eq!(send(&frame("SAY")), Some(RefusalReason::Invalid));
+    assert_eq!(send(&frame("SAY")), Some(RefusalReason::Invalid));
     assert_eq!(left(), 0, "what validation refuses was charged");
-    assert_eq!(send(&frame("SAY")), Some(Reason::Rate), "limited before it is found invalid");
+    assert_eq!(
+        send(&frame("SAY")),
+        Some(RefusalReason::Rate),
+        "limited before it is found invalid"
+    );
 }
 
 #[test]
@@ -63,7 +73,7 @@ fn what_is_over_the_quota_in_flight_was_charged_and_not_validated() {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let _in_flight =
         now_or_never(connection.ingress(frame("SAY"))).unwrap().unwrap().accepted().unwrap();
-    assert_eq!(refused(&mut connection, "SAY"), Reason::InFlight);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::InFlight);
     assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining(), 7);
     assert_eq!(validated.load(Ordering::SeqCst), 1);
 }
@@ -110,7 +120,7 @@ fn types_are_found_wherever_they_stand_and_however_they_are_spelled() {
         let token = now_or_never(connection.ingress(frame)).unwrap().unwrap().accepted().unwrap();
         assert_eq!(token.message_type(), "SAY");
     }
-    assert_eq!(refused(&mut connection, "SAY"), Reason::Rate, "all were one type");
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate, "all were one type");
 }
 
 #[test]
@@ -121,7 +131,7 @@ fn a_hundred_thousand_brackets_do_not_overflow_the_stack() {
     for frame in [format!(r#"{{"x":{deep}"#), deep] {
         assert_eq!(
             reason(now_or_never(connection.ingress(frame)).unwrap().unwrap()),
-            Some(Reason::Unparseable)
+            Some(RefusalReason::Unparseable)
         );
     }
 }
@@ -149,7 +159,9 @@ const GARBAGE: [&str; 2] = ["garbage", "garbage, and far too much of it"];
 #[test]
 fn garbage_does_not_get_around_the_ceiling_of_a_connection() {
     let bench = Bench::new();
-    for (garbage, flaw) in GARBAGE.into_iter().zip([Reason::Unparseable, Reason::Payload]) {
+    for (garbage, flaw) in
+        GARBAGE.into_iter().zip([RefusalReason::Unparseable, RefusalReason::Payload])
+    {
         let (tell, told) = std::sync::mpsc::channel();
         let gate = ceiling(&bench.engine)
             .on_limit_exceeded(move |exceeded| tell.send(exceeded.limit).unwrap())
@@ -161,13 +173,13 @@ fn garbage_does_not_get_around_the_ceiling_of_a_connection() {
             assert_eq!(send(), Some(flaw));
         }
         for _ in 0..3 {
-            assert_eq!(send(), Some(Reason::ConnectionUsedUp));
+            assert_eq!(send(), Some(RefusalReason::ConnectionUsedUp));
         }
-        assert_eq!(refused(&mut connection, "SAY"), Reason::ConnectionUsedUp);
+        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::ConnectionUsedUp);
         drop((connection, gate));
         // The hook is told of one limit for each frame: the size, or the ceiling.
         let told: Vec<u64> = told.iter().collect();
-        let sizes = if flaw == Reason::Payload { 10 } else { 0 };
+        let sizes = if flaw == RefusalReason::Payload { 10 } else { 0 };
         assert_eq!(told, [vec![20; sizes], vec![10; 4]].concat());
     }
 }
@@ -182,7 +194,7 @@ fn garbage_is_charged_to_the_ceiling_and_to_nothing_else() {
     }
     assert_eq!(bench.buckets(), 1, "only that of the ceiling");
     assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), Reason::AllowanceUsedUp);
+    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::AllowanceUsedUp);
 }
 
 #[test]
@@ -195,7 +207,7 @@ fn garbage_gives_back_the_slot_of_a_ceiling_that_counts_slots() {
     let mut connection = gate.connect(Peer::new(Session::default()));
     for _ in 0..3 {
         let verdict = now_or_never(connection.ingress("garbage")).unwrap().unwrap();
-        assert_eq!(reason(verdict), Some(Reason::Unparseable));
+        assert_eq!(reason(verdict), Some(RefusalReason::Unparseable));
         assert!(passes(&mut connection, "SAY"));
     }
 }
@@ -211,14 +223,14 @@ async fn garbage_is_charged_on_a_store_that_is_waited_for() {
         let first = ingress.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(first.is_pending(), "the ceiling has to be asked");
         let verdict = ingress.await.unwrap();
-        assert_eq!(reason(verdict), Some(Reason::Unparseable));
+        assert_eq!(reason(verdict), Some(RefusalReason::Unparseable));
     }
     let verdict = connection.ingress("garbage").await.unwrap();
-    assert_eq!(reason(verdict), Some(Reason::ConnectionUsedUp));
+    assert_eq!(reason(verdict), Some(RefusalReason::ConnectionUsedUp));
     // Without a ceiling there is nothing to ask.
     let bare = Gate::<Session>::for_types(["SAY"]).build().unwrap();
     let verdict = now_or_never(bare.connect(Peer::new(Session::default())).ingress("garbage"));
-    assert_eq!(reason(verdict.unwrap().unwrap()), Some(Reason::Unparseable));
+    assert_eq!(reason(verdict.unwrap().unwrap()), Some(RefusalReason::Unparseable));
 }
 
 #[test]
@@ -231,12 +243,16 @@ fn who_was_told_to_go_is_refused_without_a_word_and_without_a_charge() {
         now_or_never(connection.ingress(GARBAGE[1])).unwrap().unwrap().accepted().unwrap_err();
     assert!(told.is_close());
     for late in [GARBAGE[0], GARBAGE[1], &frame("SAY")] {
-        let Verdict::Refused(refusal) = now_or_never(connection.ingress(late)).unwrap().unwrap()
+        let MessageDecision::Refused(refusal) =
+            now_or_never(connection.ingress(late)).unwrap().unwrap()
         else {
             panic!("accepted")
         };
-        assert_eq!((refusal.reason(), refusal.answer()), (Reason::Closing, &Answer::Nothing));
-        assert!(!refusal.answer().is_close());
+        assert_eq!(
+            (refusal.reason(), refusal.reply()),
+            (RefusalReason::Closing, &ReplyFrame::Nothing)
+        );
+        assert!(!refusal.reply().is_close());
     }
     let all = bench.limiter_of("all", Policy::allowance(10).unwrap());
     assert_eq!(all.peek("rl:conn:c-1").cost(0).now().unwrap().remaining(), 9);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::extract::ws::{self, WebSocket, WebSocketUpgrade};
 use futures_util::{SinkExt, StreamExt};
-use tidegate_ws::{Answer, Connection, Gate, Peer, Verdict};
+use tidegate_ws::{Connection, Gate, MessageDecision, Peer, ReplyFrame};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -85,11 +85,13 @@ impl App {
         &self,
         connection: &mut Option<Connection<Session>>,
         frame: &[u8],
-    ) -> Option<Answer> {
-        let Some(connection) = connection else { return Some(Answer::Send(self.handle(frame))) };
+    ) -> Option<ReplyFrame> {
+        let Some(connection) = connection else {
+            return Some(ReplyFrame::Send(self.handle(frame)));
+        };
         match connection.ingress(frame).await {
-            Ok(Verdict::Accepted(_token)) => Some(Answer::Send(self.handle(frame))),
-            Ok(Verdict::Refused(refusal)) => Some(refusal.into_answer()),
+            Ok(MessageDecision::Accepted(_token)) => Some(ReplyFrame::Send(self.handle(frame))),
+            Ok(MessageDecision::Refused(refusal)) => Some(refusal.into_reply()),
             Err(_) => {
                 self.errors.fetch_add(1, Ordering::SeqCst);
                 None

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
-use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, Reason, Verdict};
+use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, MessageDecision, RefusalReason};
 
 /// What the application of these tests knows of a connection.
 #[derive(Clone, Debug, Default)]
@@ -71,20 +71,26 @@ pub(crate) fn frame(message_type: &str) -> String {
 }
 
 /// Sends a message that must be decided at once.
-pub(crate) fn send<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> Verdict {
+pub(crate) fn send<D: Identity>(
+    connection: &mut Connection<D>,
+    message_type: &str,
+) -> MessageDecision {
     now_or_never(connection.ingress(frame(message_type))).unwrap().unwrap()
 }
 
 /// Whether a message is accepted; it is handled at once.
 pub(crate) fn passes<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> bool {
-    matches!(send(connection, message_type), Verdict::Accepted(_))
+    matches!(send(connection, message_type), MessageDecision::Accepted(_))
 }
 
 /// Why a message is refused.
-pub(crate) fn refused<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> Reason {
+pub(crate) fn refused<D: Identity>(
+    connection: &mut Connection<D>,
+    message_type: &str,
+) -> RefusalReason {
     match send(connection, message_type) {
-        Verdict::Refused(refusal) => refusal.reason(),
-        Verdict::Accepted(_) => panic!("{message_type} was accepted"),
+        MessageDecision::Refused(refusal) => refusal.reason(),
+        MessageDecision::Accepted(_) => panic!("{message_type} was accepted"),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::key::Unkeyed;
 use crate::layer::response::admitted::Admitted;
 use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
 use crate::layer::settings::Settings;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Refusal, RefusalCause};
 
 /// What limits have decided, besides how each of them stands.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Settings {
             tracing::info!("a request without a key would be refused");
             return Ok(self.unasked(pending));
         }
-        Err(refuse(&Refusal::new(Cause::Unkeyed(unkeyed))))
+        Err(refuse(&Refusal::new(RefusalCause::Unkeyed(unkeyed))))
     }
 
     /// What becomes of a request that was asked about.
@@ -119,8 +119,8 @@ impl Settings {
         let Ruling { retry, degraded } = ruling;
         if retry.is_some() && !self.shadow {
             let cause = match degraded {
-                Some(FailureRule::Closed) => Cause::Store,
-                _ => Cause::Limit,
+                Some(FailureRule::Closed) => RefusalCause::Store,
+                _ => RefusalCause::Limit,
             };
             let refusal = Refusal::new(cause).limits(reports).retry(self.hint(retry));
             return Err(refuse(&refusal));
@@ -171,7 +171,7 @@ impl Settings {
             },
             _ => None,
         };
-        Err(refuse(&Refusal::new(Cause::Store).retry(self.hint(retry))))
+        Err(refuse(&Refusal::new(RefusalCause::Store).retry(self.hint(retry))))
     }
 
     /// What goes with a request that is let in by a shadow although nothing was decided about it.

@@ -14,7 +14,7 @@ use crate::field::{Fields, Report};
 use crate::layer::response::admitted::Admitted;
 use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
 use crate::layer::settings::Settings;
-use crate::refusal::{Cause, Refusal};
+use crate::refusal::{Refusal, RefusalCause};
 
 impl Settings {
     /// What becomes of a request that an admission has spoken about.
@@ -29,9 +29,9 @@ impl Settings {
             standing.map(|(limit, outcome)| Report::of(limit, outcome)).collect();
         if let Some((tier, reason, retry)) = said.rejected {
             let cause = match (tier, said.degraded) {
-                (Tier::Backpressure, _) => Cause::BackPressure,
-                (_, Some(FailureRule::Closed)) => Cause::Store,
-                _ => Cause::Limit,
+                (Tier::Backpressure, _) => RefusalCause::BackPressure,
+                (_, Some(FailureRule::Closed)) => RefusalCause::Store,
+                _ => RefusalCause::Limit,
             };
             let refusal = Refusal::new(cause)
                 .limits(&reports)

@@ -22,14 +22,13 @@ pub(crate) type Real = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 /// a caller is refused as long as it is in debt:
 ///
 /// ```
-/// use http::HeaderName;
 /// use tidegate::{Limiter, Policy};
 /// use tidegate_http::field::Unit;
 /// use tidegate_http::key::{self, Missing};
 /// use tidegate_http::layer::{LimitLayer, Rule};
 ///
 /// let bytes = Limiter::new(Policy::per_second(1_000_000).capacity(50_000_000).build()?);
-/// let rule = Rule::new(bytes, key::api_key(HeaderName::from_static("x-api-key")))
+/// let rule = Rule::new(bytes, key::api_key("x-api-key"))
 ///     .missing(Missing::Unauthorized)
 ///     .unit(Unit::CONTENT_BYTES)
 ///     .cost(|_| 0)

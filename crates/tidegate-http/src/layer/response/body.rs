@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::pending_settlement::PendingSettlement;
-use super::response_summary::End;
+use super::response_summary::ResponseEnd;
 
 pin_project! {
     /// The body of a response that passed a [`LimitLayer`](crate::layer::LimitLayer).
@@ -63,7 +63,7 @@ impl<B: http_body::Body> Body<B> {
         let settlement = match settlement {
             // Nobody polls a body that is known to be empty.
             Some(settlement) if body.is_end_stream() => {
-                settlement.close(End::Whole);
+                settlement.close(ResponseEnd::Whole);
                 None
             }
             other => other,
@@ -97,13 +97,13 @@ where
                 Some(Ok(frame)) => {
                     settlement.sent(frame.data_ref().map_or(0, Buf::remaining));
                     if body.is_end_stream() {
-                        settlement.close(End::Whole);
+                        settlement.close(ResponseEnd::Whole);
                     } else {
                         *this.settlement = Some(settlement);
                     }
                 }
-                Some(Err(_)) => settlement.close(End::Cut),
-                None => settlement.close(End::Whole),
+                Some(Err(_)) => settlement.close(ResponseEnd::Cut),
+                None => settlement.close(ResponseEnd::Whole),
             }
         }
         Poll::Ready(polled)

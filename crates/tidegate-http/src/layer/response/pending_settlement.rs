@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
 use tidegate::{Batch, Correction, Receipt, Snapshot, StoreError, Target};
 
-use super::response_summary::{End, ResponseSummary};
+use super::response_summary::{ResponseEnd, ResponseSummary};
 use crate::layer::decision::limits::{Charged, Charges, counts_slots, holds_slots};
 use crate::layer::decision::rule::Real;
 use crate::layer::decision::tiers::Asking;
@@ -81,11 +81,11 @@ impl PendingSettlement {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
-    pub(crate) fn close(mut self: Box<Self>, end: End) {
+    pub(crate) fn close(mut self: Box<Self>, end: ResponseEnd) {
         self.settle(end);
     }
 
-    fn settle(&mut self, end: End) {
+    fn settle(&mut self, end: ResponseEnd) {
         if let Some(charges) = self.charges.take() {
             charges.settle(&ResponseSummary { status: self.status, bytes: self.bytes, end });
         }
@@ -96,7 +96,7 @@ impl Drop for PendingSettlement {
     /// Servers drop a body without having seen its end when they know its length.
     fn drop(&mut self) {
         let whole = self.status.is_some() && (self.bodiless || self.length == Some(self.bytes));
-        self.settle(if whole { End::Whole } else { End::Cut });
+        self.settle(if whole { ResponseEnd::Whole } else { ResponseEnd::Cut });
     }
 }
 

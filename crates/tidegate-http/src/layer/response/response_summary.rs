@@ -5,7 +5,7 @@ use http::StatusCode;
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum End {
+pub enum ResponseEnd {
     /// All of it was handed over to be sent.
     Whole,
     /// It was dropped before its end, because the caller went away, or the service failed.
@@ -18,7 +18,7 @@ pub enum End {
 pub struct ResponseSummary {
     pub(crate) status: Option<StatusCode>,
     pub(crate) bytes: u64,
-    pub(crate) end: End,
+    pub(crate) end: ResponseEnd,
 }
 
 impl ResponseSummary {
@@ -36,7 +36,7 @@ impl ResponseSummary {
 
     /// How it ended.
     #[must_use]
-    pub const fn end(&self) -> End {
+    pub const fn end(&self) -> ResponseEnd {
         self.end
     }
 }

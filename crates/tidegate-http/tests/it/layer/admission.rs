@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
 use futures_util::stream;
-use http::{HeaderName, Method, StatusCode};
+use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::admission::{Admission, Caller, Mode, Rules, Tier};
@@ -26,9 +26,7 @@ fn bucket(capacity: u64) -> Policy {
 
 /// Callers by the headers `x-org` and `x-user`.
 fn layer(admission: Admission) -> AdmissionLayer {
-    AdmissionLayer::new(admission)
-        .organization(key::header(HeaderName::from_static("x-org")))
-        .client(key::header(HeaderName::from_static("x-user")))
+    AdmissionLayer::new(admission).organization(key::header("x-org")).client(key::header("x-user"))
 }
 
 async fn ask(door: &Door, organization: &str, user: &str) -> Reply {

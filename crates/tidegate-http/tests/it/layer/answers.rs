@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::HeaderName;
 use serde_json::json;
 use tidegate::{Change, Policy};
 use tidegate_http::field::{Reset, Style, Styles, Unit};
-use tidegate_http::identity::{ClientAddress, Forwarding};
+use tidegate_http::identity::ClientAddress;
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{LimitLayer, Rule};
 
@@ -150,7 +149,7 @@ async fn a_policy_that_changes_is_told_from_the_next_request_on() {
 async fn only_the_limits_that_apply_are_told_of() {
     let (engine, _) = engine();
     let (user, team) = (limiter(&engine, "user", 9), limiter(&engine, "team", 9));
-    let by_team = key::header(HeaderName::from_static("x-team"));
+    let by_team = key::header("x-team");
     let layer = LimitLayer::new()
         .rule(Rule::new(user, by_user()).missing(Missing::Skip))
         .rule(Rule::new(team, by_team).missing(Missing::Skip));
@@ -251,9 +250,8 @@ async fn a_missing_key_is_skipped_shared_or_refused_as_chosen() {
 async fn credentials_and_templates_are_keys_too() {
     let (engine, _) = engine();
     let limit = limiter(&engine, "keys", 1);
-    let source = key::all_of()
-        .and(key::api_key(HeaderName::from_static("x-api-key")))
-        .and(key::path(["/users/{id}"]).unwrap());
+    let source =
+        key::all_of().and(key::api_key("x-api-key")).and(key::path(["/users/{id}"]).unwrap());
     let (router, _) = counting(LimitLayer::new().limit(limit.clone(), source));
     let door = Door::open(router).await;
     let status = async |path: &str, key: &str| door.get(path, &[("x-api-key", key)]).await.status;
@@ -273,14 +271,13 @@ async fn what_an_untrusted_peer_says_of_itself_changes_nothing() {
         let layer = LimitLayer::new().limit(limit.clone(), key::client_ip());
         Door::open(counting(layer.client_address(clients)).0).await
     };
-    let proxies = "10.0.0.0/8".parse().unwrap();
-    let door = open(ClientAddress::behind(proxies, Forwarding::XForwardedFor)).await;
+    let clients = ClientAddress::from_x_forwarded_for();
+    let door = open(clients.clone().trust_proxies(["10.0.0.0/8"]).unwrap()).await;
     assert_eq!(door.get("/", &[("x-forwarded-for", "198.51.100.1")]).await.status, 200);
     assert_eq!(door.get("/", &[("x-forwarded-for", "198.51.100.2")]).await.status, 429);
     assert_eq!((left(&limit, "127.0.0.1"), left(&limit, "198.51.100.1")), (0, 1));
 
-    let proxies = "127.0.0.1, 10.0.0.0/8".parse().unwrap();
-    let door = open(ClientAddress::behind(proxies, Forwarding::XForwardedFor)).await;
+    let door = open(clients.trust_proxies(["127.0.0.1", "10.0.0.0/8"]).unwrap()).await;
     let hops = "6.6.6.6, 198.51.100.2, 10.0.0.7";
     assert_eq!(door.get("/", &[("x-forwarded-for", hops)]).await.status, 200);
     let hops = "7.7.7.7, 198.51.100.2";

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use axum::Router;
 use axum::routing::get;
 use tidegate::admission::{Admission, Mode, Rules};
-use tidegate_http::Cause;
+use tidegate_http::RefusalCause;
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, Decided, LimitLayer, Rule};
 
@@ -222,8 +222,8 @@ async fn the_application_hears_of_every_refusal_and_of_nothing_else() {
     assert_eq!(door.get("/", &[]).await.status, 400);
     let heard_of = std::mem::take(&mut *heard.lock().unwrap());
     assert_eq!(heard_of.len(), 2);
-    assert_eq!(heard_of[0], (Cause::Limit, vec!["users".to_owned()]));
-    assert_eq!(heard_of[1], (Cause::Unkeyed(key::Unkeyed::BadRequest), vec![]));
+    assert_eq!(heard_of[0], (RefusalCause::Limit, vec!["users".to_owned()]));
+    assert_eq!(heard_of[1], (RefusalCause::Unkeyed(key::Unkeyed::BadRequest), vec![]));
     let door = Door::open(Router::new().route("/", get(says)).layer(shadow)).await;
     assert_eq!(door.as_user("alice").await.status, 200);
     assert!(heard.lock().unwrap().is_empty(), "a shadow refuses nobody");
@@ -244,5 +244,5 @@ async fn a_listener_that_panics_keeps_nobody_from_an_answer() {
         statuses.push(door.as_user("alice").await.status);
     }
     assert_eq!(statuses, [200, 429, 429]);
-    assert_eq!(log.count("panics"), 1, "{}", log.text());
+    assert_eq!(log.count("panicked"), 1, "{}", log.text());
 }

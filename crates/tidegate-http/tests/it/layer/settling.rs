@@ -14,7 +14,7 @@ use tidegate::admission::{Admission, Rules};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, StoreHandle};
 use tidegate_http::field::Unit;
-use tidegate_http::layer::{AdmissionLayer, End, LimitLayer, ResponseSummary, Rule};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, ResponseEnd, ResponseSummary, Rule};
 use tokio::sync::mpsc;
 
 use super::door::Door;
@@ -102,7 +102,7 @@ async fn the_end_of_a_response_is_told_once_and_as_it_was() {
         door.ask(method.clone(), path, &[]).await;
         let served = told.recv().await.unwrap();
         let seen = (served.status().unwrap().as_u16(), served.bytes(), served.end());
-        assert_eq!(seen, (status, bytes, End::Whole), "{method} {path}");
+        assert_eq!(seen, (status, bytes, ResponseEnd::Whole), "{method} {path}");
     }
     assert!(told.try_recv().is_err());
 }
@@ -127,7 +127,7 @@ async fn a_stream_that_breaks_is_cut() {
     sender.send(Err(std::io::Error::other("lost"))).unwrap();
     assert!(body.frame().await.unwrap().is_err());
     let served = told.recv().await.unwrap();
-    assert_eq!((served.bytes(), served.end()), (5, End::Cut));
+    assert_eq!((served.bytes(), served.end()), (5, ResponseEnd::Cut));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_caller_that_goes_away_cuts_its_stream() {
     assert!(body.frame().await.unwrap().is_ok());
     drop(body);
     let served = told.recv().await.unwrap();
-    assert_eq!((served.status(), served.end()), (Some(StatusCode::OK), End::Cut));
+    assert_eq!((served.status(), served.end()), (Some(StatusCode::OK), ResponseEnd::Cut));
     assert!(served.bytes() >= 4_096);
 }
 
@@ -166,7 +166,7 @@ async fn a_request_that_is_dropped_before_its_response_has_no_status() {
         _ = starts.recv() => {}
     }
     let served = told.recv().await.unwrap();
-    assert_eq!((served.status(), served.bytes(), served.end()), (None, 0, End::Cut));
+    assert_eq!((served.status(), served.bytes(), served.end()), (None, 0, ResponseEnd::Cut));
 }
 
 #[tokio::test]

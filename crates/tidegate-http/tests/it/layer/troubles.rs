@@ -79,6 +79,8 @@ async fn a_server_that_tells_nothing_of_peers_refuses_and_says_why_once() {
         let reply = door.get("/", &[]).await;
         assert_eq!(reply.status, 500);
         assert_eq!(reply.json()["type"], "urn:tidegate:problem:no-peer");
+        let detail = reply.json()["detail"].to_string();
+        assert!(detail.contains("into_make_service_with_connect_info::<SocketAddr>()"), "{detail}");
     }
-    assert_eq!(log.count("PeerAddr"), 1, "{}", log.text());
+    assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
 }

@@ -3,7 +3,7 @@
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::get;
-use http::{HeaderName, Request};
+use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
@@ -18,8 +18,8 @@ use super::modes::Log;
 use super::stores::hourly;
 use super::{by_user, engine};
 
-fn by_org() -> key::Header {
-    key::header(HeaderName::from_static("x-org"))
+fn by_org() -> key::RequestKey {
+    key::header("x-org")
 }
 
 fn app(layer: AdmissionLayer) -> Router {
@@ -46,7 +46,7 @@ async fn a_header_that_stands_twice_skips_no_tier() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(1)).organization(hourly(2));
     let admission = Admission::new(&engine, rules).unwrap();
-    let by_key = key::api_key(HeaderName::from_static("x-api-key"));
+    let by_key = key::api_key("x-api-key");
     let layer = AdmissionLayer::new(admission).organization(by_org()).client(by_key);
     let door = Door::open(app(layer)).await;
     let twice = [("x-org", "acme"), ("x-org", "acme"), ("x-api-key", "k"), ("x-api-key", "k")];
@@ -84,7 +84,7 @@ async fn a_server_that_tells_nothing_of_peers_refuses_and_says_why_once() {
             (500, &"urn:tidegate:problem:no-peer".into())
         );
     }
-    assert_eq!(log.count("PeerAddr"), 1, "{}", log.text());
+    assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
     // A shadow refuses nobody, and whoever it lets in is pending.
     admission
         .reconfigure(Rules::none().client(hourly(9)).mode(Mode::Shadow), Change::default())

@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ipnet::IpNet;
-use tidegate_http::identity::TrustedProxies;
+use tidegate_http::identity::{ClientNetwork, TrustedProxies};
 
 use crate::listener::connections::network_of;
 
@@ -20,7 +19,7 @@ pub(super) struct Seats(Arc<Inner>);
 struct Inner {
     total: usize,
     trusted: TrustedProxies,
-    taken: Mutex<HashMap<IpNet, usize>>,
+    taken: Mutex<HashMap<ClientNetwork, usize>>,
 }
 
 impl Seats {
@@ -51,7 +50,7 @@ impl Seats {
 }
 
 impl Inner {
-    fn taken(&self) -> MutexGuard<'_, HashMap<IpNet, usize>> {
+    fn taken(&self) -> MutexGuard<'_, HashMap<ClientNetwork, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -60,7 +59,7 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Seats,
-    network: IpNet,
+    network: ClientNetwork,
 }
 
 impl Drop for Seat {

@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::{HeaderName, Request, StatusCode};
+use axum::http::{Request, StatusCode};
 use axum::routing::get;
 use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::{Engine, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer};
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_ws::{Gate, KeyParts, Peer, Reason, Rule, Verdict};
+use tidegate_ws::{Gate, KeyParts, MessageDecision, Peer, RefusalReason, Rule};
 use tower::ServiceExt as _;
 
 use super::{nodes, slow};
@@ -42,7 +42,7 @@ async fn the_tiers_of_two_nodes_are_one() {
 async fn layers_of_two_nodes_share_their_limits() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
-    let user = || key::header(HeaderName::from_static("x-user"));
+    let user = || key::header("x-user");
     let apps: Vec<Router> = nodes
         .iter()
         .map(|node| {
@@ -84,14 +84,16 @@ async fn gates_of_two_nodes_share_their_slots_and_give_them_back() {
         .collect();
     let frame = r#"{"type":"Ask"}"#;
     let [mut one, mut other] = [0, 1].map(|node: usize| gates[node].connect(Peer::new(())));
-    let Verdict::Accepted(running) = one.ingress(frame).await.unwrap() else { panic!("refused") };
+    let MessageDecision::Accepted(running) = one.ingress(frame).await.unwrap() else {
+        panic!("refused")
+    };
     match other.ingress(frame).await.unwrap() {
-        Verdict::Refused(refusal) => assert_eq!(refusal.reason(), Reason::Rate),
-        Verdict::Accepted(_) => panic!("two at a time"),
+        MessageDecision::Refused(refusal) => assert_eq!(refusal.reason(), RefusalReason::Rate),
+        MessageDecision::Accepted(_) => panic!("two at a time"),
     }
     drop(running);
     let free = async {
-        while !matches!(other.ingress(frame).await.unwrap(), Verdict::Accepted(_)) {
+        while !matches!(other.ingress(frame).await.unwrap(), MessageDecision::Accepted(_)) {
             tokio::task::yield_now().await;
         }
     };

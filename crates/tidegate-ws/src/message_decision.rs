@@ -1,33 +1,33 @@
-//! What a gate says of a message: go ahead, or an answer for the client.
+//! What a gate says of a message: go ahead, or a reply for the client.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::connection::slots::Slots;
-use crate::error_frame::{Code, Reason};
+use crate::error_frame::{ErrorCode, RefusalReason};
 use crate::exceeded::LimitExceeded;
 use crate::gate::types::UNKNOWN_TYPE;
 
-/// What a gate says of one message.
+/// What a gate decides about one message.
 #[derive(Debug)]
-#[must_use = "a verdict that nobody reads limits nothing"]
-pub enum Verdict {
+#[must_use = "a decision that nobody reads limits nothing"]
+pub enum MessageDecision {
     /// The message may be handled.
-    Accepted(Accepted),
-    /// The message must not be handled; the client gets an answer.
-    Refused(Refusal),
+    Accepted(AcceptedMessage),
+    /// The message must not be handled; the client gets a reply.
+    Refused(RefusedMessage),
 }
 
-impl Verdict {
-    /// The token of an accepted message; the answer of a refused one.
+impl MessageDecision {
+    /// The token of an accepted message; the reply to a refused one.
     ///
     /// # Errors
     /// When the message was refused.
-    pub fn accepted(self) -> Result<Accepted, Answer> {
+    pub fn accepted(self) -> Result<AcceptedMessage, ReplyFrame> {
         match self {
             Self::Accepted(accepted) => Ok(accepted),
-            Self::Refused(refusal) => Err(refusal.into_answer()),
+            Self::Refused(refusal) => Err(refusal.into_reply()),
         }
     }
 }
@@ -41,13 +41,13 @@ impl Verdict {
 /// A gate does not renew leases: a handler that takes longer than the lease of its slots loses them
 /// to others while it runs. Choose a lease that is longer than the slowest handler.
 #[must_use = "dropping it says that the message has been handled"]
-pub struct Accepted {
+pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
     _place: Place,
     _slots: Option<Slots>,
 }
 
-impl Accepted {
+impl AcceptedMessage {
     pub(crate) const fn new(
         message_type: Option<Arc<str>>,
         place: Place,
@@ -63,38 +63,38 @@ impl Accepted {
     }
 }
 
-impl fmt::Debug for Accepted {
+impl fmt::Debug for AcceptedMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accepted").finish_non_exhaustive()
+        f.debug_struct("AcceptedMessage").finish_non_exhaustive()
     }
 }
 
 /// A message that must not be handled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    reason: Reason,
+pub struct RefusedMessage {
+    reason: RefusalReason,
     exceeded: Option<LimitExceeded>,
-    answer: Answer,
+    reply: ReplyFrame,
 }
 
-impl Refusal {
+impl RefusedMessage {
     pub(crate) const fn new(
-        reason: Reason,
+        reason: RefusalReason,
         exceeded: Option<LimitExceeded>,
-        answer: Answer,
+        reply: ReplyFrame,
     ) -> Self {
-        Self { reason, exceeded, answer }
+        Self { reason, exceeded, reply }
     }
 
     /// Why.
     #[must_use]
-    pub const fn reason(&self) -> Reason {
+    pub const fn reason(&self) -> RefusalReason {
         self.reason
     }
 
     /// The code for it, whether or not the client is sent one.
     #[must_use]
-    pub const fn code(&self) -> Code {
+    pub const fn code(&self) -> ErrorCode {
         self.reason.code()
     }
 
@@ -105,20 +105,20 @@ impl Refusal {
     }
 
     /// What to do with the client.
-    pub const fn answer(&self) -> &Answer {
-        &self.answer
+    pub const fn reply(&self) -> &ReplyFrame {
+        &self.reply
     }
 
     /// What to do with the client.
-    pub fn into_answer(self) -> Answer {
-        self.answer
+    pub fn into_reply(self) -> ReplyFrame {
+        self.reply
     }
 }
 
 /// What to do with a client whose message was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "the client has no answer until it is sent"]
-pub enum Answer {
+#[must_use = "the client has no reply until it is sent"]
+pub enum ReplyFrame {
     /// Send this text frame.
     Send(String),
     /// Send this close frame, and then let go of the socket: libraries would wait for the client
@@ -133,33 +133,33 @@ pub enum Answer {
     Nothing,
 }
 
-impl Answer {
+impl ReplyFrame {
     /// Whether the connection is over once this has been sent.
     ///
     /// ```
-    /// use tidegate_ws::Answer;
-    /// assert!(Answer::Close { code: 1013, reason: "rate_limited".into() }.is_close());
-    /// assert!(!Answer::Send("{}".into()).is_close());
+    /// use tidegate_ws::ReplyFrame;
+    /// assert!(ReplyFrame::Close { code: 1013, reason: "rate_limited".into() }.is_close());
+    /// assert!(!ReplyFrame::Send("{}".into()).is_close());
     /// ```
     #[must_use]
     pub const fn is_close(&self) -> bool {
         matches!(self, Self::Close { .. })
     }
 
-    /// The answer as a message of any WebSocket library; `None` if there is nothing to send.
+    /// The reply as a message of any WebSocket library; `None` if there is nothing to send.
     ///
     /// ```
     /// use axum::extract::ws::{CloseFrame, Message};
-    /// use tidegate_ws::Answer;
+    /// use tidegate_ws::ReplyFrame;
     ///
-    /// fn message(answer: Answer) -> Option<Message> {
-    ///     answer.into_message(Message::text, |code, reason| {
+    /// fn message(reply: ReplyFrame) -> Option<Message> {
+    ///     reply.into_message(Message::text, |code, reason| {
     ///         Message::Close(Some(CloseFrame { code, reason: reason.into() }))
     ///     })
     /// }
     ///
-    /// assert_eq!(message(Answer::Send("{}".into())), Some(Message::text("{}")));
-    /// assert_eq!(message(Answer::Nothing), None);
+    /// assert_eq!(message(ReplyFrame::Send("{}".into())), Some(Message::text("{}")));
+    /// assert_eq!(message(ReplyFrame::Nothing), None);
     /// ```
     pub fn into_message<M>(
         self,

@@ -1,0 +1,181 @@
+//! What a case asked last and what the store answered, in one short line each: for the report of a
+//! case that fails.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt::{self, Display};
+
+use tidegate_core::{Answer, Decision, Operation, Outcome, Retry, StoreError, Target};
+
+/// How many operations a report shows.
+const SHOWN: usize = 4;
+
+thread_local! {
+    /// A case runs on one thread from its start to its end.
+    static TRANSCRIPT: RefCell<Transcript> = const {
+        RefCell::new(Transcript { millis: 0, lines: VecDeque::new() })
+    };
+}
+
+struct Transcript {
+    millis: u64,
+    lines: VecDeque<String>,
+}
+
+/// A new case begins.
+pub(super) fn begin() {
+    TRANSCRIPT.with_borrow_mut(|transcript| transcript.lines.clear());
+}
+
+/// The clock of the store was set, in milliseconds after the start.
+pub(super) fn set_time(millis: u64) {
+    TRANSCRIPT.with_borrow_mut(|transcript| transcript.millis = millis);
+}
+
+/// The store was asked, and answered.
+pub(super) fn record(asked: &str, answer: &Result<Answer, StoreError>) {
+    TRANSCRIPT.with_borrow_mut(|transcript| {
+        if transcript.lines.len() == SHOWN {
+            transcript.lines.pop_front();
+        }
+        let line = format!("at {} ms: {asked} -> {}", transcript.millis, Shown(answer));
+        transcript.lines.push_back(line);
+    });
+}
+
+/// The report of a case that failed.
+pub(super) fn report(case: &str, failure: &str) -> String {
+    let lines = TRANSCRIPT.with_borrow(|transcript| transcript.lines.clone());
+    let mut report = format!("conformance case {case} failed: {failure}\n");
+    report.push_str("(left: what the store answered; right: what was expected)\n");
+    report.push_str("last operations and answers:");
+    for line in lines {
+        report.push_str("\n  ");
+        report.push_str(&line);
+    }
+    report
+}
+
+/// One line for an operation or an answer.
+pub(super) struct Shown<T>(pub(super) T);
+
+impl Display for Shown<&Operation<'_>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let charges = |f: &mut fmt::Formatter<'_>, charges: &[tidegate_core::Charge<'_>]| {
+            listed(f, charges, |f, charge| write!(f, "{} of {}", charge.cost, Shown(charge.target)))
+        };
+        let targets = |f: &mut fmt::Formatter<'_>, targets: &[Target<'_>]| {
+            listed(f, targets, |f, target| Shown(*target).fmt(f))
+        };
+        match self.0 {
+            Operation::Take(list) => {
+                f.write_str("take ")?;
+                charges(f, list)
+            }
+            Operation::Peek(list) => {
+                f.write_str("peek ")?;
+                charges(f, list)
+            }
+            Operation::Reserve { charges: list, horizon } => {
+                f.write_str("reserve ")?;
+                charges(f, list)?;
+                write!(f, " within {horizon:?}")
+            }
+            Operation::Settle { corrections, receipt } => {
+                f.write_str("settle ")?;
+                listed(f, corrections, |f, correction| {
+                    write!(f, "{:+} of {}", correction.delta, Shown(correction.target))
+                })?;
+                f.write_str(if receipt.is_some() { " with a receipt" } else { "" })
+            }
+            Operation::Release { targets: list, .. } => {
+                f.write_str("release ")?;
+                targets(f, list)
+            }
+            Operation::Renew { targets: list, .. } => {
+                f.write_str("renew ")?;
+                targets(f, list)
+            }
+            Operation::Hold { target, span } => write!(f, "hold {} for {span:?}", Shown(*target)),
+            Operation::Reset { target } => write!(f, "reset {}", Shown(*target)),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}
+
+impl Display for Shown<Target<'_>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Target { limit, key, .. } = self.0;
+        write!(f, "{}[{:?}", limit.name(), key.name())?;
+        match key.group() {
+            Some(group) => write!(f, " in {group:?}]"),
+            None => f.write_str("]"),
+        }
+    }
+}
+
+impl Display for Shown<&Result<Answer, StoreError>> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Ok(Answer::Decision(decision)) => Shown(decision).fmt(f),
+            Ok(Answer::Settled(settlement)) => {
+                write!(f, "settled {:?}", settlement.applied)?;
+                if settlement.saturated + settlement.dropped > 0 {
+                    let (saturated, dropped) = (settlement.saturated, settlement.dropped);
+                    write!(f, " ({saturated} saturated, {dropped} dropped)")?;
+                }
+                left(f, &settlement.outcomes)
+            }
+            Ok(Answer::Held(span)) => write!(f, "held for {span:?}"),
+            Ok(Answer::Reset(true)) => f.write_str("forgotten"),
+            Ok(Answer::Reset(false)) => f.write_str("nothing to forget"),
+            Ok(Answer::Slots(slots)) => write!(f, "{slots} slots"),
+            Ok(other) => write!(f, "{other:?}"),
+            Err(error) => {
+                write!(f, "error: {error}")?;
+                match std::error::Error::source(error) {
+                    Some(source) => write!(f, ": {source}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl Display for Shown<&Decision> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Decision::Allowed(grant) if grant.wait.is_zero() => f.write_str("allowed")?,
+            Decision::Allowed(grant) => write!(f, "allowed after {:?}", grant.wait)?,
+            Decision::Denied(denial) => match denial.retry {
+                Retry::After(wait) => write!(f, "denied, retry after {wait:?}")?,
+                Retry::OnRelease => f.write_str("denied, retry on release")?,
+                _ => f.write_str("denied for good")?,
+            },
+            other => write!(f, "{other:?}")?,
+        }
+        left(f, self.0.outcomes())
+    }
+}
+
+fn left(f: &mut fmt::Formatter<'_>, outcomes: &[Outcome]) -> fmt::Result {
+    f.write_str("; left ")?;
+    listed(f, outcomes, |f, outcome| write!(f, "{}/{}", outcome.remaining, outcome.capacity))
+}
+
+fn listed<T>(
+    f: &mut fmt::Formatter<'_>,
+    items: &[T],
+    show: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
+) -> fmt::Result {
+    // Lists at their bound would fill the screen.
+    const MOST: usize = 4;
+    for (index, item) in items.iter().take(MOST).enumerate() {
+        f.write_str(if index > 0 { ", " } else { "" })?;
+        show(f, item)?;
+    }
+    match items.len().saturating_sub(MOST) {
+        0 => Ok(()),
+        more => write!(f, " and {more} more"),
+    }
+}
