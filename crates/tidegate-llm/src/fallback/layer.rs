@@ -21,7 +21,7 @@ pub const MAX_TARGETS: usize = 10;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use tidegate_llm::fallback::{FallbackLayer, Target};
 /// use tidegate_llm::{Broken, Call, CallError};
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });

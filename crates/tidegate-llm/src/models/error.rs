@@ -1,7 +1,7 @@
 //! Why a model cannot be loaded.
 
 use tidegate_providers::Provider;
-use tidegate_providers::request::TargetError;
+use tidegate_providers::request::RequestError;
 
 use crate::plan::Invalid;
 use crate::rate_limit::AccountError;
@@ -30,7 +30,7 @@ pub enum LoadError {
         /// The provider.
         provider: Provider,
         /// What cannot be used.
-        source: TargetError,
+        source: RequestError,
     },
     /// A setting of a module breaks its rule.
     #[error("the settings of module `{module}` are invalid: {source}")]

@@ -36,7 +36,7 @@ pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send 
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::models::Models;
 ///
