@@ -11,12 +11,12 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tidegate_llm::BoxError;
 use tidegate_llm::adapter::Adapter;
 use tidegate_providers::request::Target;
 use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::Simulator;
 use tokio::time::sleep;
+use tower::BoxError;
 use tower::util::BoxCloneService;
 use tower::{ServiceExt as _, service_fn};
 

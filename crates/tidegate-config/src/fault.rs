@@ -317,7 +317,7 @@ pub enum Rule {
     },
     /// Not a path of an endpoint.
     #[error(transparent)]
-    RoutePath(#[from] tidegate_providers::request::RoutePathError),
+    RoutePath(#[from] tidegate_providers::request::RequestError),
     /// More paths than an endpoint has.
     #[error("must have at most {0} paths")]
     TooManyPaths(usize),

@@ -3,12 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use tidegate::Engine;
 use tidegate_http::identity::TrustedProxies;
-use tidegate_llm::BoxError;
 use tidegate_llm::client::Client;
 use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::telemetry::{Observer, Traced};

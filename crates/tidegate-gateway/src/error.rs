@@ -1,8 +1,11 @@
 //! Why there is no gateway, or why it stays as it was.
 
-use tidegate_llm::client::{ClientError, RootsError};
+use tidegate_llm::client::ClientError;
 use tidegate_llm::rate_limit::AccountError;
-use tidegate_providers::request::TargetError;
+use tidegate_providers::request::RequestError;
+
+/// Any error of an HTTP service or a body.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why upstreams cannot be served. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +24,7 @@ pub enum GatewayError {
         name: String,
         /// What is wrong.
         #[source]
-        source: TargetError,
+        source: RequestError,
     },
     /// Root certificates cannot be used.
     #[error("provider `{name}`: {source}")]
@@ -30,7 +33,7 @@ pub enum GatewayError {
         name: String,
         /// What is wrong.
         #[source]
-        source: RootsError,
+        source: ClientError,
     },
     /// A fallback names nobody.
     #[error("provider `{name}` falls back to `{target}`, which there is not")]

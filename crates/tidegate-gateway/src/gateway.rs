@@ -4,12 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::error::BoxError;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use tidegate::Engine;
 use tidegate::pacer::PoolGauges;
-use tidegate_llm::BoxError;
 
 use crate::builder::GatewayBuilder;
 use crate::call_observer::CallObserver;

@@ -7,9 +7,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use tidegate_llm::{BoxError, CallError, Terms};
+use tidegate_llm::{CallError, Terms};
 use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
 use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSummary};
 

@@ -29,7 +29,8 @@ use http_body::Body;
 use http_body_util::Full;
 use tidegate::clock::wall_now;
 use tidegate_providers::classify::Rules;
-use tidegate_providers::request::{Target, size_limit};
+pub use tidegate_providers::request::Target;
+use tidegate_providers::request::size_limit;
 use tidegate_providers::response::decode;
 use tidegate_providers::{Class, Endpoint, Failure, Mode, Provider, ReportedLimits};
 use tokio::time::timeout;
@@ -64,9 +65,9 @@ pub struct NotConnected(#[source] pub BoxError);
 /// use bytes::Bytes;
 /// use http_body_util::Full;
 /// use tidegate_llm::adapter::Adapter;
-/// use tidegate_providers::request::Target;
+/// use tidegate_llm::adapter::Target;
 /// use tidegate_llm::Call;
-/// use tidegate_providers::{Chat, Credential, Dialect};
+/// use tidegate_llm::{Chat, Credential, Dialect};
 /// use tower::{ServiceExt as _, service_fn};
 ///
 /// // Any HTTP client will do; this one has its own ideas of a river.

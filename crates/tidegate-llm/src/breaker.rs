@@ -1,6 +1,6 @@
 //! A circuit breaker: a provider that keeps failing is left alone for a while.
 //!
-//! A [`Circuit`] is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate::breaker::BreakerSettings)): calls
+//! A circuit is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate::breaker::BreakerSettings)): calls
 //! are refused at once with [`CallError::Open`](crate::CallError::Open), and nothing is sent. After
 //! a time one call is let through as a trial. If it is answered the circuit closes; if it fails the
 //! next trial is later. A trial that is dropped before its time leaves its place to another.
@@ -24,7 +24,10 @@ mod gate;
 mod provider;
 mod service;
 
-pub use breakers::Breakers;
-pub use circuit::{Circuit, Stats};
+pub(crate) use breakers::Breakers;
+#[cfg(test)]
+pub(crate) use circuit::Circuit;
 pub use provider::{BreakerPass, BreakerStatus, ProviderBreaker};
-pub use service::{Breaker, BreakerLayer};
+#[cfg(test)]
+pub(crate) use service::Breaker;
+pub(crate) use service::BreakerLayer;

@@ -13,17 +13,18 @@ use std::time::Duration;
 use tidegate::pacer::{Caller, Priority};
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
-pub use answer::{Answer, Answered, Events};
+pub use answer::{Answer, Answered};
 pub use connection::{Broken, ConnectError, TimeoutError};
-pub use error::{BoxError, CallError};
-pub use scope::Scope;
+pub(crate) use error::BoxError;
+pub use error::CallError;
+pub(crate) use scope::Scope;
 
 /// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.
 ///
 /// ```
 /// use std::time::Duration;
 /// use tidegate_llm::Call;
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// let call = Call::new(Chat::user("hello")).streamed().tenant("team-a").max_wait(Duration::from_secs(5));
 /// # let _ = call;
 /// ```
@@ -201,7 +202,7 @@ pub trait Outgoing {
 }
 
 /// Counts the input tokens of a call that were sent beyond those that were expected.
-pub type ExtraInput = Box<dyn Fn() -> u64 + Send + Sync>;
+pub(crate) type ExtraInput = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Outgoing for Call {
     fn terms(&self) -> &Terms {

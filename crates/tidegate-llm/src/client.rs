@@ -10,6 +10,7 @@
 
 mod connector;
 mod dialer;
+mod future;
 mod pools;
 mod probe;
 mod resolver;
@@ -19,7 +20,6 @@ mod verifier;
 
 use std::fmt;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -27,19 +27,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Extensions, Request, Response};
+use http::{Extensions, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
 use tower_service::Service;
 
 use crate::adapter::NotConnected;
 use crate::call::{BoxError, ConnectError};
 use crate::proxy::Proxy;
+use future::ClientFuture;
 use pools::{Pools, Way};
-pub use probe::ProbeError;
-pub use roots::{Roots, RootsError};
+pub use roots::Roots;
 
 /// How long making a connection may take unless a request says otherwise: ten seconds.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -63,8 +62,8 @@ pub struct ConnectTimeout(pub Duration);
 /// ```
 /// use tidegate_llm::adapter::Adapter;
 /// use tidegate_llm::client::Client;
-/// use tidegate_providers::request::Target;
-/// use tidegate_providers::{Credential, Dialect};
+/// use tidegate_llm::adapter::Target;
+/// use tidegate_llm::{Credential, Dialect};
 /// let base_url = "http://127.0.0.1:11434";
 /// let target = Target::new(Dialect::Ollama, base_url, "llama3", &Credential::none())?;
 /// let adapter = Adapter::new(Client::new()?, "ollama", target);
@@ -98,14 +97,48 @@ impl<B> fmt::Debug for Client<B> {
 #[non_exhaustive]
 pub enum ClientError {
     /// TLS cannot be set up.
-    #[error("TLS cannot be set up")]
-    Tls(#[from] rustls::Error),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[source] BoxError),
+    /// A set of root certificates is empty.
+    #[error("no root certificate: give at least one")]
+    NoRoots,
+    /// A root certificate cannot be used.
+    #[error("root certificate {number} cannot be used: {source}")]
+    Root {
+        /// Which one, counted from one.
+        number: usize,
+        /// Why.
+        source: BoxError,
+    },
+    /// A server cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// A proxy cannot reach the server.
+    #[error("proxy {proxy} answered with status {status}")]
+    Proxy {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// What it answered.
+        status: StatusCode,
+    },
+    /// A proxy did not answer.
+    #[error("proxy {proxy} did not answer")]
+    SilentProxy {
+        /// Host and port of the proxy.
+        proxy: String,
+    },
     /// There was no connection to send a request on.
     #[error("the request was not sent: {0}")]
     NotConnected(#[from] NotConnected),
     /// The connection broke after a request was sent, or in the middle of it.
-    #[error("the request was not answered")]
-    Broken(#[source] legacy::Error),
+    #[error("the request was not answered: {0}")]
+    Broken(#[source] BoxError),
+}
+
+impl From<rustls::Error> for ClientError {
+    fn from(error: rustls::Error) -> Self {
+        Self::Tls(error.into())
+    }
 }
 
 impl Client {
@@ -178,7 +211,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> ClientFuture {
         let way = way_of(request.extensions());
         if let Some(error) = self.no_roots(request.uri().scheme(), &way) {
-            return ClientFuture(Err(Some(NotConnected(error.into()).into())));
+            return ClientFuture::failed(NotConnected(error.into()).into());
         }
         // A tunnel is opened with it; without one the proxy reads it from each request.
         if request.uri().scheme() == Some(&Scheme::HTTP)
@@ -186,30 +219,7 @@ where
         {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
         }
-        ClientFuture(Ok(self.inner.pools.get(way).request(request)))
-    }
-}
-
-/// A request under way: sent, or failed before.
-#[derive(Debug)]
-#[must_use = "futures do nothing unless polled"]
-pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ClientError>>);
-
-impl Future for ClientFuture {
-    type Output = Result<Response<Incoming>, ClientError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Ok(sent) => Pin::new(sent).poll(context).map_err(|error| {
-                if error.is_connect() {
-                    ClientError::NotConnected(NotConnected(error.into()))
-                } else {
-                    ClientError::Broken(error)
-                }
-            }),
-            // As with others, there is nothing to wait for after the end.
-            Err(failed) => failed.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
-        }
+        ClientFuture::sent(self.inner.pools.get(way).request(request))
     }
 }
 

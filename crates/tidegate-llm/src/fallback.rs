@@ -25,7 +25,7 @@ mod stats;
 mod suitability;
 mod target;
 
-pub use layer::{ChainError, FallbackLayer, MAX_TARGETS};
+pub use layer::{FallbackLayer, MAX_TARGETS};
 pub use service::Fallback;
 pub use stats::Stats;
 pub use suitability::Unsuitable;

@@ -33,15 +33,21 @@ mod recent;
 pub mod retry;
 pub mod settings;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 
+#[cfg(test)]
+extern crate self as tidegate_llm;
+
+#[cfg(test)]
+pub(crate) use call::Scope;
 pub use call::{
-    Answer, Answered, BoxError, Broken, Call, CallError, ConnectError, Events, ExtraInput,
-    Outgoing, Scope, Terms, TimeoutError,
+    Answer, Answered, Broken, Call, CallError, ConnectError, Outgoing, Terms, TimeoutError,
 };
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{
-    Chat, Class, Credential, Dialect, Endpoint, Event, Failure, Message, Provider, Reply,
-    StopReason, Tool, ToolCall, Usage,
+    Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Mode, Provider,
+    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rule, classify::Rules,
 };
 
 /// The examples of the README are compiled with the others.

@@ -9,7 +9,8 @@
 mod budget;
 mod second_chance;
 
-pub use budget::{MemoryBudget, MemoryShare, Reclaim};
+pub(crate) use budget::MemoryShare;
+pub use budget::{MemoryBudget, Reclaim};
 pub use second_chance::{SecondChance, Use};
 
 /// What is lost when something is forgotten.

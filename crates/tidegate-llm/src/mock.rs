@@ -30,7 +30,7 @@ const REMEMBERED: usize = 1_024;
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::Call;
-/// use tidegate_providers::{Chat, Class};
+/// use tidegate_llm::{Chat, Class};
 /// use tower::ServiceExt as _;
 ///
 /// let mock = Mock::new("mock").then(Step::fail(Class::Overloaded)).always(Step::reply("Elbe"));

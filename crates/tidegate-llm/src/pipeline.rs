@@ -15,7 +15,7 @@ use std::fmt;
 use tidegate_providers::Reply;
 use tower_service::Service;
 
-pub use handler::{Permits, Planned, RateLimitHandler, RateLimitHandlerBuilder, Waits};
+pub use handler::{Permits, Planned, RateLimitHandler, RateLimitHandlerBuilder};
 
 use crate::call::{Answer, Call, CallError, Outgoing};
 use crate::plan::{Invalid, PlanRequest, Planner, TokenEstimate};
@@ -41,7 +41,7 @@ pub enum PipelineError {
 /// use tidegate_llm::pipeline::{Pipeline, RateLimitHandler};
 /// use tidegate_llm::plan::{PlanRequest, Planner};
 /// use tidegate_llm::Call;
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 ///
 /// let mock = Mock::new("mock").always(Step::reply("hello"));
 /// let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock);

@@ -1,7 +1,7 @@
 //! Constraints, and where they come from.
 //!
 //! A [`Constraint`] says what a provider allows. A [`Planner`] finds the one for a call: what the
-//! user wrote wins over what the provider's [`Capability`] knows, over a [`TierTable`], over a
+//! user wrote wins over what a [capability](Planner::capability) of the provider knows, over a [`TierTable`], over a
 //! default. The [`Plan`] carries it together with its [`Source`], so that nobody has to guess why
 //! a call was slow. [`infer`](Inference) and [`key`](KeyExtractor) name what shares a limit.
 //!
@@ -27,10 +27,10 @@ pub use daily::Daily;
 pub(crate) use fault::{Checks, burst, rate};
 pub use fault::{Fault, Invalid, Rule};
 pub use infer::{Inference, UNKNOWN_PROVIDER};
-pub use key::{ByEndpoint, ByModel, ByUser, KeyContext, KeyExtractor};
-pub use planner::{Capability, DEFAULT_MODEL, PlanRequest, Planner};
+pub use key::{KeyContext, KeyExtractor, by_endpoint, by_model, by_user};
+pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
-pub use tier::{TierRow, TierTable, TierTableError};
+pub use tier::TierTable;
 
 /// Where a constraint comes from, the strongest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -134,7 +134,7 @@ impl Plan {
     /// How many tokens are reserved in one dimension; none where it is not limited.
     ///
     /// ```
-    /// use tidegate_providers::Dimension;
+    /// use tidegate_llm::Dimension;
     /// use tidegate_llm::plan::{Constraint, Plan, RawConstraint, Source, TokenEstimate};
     /// let apart = RawConstraint { output_tokens_per_minute: Some(600), ..RawConstraint::default() };
     /// let estimate = TokenEstimate {

@@ -8,7 +8,7 @@
 //!
 //! - A call is charged once, all-or-nothing, when it leaves. No two waits in a row, nothing spent
 //!   ahead, nothing lost when a caller goes away.
-//! - Tokens are reserved by the provider's own rule ([`Charging`]) and settled by it. Which rule that
+//! - Tokens are reserved by the provider's own rule and settled by it. Which rule that
 //!   is, is learned.
 //! - A bucket of tokens holds what the provider's does, a minute's worth. What a provider says is left
 //!   corrects it, upwards at once, downwards once the report has proved true.
@@ -37,19 +37,15 @@ mod service;
 mod slot_groups;
 mod waits;
 
-pub use account::{
-    Account, AccountError, CONCURRENCY_CEILING, Charged, Standing, default_concurrency,
-};
+pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
 pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys, AllKeysLimits};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
-pub use charging::{CachedTokens, Charging, OutputCharge, Tokens};
+#[cfg(test)]
+pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
-pub use limit_view::{
-    BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, ModelView, PaceView,
-    QueueView, ReportOrigin, ReportedView,
-};
+pub use limit_view::{BucketView, LimitView, ModelView, PaceView, QueueView, ReportedView};
 pub use limits::AccountLimits;
 pub(crate) use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;

@@ -1,7 +1,6 @@
 //! Trying again: spread out, as the provider asks, within a budget and a deadline.
 //!
-//! [`RetryLayer`] wraps a service; [`run`] does the same for any fallible async function, and the
-//! service is made of it. What holds for both stands in a [`Policy`]:
+//! [`RetryLayer`] wraps a service; what holds for it stands in a [`Policy`]:
 //!
 //! - Delays double from one second up to a minute ([`Schedule`]), less a random part. With the
 //!   defaults the last attempt is made 91 to 183 seconds after the first: most limits are over by
@@ -12,7 +11,7 @@
 //! - A wait for a provider that is left alone ([`CallError::Open`]) is no retry: nothing was sent. It
 //!   takes nothing from the budget, and no attempt for as long as the schedule lasts.
 //! - While a retry sleeps it holds no permit: that went with the attempt that failed.
-//! - Waits for permits and delays between attempts share one time ([`TimeBudget::max_wait`]). A delay
+//! - Waits for permits and delays between attempts share one time ([`Call::max_wait`](crate::Call::max_wait)). A delay
 //!   of our own that is longer than what is left is shortened to a last attempt.
 //! - A provider that cannot be reached is tried again twice, quickly.
 //!
@@ -32,10 +31,13 @@ mod service;
 mod stats;
 mod tries;
 
-pub use budget::{Budget, Budgets};
+pub use budget::Budget;
+pub(crate) use budget::Budgets;
 pub use policy::Policy;
 pub use random::Random;
-pub use run::{Attempt, GaveUp, Reason, Retryable, TimeBudget, run, run_within};
-pub use schedule::{Schedule, Window};
+pub(crate) use run::Retryable;
+#[cfg(test)]
+pub(crate) use run::{Reason, TimeBudget, run_within};
+pub use schedule::Schedule;
 pub use service::{Retry, RetryLayer};
 pub use stats::Stats;

@@ -22,8 +22,8 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use tidegate_core::WallTime;
 
-pub use rules::{Rule, Rules, When};
-pub use table::Row;
+pub use rules::{Rule, Rules};
+use table::Row;
 
 use crate::dialect::Dialect;
 use crate::failure::Class;
@@ -97,22 +97,23 @@ pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
     }
 }
 
-/// What is known of a provider's errors, the row that decides first before those after it.
+/// What is known of a provider's errors, as lines of text: the one that decides first before those
+/// after it.
 ///
 /// ```
 /// use tidegate_providers::Dialect;
 /// use tidegate_providers::classify::table;
-/// let rows: Vec<String> = table(Dialect::OpenAi).map(ToString::to_string).collect();
+/// let rows: Vec<String> = table(Dialect::OpenAi).collect();
 /// assert!(rows.contains(&"any insufficient_quota: long_quota".to_owned()));
 /// assert!(rows.contains(&"429: rate_limited".to_owned()));
 /// ```
-pub fn table(dialect: Dialect) -> impl Iterator<Item = &'static Row> {
+pub fn table(dialect: Dialect) -> impl Iterator<Item = String> {
     let is_first = move |row: &&Row| {
         rows(dialect)
             .find(|other| other.is_for_the_same(row))
             .is_some_and(|first| ptr::eq(first, *row))
     };
-    rows(dialect).filter(is_first)
+    rows(dialect).filter(is_first).map(ToString::to_string)
 }
 
 /// The same with those that others come before.

@@ -31,8 +31,13 @@ mod usage;
 pub use chat::{Chat, Message, Mode, Tool, ToolCall};
 pub use dialect::{Dialect, Family};
 pub use failure::{Class, Failure};
-pub use provider::{Credential, Endpoint, Provider, Tier};
+pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};
 pub use reported_limits::{Dimension, Reading, ReportedLimits};
 pub use request_summary::RequestSummary;
 pub use usage::{MeasuredUsage, Usage, UsageSource};
+
+/// The examples of the README are compiled with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,24 +32,6 @@ impl Default for Endpoint {
     }
 }
 
-lower_case_name! {
-    /// The name of a tier. Case does not matter; it is shown in lower case.
-    ///
-    /// ```
-    /// use tidegate_providers::Tier;
-    /// assert_eq!(Tier::new("TIER_2"), Tier::new("tier_2"));
-    /// assert_eq!(Tier::default().as_str(), "free");
-    /// ```
-    Tier
-}
-
-impl Default for Tier {
-    /// `free`.
-    fn default() -> Self {
-        Self::new("free")
-    }
-}
-
 /// A key to a provider. Neither `Debug` nor `Display` shows it; [`id`](Self::id) is its hash.
 ///
 /// ```

@@ -15,11 +15,11 @@ mod size;
 mod target;
 
 pub use base::Base;
-pub use error::{EncodeError, TargetError};
+pub use error::RequestError;
 pub use free::{is_free, is_override, is_reading};
 pub use model::{model_spans, with_model};
 pub use path::{ENDPOINT_NAMES, Purpose, plain_path};
-pub use route::{RoutePath, RoutePathError};
+pub use route::RoutePath;
 pub use size::size_limit;
 pub(crate) use target::escaped;
 pub use target::{AZURE_API_VERSION, Target, key_field, key_name};

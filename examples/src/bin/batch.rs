@@ -11,7 +11,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use tidegate_llm::client::Client;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::settings::RateLimitSettings;
 use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_llm::{Chat, Credential, Provider, Usage};
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
@@ -23,7 +23,7 @@ const TASKS: usize = 40;
 /// What the provider allows in a second, and what is used of it. Clocks differ and networks take
 /// their time, so at exactly the limit a call is refused now and then.
 const ALLOWED: u64 = 40;
-const USED: i64 = 35;
+const USED: u32 = 35;
 
 /// What happens on the way, counted.
 #[derive(Debug, Default)]
@@ -95,12 +95,8 @@ fn model(base_url: String, counts: Arc<Counts>) -> Result<Model> {
         .max_concurrent_requests(32);
     let models =
         Models::builder().http(Client::new()?).provider("openai", profile).observer(counts).build();
-    let limits = RateLimitOverrides {
-        requests_per_minute: Some(USED * 60),
-        // Without it a minute's worth could leave at once.
-        burst_capacity: Some(2),
-        ..RateLimitOverrides::default()
-    };
+    // Without a burst a minute's worth could leave at once.
+    let limits = RateLimitSettings::new().requests_per_minute(USED * 60).burst(2);
     Ok(models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?)
 }
 

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use tidegate_llm::client::Client;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::FallbackOverrides;
+use tidegate_llm::settings::FallbackSettings;
 use tidegate_llm::{Chat, Credential};
 use tidegate_sim::{Account, Dialect, Fault, Limits, Output, Simulator};
 
@@ -24,10 +24,7 @@ async fn main() -> Result<()> {
 
     // Each provider has limits of its own. The second one is asked before anything is retried, and
     // only as long as no part of an answer has been handed out.
-    let chain = FallbackOverrides {
-        chain: Some(vec!["anthropic/claude-haiku".to_owned()]),
-        ..FallbackOverrides::default()
-    };
+    let chain = FallbackSettings::to(["anthropic/claude-haiku"]);
     let model = models
         .load_model("openai", "gpt-4o")
         .rate_limit(true)

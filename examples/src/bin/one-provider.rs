@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use tidegate_llm::client::Client;
 use tidegate_llm::models::{Models, Profile};
-use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::settings::RateLimitSettings;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried};
 use tidegate_llm::{Chat, Credential, Event};
 use tidegate_sim::{Account, Delay, Dialect, Fault, Limits, Output, Simulator};
@@ -53,11 +53,7 @@ async fn main() -> Result<()> {
         .build();
 
     // Two calls may leave at once, and then one every half second.
-    let limits = RateLimitOverrides {
-        requests_per_minute: Some(120),
-        burst_capacity: Some(2),
-        ..RateLimitOverrides::default()
-    };
+    let limits = RateLimitSettings::new().requests_per_minute(120).burst(2);
     let model = models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?;
     println!("loaded {model}");
 

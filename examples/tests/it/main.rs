@@ -177,3 +177,13 @@ fn a_batch_is_paced_and_nothing_of_it_fails() {
     let seconds = text.lines().find_map(|line| line.split_once(" s in all")).unwrap().0;
     assert!(seconds.parse::<f64>().unwrap() > 14.0, "{text}");
 }
+
+#[test]
+fn a_hundred_calls_keep_to_the_limits() {
+    let text = shown(env!("CARGO_BIN_EXE_hundred-calls"));
+    assert_in_order(&text, &["100 of 100 calls answered in ", " s, ", " tokens"]);
+    // Fifty at once and ten a second: it cannot take less, unless nothing is paced.
+    let (_, rest) = text.split_once("answered in ").unwrap();
+    let (seconds, _) = rest.split_once(" s, ").unwrap();
+    assert!(seconds.parse::<f64>().unwrap() > 4.5, "{text}");
+}

@@ -14,7 +14,7 @@ const NAME: &str = "tidegate.toml";
 ///
 /// ```
 /// let plan = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
-/// assert_eq!(plan.modules.rate_limit.settings().burst().get(), 60);
+/// assert_eq!(plan.modules.rate_limit.requests_per_minute.value.get(), 60);
 /// # Ok::<(), tidegate_config::ConfigError>(())
 /// ```
 pub const DEFAULT_FILE: &str = include_str!("../../default.toml");

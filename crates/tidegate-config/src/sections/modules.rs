@@ -78,25 +78,25 @@ pub struct RateLimitPlan {
 
 impl Default for RateLimitPlan {
     fn default() -> Self {
-        RateLimitSettings::default().into()
+        Self::with_burst(Some(DEFAULT_REQUESTS))
     }
 }
 
-impl From<RateLimitSettings> for RateLimitPlan {
-    /// The same, by default.
-    fn from(settings: RateLimitSettings) -> Self {
-        Self {
-            enabled: Setting::default(settings.enabled),
-            requests_per_minute: Setting::default(settings.requests_per_minute),
-            burst_capacity: Setting::default(settings.burst_capacity),
-        }
-    }
-}
+/// Requests of a minute, and at once, in the default file.
+const DEFAULT_REQUESTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
 impl RateLimitPlan {
+    const fn with_burst(burst: Option<NonZeroU32>) -> Self {
+        Self {
+            enabled: Setting::default(false),
+            requests_per_minute: Setting::default(DEFAULT_REQUESTS),
+            burst_capacity: Setting::default(burst),
+        }
+    }
+
     fn read(fields: &mut Fields<'_, '_>) -> Self {
         // The section of the default file has a burst. Where it is gone, a file has the section.
-        let mut plan = Self::from(RateLimitSettings::UNSAID);
+        let mut plan = Self::with_burst(None);
         plan.enabled.replace(fields.setting("enabled", Value::to_switch));
         plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
         let burst = fields.setting("burst_capacity", capacity);
@@ -105,13 +105,14 @@ impl RateLimitPlan {
     }
 
     /// The settings, without their sources.
-    #[must_use]
     pub fn settings(&self) -> RateLimitSettings {
-        let mut settings = RateLimitSettings::UNSAID;
-        settings.enabled = self.enabled.value;
-        settings.requests_per_minute = self.requests_per_minute.value;
-        settings.burst_capacity = self.burst_capacity.value;
-        settings
+        let settings = RateLimitSettings::new()
+            .enabled(self.enabled.value)
+            .requests_per_minute(self.requests_per_minute.value.get());
+        match self.burst_capacity.value {
+            Some(burst) => settings.burst(burst.get()),
+            None => settings,
+        }
     }
 }
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tidegate::pacer::PoolSize;
 use tidegate_llm::plan::{Constraint, TierTable};
-use tidegate_llm::settings::{RetrySettings, default_concurrency};
+use tidegate_llm::settings::{default_concurrency, default_retries};
 use tidegate_providers::classify::retryable_statuses;
 use tidegate_providers::{Credential, Dialect, Family, Provider};
 
@@ -123,7 +123,8 @@ pub struct ProviderPlan {
 impl ProviderPlan {
     /// A provider of which nothing is said, of the dialect that `speaker` speaks.
     fn bare(name: &str, speaker: &Provider) -> Self {
-        let (dialect, retry) = (Dialect::of(speaker), RetrySettings::of(speaker));
+        let dialect = Dialect::of(speaker);
+        let (max_retries, retry_base) = default_retries(speaker);
         let concurrency = default_concurrency(speaker).unwrap_or(NonZeroU32::MIN);
         Self {
             base_url: Setting::default(dialect.base_url().unwrap_or_default().to_owned()),
@@ -135,8 +136,8 @@ impl ProviderPlan {
             all_keys: AllKeysPlan::default(),
             max_concurrent_requests: Setting::default(concurrency),
             auto_tune: AutoTunePlan::of(dialect),
-            max_retries: Setting::default(retry.max_retries),
-            retry_base: Setting::default(retry.base),
+            max_retries: Setting::default(max_retries),
+            retry_base: Setting::default(retry_base),
             retry_statuses: Setting::default(retryable_statuses(dialect).to_vec()),
             breaker: BreakerPlan::default(),
             ramp: RampPlan::default(),

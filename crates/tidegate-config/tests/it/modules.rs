@@ -6,8 +6,10 @@ use crate::{complaints, plan};
 
 /// Whether it is on, requests of a minute, requests at once.
 fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
-    let settings = plan.modules.rate_limit.settings();
-    (settings.enabled, settings.requests_per_minute.get(), settings.burst().get())
+    let rate_limit = &plan.modules.rate_limit;
+    let constraint = rate_limit.settings().constraint().unwrap().unwrap();
+    let requests = constraint.requests_per_minute().unwrap().get();
+    (rate_limit.enabled.value, requests, u32::try_from(constraint.burst()).unwrap())
 }
 
 #[test]

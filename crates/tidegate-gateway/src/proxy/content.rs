@@ -1,8 +1,8 @@
 //! The body of a call: read where that tells what the call asks for, and kept for sending.
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use tidegate_llm::BoxError;
 use tidegate_providers::Mode;
 use tidegate_providers::request::Purpose;
 

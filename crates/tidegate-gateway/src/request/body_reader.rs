@@ -9,11 +9,11 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http_body::{Body, Frame};
-use tidegate_llm::BoxError;
 use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep_until};

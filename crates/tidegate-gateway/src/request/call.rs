@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use tidegate_llm::{ExtraInput, Outgoing, Terms};
+use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
@@ -212,7 +212,7 @@ impl Outgoing for Call {
         self.request.asked.max_output
     }
 
-    fn extra_input(&self) -> Option<ExtraInput> {
+    fn extra_input(&self) -> Option<Box<dyn Fn() -> u64 + Send + Sync>> {
         let OutgoingRequest { estimate, content, .. } = &*self.request;
         let is_measured = estimate.is_none() || content.is_repeatable();
         let request = (!is_measured).then(|| self.request.clone())?;

@@ -8,9 +8,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::{BoxError, Broken, CallError, TimeoutError};
+use tidegate_llm::{Broken, CallError, TimeoutError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::body::size_with;

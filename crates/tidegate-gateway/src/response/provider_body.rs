@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::BoxError;
 
 use crate::request::body::{IncomingBody, size_with};
 use crate::upstream::redaction::KeyRedactor;

@@ -220,7 +220,7 @@ impl Accounts {
             return;
         }
         let mut state = lock(&self.state);
-        let id = entry.account.scope().credential_id();
+        let id = entry.account.credential_id();
         let is_own = state.config.is_own(id);
         let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
         // The table has one, and the call that leaves.

@@ -80,17 +80,14 @@ pub(crate) async fn of(provider_state: &ProviderState) -> ProviderView {
     let mut known: Vec<_> = provider_state.accounts().with_owners();
     // Of accounts that cannot all be shown, the busiest are.
     known.sort_by_cached_key(|(owner, account)| {
-        let busy = account.standings().iter().fold(0, |sum, standing| {
-            let waiting = u64::try_from(standing.gauges.waiting).unwrap_or(u64::MAX);
-            standing.gauges.in_flight.saturating_add(waiting).saturating_add(sum)
-        });
-        (*owner != AccountOwner::Own, Reverse(busy), account.scope().clone())
+        let id = account.credential_id().to_owned();
+        (*owner != AccountOwner::Own, Reverse(account.pending()), id)
     });
     known.truncate(MAX_ACCOUNTS);
     let mut accounts = Vec::with_capacity(known.len());
     for (owner, account) in known {
         let queues = account.inspect(PATIENCE).await;
-        let id = account.scope().credential_id().to_owned();
+        let id = account.credential_id().to_owned();
         accounts.push(AccountView { owner, id, queues });
     }
     let all_keys = provider_state.accounts().inspect_all_keys().await;

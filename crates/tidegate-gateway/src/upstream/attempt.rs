@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, HOST};
 use http::response::Parts;
@@ -14,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::client::{ConnectTimeout, DEFAULT_CONNECT_TIMEOUT};
-use tidegate_llm::{BoxError, Broken, CallError, TimeoutError, adapter};
+use tidegate_llm::{Broken, CallError, TimeoutError, adapter};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};

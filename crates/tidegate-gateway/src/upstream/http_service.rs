@@ -5,11 +5,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::error::BoxError;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use http_body_util::BodyExt as _;
-use tidegate_llm::BoxError;
 use tower_service::Service;
 
 use crate::request::body::{IncomingBody, RequestBody};

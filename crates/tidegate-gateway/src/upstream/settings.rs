@@ -16,7 +16,7 @@ use tidegate_llm::rate_limit::{
     AccountLimits, AllKeysLimits, ModelPattern, Ramp, default_concurrency,
 };
 use tidegate_llm::retry::Schedule;
-use tidegate_providers::request::{Base, RoutePath, TargetError, key_field};
+use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
@@ -115,7 +115,7 @@ impl Upstream {
             return Err(GatewayError::Name(name.to_owned()));
         }
         if dialect == Dialect::Mock {
-            return Err(wrong(&provider, TargetError::Mock));
+            return Err(wrong(&provider, RequestError::Mock));
         }
         let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
         let timeouts = Timeouts::default();
@@ -345,7 +345,7 @@ fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
         .relapse_within(open_for * 2)
 }
 
-fn wrong(name: &Provider, source: TargetError) -> GatewayError {
+fn wrong(name: &Provider, source: RequestError) -> GatewayError {
     GatewayError::Target { name: name.as_str().to_owned(), source }
 }
 

@@ -49,7 +49,7 @@ impl Stack {
         }
         let may_repeat = call.request.repetition == Repetition::Always;
         if self.chain.is_none() || !may_repeat {
-            let key = self.account.scope().credential_id();
+            let key = self.account.credential_id();
             self.breaker.check(key, call.request.model_name())?;
         }
         if !may_repeat {
@@ -120,7 +120,7 @@ fn limited<'a>(
     call: Call,
 ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>> + 'a>> {
     Box::pin(async move {
-        let key = account.scope().credential_id();
+        let key = account.credential_id();
         breaker.check(key, call.request.model_name())?;
         account.run(UNKNOWN, call, |call| attempt(breaker, key, client, call)).await
     })

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{Full, StreamBody};
-use tidegate_llm::BoxError;
 use tidegate_providers::Dialect;
 use tokio::time::Instant;
+use tower::BoxError;
 
 use crate::stage::{PEER, SECOND, ask, is_idle, read, scripted, upstream};
 use crate::wire::{Drip, Script};

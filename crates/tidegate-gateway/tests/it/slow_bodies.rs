@@ -7,9 +7,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use tidegate_gateway::{Gateway, RequestBody};
-use tidegate_llm::BoxError;
 use tidegate_providers::Dialect;
 use tokio::time::{Instant, sleep};
+use tower::BoxError;
 use tower::service_fn;
 
 use crate::stage::{FAMILIES, PEER, SECOND, Want, chat, engine, is_idle, read, scripted, upstream};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate_gateway::{Gateway, RequestBody, ResponseBodyError};
-use tidegate_llm::BoxError;
 use tidegate_providers::Dimension;
 use tidegate_sim::{Delay, Fault, Limits, Output};
 use tokio::time::{Instant, timeout};
+use tower::BoxError;
 use tower::service_fn;
 
 use crate::stage::{

@@ -7,9 +7,10 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate_gateway::{Gateway, RequestBody, ResponseBodyError, Upstream};
-use tidegate_llm::{BoxError, TimeoutError};
+use tidegate_llm::TimeoutError;
 use tidegate_providers::Dialect;
 use tokio::time::{Instant, sleep};
+use tower::BoxError;
 use tower::service_fn;
 
 use crate::log::Log;

@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tidegate_gateway::RequestBody;
-use tidegate_llm::BoxError;
 use tidegate_sim::Simulator;
 use tokio::time::{Sleep, sleep};
+use tower::BoxError;
 use tower::Service;
 
 /// One connection inside the process for each request, up to 20 ms late if it is told so.

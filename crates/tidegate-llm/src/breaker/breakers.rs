@@ -15,34 +15,20 @@ const MOST_SCOPES: usize = 4_096;
 ///
 /// The scopes that were asked for lately are remembered, 4,096 of them at least. A circuit that was
 /// forgotten lives on with those who have it; who asks for it anew gets one that is closed.
-///
-/// ```
-/// use tidegate::breaker::{BreakerSettings, BreakerState};
-/// use tidegate_llm::breaker::{BreakerLayer, Breakers};
-/// use tidegate_llm::Scope;
-/// use tidegate_providers::Credential;
-/// let breakers = Breakers::new(BreakerSettings::default());
-/// let circuit = breakers.of(&Scope::new("openai", &Credential::none()).model("gpt-4o"));
-/// assert_eq!(circuit.state(), BreakerState::Closed);
-/// let layer = BreakerLayer::new(circuit);
-/// # let _ = layer;
-/// ```
 #[derive(Clone, Debug)]
-pub struct Breakers {
+pub(crate) struct Breakers {
     settings: BreakerSettings,
     known: Arc<Mutex<Recent<Scope, Circuit>>>,
 }
 
 impl Breakers {
     /// No circuits yet.
-    #[must_use]
-    pub fn new(settings: BreakerSettings) -> Self {
+    pub(crate) fn new(settings: BreakerSettings) -> Self {
         Self { settings, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
     }
 
     /// The circuit of a scope: the same one for the same scope.
-    #[must_use]
-    pub fn of(&self, scope: &Scope) -> Circuit {
+    pub(crate) fn of(&self, scope: &Scope) -> Circuit {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(scope, || Circuit::of(scope, self.settings))
     }

@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::breaker::{
-    BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
-};
+#[cfg(test)]
+use tidegate::breaker::BreakerState;
+use tidegate::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
@@ -17,20 +17,20 @@ use crate::telemetry::Counter;
 const EARLY: Duration = Duration::from_millis(10);
 
 /// What came of a circuit so far.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
+pub(crate) struct Stats {
     /// How often it was opened, by failures in a row or by a trial that failed.
-    pub opened: u64,
+    pub(crate) opened: u64,
     /// How often it was closed again.
-    pub closed: u64,
+    pub(crate) closed: u64,
     /// Calls that were refused.
-    pub refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// Whether a provider is called, as all its callers see it. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Circuit(Arc<Inner>);
+pub(crate) struct Circuit(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -45,7 +45,8 @@ struct Inner {
 impl Circuit {
     /// The circuit of a provider. For one that is found again by its scope, see
     /// [`Breakers`](super::Breakers).
-    pub fn new(provider: impl Into<Provider>, settings: BreakerSettings) -> Self {
+    #[cfg(test)]
+    pub(crate) fn new(provider: impl Into<Provider>, settings: BreakerSettings) -> Self {
         let provider = provider.into();
         let name = provider.to_string();
         Self::named(provider, name, settings)
@@ -67,14 +68,14 @@ impl Circuit {
     }
 
     /// Whether the provider is called now.
-    #[must_use]
-    pub fn state(&self) -> BreakerState {
+    #[cfg(test)]
+    pub(crate) fn state(&self) -> BreakerState {
         self.0.lock().state(Instant::now().into_std())
     }
 
     /// What came of it so far.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
+    #[cfg(test)]
+    pub(crate) fn stats(&self) -> Stats {
         let Inner { opened, closed, refused, .. } = &*self.0;
         Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
     }

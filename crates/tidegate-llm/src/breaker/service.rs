@@ -12,14 +12,13 @@ use crate::call::{CallError, Outgoing};
 
 /// Makes services that leave a provider alone while its circuit is open.
 #[derive(Clone, Debug)]
-pub struct BreakerLayer {
+pub(crate) struct BreakerLayer {
     circuit: Circuit,
 }
 
 impl BreakerLayer {
     /// A layer on a circuit, which others may share.
-    #[must_use]
-    pub const fn new(circuit: Circuit) -> Self {
+    pub(crate) const fn new(circuit: Circuit) -> Self {
         Self { circuit }
     }
 }
@@ -37,17 +36,9 @@ impl<S> Layer<S> for BreakerLayer {
 /// It is asked when a call is made and not when readiness is polled, so that nobody waits for a
 /// provider that is down.
 #[derive(Clone, Debug)]
-pub struct Breaker<S> {
+pub(crate) struct Breaker<S> {
     inner: S,
     circuit: Circuit,
-}
-
-impl<S> Breaker<S> {
-    /// The circuit.
-    #[must_use]
-    pub const fn circuit(&self) -> &Circuit {
-        &self.circuit
-    }
 }
 
 impl<S, R> Service<R> for Breaker<S>

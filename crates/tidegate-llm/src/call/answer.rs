@@ -16,7 +16,7 @@ use super::error::CallError;
 use crate::rate_limit::Reservation;
 
 /// Events as they come.
-pub type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
+type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
 
 /// An answer: read it event by event, or [`whole`](Self::whole).
 #[must_use = "an answer that is not read is broken off"]

@@ -9,7 +9,7 @@ use tidegate_providers::{Class, Failure, Provider};
 use super::connection::{self, Broken, Described};
 
 /// Any error below.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// Why a call has no answer, or not the end of one.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum CallError {
         source: Option<BoxError>,
     },
     /// What the provider sent is not what it should be.
-    #[error("{provider} sent what cannot be read")]
+    #[error("the answer of {provider} cannot be read: {source}")]
     Unreadable {
         /// Who was called.
         provider: Provider,
@@ -40,7 +40,7 @@ pub enum CallError {
     },
     /// There is no permit for the call: the wait would be too long, or the queue is full. Nothing
     /// was sent.
-    #[error("no call to {provider} now")]
+    #[error("no permit for a call to {provider}: {source}")]
     NoPermit {
         /// Who was to be called.
         provider: Provider,
@@ -54,10 +54,13 @@ pub enum CallError {
         after: Option<Duration>,
     },
     /// A quota of a long time is used up, as the provider said to an earlier call. Nothing was sent.
-    #[error("no call now, since {0}")]
+    #[error("nothing was sent, since a quota is used up: {0}")]
     Closed(Box<Failure>),
     /// The provider has failed so often that it is left alone for a while. Nothing was sent.
-    #[error("{provider} is left alone for {}s more", after.as_secs_f64().ceil())]
+    #[error(
+        "nothing was sent to {provider}, which keeps failing: the circuit breaker is open for {}s more",
+        after.as_secs_f64().ceil()
+    )]
     Open {
         /// Who was to be called.
         provider: Provider,
@@ -65,7 +68,7 @@ pub enum CallError {
         after: Duration,
     },
     /// The request cannot be put into the provider's words. Nothing was sent.
-    #[error("the request cannot be made to {provider}")]
+    #[error("the request to {provider} cannot be made: {source}")]
     Request {
         /// Who was to be called.
         provider: Provider,
@@ -86,7 +89,7 @@ pub enum CallError {
         other: Box<CallError>,
     },
     /// All attempts failed.
-    #[error("{attempts} attempts failed")]
+    #[error("{attempts} attempts failed, the last one: {last}")]
     Exhausted {
         /// How many there were.
         attempts: u32,

@@ -10,16 +10,8 @@ use tidegate_providers::{Credential, Endpoint, Provider};
 
 /// Those who share a limit: a provider, one of its credentials, and perhaps a model and an
 /// endpoint. Its `Display` names a bucket, and shows no secret.
-///
-/// ```
-/// use tidegate_llm::Scope;
-/// use tidegate_providers::Credential;
-/// let scope = Scope::new("openai", &Credential::none()).model("GPT-4o");
-/// assert_eq!(scope.to_string(), "openai/default/gpt-4o");
-/// assert!(scope.without_model() == Scope::new("OpenAI", &Credential::none()));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Scope {
+pub(crate) struct Scope {
     provider: Provider,
     credential: Arc<str>,
     model: Option<Arc<str>>,
@@ -28,54 +20,41 @@ pub struct Scope {
 
 impl Scope {
     /// Everything that is done with one credential at one provider.
-    #[must_use]
-    pub fn new(provider: impl Into<Provider>, credential: &Credential) -> Self {
+    pub(crate) fn new(provider: impl Into<Provider>, credential: &Credential) -> Self {
         let credential = credential.id().into();
         Self { provider: provider.into(), credential, model: None, endpoint: None }
     }
 
     /// One model of it; case does not matter.
-    #[must_use]
-    pub fn model(mut self, model: &str) -> Self {
+    pub(crate) fn model(mut self, model: &str) -> Self {
         self.model = Some(model.to_lowercase().into());
         self
     }
 
     /// One endpoint of it.
-    #[must_use]
-    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+    pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.endpoint = Some(endpoint);
         self
     }
 
-    /// The same for all models.
-    #[must_use]
-    pub fn without_model(&self) -> Self {
-        Self { model: None, ..self.clone() }
-    }
-
     /// The provider.
-    #[must_use]
-    pub const fn provider(&self) -> &Provider {
+    pub(crate) const fn provider(&self) -> &Provider {
         &self.provider
     }
 
     /// The hash of the credential.
-    #[must_use]
-    pub fn credential_id(&self) -> &str {
+    pub(crate) fn credential_id(&self) -> &str {
         &self.credential
     }
 
     /// The model, if the limit is of one.
-    #[must_use]
-    pub fn model_name(&self) -> Option<&str> {
+    pub(crate) fn model_name(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// The endpoint, if the limit is of one.
-    #[must_use]
-    pub const fn endpoint_of(&self) -> Option<&Endpoint> {
-        self.endpoint.as_ref()
+    /// The model and the endpoint, where the limit is of one.
+    pub(crate) fn model_and_endpoint(&self) -> (Option<Arc<str>>, Option<Endpoint>) {
+        (self.model.clone(), self.endpoint.clone())
     }
 }
 

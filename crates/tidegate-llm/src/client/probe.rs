@@ -13,32 +13,8 @@ use tokio::time::timeout;
 use tower_service::Service as _;
 
 use super::pools::Way;
-use super::{Client, Roots};
-use crate::call::ConnectError;
+use super::{Client, ClientError, Roots};
 use crate::proxy::Proxy;
-
-/// Why a server cannot be reached.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProbeError {
-    /// There is no connection.
-    #[error("{0}")]
-    Connect(#[from] ConnectError),
-    /// The proxy was asked for the server, and says that it cannot reach it.
-    #[error("proxy {proxy} answered with status {status}")]
-    Proxy {
-        /// Host and port of the proxy.
-        proxy: String,
-        /// What it said.
-        status: StatusCode,
-    },
-    /// The proxy did not answer.
-    #[error("proxy {proxy} did not answer")]
-    Silent {
-        /// Host and port of the proxy.
-        proxy: String,
-    },
-}
 
 impl<B> Client<B> {
     /// Finds out whether a server can be reached as a request of these extensions would reach it:
@@ -54,7 +30,7 @@ impl<B> Client<B> {
         connect_timeout: Duration,
         roots: Option<Roots>,
         proxy: Option<Proxy>,
-    ) -> Result<(), ProbeError> {
+    ) -> Result<(), ClientError> {
         let way = Way { connect_timeout, roots, proxy };
         if let Some(error) = self.no_roots(uri.scheme(), &way) {
             return Err(error.into());
@@ -69,7 +45,7 @@ impl<B> Client<B> {
     }
 
     /// Asks a proxy for the head of what is at a URL.
-    async fn probe_through(&self, proxy: &Proxy, uri: Uri, way: Way) -> Result<(), ProbeError> {
+    async fn probe_through(&self, proxy: &Proxy, uri: Uri, way: Way) -> Result<(), ClientError> {
         let limit = way.connect_timeout;
         let host = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let mut request = Request::new(Empty::<Bytes>::new());
@@ -84,10 +60,12 @@ impl<B> Client<B> {
         match timeout(limit, client.request(request)).await {
             Ok(Ok(response)) if refused(response.status()) => {
                 let (proxy, status) = (proxy.host_port().to_owned(), response.status());
-                Err(ProbeError::Proxy { proxy, status })
+                Err(ClientError::Proxy { proxy, status })
             }
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(ProbeError::Silent { proxy: proxy.host_port().to_owned() }),
+            Ok(Err(_)) | Err(_) => {
+                Err(ClientError::SilentProxy { proxy: proxy.host_port().to_owned() })
+            }
         }
     }
 }

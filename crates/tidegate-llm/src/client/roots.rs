@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::ClientError;
 use super::verifier::Verifier;
 
 /// Root certificates that the servers of a request are checked against, in place of those of the
@@ -22,42 +23,22 @@ struct Inner {
     tls: Arc<ClientConfig>,
 }
 
-/// Why certificates are no roots.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RootsError {
-    /// There is none.
-    #[error("no root certificate")]
-    Empty,
-    /// One of them cannot be used.
-    #[error("root certificate {number} cannot be used: {source}")]
-    Certificate {
-        /// Which one, counted from one.
-        number: usize,
-        /// Why.
-        source: rustls::Error,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
-}
-
 impl Roots {
     /// Roots from certificates in DER.
     ///
     /// # Errors
     /// If there is none, or one cannot be used.
-    pub fn from_der(certificates: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, RootsError> {
+    pub fn from_der(certificates: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, ClientError> {
         let certificates: Vec<_> = certificates.into_iter().map(CertificateDer::from).collect();
         let mut roots = RootCertStore::empty();
         for (index, certificate) in certificates.iter().enumerate() {
             let number = index + 1;
             roots
                 .add(certificate.clone())
-                .map_err(|source| RootsError::Certificate { number, source })?;
+                .map_err(|source| ClientError::Root { number, source: source.into() })?;
         }
         if certificates.is_empty() {
-            return Err(RootsError::Empty);
+            return Err(ClientError::NoRoots);
         }
         Ok(Self(Arc::new(Inner { certificates, tls: Arc::new(checking(roots)?) })))
     }
@@ -137,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_no_root_is_refused_by_its_number() {
-        assert!(matches!(Roots::from_der([]), Err(RootsError::Empty)));
+        assert!(matches!(Roots::from_der([]), Err(ClientError::NoRoots)));
         let error = Roots::from_der([authority(), b"no certificate".to_vec()]).unwrap_err();
         assert!(error.to_string().starts_with("root certificate 2 cannot be used: "), "{error}");
     }

@@ -10,21 +10,10 @@ use super::service::Fallback;
 use super::stats::{Counters, Stats};
 use super::target::Target;
 use crate::call::{CallError, Outgoing};
+use crate::plan::{Checks, Invalid, Rule};
 
 /// The most targets of a chain.
 pub const MAX_TARGETS: usize = 10;
-
-/// Why a chain of targets is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ChainError {
-    /// There is nobody to turn to.
-    #[error("a chain of fallbacks needs at least one target")]
-    Empty,
-    /// There are too many targets.
-    #[error("a chain of fallbacks has at most {MAX_TARGETS} targets, and not {0}")]
-    TooLong(usize),
-}
 
 /// Makes services that turn to others when they fail.
 ///
@@ -32,7 +21,7 @@ pub enum ChainError {
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use tidegate_llm::fallback::{FallbackLayer, Target};
 /// use tidegate_llm::{Broken, Call, CallError};
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });
@@ -65,16 +54,19 @@ impl<R, T> FallbackLayer<R, T> {
     pub fn new(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = Target<R, T>>,
-    ) -> Result<Self, ChainError> {
+    ) -> Result<Self, Invalid> {
         let targets: Vec<_> = targets.into_iter().collect();
-        match targets.len() {
-            0 => Err(ChainError::Empty),
-            many if many > MAX_TARGETS => Err(ChainError::TooLong(many)),
-            _ => {
-                let (primary, counters) = (primary.into(), Counters::default());
-                Ok(Self { chain: Arc::new(Chain { primary, targets, counters }) })
-            }
+        let rule = match targets.len() {
+            0 => Some(Rule::Missing),
+            many => (many > MAX_TARGETS).then_some(Rule::TooMany(MAX_TARGETS)),
+        };
+        let mut checks = Checks::default();
+        if let Some(rule) = rule {
+            let named: Vec<_> = targets.iter().map(|target| target.provider().as_str()).collect();
+            checks.refuse("chain", &named, rule);
         }
+        let (primary, counters) = (primary.into(), Counters::default());
+        checks.finish(Self { chain: Arc::new(Chain { primary, targets, counters }) })
     }
 
     /// Waits for the answer of the first provider, and turns to the targets with the request if it

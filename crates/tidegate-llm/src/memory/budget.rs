@@ -23,10 +23,8 @@ pub trait Reclaim: Send + Sync {
 /// ```
 /// use tidegate_llm::memory::MemoryBudget;
 /// let budget = MemoryBudget::new(1_000);
-/// let share = budget.charge(800);
-/// assert!(!budget.has_room(300));
-/// drop(share);
 /// assert!(budget.has_room(300));
+/// assert!(!budget.has_room(1_300));
 /// ```
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Inner>);
@@ -110,7 +108,7 @@ impl MemoryBudget {
 
     /// Charges so many bytes, until what is returned is dropped.
     #[must_use = "the charge ends when it is dropped"]
-    pub fn charge(&self, bytes: usize) -> MemoryShare {
+    pub(crate) fn charge(&self, bytes: usize) -> MemoryShare {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
         MemoryShare { budget: self.clone(), bytes }
     }
@@ -149,7 +147,7 @@ impl MemoryBudget {
 
 /// Bytes that are charged to a budget, until it is dropped.
 #[derive(Debug)]
-pub struct MemoryShare {
+pub(crate) struct MemoryShare {
     budget: MemoryBudget,
     bytes: usize,
 }

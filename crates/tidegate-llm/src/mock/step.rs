@@ -13,7 +13,7 @@ use crate::call::{Broken, CallError};
 /// use std::time::Duration;
 /// use tidegate_llm::mock::Step;
 /// use tidegate_llm::Broken;
-/// use tidegate_providers::Class;
+/// use tidegate_llm::Class;
 /// let late = Step::reply("one two three").after(Duration::from_secs(2));
 /// let slow = Step::reply("one two three").pause(Duration::from_millis(50));
 /// let half = Step::reply("one two three").then_breaks(Broken::Cut);

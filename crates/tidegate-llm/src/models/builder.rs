@@ -5,10 +5,9 @@ use tidegate_providers::{Credential, Dialect, Provider};
 use tower_layer::Layer as _;
 
 use super::error::LoadError;
-use super::model::{About, Model, ModuleName};
+use super::model::{About, Model};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
-use super::{Module, resolve};
 use crate::breaker::BreakerLayer;
 use crate::call::Scope;
 use crate::fallback::FallbackLayer;
@@ -16,11 +15,11 @@ use crate::plan::{DEFAULT_MODEL, Invalid};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::{Policy, RetryLayer, Schedule};
 use crate::settings::{
-    FallbackOverrides, FallbackTarget, RateLimitOverrides, RetryOverrides, RetrySettings,
+    ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
 };
 
-/// A model in the making. Each module is off, on, overridden, or as the settings of the registry
-/// say, which is the default.
+/// A model in the making. Each module takes `true`, `false`, or settings of its own; without a word it
+/// is as the registry says.
 #[derive(Clone, Debug)]
 #[must_use = "a model is made by `build`"]
 pub struct ModelBuilder {
@@ -28,9 +27,9 @@ pub struct ModelBuilder {
     provider: Provider,
     model: Option<String>,
     profile: Profile,
-    retry: Module<RetryOverrides>,
-    fallback: Module<FallbackOverrides>,
-    rate_limit: Module<RateLimitOverrides>,
+    retry: Option<RetrySettings>,
+    fallback: Option<FallbackSettings>,
+    rate_limit: Option<RateLimitSettings>,
 }
 
 /// An adapter, perhaps with limits around it.
@@ -43,15 +42,7 @@ struct Limited {
 impl ModelBuilder {
     pub(super) fn new(models: Models, provider: Provider, model: Option<String>) -> Self {
         let profile = models.profile(&provider);
-        Self {
-            models,
-            provider,
-            model,
-            profile,
-            retry: Module::Inherit,
-            fallback: Module::Inherit,
-            rate_limit: Module::Inherit,
-        }
+        Self { models, provider, model, profile, retry: None, fallback: None, rate_limit: None }
     }
 
     /// With this key, instead of the one that the registry has for the provider.
@@ -66,21 +57,21 @@ impl ModelBuilder {
         self
     }
 
-    /// Whether failed calls are tried again.
-    pub fn retry(mut self, module: impl Into<Module<RetryOverrides>>) -> Self {
-        self.retry = module.into();
+    /// Whether failed calls are tried again, and how.
+    pub fn retry(mut self, settings: impl Into<RetrySettings>) -> Self {
+        self.retry = Some(settings.into());
         self
     }
 
-    /// Whether other providers are turned to.
-    pub fn fallback(mut self, module: impl Into<Module<FallbackOverrides>>) -> Self {
-        self.fallback = module.into();
+    /// Whether other providers are turned to, and which ones.
+    pub fn fallback(mut self, settings: impl Into<FallbackSettings>) -> Self {
+        self.fallback = Some(settings.into());
         self
     }
 
-    /// Whether calls keep to limits.
-    pub fn rate_limit(mut self, module: impl Into<Module<RateLimitOverrides>>) -> Self {
-        self.rate_limit = module.into();
+    /// Whether calls keep to limits, and to which ones.
+    pub fn rate_limit(mut self, settings: impl Into<RateLimitSettings>) -> Self {
+        self.rate_limit = Some(settings.into());
         self
     }
 
@@ -90,21 +81,21 @@ impl ModelBuilder {
     /// # Errors
     /// When the provider is not known, or a setting makes no sense.
     pub fn build(self) -> Result<Model, LoadError> {
-        let retry = resolve(&self.retry, self.registry_retry()?.enabled);
-        let fallback = resolve(&self.fallback, self.models.inner.fallback.enabled);
+        let retry = self.retry_settings();
+        let fallback = self.fallback_settings();
         let guarded = retry.is_some() || fallback.is_some();
         let Limited { mut backend, model, account } = self.limited()?;
-        let mut modules: Vec<_> = account.iter().map(|_| ModuleName::RateLimit).collect();
+        let mut modules: Vec<_> = account.iter().map(|_| "RateLimit").collect();
         if guarded {
             backend = self.guarded(backend, &model);
         }
-        if let Some(overrides) = fallback {
-            backend = self.falling_back(backend, &overrides)?;
-            modules.insert(0, ModuleName::Fallback);
+        if let Some(settings) = fallback {
+            backend = self.falling_back(backend, &settings)?;
+            modules.insert(0, "Fallback");
         }
         if retry.is_some() {
-            backend = self.retrying(backend, &self.own_retry()?);
-            modules.insert(0, ModuleName::Retry);
+            backend = self.retrying(backend, &self.retry_numbers()?);
+            modules.insert(0, "Retry");
         }
         let about = About { provider: self.provider, model, modules, account };
         Ok(Model::new(backend, about))
@@ -114,12 +105,10 @@ impl ModelBuilder {
     fn limited(&self) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
         let adapter = self.adapter(&model)?;
-        let settings = self.models.inner.rate_limit;
-        let Some(overrides) = resolve(&self.rate_limit, settings.enabled) else {
+        let Some(settings) = self.rate_limit_settings() else {
             return Ok(Limited { backend: adapter, model, account: None });
         };
-        let settings = settings.merged(&overrides).map_err(setting("rate_limit"))?;
-        let account = self.models.open(&self.provider, &self.profile, settings)?;
+        let account = self.models.open(&self.provider, &self.profile, &settings)?;
         let limited = RateLimitLayer::new(account.clone(), &model).layer(adapter);
         let backend = Backend::new(self.provider.clone(), limited);
         Ok(Limited { backend, model, account: Some(account) })
@@ -146,22 +135,47 @@ impl ModelBuilder {
         let target =
             target.map_err(|source| LoadError::Target { provider: provider.clone(), source })?;
         let mut profile = self.profile.clone();
-        profile.timeout.get_or_insert(self.own_retry()?.attempt_timeout);
+        profile.timeout.get_or_insert(self.retry_numbers()?.attempt_timeout);
         self.models.connect(provider, target, &profile)
     }
 
-    fn registry_retry(&self) -> Result<RetrySettings, LoadError> {
-        let settings = RetrySettings::of(&self.provider);
-        settings.merged(&self.models.inner.retry).map_err(setting("retry"))
+    /// The settings of each module, or `None` if it is off. Settings that a model is loaded with turn
+    /// a module on unless they say otherwise.
+    fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
+        let there = self.models.inner.rate_limit.clone();
+        let (settings, given) = match &self.rate_limit {
+            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
+            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+        };
+        given.then_some(settings)
     }
 
-    /// What the registry says, with what is overridden for this model.
-    fn own_retry(&self) -> Result<RetrySettings, LoadError> {
-        let settings = self.registry_retry()?;
-        match &self.retry {
-            Module::With(overrides) => settings.merged(overrides).map_err(setting("retry")),
-            Module::Inherit | Module::Off | Module::On => Ok(settings),
-        }
+    fn retry_settings(&self) -> Option<RetrySettings> {
+        let there = self.models.inner.retry;
+        let on = match &self.retry {
+            Some(given) => given.is_enabled().unwrap_or(true),
+            None => there.is_enabled().unwrap_or(false),
+        };
+        on.then_some(there)
+    }
+
+    fn fallback_settings(&self) -> Option<FallbackSettings> {
+        let there = self.models.inner.fallback.clone();
+        let (settings, on) = match &self.fallback {
+            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
+            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+        };
+        on.then_some(settings)
+    }
+
+    /// How calls are tried again; the time of an attempt holds without the module too.
+    fn retry_numbers(&self) -> Result<RetryNumbers, LoadError> {
+        let there = self.models.inner.retry;
+        let settings = match &self.retry {
+            Some(given) => there.merged(given),
+            None => there,
+        };
+        settings.numbers(&self.provider).map_err(setting("retry"))
     }
 
     fn guarded(&self, backend: Backend, model: &str) -> Backend {
@@ -173,36 +187,33 @@ impl ModelBuilder {
     fn falling_back(
         &self,
         primary: Backend,
-        overrides: &FallbackOverrides,
+        settings: &FallbackSettings,
     ) -> Result<Backend, LoadError> {
-        let settings = self.models.inner.fallback.clone();
-        let settings = settings.merged(overrides).map_err(setting("fallback"))?;
-        let targets = settings.chain.iter().map(|target| self.target(target));
+        let chain = settings.chain().map_err(setting("fallback"))?;
+        let targets = chain.iter().map(|target| self.target(target));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let layer = FallbackLayer::new(self.provider.clone(), targets)?;
+        let layer = FallbackLayer::new(self.provider.clone(), targets);
+        let layer = layer.map_err(setting("fallback"))?;
         Ok(Backend::new(self.provider.clone(), layer.layer(primary)))
     }
 
     /// A target has its own limits, and neither retries nor fallbacks of its own.
-    fn target(&self, target: &FallbackTarget) -> Result<Backend, LoadError> {
+    fn target(&self, target: &ChainLink) -> Result<Backend, LoadError> {
         let mut loader = self.models.load_model(target.provider.clone(), target.model.as_deref());
         if target.provider == self.provider {
             // Another model of the same provider: the same key, and so the same limits.
             loader.profile = self.profile.clone();
             loader.rate_limit = self.rate_limit.clone();
         } else {
-            // What was overridden is meant for this provider; it says nothing about others.
-            loader.rate_limit = match self.rate_limit {
-                Module::Off => Module::Off,
-                Module::On | Module::With(_) => Module::On,
-                Module::Inherit => Module::Inherit,
-            };
+            // The limits of a model are those of its provider; they say nothing about others.
+            let given = self.rate_limit.as_ref();
+            loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }
         let Limited { backend, model, .. } = loader.limited()?;
         Ok(loader.guarded(backend, &model))
     }
 
-    fn retrying(&self, backend: Backend, settings: &RetrySettings) -> Backend {
+    fn retrying(&self, backend: Backend, settings: &RetryNumbers) -> Backend {
         let schedule = Schedule::default()
             .max_retries(settings.max_retries)
             .base(settings.base)
@@ -217,22 +228,4 @@ impl ModelBuilder {
 
 fn setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
     move |source| LoadError::Setting { module, source }
-}
-
-impl From<RetryOverrides> for Module<RetryOverrides> {
-    fn from(overrides: RetryOverrides) -> Self {
-        Self::With(overrides)
-    }
-}
-
-impl From<RateLimitOverrides> for Module<RateLimitOverrides> {
-    fn from(overrides: RateLimitOverrides) -> Self {
-        Self::With(overrides)
-    }
-}
-
-impl From<FallbackOverrides> for Module<FallbackOverrides> {
-    fn from(overrides: FallbackOverrides) -> Self {
-        Self::With(overrides)
-    }
 }

@@ -1,9 +1,8 @@
 //! Why a model cannot be loaded.
 
 use tidegate_providers::Provider;
-use tidegate_providers::request::TargetError;
+use tidegate_providers::request::RequestError;
 
-use crate::fallback::ChainError;
 use crate::plan::Invalid;
 use crate::rate_limit::AccountError;
 
@@ -11,47 +10,58 @@ use crate::rate_limit::AccountError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// Nobody said which model, and the provider has no default.
-    #[error("no model was named for {0}, and it has no default")]
+    /// No model was named, and the provider has no default.
+    #[error(
+        "no model of {0} was named and it has no default: \
+         pass a name to `load_model` or set `Profile::model`"
+    )]
     NoModel(Provider),
-    /// Nobody said where the provider is.
-    #[error("the address of {0} is not known: set its base URL")]
+    /// The address of the provider is not known.
+    #[error("the base URL of {0} is not known: set `Profile::base_url`")]
     NoAddress(Provider),
+    /// The registry has no HTTP client.
+    #[error(
+        "no HTTP client to call {0}: set `ModelsBuilder::http`, or `ModelsBuilder::backend` in tests"
+    )]
+    NoClient(Provider),
     /// The address, the model or the key cannot be used.
-    #[error("{provider} cannot be called")]
+    #[error("{provider} cannot be called: {source}")]
     Target {
-        /// Who.
+        /// The provider.
         provider: Provider,
-        /// Why.
-        #[source]
-        source: TargetError,
+        /// What cannot be used.
+        source: RequestError,
     },
-    /// A setting of a module makes no sense.
-    #[error("a setting of the module {module} makes no sense")]
+    /// A setting of a module breaks its rule.
+    #[error("the settings of module `{module}` are invalid: {source}")]
     Setting {
-        /// Which module.
+        /// The module.
         module: &'static str,
-        /// What is wrong.
-        #[source]
+        /// Every value that breaks its rule.
         source: Invalid,
     },
-    /// The chain of fallbacks is none.
-    #[error(transparent)]
-    Chain(#[from] ChainError),
     /// The limits cannot be kept.
-    #[error(transparent)]
-    Account(#[from] AccountError),
-    /// No model of the provider was loaded with this key, so there is nothing to change.
-    #[error("no model of {0} was loaded with this key")]
-    NotLoaded(Provider),
-    /// Another loader has set other limits, and this registry is strict.
-    #[error("limits of {provider} are {present} already, not {wanted}")]
-    Conflict {
-        /// Whose limits.
+    #[error("the limits of {provider} cannot be set: {source}")]
+    Account {
+        /// The provider.
         provider: Provider,
-        /// What they are.
+        /// Which limit, and why.
+        source: AccountError,
+    },
+    /// No model of the provider was loaded with this key, so there is nothing to change.
+    #[error("no model of {0} was loaded with this key: load one before `reconfigure`")]
+    NotLoaded(Provider),
+    /// The account has other limits already, and this registry is strict.
+    #[error(
+        "limits of {provider} are {present} already, not {wanted}: \
+         use `Models::reconfigure` to change them"
+    )]
+    Conflict {
+        /// The provider.
+        provider: Provider,
+        /// The limits that the account has.
         present: String,
-        /// What was asked for.
+        /// The limits that were asked for.
         wanted: String,
     },
 }

@@ -12,18 +12,6 @@ use crate::call::ready::Answering;
 use crate::call::{Answer, Call, CallError};
 use crate::rate_limit::Account;
 
-/// A module that is around a model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ModuleName {
-    /// [`retry`](crate::retry).
-    Retry,
-    /// [`fallback`](crate::fallback).
-    Fallback,
-    /// [`rate_limit`](crate::rate_limit).
-    RateLimit,
-}
-
 /// A model, ready to call. Cheap to clone; a service too.
 ///
 /// Its `Display` shows the modules around it: `Retry(Fallback(RateLimit(openai/gpt-4o)))`.
@@ -37,7 +25,7 @@ pub(super) struct About {
     pub(super) provider: Provider,
     pub(super) model: String,
     /// The outermost first.
-    pub(super) modules: Vec<ModuleName>,
+    pub(super) modules: Vec<&'static str>,
     pub(super) account: Option<Account>,
 }
 
@@ -78,9 +66,9 @@ impl Model {
         &self.about.model
     }
 
-    /// The modules around it, the outermost first.
+    /// The modules around it, the outermost first: of `Retry`, `Fallback` and `RateLimit`.
     #[must_use]
-    pub fn modules(&self) -> &[ModuleName] {
+    pub fn modules(&self) -> &[&'static str] {
         &self.about.modules
     }
 
@@ -108,7 +96,7 @@ impl Service<Call> for Model {
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for module in &self.about.modules {
-            write!(f, "{module:?}(")?;
+            write!(f, "{module}(")?;
         }
         write!(f, "{}/{}", self.about.provider, self.about.model)?;
         self.about.modules.iter().try_for_each(|_| f.write_str(")"))

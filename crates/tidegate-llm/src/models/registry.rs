@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tidegate_providers::request::Target;
-use tidegate_providers::{Credential, Provider};
+use tidegate_providers::{Credential, Dialect, Provider};
 
 use super::builder::ModelBuilder;
 use super::error::LoadError;
@@ -18,10 +18,10 @@ use tidegate::pacer::{PoolSize, SlotPool};
 use crate::breaker::Breakers;
 use crate::call::{Answer, Call};
 use crate::fallback;
-use crate::plan::Source;
-use crate::rate_limit::{Account, log_pool, own_engine};
+use crate::plan::{Constraint, Invalid};
+use crate::rate_limit::{Account, AccountLimits, default_concurrency, log_pool, own_engine};
 use crate::retry::Budgets;
-use crate::settings::{FallbackSettings, RateLimitSettings, RetryOverrides, resolve_concurrency};
+use crate::settings::{FallbackSettings, RateLimitSettings, RetrySettings, resolve_concurrency};
 use crate::telemetry::Observer;
 
 /// Anything that answers calls.
@@ -36,7 +36,7 @@ pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send 
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// use tidegate_llm::mock::{Mock, Step};
 /// use tidegate_llm::models::Models;
 ///
@@ -58,7 +58,7 @@ pub(super) struct Inner {
     pub(super) backends: HashMap<Provider, Backend>,
     pub(super) profiles: HashMap<Provider, Profile>,
     pub(super) rate_limit: RateLimitSettings,
-    pub(super) retry: RetryOverrides,
+    pub(super) retry: RetrySettings,
     pub(super) fallback: FallbackSettings,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) cap: NonZeroU32,
@@ -80,7 +80,8 @@ pub(super) struct Cache {
 
 struct Entry {
     account: Account,
-    settings: RateLimitSettings,
+    /// The limits that were set; `None` if all are learned.
+    limits: Option<Constraint>,
     /// Whether somebody was told that other limits were asked for.
     warned: bool,
 }
@@ -138,20 +139,24 @@ impl Models {
     /// Sets other limits for an account that models share. Calls under way go on.
     ///
     /// # Errors
-    /// When no model of the account was loaded, or the limits cannot be kept.
+    /// When no model of the account was loaded, a number breaks its rule, or the limits cannot be kept.
     pub fn reconfigure(
         &self,
         provider: impl Into<Provider>,
         key: &Credential,
-        settings: RateLimitSettings,
+        settings: &RateLimitSettings,
     ) -> Result<(), LoadError> {
+        let limits = settings.constraint().map_err(refused)?;
         let name = (provider.into(), key.id().into());
         let mut cache = self.lock();
         let Some(entry) = cache.accounts.get_mut(&name) else {
             return Err(LoadError::NotLoaded(name.0));
         };
-        entry.account.reconfigure(settings.constraint(), Source::Override)?;
-        (entry.settings, entry.warned) = (settings, false);
+        let configured = AccountLimits::clone(&entry.account.limits());
+        let configured = configured.for_all(limits.clone());
+        let failed = |source| LoadError::Account { provider: name.0.clone(), source };
+        entry.account.configure(configured).map_err(failed)?;
+        (entry.limits, entry.warned) = (limits, false);
         Ok(())
     }
 
@@ -187,7 +192,7 @@ impl Models {
         profile: &Profile,
     ) -> Result<Backend, LoadError> {
         let connect = self.inner.connect.as_ref();
-        let connect = connect.ok_or_else(|| LoadError::NoAddress(provider.clone()))?;
+        let connect = connect.ok_or_else(|| LoadError::NoClient(provider.clone()))?;
         Ok(connect(provider, target, profile))
     }
 
@@ -196,33 +201,31 @@ impl Models {
         &self,
         provider: &Provider,
         profile: &Profile,
-        settings: RateLimitSettings,
+        settings: &RateLimitSettings,
     ) -> Result<Account, LoadError> {
+        let limits = settings.constraint().map_err(refused)?;
         let mut cache = self.lock();
         let name = (provider.clone(), Arc::from(profile.credential.id()));
         if let Some(entry) = cache.accounts.get_mut(&name) {
-            if !entry.agrees_with(settings) {
-                self.inner.conflict(provider, entry, settings)?;
+            if entry.limits != limits {
+                self.inner.conflict(provider, entry, limits.as_ref())?;
             }
             return Ok(entry.account.clone());
         }
-        let (limit, warning) = resolve_concurrency(provider, profile.concurrency, self.inner.cap);
-        if let Some(warning) = warning {
-            tracing::warn!(%provider, "{warning}");
-        }
-        let pool = cache.pool(provider, PoolSize::Fixed(limit.get().into()));
+        let dialect = profile.dialect.unwrap_or_else(|| Dialect::of(provider));
+        let size = self.inner.pool_size(provider, dialect, profile, settings);
+        let pool = cache.pool(provider, size);
         let builder = Account::builder(provider.clone(), &profile.credential)
             .engine(&cache.engine)
-            .limits(settings.constraint(), Source::Override)
+            .dialect(dialect)
+            .configured(AccountLimits::default().for_all(limits.clone()))
             .pool(&pool)
-            .observer(self.inner.observer.clone())
-            .exact();
-        let builder = match profile.dialect {
-            Some(dialect) => builder.dialect(dialect),
-            None => builder,
-        };
-        let account = builder.build()?;
-        let entry = Entry { account: account.clone(), settings, warned: false };
+            .observer(self.inner.observer.clone());
+        // Numbers of the program are used as written; learned ones are the provider's.
+        let builder = if settings.is_learned() { builder } else { builder.exact() };
+        let failed = |source| LoadError::Account { provider: provider.clone(), source };
+        let account = builder.build().map_err(failed)?;
+        let entry = Entry { account: account.clone(), limits, warned: false };
         cache.accounts.insert(name, entry);
         Ok(account)
     }
@@ -237,12 +240,6 @@ impl Models {
 
     fn lock(&self) -> MutexGuard<'_, Cache> {
         self.inner.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Entry {
-    fn agrees_with(&self, settings: RateLimitSettings) -> bool {
-        self.settings.constraint() == settings.constraint()
     }
 }
 
@@ -273,15 +270,36 @@ impl Inner {
         self.engine.clone().unwrap_or_else(own_engine)
     }
 
+    /// How many calls to a provider may be under way, whatever their key.
+    fn pool_size(
+        &self,
+        provider: &Provider,
+        dialect: Dialect,
+        profile: &Profile,
+        settings: &RateLimitSettings,
+    ) -> PoolSize {
+        let given = profile.concurrency.or(settings.calls_under_way());
+        if given.is_none() && settings.is_learned() {
+            return default_concurrency(dialect);
+        }
+        let (limit, warning) = resolve_concurrency(provider, given, self.cap);
+        if let Some(warning) = warning {
+            tracing::warn!(%provider, "{warning}");
+        }
+        PoolSize::Fixed(limit.get().into())
+    }
+
     /// The first loader's limits hold. A later one with others is told so, once for each account.
     fn conflict(
         &self,
         provider: &Provider,
         entry: &mut Entry,
-        wanted: RateLimitSettings,
+        wanted: Option<&Constraint>,
     ) -> Result<(), LoadError> {
-        let present = entry.settings.constraint().to_string();
-        let wanted = wanted.constraint().to_string();
+        let text = |limits: Option<&Constraint>| {
+            limits.map_or_else(|| "learned".to_owned(), ToString::to_string)
+        };
+        let (present, wanted) = (text(entry.limits.as_ref()), text(wanted));
         if self.strict {
             return Err(LoadError::Conflict { provider: provider.clone(), present, wanted });
         }
@@ -294,6 +312,10 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+fn refused(source: Invalid) -> LoadError {
+    LoadError::Setting { module: "rate_limit", source }
 }
 
 impl fmt::Debug for Models {

@@ -19,7 +19,7 @@ use crate::adapter::Adapter;
 use crate::call::{Answer, BoxError, Call, CallError};
 use crate::rate_limit::own_engine;
 use crate::settings::{
-    DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetryOverrides,
+    DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
 use crate::telemetry::{Observer, Traced};
 
@@ -36,8 +36,8 @@ impl ModelsBuilder {
                 connect: None,
                 backends: HashMap::new(),
                 profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::default(),
-                retry: RetryOverrides::default(),
+                rate_limit: RateLimitSettings::shipped(),
+                retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
                 observer: Arc::new(Traced),
                 cap: DEFAULT_CONCURRENCY_CAP,
@@ -89,14 +89,15 @@ impl ModelsBuilder {
         self
     }
 
-    /// The settings of the rate-limit module: the section `[modules.rate_limit]`.
+    /// The settings of the rate-limit module: the section `[modules.rate_limit]`. Default: off, and 60
+    /// requests per minute, 60 of them at once, for models that turn it on.
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
         self.inner.rate_limit = settings;
         self
     }
 
     /// What the settings of the retry module are to be, instead of the defaults of each provider.
-    pub fn retry(mut self, settings: RetryOverrides) -> Self {
+    pub fn retry(mut self, settings: RetrySettings) -> Self {
         self.inner.retry = settings;
         self
     }

@@ -12,7 +12,7 @@ use tidegate_providers::Usage;
 use tidegate_providers::name::short_hash;
 
 use super::shelf::{InUse, Shelf};
-use crate::plan::{ByModel, KeyContext, KeyExtractor, Plan, PlanRequest};
+use crate::plan::{Inference, KeyContext, KeyExtractor, Plan, PlanRequest, by_model};
 use crate::telemetry::{Acquired, Observer, Traced};
 
 /// A command with its plan, on its way through a pipeline.
@@ -68,30 +68,13 @@ impl<C> Planned<C> {
     }
 }
 
-/// How long a command waited, and for what.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// For requests, an interval or a place.
-    pub request: Duration,
-    /// For tokens.
-    pub token: Duration,
-}
-
-impl Waits {
-    /// Both together: there is one wait.
-    #[must_use]
-    pub fn total(&self) -> Duration {
-        self.request + self.token
-    }
-}
-
 /// What a command was granted. Dropping it ends its place among the calls under way; what it was
 /// charged stays.
 pub struct Permits {
     permit: Permit,
     queue: InUse,
     reserved: u64,
-    waits: Waits,
+    token_wait: Duration,
 }
 
 impl Permits {
@@ -101,10 +84,16 @@ impl Permits {
         self.reserved
     }
 
-    /// How long it waited.
+    /// How long it waited, for everything together.
     #[must_use]
-    pub const fn waits(&self) -> Waits {
-        self.waits
+    pub fn waited(&self) -> Duration {
+        self.permit.waited()
+    }
+
+    /// The part of the wait that was for tokens; the rest was for requests, an interval or a slot.
+    #[must_use]
+    pub const fn token_wait(&self) -> Duration {
+        self.token_wait
     }
 
     /// Corrects the tokens to what was really used, each limit by what it counts: less is given
@@ -121,7 +110,8 @@ impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permits")
             .field("reserved", &self.reserved)
-            .field("waits", &self.waits)
+            .field("waited", &self.waited())
+            .field("token_wait", &self.token_wait)
             .finish_non_exhaustive()
     }
 }
@@ -181,16 +171,16 @@ impl RateLimitHandler {
                 return planned;
             }
         };
-        let waits = split(&permit, &queue);
+        let token_wait = token_wait(&permit, &queue);
         let mut acquired = Acquired::new(&provider, &shown);
         acquired.estimated_tokens = reserved;
-        acquired.wait = waits.total();
-        acquired.token_wait = waits.token;
+        acquired.wait = permit.waited();
+        acquired.token_wait = token_wait;
         let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
         acquired.requests_per_minute = number(constraint.requests_per_minute());
         acquired.tokens_per_minute = number(constraint.tokens_per_minute());
         self.observer.acquired(&acquired);
-        planned.permits = Some(Permits { permit, queue, reserved, waits });
+        planned.permits = Some(Permits { permit, queue, reserved, token_wait });
         planned
     }
 
@@ -218,11 +208,10 @@ impl Default for RateLimitHandler {
     }
 }
 
-/// What of a wait was for tokens, and what for anything else.
-fn split(permit: &Permit, queue: &InUse) -> Waits {
+/// The part of a wait that was for tokens.
+fn token_wait(permit: &Permit, queue: &InUse) -> Duration {
     let of_tokens = permit.parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
-    let token = of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited());
-    Waits { request: permit.waited() - token, token }
+    of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
 }
 
 /// A [`RateLimitHandler`] in the making.
@@ -236,7 +225,7 @@ pub struct RateLimitHandlerBuilder {
 }
 
 impl RateLimitHandlerBuilder {
-    /// Who shares a limit. Default: [`ByModel`]. Observers are told a hash of the keys of any
+    /// Who shares a limit. Default: [`by_model`]. Observers are told a hash of the keys of any
     /// other, since they may name people; see [`show_keys`](Self::show_keys).
     pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
         self.extractor = Some(Arc::new(extractor));
@@ -276,7 +265,7 @@ impl RateLimitHandlerBuilder {
         let keys = if this.extractor.is_some() { this.keys } else { Keys::Shown };
         RateLimitHandler {
             shelf: Arc::new(Shelf::new(this.store.unwrap_or_default())),
-            extractor: this.extractor.unwrap_or_else(|| Arc::new(ByModel::default())),
+            extractor: this.extractor.unwrap_or_else(|| Arc::new(by_model(Inference::default()))),
             keys,
             observer: this.observer.unwrap_or_else(|| Arc::new(Traced)),
         }

@@ -180,7 +180,7 @@ impl Constraint {
     /// ```
     /// use std::num::NonZeroU32;
     /// use tidegate_llm::plan::Constraint;
-    /// use tidegate_providers::Dimension;
+    /// use tidegate_llm::Dimension;
     /// let constraint = Constraint::per_minute(NonZeroU32::new(60).unwrap());
     /// assert_eq!(constraint.rate(Dimension::Requests), "1/s".parse().ok());
     /// assert_eq!(constraint.rate(Dimension::Tokens), None);

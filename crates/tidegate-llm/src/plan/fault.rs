@@ -29,7 +29,7 @@ pub enum Rule {
     #[error("is for requests_per_day, which is not given")]
     NoDay,
     /// A switch that is on with nothing behind it.
-    #[error("must be given where enabled is true")]
+    #[error("must be given where the module is enabled")]
     Missing,
     /// A list that is too long.
     #[error("must have at most {0} items")]

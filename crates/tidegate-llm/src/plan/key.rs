@@ -6,10 +6,11 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use tidegate::KeyBuf;
-use tidegate_providers::{Endpoint, Provider, Tier};
+use tidegate_providers::{Endpoint, Provider};
 
 use super::infer::Inference;
 use super::planner::DEFAULT_MODEL;
+use super::tier::tier_name;
 
 /// What is known of a call when its key is made. All of it is as the program gave it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,9 +42,9 @@ impl<'a> KeyContext<'a> {
 /// Makes the key of a call. Any function from a context to texts is one.
 ///
 /// ```
-/// use tidegate_llm::plan::{ByUser, KeyContext, KeyExtractor};
+/// use tidegate_llm::plan::{KeyContext, KeyExtractor, by_user};
 /// let context = KeyContext { user: Some("ann"), tier: Some("tier_2"), ..KeyContext::default() };
-/// assert_eq!(ByUser.parts(&context), ["user", "ann"]);
+/// assert_eq!(by_user().parts(&context), ["user", "ann"]);
 /// let by_tier = |context: &KeyContext<'_>| vec![context.tier.unwrap_or("none").to_owned()];
 /// assert_eq!(by_tier.key(&context).as_key().name(), "tier_2");
 /// ```
@@ -78,26 +79,36 @@ impl fmt::Debug for dyn KeyExtractor {
     }
 }
 
-/// By provider, model and tier, in lower case: the default. A provider that was not named is
-/// inferred; a tier that was not named is `unknown`, since a bucket must not be shared on a guess.
-#[derive(Clone, Debug, Default)]
-pub struct ByModel {
-    inference: Inference,
+/// Keys by provider, model and tier, in lower case: the default. A provider that was not named is
+/// inferred by the table; a tier that was not named is `unknown`, since a bucket must not be shared on
+/// a guess.
+#[must_use]
+pub const fn by_model(inference: Inference) -> impl KeyExtractor {
+    ByModel { inference }
 }
 
-impl ByModel {
-    /// With a table of one's own.
-    #[must_use]
-    pub const fn new(inference: Inference) -> Self {
-        Self { inference }
-    }
+/// Keys by user: `user` and the name, which is `default` if there is none.
+#[must_use]
+pub const fn by_user() -> impl KeyExtractor {
+    ByUser
+}
+
+/// Keys by provider and endpoint, for limits that each use of an API has for itself. A provider that
+/// was not named is inferred by the table.
+#[must_use]
+pub const fn by_endpoint(inference: Inference) -> impl KeyExtractor {
+    ByEndpoint { inference }
+}
+
+struct ByModel {
+    inference: Inference,
 }
 
 impl KeyExtractor for ByModel {
     fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
         let provider = self.provider(context);
-        let tier = Tier::new(context.tier.unwrap_or("unknown"));
-        vec![provider.to_string(), context.model().to_lowercase(), tier.to_string()]
+        let tier = tier_name(context.tier.unwrap_or("unknown"));
+        vec![provider.to_string(), context.model().to_lowercase(), tier]
     }
 
     fn provider(&self, context: &KeyContext<'_>) -> Provider {
@@ -105,9 +116,7 @@ impl KeyExtractor for ByModel {
     }
 }
 
-/// By user: `user` and the name, which is `default` if there is none.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ByUser;
+struct ByUser;
 
 impl KeyExtractor for ByUser {
     fn parts(&self, context: &KeyContext<'_>) -> Vec<String> {
@@ -115,18 +124,8 @@ impl KeyExtractor for ByUser {
     }
 }
 
-/// By provider and endpoint, for limits that each use of an API has for itself.
-#[derive(Clone, Debug, Default)]
-pub struct ByEndpoint {
+struct ByEndpoint {
     inference: Inference,
-}
-
-impl ByEndpoint {
-    /// With a table of one's own.
-    #[must_use]
-    pub const fn new(inference: Inference) -> Self {
-        Self { inference }
-    }
 }
 
 impl KeyExtractor for ByEndpoint {

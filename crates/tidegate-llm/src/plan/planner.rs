@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tidegate_providers::{Dialect, Provider, Tier};
+use tidegate_providers::{Dialect, Provider};
 
 use super::constraint::Constraint;
 use super::fault::Invalid;
 use super::infer::Inference;
 use super::raw::RawConstraint;
-use super::tier::TierTable;
+use super::tier::{FREE, TierTable, tier_name};
 use super::{Plan, Source};
 
 /// The model of a request that names none.
@@ -25,20 +25,8 @@ const DEFAULT_REQUESTS: u32 = 60;
 /// The same at Gemini, whose free tier is small.
 const DEFAULT_GEMINI_REQUESTS: u32 = 10;
 
-/// What a provider knows of its own limits.
-///
-/// A function of model and tier is one; `None` says that no limit is known, and the next source
-/// is asked.
-pub trait Capability: Send + Sync {
-    /// The limits of a model in a tier.
-    fn constraint(&self, model: &str, tier: &Tier) -> Option<Constraint>;
-}
-
-impl<F: Fn(&str, &Tier) -> Option<Constraint> + Send + Sync> Capability for F {
-    fn constraint(&self, model: &str, tier: &Tier) -> Option<Constraint> {
-        self(model, tier)
-    }
-}
+/// The limits of a model in a tier, as the provider knows them.
+type Capability = dyn Fn(&str, &str) -> Option<Constraint> + Send + Sync;
 
 /// What a plan is asked for: the part of a configuration that speaks of one provider.
 ///
@@ -115,9 +103,8 @@ impl PlanRequest {
 ///
 /// ```
 /// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source};
-/// use tidegate_providers::Tier;
-/// let known = |_model: &str, tier: &Tier| {
-///     let requests = if tier.as_str() == "scale" { 5_000 } else { 50 };
+/// let known = |_model: &str, tier: &str| {
+///     let requests = if tier == "scale" { 5_000 } else { 50 };
 ///     Some(Constraint::per_minute(std::num::NonZeroU32::new(requests)?))
 /// };
 /// let planner = Planner::default().capability("anthropic", known);
@@ -131,17 +118,19 @@ impl PlanRequest {
 #[derive(Clone, Default)]
 #[must_use]
 pub struct Planner {
-    capabilities: Arc<HashMap<Provider, Arc<dyn Capability>>>,
+    capabilities: Arc<HashMap<Provider, Arc<Capability>>>,
     tiers: Arc<ArcSwap<TierTable>>,
     inference: Inference,
 }
 
 impl Planner {
-    /// Asks this capability about a provider; an earlier one of the same provider is forgotten.
+    /// Asks this function about the limits of a model in a tier (in lower case) of a provider. `None`
+    /// says that no limit is known, and the next source is asked. An earlier function of the same
+    /// provider is forgotten.
     pub fn capability(
         mut self,
         provider: impl Into<Provider>,
-        capability: impl Capability + 'static,
+        capability: impl Fn(&str, &str) -> Option<Constraint> + Send + Sync + 'static,
     ) -> Self {
         let capabilities = Arc::make_mut(&mut self.capabilities);
         capabilities.insert(provider.into(), Arc::new(capability));
@@ -170,9 +159,9 @@ impl Planner {
         }
         let model = request.model.as_deref().unwrap_or(DEFAULT_MODEL);
         let provider = self.inference.named_or_inferred(request.provider.as_deref(), model);
-        let tier = request.tier.as_deref().map_or_else(Tier::default, Tier::new);
+        let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
-        let told = capability.and_then(|capability| capability.constraint(model, &tier));
+        let told = capability.and_then(|capability| capability(model, &tier));
         if let Some(constraint) = told {
             return Ok(Plan::constrained(constraint, Source::Capability));
         }
@@ -188,7 +177,7 @@ impl fmt::Debug for Planner {
         let capabilities: Vec<_> = self.capabilities.keys().collect();
         f.debug_struct("Planner")
             .field("capabilities", &capabilities)
-            .field("tiers", &self.tiers.load().rows().len())
+            .field("tiers", &self.tiers.load().len())
             .field("inference", &self.inference)
             .finish()
     }

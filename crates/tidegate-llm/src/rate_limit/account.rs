@@ -47,14 +47,14 @@ pub const CONCURRENCY_CEILING: u64 = 1_024;
 #[non_exhaustive]
 pub enum AccountError {
     /// A limit has no policy that the engine can keep.
-    #[error(transparent)]
+    #[error("a limit cannot be kept: {0}")]
     Policy(#[from] PolicyError),
     /// The engine has another limit of the same name: the account was made before, with other
     /// limits.
-    #[error(transparent)]
+    #[error("the account exists with other limits: {0}")]
     Limit(#[from] LimitError),
     /// A limit by the calendar cannot be made.
-    #[error(transparent)]
+    #[error("a limit of a day cannot be kept: {0}")]
     Calendar(#[from] CalendarError),
 }
 
@@ -70,30 +70,6 @@ pub fn default_concurrency(dialect: Dialect) -> PoolSize {
             PoolSize::Adaptive(bounds, Tuning::default())
         }
     }
-}
-
-/// How one limit of a model stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Charged {
-    /// What it counts.
-    pub dimension: Dimension,
-    /// What is allowed in a minute, if that is known.
-    pub per_minute: Option<u64>,
-    /// What was charged so far, less what was given back.
-    pub charged: u64,
-}
-
-/// How one queue stands.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Standing {
-    /// Whose queue it is.
-    pub scope: Scope,
-    /// Who waits, what is under way, how much may be.
-    pub gauges: Gauges,
-    /// What was charged to its limits, those that were set and those that were told.
-    pub charged: Vec<Charged>,
 }
 
 /// What calls of an account have in common.
@@ -142,7 +118,7 @@ impl Settings {
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use tidegate_llm::rate_limit::Account;
 /// use tidegate_llm::Call;
-/// use tidegate_providers::{Chat, Credential};
+/// use tidegate_llm::{Chat, Credential};
 /// // Nothing is set: limits are learned from what the provider tells.
 /// let account = Account::builder("openai", &Credential::new("sk-1")).build()?;
 /// let call = Call::new(Chat::user("hello"));
@@ -206,10 +182,10 @@ impl Account {
         self.inner.scope.provider()
     }
 
-    /// Whose limits these are.
+    /// The hash of the credential.
     #[must_use]
-    pub fn scope(&self) -> &Scope {
-        &self.inner.scope
+    pub fn credential_id(&self) -> &str {
+        self.inner.scope.credential_id()
     }
 
     /// The limits that were configured.
@@ -305,20 +281,24 @@ impl Account {
         Some(lane.pacer().gauges())
     }
 
-    /// What was charged to the limits that a model told, and what they allow.
+    /// What was charged to the limits of a model that the provider reported, less what was given back.
     #[must_use]
-    pub fn charged(&self, model: &str) -> Vec<Charged> {
+    pub fn charged(&self, model: &str) -> Vec<(Dimension, u64)> {
         let model = bounded(model).to_lowercase();
         let quota = |lane: Arc<Lane>| lane.quota(&model);
         let quota = self.lane(&model).and_then(quota);
         quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
     }
 
-    /// How every queue of the account stands.
+    /// Calls of the account that are under way or wait.
     #[must_use]
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn pending(&self) -> u64 {
         let lanes = self.inner.lock_lanes();
-        lanes.iter().map(|(_, lane)| lane.standing()).collect()
+        let pending = lanes.iter().map(|(_, lane)| {
+            let gauges = lane.pacer().gauges();
+            gauges.in_flight.saturating_add(u64::try_from(gauges.waiting).unwrap_or(u64::MAX))
+        });
+        pending.fold(0, u64::saturating_add)
     }
 
     /// What every queue of the account allows, where that comes from, and what is left of it. Buckets
@@ -334,7 +314,9 @@ impl Account {
         for lane in lanes {
             views.push(lane.view(until).await);
         }
-        views.sort_by(|one, other| one.scope.cmp(&other.scope));
+        views.sort_by(|one, other| {
+            (&one.model, &one.endpoint).cmp(&(&other.model, &other.endpoint))
+        });
         views
     }
 

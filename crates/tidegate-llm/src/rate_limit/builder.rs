@@ -123,8 +123,9 @@ impl AccountBuilder {
         self
     }
 
-    /// How the provider charges, before anything was learned. Default: [`Charging::of`] the dialect.
-    pub fn charging(mut self, charging: Charging) -> Self {
+    /// How the provider charges, before anything was learned. Default: the rule of the dialect.
+    #[cfg(test)]
+    pub(crate) fn charging(mut self, charging: Charging) -> Self {
         self.charging = Some(charging);
         self
     }

@@ -2,15 +2,14 @@
 //!
 //! Providers charge an estimate when a call is admitted, and some correct it afterwards. Whoever
 //! reserves less than the provider does is refused "below quota"; whoever reserves more wastes it.
-//! Where the rule is not documented, it is a knob, and what providers tell corrects the rest.
+//! What providers report corrects a rule that is not documented.
 
 use tidegate_providers::{Dialect, Dimension, Usage};
 
 /// How the output of a call is charged. Each rule leaves at least as much in the provider's bucket as
 /// the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum OutputCharge {
+pub(crate) enum OutputCharge {
     /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is lost.
     Kept,
     /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is given
@@ -22,8 +21,7 @@ pub enum OutputCharge {
 
 /// Whether input tokens that were in the provider's cache are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CachedTokens {
+pub(crate) enum CachedTokens {
     /// Like others.
     Count,
     /// They are free.
@@ -32,8 +30,7 @@ pub enum CachedTokens {
 
 /// What a limit on tokens as such is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Tokens {
+pub(crate) enum Tokens {
     /// Input and output.
     Both,
     /// The input alone.
@@ -44,16 +41,8 @@ pub enum Tokens {
 ///
 /// How output is charged is where an account begins; it learns from what the provider reports, admits
 /// and refuses, for each model.
-///
-/// ```
-/// use tidegate_providers::Dialect;
-/// use tidegate_llm::rate_limit::{Charging, OutputCharge};
-/// // Whether Anthropic reserves output by `max_tokens` has changed over the years.
-/// let charging = Charging::of(Dialect::Anthropic).output(OutputCharge::AtEnd);
-/// # let _ = charging;
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charging {
+pub(crate) struct Charging {
     output: OutputCharge,
     cached: CachedTokens,
     tokens: Tokens,
@@ -81,8 +70,7 @@ impl Charging {
     /// | Anthropic, Groq | `max_tokens`, given back | are free | both |
     /// | Gemini | at the end | count | input |
     /// | others | at the end | count | both |
-    #[must_use]
-    pub const fn of(dialect: Dialect) -> Self {
+    pub(crate) const fn of(dialect: Dialect) -> Self {
         let usual =
             Self { output: OutputCharge::AtEnd, cached: CachedTokens::Count, tokens: Tokens::Both };
         match dialect {
@@ -96,22 +84,19 @@ impl Charging {
     }
 
     /// How output is charged, to begin with.
-    #[must_use]
-    pub const fn output(mut self, output: OutputCharge) -> Self {
+    pub(crate) const fn output(mut self, output: OutputCharge) -> Self {
         self.output = output;
         self
     }
 
     /// Whether cached tokens are charged.
-    #[must_use]
-    pub const fn cached_tokens(mut self, cached: CachedTokens) -> Self {
+    pub(crate) const fn cached_tokens(mut self, cached: CachedTokens) -> Self {
         self.cached = cached;
         self
     }
 
     /// What a limit on tokens as such is about.
-    #[must_use]
-    pub const fn tokens(mut self, tokens: Tokens) -> Self {
+    pub(crate) const fn tokens(mut self, tokens: Tokens) -> Self {
         self.tokens = tokens;
         self
     }

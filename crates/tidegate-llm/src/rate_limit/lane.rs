@@ -24,7 +24,7 @@ use tidegate::pacer::{Pacer, Permit};
 use tidegate_providers::{Class, Dimension, Endpoint, Failure, ReportedLimits};
 use tokio::sync::Notify;
 
-use super::account::{AccountError, OTHER, Settings, Standing};
+use super::account::{AccountError, OTHER, Settings};
 use super::all_keys::AllKeys;
 use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
@@ -118,14 +118,6 @@ impl Lane {
 
     pub(super) const fn pacer(&self) -> &Pacer {
         &self.pacer
-    }
-
-    pub(super) fn standing(&self) -> Standing {
-        let configured = self.configured.load();
-        let quotas = self.lock_quotas();
-        let told = quotas.iter().flat_map(|(_, quota)| quota.charged());
-        let charged = configured.meters().filter_map(|meter| meter.charged()).chain(told).collect();
-        Standing { scope: self.scope.clone(), gauges: self.pacer.gauges(), charged }
     }
 
     pub(super) fn settings(&self) -> &Settings {

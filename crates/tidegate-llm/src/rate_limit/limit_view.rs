@@ -5,15 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::pacer::Gauges;
-use tidegate_providers::{Class, Dimension};
+use tidegate_providers::{Class, Dimension, Endpoint};
 
-use crate::call::Scope;
 use crate::plan::Source;
 
 /// Where a limit comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LimitSource {
+pub(super) enum LimitSource {
     /// Somebody set it.
     Configured,
     /// The provider's capability knew it.
@@ -28,8 +26,7 @@ pub enum LimitSource {
 
 impl LimitSource {
     /// The name in metrics and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Configured => "configured",
             Self::Capability => "capability",
@@ -53,8 +50,7 @@ impl From<Source> for LimitSource {
 
 /// What a provider reported a limit in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReportOrigin {
+pub(super) enum ReportOrigin {
     /// The head of an answer.
     Response,
     /// A refusal, or another error: in its header fields or its body.
@@ -63,8 +59,7 @@ pub enum ReportOrigin {
 
 impl ReportOrigin {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Response => "response_headers",
             Self::Refusal => "refusal",
@@ -74,8 +69,7 @@ impl ReportOrigin {
 
 /// Why a model is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HoldCause {
+pub(super) enum HoldCause {
     /// The provider refused a call and asked for a pause, or was given one.
     RateLimited,
     /// The requests of a day are used up, as the provider reports.
@@ -88,8 +82,7 @@ pub enum HoldCause {
 
 impl HoldCause {
     /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::RateLimited => "rate_limited",
             Self::RequestsPerDay => "requests_per_day",
@@ -107,26 +100,6 @@ impl HoldCause {
     }
 }
 
-/// A model to which no call leaves for a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct HoldView {
-    /// How long it still is.
-    pub left: Duration,
-    /// Why.
-    pub cause: HoldCause,
-}
-
-/// Where and when a limit was learned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LearnedView {
-    /// What it was reported in.
-    pub from: ReportOrigin,
-    /// How long ago.
-    pub age: Duration,
-}
-
 /// What the provider last reported to be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,8 +108,8 @@ pub struct ReportedView {
     pub remaining: u64,
     /// How long it then was until all of it is there again, if that was reported.
     pub reset: Option<Duration>,
-    /// What it was reported in.
-    pub from: ReportOrigin,
+    /// What it was reported in: `response_headers` or `refusal`.
+    pub from: &'static str,
     /// How long ago.
     pub age: Duration,
 }
@@ -173,13 +146,13 @@ pub struct LimitView {
     pub name: &'static str,
     /// What it counts, if providers limit that.
     pub dimension: Option<Dimension>,
-    /// Where it comes from.
-    pub source: LimitSource,
+    /// Where it comes from: `configured`, `capability`, `tier`, `default` or `learned`.
+    pub source: &'static str,
     /// What is allowed in a window; `None` if no number is known, and calls leave more slowly after
     /// push-back.
     pub allowed: Option<(u64, Duration)>,
-    /// Where and when it was learned.
-    pub learned: Option<LearnedView>,
+    /// What it was learned from (`response_headers` or `refusal`), and how long ago.
+    pub learned: Option<(&'static str, Duration)>,
     /// What the provider last reported to be left.
     pub reported: Option<ReportedView>,
     /// Our bucket; `None` if there is none, or if the store does not answer.
@@ -254,16 +227,19 @@ pub struct ModelView {
     pub model: Arc<str>,
     /// The limits that the provider reported of it.
     pub limits: Vec<LimitView>,
-    /// Whether it is held.
-    pub hold: Option<HoldView>,
+    /// How long no call leaves to it, and why: `rate_limited`, `requests_per_day`, `exhausted_quota` or
+    /// `another_node`.
+    pub hold: Option<(Duration, &'static str)>,
 }
 
 /// One queue: its limits, and those of its models.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueView {
-    /// Whose queue it is.
-    pub scope: Scope,
+    /// The model that it is of, if it is of one alone.
+    pub model: Option<Arc<str>>,
+    /// The endpoint that it is of, if it is of one alone.
+    pub endpoint: Option<Endpoint>,
     /// Who waits, what is under way, how much may be.
     pub gauges: Gauges,
     /// What those who wait wait for now.
@@ -280,7 +256,7 @@ impl QueueView {
         let own = self
             .limits
             .iter()
-            .map(|limit| (limit.applies_to.as_deref().or(self.scope.model_name()), limit));
+            .map(|limit| (limit.applies_to.as_deref().or(self.model.as_deref()), limit));
         let of_models = self
             .models
             .iter()
@@ -307,7 +283,7 @@ mod tests {
         LimitView {
             name: "tokens",
             dimension: Some(Dimension::Tokens),
-            source: LimitSource::Learned,
+            source: LimitSource::Learned.name(),
             allowed: Some((amount, Duration::from_secs(60))),
             learned: None,
             reported: None,

@@ -25,6 +25,12 @@ impl AccountLimits {
         self
     }
 
+    /// With what a program wishes for all calls together, or without.
+    pub(crate) fn for_all(mut self, wished: Option<Constraint>) -> Self {
+        self.all = wished.map(|constraint| (constraint, Source::Override));
+        self
+    }
+
     /// For the calls of one endpoint together.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {

@@ -16,7 +16,7 @@ use tidegate::pacer::Claim;
 use tidegate::{Change, Engine, Policy, Retry, StoreError, Time};
 use tidegate_providers::Dimension;
 
-use super::account::{AccountError, Charged};
+use super::account::AccountError;
 use super::bucket::{Bucket, limit_name};
 use super::charge_inference::REORDERING;
 use super::charging::{Amounts, Charging};
@@ -217,15 +217,10 @@ impl Meter {
     }
 
     /// What was charged so far; `None` if it counts nothing that a provider limits.
-    pub(super) fn charged(&self) -> Option<Charged> {
+    pub(super) fn charged(&self) -> Option<(Dimension, u64)> {
         let Counts::Dimension(dimension) = self.counts else { return None };
-        let minute = Duration::from_secs(60);
         let charged = self.charged.load(Ordering::Relaxed);
-        Some(Charged {
-            dimension,
-            per_minute: self.allowed().map(|allowed| allowed.in_span(minute)),
-            charged: u64::try_from(charged).unwrap_or(0),
-        })
+        Some((dimension, u64::try_from(charged).unwrap_or(0)))
     }
 
     /// What a call is charged here.

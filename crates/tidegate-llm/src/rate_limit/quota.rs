@@ -10,7 +10,7 @@ use tidegate::clock::TokioClock;
 use tidegate::{Engine, Time};
 use tidegate_providers::{Dimension, Failure};
 
-use super::account::{AccountError, Charged};
+use super::account::AccountError;
 use super::charge_inference::{ChargeInference, Departure, TokenCharge};
 use super::charging::OutputCharge;
 use super::estimate::Estimator;
@@ -160,7 +160,7 @@ impl Quota {
     }
 
     /// What was charged to each of its limits.
-    pub(super) fn charged(&self) -> Vec<Charged> {
+    pub(super) fn charged(&self) -> Vec<(Dimension, u64)> {
         self.meters().iter().filter_map(|meter| meter.charged()).collect()
     }
 

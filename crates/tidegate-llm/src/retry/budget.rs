@@ -99,7 +99,7 @@ impl Account {
 
 /// A budget for each provider, for programs that load several models of it. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Budgets(Arc<Mutex<Recent<Provider, Budget>>>);
+pub(crate) struct Budgets(Arc<Mutex<Recent<Provider, Budget>>>);
 
 impl Default for Budgets {
     fn default() -> Self {
@@ -109,8 +109,7 @@ impl Default for Budgets {
 
 impl Budgets {
     /// The budget of a provider: the same one for the same name.
-    #[must_use]
-    pub fn of(&self, provider: &Provider) -> Budget {
+    pub(crate) fn of(&self, provider: &Provider) -> Budget {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(provider, Budget::default)
     }

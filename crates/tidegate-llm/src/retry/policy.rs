@@ -1,5 +1,6 @@
 //! What holds for all retries of one kind of call.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tidegate_providers::Provider;
 
 use super::budget::Budget;
 use super::random::Random;
-use super::schedule::{Schedule, Window};
+use super::schedule::Schedule;
 use super::stats::{Counters, Stats};
 use crate::log_limit::LogLimit;
 use crate::telemetry::{Observer, Traced};
@@ -24,7 +25,7 @@ const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
 ///     .schedule(Schedule::default().max_retries(4))
 ///     .deadline(Duration::from_secs(90))
 ///     .function("summarise");
-/// assert_eq!(policy.window().most, Duration::from_secs(15));
+/// assert_eq!(*policy.window().end(), Duration::from_secs(15));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -136,7 +137,7 @@ impl Policy {
 
     /// How long all delays of a call take together, if no provider asks for more.
     #[must_use]
-    pub fn window(&self) -> Window {
+    pub fn window(&self) -> RangeInclusive<Duration> {
         self.schedule.window()
     }
 

@@ -11,7 +11,7 @@ use super::tries::Tries;
 use crate::call::CallError;
 
 /// An error that says whether trying again may help.
-pub trait Retryable: fmt::Display {
+pub(crate) trait Retryable: fmt::Display {
     /// What helps.
     fn class(&self) -> Class;
 
@@ -86,8 +86,7 @@ impl Retryable for CallError {
 
 /// Which attempt it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// Its number; the first one is 1.
     pub number: u32,
     /// What is left of the deadline, if there is one.
@@ -98,7 +97,7 @@ pub struct Attempt {
 
 /// How much time a call has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimeBudget {
+pub(crate) struct TimeBudget {
     /// For all of it: attempts, waits, and what is between them.
     pub deadline: Option<Duration>,
     /// Until its last attempt begins: waits for permits and delays between attempts share it.
@@ -107,8 +106,7 @@ pub struct TimeBudget {
 
 /// Why nothing more was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Reason {
+pub(crate) enum Reason {
     /// Trying again does not help.
     NotRetryable,
     /// All attempts were made.
@@ -142,8 +140,7 @@ impl fmt::Display for Reason {
 /// The last error, and why it was the last.
 #[derive(Debug, thiserror::Error)]
 #[error("gave up after {attempts} attempts: {reason}")]
-#[non_exhaustive]
-pub struct GaveUp<E> {
+pub(crate) struct GaveUp<E> {
     /// How many attempts there were.
     pub attempts: u32,
     /// Why there were no more.
@@ -163,47 +160,12 @@ impl From<GaveUp<Self>> for CallError {
     }
 }
 
-/// Calls until there is a value, or until nothing more is to be tried.
-///
-/// ```
-/// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
-/// #     .block_on(async {
-/// use tidegate_llm::retry::{Policy, run};
-/// use tidegate_llm::{Broken, CallError};
-///
-/// let policy = Policy::new("openai").function("embed");
-/// let answer = run(&policy, |attempt| async move {
-///     if attempt.number < 3 {
-///         let (provider, broken) = ("openai".into(), Broken::TimedOut);
-///         return Err(CallError::Connection { provider, broken, source: None });
-///     }
-///     Ok(42)
-/// });
-/// assert_eq!(answer.await?, 42);
-/// assert_eq!(policy.stats().recovered[1], 1); // after two retries
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// The last error, with the number of attempts and why there were no more.
-pub async fn run<T, E, F, A>(policy: &Policy, call: F) -> Result<T, GaveUp<E>>
-where
-    E: Retryable,
-    F: FnMut(Attempt) -> A,
-    A: Future<Output = Result<T, E>>,
-{
-    let time = TimeBudget { deadline: policy.deadline, max_wait: None };
-    run_within(policy, time, call).await
-}
-
 /// Calls until there is a value, within the time of this call in place of the policy's deadline. An
 /// attempt under way is not broken off at its end, but was told what is left.
 ///
 /// # Errors
 /// The last error, with the number of attempts and why there were no more.
-pub async fn run_within<T, E, F, A>(
+pub(crate) async fn run_within<T, E, F, A>(
     policy: &Policy,
     time: TimeBudget,
     mut call: F,

@@ -1,5 +1,6 @@
 //! How long to wait before which retry.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::ceil_millis;
@@ -22,8 +23,8 @@ const LEAST_SPREAD: Duration = Duration::from_secs(1);
 /// use tidegate_llm::retry::{Random, Schedule};
 ///
 /// let window = Schedule::default().window();
-/// assert_eq!(window.least, Duration::from_millis(91_500));
-/// assert_eq!(window.most, Duration::from_secs(183));
+/// assert_eq!(*window.start(), Duration::from_millis(91_500));
+/// assert_eq!(*window.end(), Duration::from_secs(183));
 ///
 /// let short = Schedule::default().max_retries(3).base(Duration::from_millis(500)).jitter_percent(0);
 /// let delays = [0, 1, 2].map(|retry| short.delay(retry, None, &Random::system()).as_millis());
@@ -35,15 +36,6 @@ pub struct Schedule {
     base: Duration,
     cap: Duration,
     jitter_percent: u8,
-}
-
-/// How long all delays of a schedule take together, if no provider asks for more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// If every random part is as large as it can be.
-    pub least: Duration,
-    /// If there is none.
-    pub most: Duration,
 }
 
 impl Default for Schedule {
@@ -107,9 +99,10 @@ impl Schedule {
         Duration::from_millis(ceil_millis(own.max(asked)))
     }
 
-    /// How long all delays take together: whatever is over sooner than `least` is survived.
+    /// How long all delays take together, if no provider asks for more: from the least, with the
+    /// largest random parts, to the most, without any. What is over sooner than the least is survived.
     #[must_use]
-    pub fn window(&self) -> Window {
+    pub fn window(&self) -> RangeInclusive<Duration> {
         let doubling = self.max_retries.min(MAX_DOUBLINGS);
         let rest = self.max_retries - doubling;
         let of = |delay: &dyn Fn(u32) -> Duration| {
@@ -120,7 +113,7 @@ impl Schedule {
             let full = self.full(retry);
             full.saturating_sub(self.left_to_chance(full))
         };
-        Window { least: of(&least), most: of(&|retry| self.full(retry)) }
+        of(&least)..=of(&|retry| self.full(retry))
     }
 
     fn full(&self, retry: u32) -> Duration {
@@ -183,15 +176,15 @@ mod tests {
     #[test]
     fn the_window_adds_up_and_is_above_a_minute() {
         let window = Schedule::default().window();
-        assert_eq!((window.least, window.most), (SECOND * 183 / 2, SECOND * 183));
+        assert_eq!((*window.start(), *window.end()), (SECOND * 183 / 2, SECOND * 183));
         let uncapped = Schedule::default().cap(SECOND * 1_000).window();
-        assert_eq!(uncapped.most, SECOND * 255);
+        assert_eq!(*uncapped.end(), SECOND * 255);
         let local = Schedule::default().max_retries(3).base(SECOND / 2).window();
-        assert_eq!(local.most, SECOND * 7 / 2);
+        assert_eq!(*local.end(), SECOND * 7 / 2);
         let none = Schedule::default().max_retries(0).window();
-        assert_eq!(none.most, Duration::ZERO);
+        assert_eq!(*none.end(), Duration::ZERO);
         let endless = Schedule::default().max_retries(u32::MAX).window();
-        assert_eq!(endless.most, SECOND * 63 + SECOND * 60 * (u32::MAX - 6));
+        assert_eq!(*endless.end(), SECOND * 63 + SECOND * 60 * (u32::MAX - 6));
     }
 
     proptest! {
@@ -206,7 +199,7 @@ mod tests {
             let own = schedule.delay(retry, None, &random);
             prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));
             let window = schedule.max_retries(retry).window();
-            prop_assert!(window.least <= window.most);
+            prop_assert!(*window.start() <= *window.end());
             let asked = schedule.delay(retry, told, &random);
             let most = Duration::from_millis(u64::MAX);
             prop_assert!(asked >= own && asked >= told.unwrap_or_default().min(most));

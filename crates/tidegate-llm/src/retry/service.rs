@@ -25,7 +25,7 @@ use crate::call::{Broken, CallError, Outgoing};
 /// #     .block_on(async {
 /// use tidegate_llm::retry::{Policy, RetryLayer};
 /// use tidegate_llm::{Call, CallError};
-/// use tidegate_providers::Chat;
+/// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let layer = RetryLayer::new(Policy::new("openai"));

@@ -116,7 +116,7 @@ impl<'a> Tries<'a> {
     /// schedule take.
     fn is_free(&self, error: &impl Retryable) -> bool {
         let is_bounded = self.waits_until.is_some();
-        let is_early = || self.begin.elapsed() < self.policy.schedule.window().most;
+        let is_early = || self.begin.elapsed() < *self.policy.schedule.window().end();
         error.is_wait() && (is_bounded || is_early())
     }
 

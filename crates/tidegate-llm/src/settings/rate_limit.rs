@@ -1,78 +1,209 @@
 //! The settings of the rate-limit module: the section `[modules.rate_limit]`.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Checks, Constraint, Invalid, Rule, burst, rate};
+use crate::plan::{Constraint, Invalid, RawConstraint, Rule, burst, rate};
 
-/// Whether calls are paced, and how fast they go.
+/// The limits that calls keep to, by name. A limit that is not given is that of the registry, which
+/// by default allows 60 requests per minute, 60 of them at once.
 ///
-/// The default is what the default file says: off, 60 requests a minute, and 60 at once. A section
-/// that leaves `burst_capacity` out gives as many at once as come in a minute.
+/// Numbers are checked when a model is loaded: every one that breaks its rule is in the error.
 ///
 /// ```
+/// use std::time::Duration;
+/// use tidegate_llm::mock::Mock;
+/// use tidegate_llm::models::Models;
 /// use tidegate_llm::settings::RateLimitSettings;
-/// let settings: RateLimitSettings = serde_json::from_str(r#"{ "requests_per_minute": 120 }"#)?;
-/// assert_eq!(settings.burst().get(), 120);
-/// assert!(serde_json::from_str::<RateLimitSettings>(r#"{ "requests_per_minute": 0 }"#).is_err());
-/// # Ok::<(), serde_json::Error>(())
+///
+/// let models = Models::builder().backend("mock", Mock::new("mock")).build();
+/// let limits = RateLimitSettings::new()
+///     .requests_per_minute(500)
+///     .burst(10)
+///     .tokens_per_minute(90_000)
+///     .min_interval(Duration::from_millis(20))
+///     .concurrency(16);
+/// models.load_model("mock", "any").rate_limit(limits).build()?;
+///
+/// let wrong = RateLimitSettings::new().requests_per_minute(0);
+/// let error = models.load_model("mock", "any").rate_limit(wrong).build().unwrap_err();
+/// assert!(error.to_string().ends_with("requests_per_minute = 0: must be > 0"));
+/// # Ok::<(), tidegate_llm::models::LoadError>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "RateLimitOverrides")]
-#[non_exhaustive]
-pub struct RateLimitSettings {
-    /// Whether the module is there.
-    pub enabled: bool,
-    /// Requests of a minute.
-    pub requests_per_minute: NonZeroU32,
-    /// Requests that may leave at once; those of a minute if unset.
-    pub burst_capacity: Option<NonZeroU32>,
-}
-
-/// Keys that replace those of [`RateLimitSettings`], where they are given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RateLimitOverrides {
-    /// Whether the module is there.
-    pub enabled: Option<bool>,
-    /// Requests of a minute, > 0.
-    pub requests_per_minute: Option<i64>,
-    /// Requests that may leave at once, >= 1.
-    pub burst_capacity: Option<i64>,
+#[must_use]
+pub struct RateLimitSettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    learned: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests_per_minute: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    burst_capacity: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tokens_per_minute: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_tokens_per_minute: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_tokens_per_minute: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests_per_day: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests_per_day_zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min_interval_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_concurrent_requests: Option<i64>,
 }
 
-const DEFAULT: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
-
-impl Default for RateLimitSettings {
-    fn default() -> Self {
-        Self { burst_capacity: Some(DEFAULT), ..Self::UNSAID }
-    }
-}
+/// Requests per minute where nothing is configured.
+const DEFAULT_REQUESTS: i64 = 60;
 
 impl RateLimitSettings {
-    /// A section in which nothing is said.
-    pub const UNSAID: Self =
-        Self { enabled: false, requests_per_minute: DEFAULT, burst_capacity: None };
-
-    /// The same with what is given in place of what is there.
-    ///
-    /// # Errors
-    /// With everything that is wrong with what is given.
-    pub fn merged(self, overrides: &RateLimitOverrides) -> Result<Self, Invalid> {
-        let mut checks = Checks::default();
-        let given = overrides.requests_per_minute;
-        let rate = checks.optional("requests_per_minute", given, |given| Self::rate(*given));
-        let given = overrides.burst_capacity;
-        let burst = checks.optional("burst_capacity", given, |given| Self::capacity(*given));
-        checks.finish(Self {
-            enabled: overrides.enabled.unwrap_or(self.enabled),
-            requests_per_minute: rate.unwrap_or(self.requests_per_minute),
-            burst_capacity: burst.or(self.burst_capacity),
-        })
+    /// Nothing is given: every limit is that of the registry.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Checks requests of a minute.
+    /// No number of the registry applies. Limits that are not given here are learned from what the
+    /// provider reports, and so is the number of calls under way. Calls leave 1.5 % below the limits,
+    /// since a provider that counts each second by itself refuses now and then at exactly its limit.
+    ///
+    /// ```
+    /// use tidegate_llm::mock::Mock;
+    /// use tidegate_llm::models::Models;
+    /// use tidegate_llm::settings::RateLimitSettings;
+    ///
+    /// let models = Models::builder().backend("mock", Mock::new("mock")).build();
+    /// let limits = RateLimitSettings::learned().concurrency(4);
+    /// models.load_model("mock", "any").rate_limit(limits).build()?;
+    /// # Ok::<(), tidegate_llm::models::LoadError>(())
+    /// ```
+    pub fn learned() -> Self {
+        Self { learned: Some(true), ..Self::default() }
+    }
+
+    /// What the registry has where a program configures nothing.
+    pub(crate) fn shipped() -> Self {
+        Self::new().enabled(false).number(DEFAULT_REQUESTS, DEFAULT_REQUESTS)
+    }
+
+    const fn number(mut self, requests: i64, burst: i64) -> Self {
+        self.requests_per_minute = Some(requests);
+        self.burst_capacity = Some(burst);
+        self
+    }
+
+    /// Whether the module is on. Default: off in a registry, on for a model that is loaded with
+    /// settings.
+    pub const fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = Some(enabled);
+        self
+    }
+
+    /// Requests per minute, at least 1.
+    pub fn requests_per_minute(mut self, requests: u32) -> Self {
+        self.requests_per_minute = Some(requests.into());
+        self
+    }
+
+    /// Requests that may leave at once, at least 1. Default: those of a minute.
+    pub fn burst(mut self, requests: u32) -> Self {
+        self.burst_capacity = Some(requests.into());
+        self
+    }
+
+    /// Tokens per minute, input and output together, at least 1. Default: no limit of the program's
+    /// own.
+    pub fn tokens_per_minute(mut self, tokens: u32) -> Self {
+        self.tokens_per_minute = Some(tokens.into());
+        self
+    }
+
+    /// Input tokens per minute, for providers that count them apart, at least 1. Not together with
+    /// [`tokens_per_minute`](Self::tokens_per_minute).
+    pub fn input_tokens_per_minute(mut self, tokens: u32) -> Self {
+        self.input_tokens_per_minute = Some(tokens.into());
+        self
+    }
+
+    /// Output tokens per minute, for providers that count them apart, at least 1. Not together with
+    /// [`tokens_per_minute`](Self::tokens_per_minute).
+    pub fn output_tokens_per_minute(mut self, tokens: u32) -> Self {
+        self.output_tokens_per_minute = Some(tokens.into());
+        self
+    }
+
+    /// Requests per calendar day of a time zone such as `UTC`, at least 1. A call beyond them fails
+    /// at once: it does not wait for the next day.
+    pub fn requests_per_day(mut self, requests: u32, zone: impl Into<String>) -> Self {
+        self.requests_per_day = Some(requests.into());
+        self.requests_per_day_zone = Some(zone.into());
+        self
+    }
+
+    /// The least time from the start of one request to that of the next, up to a day, in whole
+    /// milliseconds (rounded down).
+    pub fn min_interval(mut self, interval: Duration) -> Self {
+        self.min_interval_ms = Some(i64::try_from(interval.as_millis()).unwrap_or(i64::MAX));
+        self
+    }
+
+    /// Calls under way at once, at least 1. It replaces the provider's default; that of a
+    /// [`Profile`](crate::models::Profile) and the cap of the registry hold too.
+    pub fn concurrency(mut self, calls: u32) -> Self {
+        self.max_concurrent_requests = Some(calls.into());
+        self
+    }
+
+    /// These settings with everything that is given in `overrides` in place of what is here.
+    pub(crate) fn merged(self, overrides: &Self) -> Self {
+        let given = overrides.clone();
+        if given.learned == Some(true) {
+            return Self { enabled: given.enabled.or(self.enabled), ..given };
+        }
+        // The total of tokens and its parts exclude each other: the later ones replace the earlier.
+        let parts = given.input_tokens_per_minute.or(given.output_tokens_per_minute).is_some();
+        let total = given.tokens_per_minute.is_some();
+        Self {
+            enabled: given.enabled.or(self.enabled),
+            learned: given.learned.or(self.learned),
+            requests_per_minute: given.requests_per_minute.or(self.requests_per_minute),
+            burst_capacity: given.burst_capacity.or(self.burst_capacity),
+            tokens_per_minute: given
+                .tokens_per_minute
+                .or(self.tokens_per_minute.filter(|_| !parts)),
+            input_tokens_per_minute: given
+                .input_tokens_per_minute
+                .or(self.input_tokens_per_minute.filter(|_| !total)),
+            output_tokens_per_minute: given
+                .output_tokens_per_minute
+                .or(self.output_tokens_per_minute.filter(|_| !total)),
+            requests_per_day: given.requests_per_day.or(self.requests_per_day),
+            requests_per_day_zone: given.requests_per_day_zone.or(self.requests_per_day_zone),
+            min_interval_ms: given.min_interval_ms.or(self.min_interval_ms),
+            max_concurrent_requests: given.max_concurrent_requests.or(self.max_concurrent_requests),
+        }
+    }
+
+    pub(crate) const fn is_enabled(&self) -> Option<bool> {
+        self.enabled
+    }
+
+    pub(crate) fn is_learned(&self) -> bool {
+        self.learned == Some(true)
+    }
+
+    /// Calls under way at once, if that is given.
+    pub(crate) const fn calls_under_way(&self) -> Option<i64> {
+        self.max_concurrent_requests
+    }
+
+    /// Checks requests per minute.
     ///
     /// # Errors
     /// With the rule that the number breaks: it must be > 0.
@@ -80,7 +211,7 @@ impl RateLimitSettings {
         rate(requests_per_minute)
     }
 
-    /// Checks a capacity of bursts.
+    /// Checks requests that may leave at once.
     ///
     /// # Errors
     /// With the rule that the number breaks: it must be >= 1.
@@ -88,23 +219,48 @@ impl RateLimitSettings {
         burst(burst_capacity)
     }
 
-    /// Requests that may leave at once.
-    #[must_use]
-    pub fn burst(&self) -> NonZeroU32 {
-        self.burst_capacity.unwrap_or(self.requests_per_minute)
-    }
-
-    /// What the module keeps to.
-    #[must_use]
-    pub fn constraint(&self) -> Constraint {
-        Constraint::per_minute(self.requests_per_minute).with_burst(self.burst())
+    /// The limits as a constraint, with the defaults for what is not given; `None` if every limit is
+    /// learned.
+    ///
+    /// ```
+    /// use tidegate_llm::settings::RateLimitSettings;
+    /// let constraint = RateLimitSettings::new().requests_per_minute(120).constraint()?;
+    /// assert_eq!(constraint.unwrap().burst(), 120);
+    /// assert_eq!(RateLimitSettings::learned().constraint()?, None);
+    /// # Ok::<(), tidegate_llm::plan::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// With every number that breaks its rule.
+    pub fn constraint(&self) -> Result<Option<Constraint>, Invalid> {
+        let requests = self.requests_per_minute;
+        let requests =
+            if self.is_learned() { requests } else { requests.or(Some(DEFAULT_REQUESTS)) };
+        let raw = RawConstraint {
+            requests_per_minute: requests,
+            tokens_per_minute: self.tokens_per_minute,
+            input_tokens_per_minute: self.input_tokens_per_minute,
+            output_tokens_per_minute: self.output_tokens_per_minute,
+            requests_per_day: self.requests_per_day,
+            requests_per_day_zone: self.requests_per_day_zone.clone(),
+            min_interval_ms: self.min_interval_ms,
+            burst_factor: None,
+            burst_capacity: self.burst_capacity,
+            max_concurrent_requests: self.max_concurrent_requests,
+        };
+        if raw == RawConstraint::default() {
+            return Ok(None);
+        }
+        let constraint = Constraint::try_new(&raw)?;
+        Ok(Some(match (self.burst_capacity, constraint.requests_per_minute()) {
+            (None, Some(requests)) => constraint.with_burst(requests),
+            _ => constraint,
+        }))
     }
 }
 
-impl TryFrom<RateLimitOverrides> for RateLimitSettings {
-    type Error = Invalid;
-
-    fn try_from(given: RateLimitOverrides) -> Result<Self, Invalid> {
-        Self::UNSAID.merged(&given)
+impl From<bool> for RateLimitSettings {
+    fn from(enabled: bool) -> Self {
+        Self::new().enabled(enabled)
     }
 }

@@ -7,38 +7,43 @@ use tidegate_providers::{Dialect, Provider};
 
 use crate::plan::{Checks, Invalid, Rule};
 
-/// Whether calls are tried again, how often, and how long apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RetrySettings {
-    /// Whether the module is there. Default: no.
-    pub enabled: bool,
-    /// Retries after the first attempt. Default 8; 3 at Ollama, which is near.
-    pub max_retries: u32,
-    /// The first delay; each one after it is twice as long. Default 1 s; half of it at Ollama.
-    pub base: Duration,
-    /// The longest delay of our own choice. Default 60 s.
-    pub cap: Duration,
-    /// How long the provider may be silent in one attempt: until its answer begins, and then between
-    /// any two pieces of it. An answer in one piece takes at most five times as long from its head
-    /// to its end. Default 120 s.
-    pub attempt_timeout: Duration,
-}
-
-/// Keys that replace those of [`RetrySettings`], where they are given. Times are in milliseconds.
+/// Whether calls are tried again, how often, and how long apart. What is not given is that of the
+/// registry, and then the default of the provider.
+///
+/// ```
+/// use std::time::Duration;
+/// use tidegate_llm::mock::Mock;
+/// use tidegate_llm::models::Models;
+/// use tidegate_llm::settings::RetrySettings;
+///
+/// let models = Models::builder().backend("mock", Mock::new("mock")).build();
+/// let retry = RetrySettings::new().max_retries(3).base(Duration::from_millis(200));
+/// models.load_model("mock", "any").retry(retry).build()?;
+/// # Ok::<(), tidegate_llm::models::LoadError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct RetryOverrides {
-    /// Whether the module is there.
-    pub enabled: Option<bool>,
-    /// Retries after the first attempt, 0 to 20.
-    pub max_retries: Option<i64>,
-    /// The first delay.
-    pub base_ms: Option<i64>,
-    /// The longest delay.
-    pub cap_ms: Option<i64>,
-    /// How long the provider may be silent in one attempt.
-    pub attempt_timeout_ms: Option<i64>,
+#[must_use]
+pub struct RetrySettings {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_retries: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cap_ms: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt_timeout_ms: Option<i64>,
+}
+
+/// How calls are tried again, every number checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RetryNumbers {
+    pub(crate) max_retries: u32,
+    pub(crate) base: Duration,
+    pub(crate) cap: Duration,
+    pub(crate) attempt_timeout: Duration,
 }
 
 /// The most retries: with the default cap that is more than a quarter of an hour.
@@ -46,54 +51,112 @@ const MOST_RETRIES: u32 = 20;
 /// The longest of any of the times: a day.
 const MOST_MILLIS: u32 = 86_400_000;
 
+/// How often a call to a provider is tried again, and the first delay, where nothing is configured:
+/// 8 retries from 1 s; 3 from 0.5 s at Ollama, which is near.
+#[must_use]
+pub fn default_retries(provider: &Provider) -> (u32, Duration) {
+    match Dialect::of(provider) {
+        Dialect::Ollama => (3, Duration::from_millis(500)),
+        _ => (8, Duration::from_secs(1)),
+    }
+}
+
 impl RetrySettings {
-    /// The defaults for a provider.
-    #[must_use]
-    pub fn of(provider: &Provider) -> Self {
-        let (max_retries, base) = match Dialect::of(provider) {
-            Dialect::Ollama => (3, Duration::from_millis(500)),
-            _ => (8, Duration::from_secs(1)),
-        };
+    /// Nothing is given.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether the module is on. Default: off in a registry, on for a model that is loaded with
+    /// settings.
+    pub const fn enabled(mut self, enabled: bool) -> Self {
+        self.enabled = Some(enabled);
+        self
+    }
+
+    /// Retries after the first attempt, at most 20. Default 8; 3 at Ollama.
+    pub fn max_retries(mut self, retries: u32) -> Self {
+        self.max_retries = Some(retries.into());
+        self
+    }
+
+    /// The first delay, from 1 ms to a day; each one after it is twice as long. Default 1 s; 0.5 s at
+    /// Ollama.
+    pub fn base(mut self, delay: Duration) -> Self {
+        self.base_ms = Some(millis(delay));
+        self
+    }
+
+    /// The longest delay of our own choice, from the first delay to a day. Default 60 s.
+    pub fn cap(mut self, delay: Duration) -> Self {
+        self.cap_ms = Some(millis(delay));
+        self
+    }
+
+    /// How long the provider may be silent in one attempt, from 1 ms to a day: until its answer
+    /// begins, and then between any two pieces of it. An answer in one piece takes at most five times
+    /// as long from its head to its end. Default 120 s.
+    pub fn attempt_timeout(mut self, silence: Duration) -> Self {
+        self.attempt_timeout_ms = Some(millis(silence));
+        self
+    }
+
+    /// These settings with everything that is given in `overrides` in place of what is here.
+    pub(crate) fn merged(self, overrides: &Self) -> Self {
         Self {
-            enabled: false,
-            max_retries,
-            base,
-            cap: Duration::from_secs(60),
-            attempt_timeout: Duration::from_secs(120),
+            enabled: overrides.enabled.or(self.enabled),
+            max_retries: overrides.max_retries.or(self.max_retries),
+            base_ms: overrides.base_ms.or(self.base_ms),
+            cap_ms: overrides.cap_ms.or(self.cap_ms),
+            attempt_timeout_ms: overrides.attempt_timeout_ms.or(self.attempt_timeout_ms),
         }
     }
 
-    /// The same with what is given in place of what is there.
+    pub(crate) const fn is_enabled(&self) -> Option<bool> {
+        self.enabled
+    }
+
+    /// The numbers for calls to a provider.
     ///
     /// # Errors
-    /// With everything that is wrong with what is given.
-    pub fn merged(self, overrides: &RetryOverrides) -> Result<Self, Invalid> {
+    /// With every number that breaks its rule.
+    pub(crate) fn numbers(&self, provider: &Provider) -> Result<RetryNumbers, Invalid> {
         let mut checks = Checks::default();
-        let retries = checks.optional("max_retries", overrides.max_retries, |given| {
-            bounded(*given, 0, MOST_RETRIES)
-        });
-        let mut time = |field, given, there: Duration| {
+        let (max_retries, base) = default_retries(provider);
+        let retries = checks
+            .optional("max_retries", self.max_retries, |given| bounded(*given, 0, MOST_RETRIES));
+        let mut time = |field, given, default: Duration| {
             let time = checks.optional(field, given, |given| bounded(*given, 1, MOST_MILLIS));
-            time.map_or(there, |millis| Duration::from_millis(millis.into()))
+            time.map_or(default, |millis| Duration::from_millis(millis.into()))
         };
-        let settings = Self {
-            enabled: overrides.enabled.unwrap_or(self.enabled),
-            max_retries: retries.unwrap_or(self.max_retries),
-            base: time("base_ms", overrides.base_ms, self.base),
-            cap: time("cap_ms", overrides.cap_ms, self.cap),
+        let numbers = RetryNumbers {
+            max_retries: retries.unwrap_or(max_retries),
+            base: time("base_ms", self.base_ms, base),
+            cap: time("cap_ms", self.cap_ms, Duration::from_secs(60)),
             attempt_timeout: time(
                 "attempt_timeout_ms",
-                overrides.attempt_timeout_ms,
-                self.attempt_timeout,
+                self.attempt_timeout_ms,
+                Duration::from_secs(120),
             ),
         };
-        if settings.cap < settings.base {
+        if numbers.cap < numbers.base {
             // Both are at most a day, so the first delay fits.
-            let base = u32::try_from(settings.base.as_millis()).unwrap_or(MOST_MILLIS);
-            checks.refuse("cap_ms", &settings.cap.as_millis(), Rule::AtLeast(base));
+            let base = u32::try_from(numbers.base.as_millis()).unwrap_or(MOST_MILLIS);
+            checks.refuse("cap_ms", &numbers.cap.as_millis(), Rule::AtLeast(base));
         }
-        checks.finish(settings)
+        checks.finish(numbers)
     }
+}
+
+impl From<bool> for RetrySettings {
+    fn from(enabled: bool) -> Self {
+        Self::new().enabled(enabled)
+    }
+}
+
+/// Whole milliseconds; what is longer than any rule allows stays too long.
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn bounded(given: i64, least: u32, most: u32) -> Result<u32, Rule> {
@@ -101,4 +164,46 @@ fn bounded(given: i64, least: u32, most: u32) -> Result<u32, Rule> {
         return Err(Rule::AtLeast(least));
     }
     u32::try_from(given).ok().filter(|given| *given <= most).ok_or(Rule::AtMost(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_provider_has_its_defaults() {
+        for (provider, retries, base) in
+            [("openai", 8, 1_000), ("anthropic", 8, 1_000), ("ollama", 3, 500), ("acme", 8, 1_000)]
+        {
+            let numbers = RetrySettings::new().numbers(&Provider::new(provider)).unwrap();
+            assert_eq!(numbers.max_retries, retries, "{provider}");
+            assert_eq!(numbers.base, Duration::from_millis(base), "{provider}");
+            assert_eq!(numbers.cap, Duration::from_secs(60));
+            assert_eq!(numbers.attempt_timeout, Duration::from_secs(120));
+        }
+    }
+
+    #[test]
+    fn given_values_replace_others_and_are_checked() {
+        let openai = Provider::new("openai");
+        let merged = RetrySettings::new()
+            .cap(Duration::from_secs(5))
+            .merged(&RetrySettings::new().enabled(true).max_retries(0));
+        let numbers = merged.numbers(&openai).unwrap();
+        assert_eq!(merged.is_enabled(), Some(true));
+        assert_eq!((numbers.max_retries, numbers.cap), (0, Duration::from_secs(5)));
+        for (section, told) in [
+            (r#"{ "max_retries": -1 }"#, "max_retries = -1: must be >= 0"),
+            (r#"{ "max_retries": 21 }"#, "max_retries = 21: must be <= 20"),
+            (r#"{ "base_ms": 0 }"#, "base_ms = 0: must be >= 1"),
+            (r#"{ "base_ms": 90000 }"#, "cap_ms = 60000: must be >= 90000"),
+            (
+                r#"{ "attempt_timeout_ms": 86400001 }"#,
+                "attempt_timeout_ms = 86400001: must be <= 86400000",
+            ),
+        ] {
+            let settings: RetrySettings = serde_json::from_str(section).unwrap();
+            assert_eq!(settings.numbers(&openai).unwrap_err().to_string(), told);
+        }
+    }
 }

@@ -16,7 +16,7 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::pipeline::{Pipeline, Planned, RateLimitHandler};
 use tidegate_llm::plan::{
-    ByUser, Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate,
+    Constraint, Plan, PlanRequest, Planner, RawConstraint, Source, TokenEstimate, by_user,
 };
 use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_providers::{Chat, Class, Usage};
@@ -47,7 +47,7 @@ fn tokens(max_tokens: u64) -> TokenEstimate {
 /// How long a command of this plan waits, and when it leaves.
 async fn waits(handler: &RateLimitHandler, plan: &Plan) -> Duration {
     let planned = handler.handle(Planned::new((), plan.clone())).await;
-    planned.permits.unwrap().waits().total()
+    planned.permits.unwrap().waited()
 }
 
 /// A clock at zero and a fresh limiter: the first command never waits.
@@ -117,10 +117,9 @@ async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
     let plan = plan(constraint(&raw)).with_estimate(tokens(60));
     handler.handle(Planned::new((), plan.clone())).await;
     let planned = handler.handle(Planned::new((), plan)).await;
-    let waits = planned.permits.unwrap().waits();
-    assert_eq!(waits.total(), Duration::from_secs(30), "60 of 120 tokens a minute");
-    assert_eq!(waits.token, Duration::from_secs(30));
-    assert_eq!(waits.request, Duration::ZERO);
+    let permits = planned.permits.unwrap();
+    assert_eq!(permits.waited(), Duration::from_secs(30), "60 of 120 tokens a minute");
+    assert_eq!(permits.token_wait(), Duration::from_secs(30));
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,17 +191,17 @@ async fn a_burst_never_raises_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
-    let handler = RateLimitHandler::builder().key_extractor(ByUser).build();
+    let handler = RateLimitHandler::builder().key_extractor(by_user()).build();
     let plan = plan(per_minute(1));
     let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
     let ann = of("ann").await;
     let bob = of("bob").await;
-    assert_eq!(bob.permits.as_ref().unwrap().waits().total(), Duration::ZERO);
+    assert_eq!(bob.permits.as_ref().unwrap().waited(), Duration::ZERO);
     assert_eq!(handler.keys_in_use(), 2);
     drop((ann, bob));
     assert_eq!(handler.keys_in_use(), 0);
     let ann = of("ann").await;
-    assert_eq!(ann.permits.unwrap().waits().total(), Duration::from_secs(60), "still spent");
+    assert_eq!(ann.permits.unwrap().waited(), Duration::from_secs(60), "still spent");
 }
 
 /// A flood of users stays inside the memory of the store, and leaves no queue behind.
@@ -211,7 +210,7 @@ async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
     let store =
         MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
-    let handler = RateLimitHandler::builder().key_extractor(ByUser).store(store.clone()).build();
+    let handler = RateLimitHandler::builder().key_extractor(by_user()).store(store.clone()).build();
     let plan = plan(per_minute(600));
     for user in 0..200_000 {
         handler.handle(Planned::new((), plan.clone()).user(&user.to_string())).await;

@@ -6,7 +6,6 @@ mod handler;
 mod log;
 mod matrix;
 mod models;
-mod permits;
 mod planning;
 mod quota_use;
 #[cfg(feature = "client")]
@@ -14,5 +13,4 @@ mod real_time;
 mod recovery;
 mod telemetry;
 mod traffic;
-mod trying;
 mod wire;

@@ -5,13 +5,12 @@ mod sharing;
 mod stack;
 mod waiting;
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::{Model, Models, ModelsBuilder};
-use tidegate_llm::settings::{RateLimitOverrides, RateLimitSettings};
+use tidegate_llm::settings::RateLimitSettings;
 use tidegate_providers::Chat;
 use tokio::time::Instant;
 
@@ -25,14 +24,11 @@ fn registry(providers: &[&str]) -> ModelsBuilder {
 
 /// So many requests a minute, and so many at once, for models that ask for limits.
 fn limits(requests_per_minute: u32, burst: u32) -> RateLimitSettings {
-    let mut settings = RateLimitSettings::default();
-    settings.requests_per_minute = NonZeroU32::new(requests_per_minute).unwrap();
-    settings.burst_capacity = NonZeroU32::new(burst);
-    settings
+    RateLimitSettings::new().requests_per_minute(requests_per_minute).burst(burst)
 }
 
-fn per_minute(requests: i64) -> RateLimitOverrides {
-    RateLimitOverrides { requests_per_minute: Some(requests), ..RateLimitOverrides::default() }
+fn per_minute(requests: u32) -> RateLimitSettings {
+    RateLimitSettings::new().requests_per_minute(requests)
 }
 
 fn hello() -> Call {

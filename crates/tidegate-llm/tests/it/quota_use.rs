@@ -245,8 +245,9 @@ async fn tokens_are_charged_as_the_provider_charges_them() {
         traffic::run(&simulator, dialect, &account, SECOND * 360, 3).await;
         let entries = simulator.ledger().entries();
         let provider: u64 = entries.iter().map(|entry| entry.charged.total()).sum();
-        let ours = account.charged(MODEL).into_iter().filter(|one| one.dimension.is_of_tokens());
-        let ours: u64 = ours.map(|one| one.charged).sum();
+        let ours = account.charged(MODEL).into_iter();
+        let ours = ours.filter(|(dimension, _)| dimension.is_of_tokens());
+        let ours: u64 = ours.map(|(_, charged)| charged).sum();
         let error = ours.abs_diff(provider) as f64 / provider as f64;
         assert!(error < 0.01, "{dialect:?}: {ours} here, {provider} there");
     }

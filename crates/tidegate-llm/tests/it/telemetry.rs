@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::Models;
-use tidegate_llm::settings::RateLimitOverrides;
+use tidegate_llm::settings::RateLimitSettings;
 use tidegate_llm::telemetry::{Acquired, Observer as _, Traced};
 use tidegate_providers::{Chat, Provider};
 use tracing::Level;
@@ -65,11 +65,7 @@ async fn every_permit_is_an_event_and_every_delay_is_another() {
     let log = Log::default();
     let _listening = log.listen_from(Level::DEBUG);
     let models = Models::builder().backend("openai", Mock::new("openai")).build();
-    let limits = RateLimitOverrides {
-        requests_per_minute: Some(240),
-        burst_capacity: Some(2),
-        ..RateLimitOverrides::default()
-    };
+    let limits = RateLimitSettings::new().requests_per_minute(240).burst(2);
     let model = models.load_model("openai", "a").rate_limit(limits).build().unwrap();
     let call = Call::new(Chat::user("hello").max_tokens(100));
     for _ in 0..3 {

@@ -10,8 +10,8 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tidegate_llm::BoxError;
 use tidegate_sim::Simulator;
+use tower::BoxError;
 use tower::Service;
 
 /// The HTTP service under an adapter.

@@ -13,8 +13,8 @@ use crate::provider::Provider;
 /// use tidegate_providers::Class;
 /// use tidegate_providers::classify::{Rule, Rules};
 /// let rules = Rules::new()
-///     .rule(Rule::status(418).provider("my-vllm").class(Class::Transient))
-///     .rule(Rule::kind("model_loading").class(Class::Overloaded));
+///     .rule(Rule::for_status(418, Class::Transient).provider("my-vllm"))
+///     .rule(Rule::for_kind("model_loading", Class::Overloaded));
 /// # let _ = rules;
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -65,40 +65,32 @@ impl Rules {
     }
 
     pub(crate) fn find(&self, evidence: &Evidence<'_>) -> Option<Class> {
-        self.rules.iter().find(|rule| rule.when.fits(evidence)).map(|rule| rule.class)
+        self.rules.iter().find(|rule| rule.fits(evidence)).map(|rule| rule.class)
     }
 }
 
-/// An error, and its class. A [`Class::RateLimited`] that has no delay or no dimension gets those
-/// that the provider tells.
+/// An error, and its class. All that is said of the error must fit. A [`Class::RateLimited`] that has
+/// no delay or no dimension gets those that the provider tells.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Rule {
-    when: When,
+    status: Option<u16>,
+    kind: Option<String>,
+    provider: Option<Provider>,
     class: Class,
 }
 
 impl Rule {
     /// For answers with a status, and for errors in streams that name it as their code.
-    pub const fn status(status: u16) -> When {
-        When { status: Some(status), kind: None, provider: None }
+    pub const fn for_status(status: u16, class: Class) -> Self {
+        Self { status: Some(status), kind: None, provider: None, class }
     }
 
     /// For errors with a type, a code or a reason of this name, as the provider writes it.
-    pub fn kind(name: impl Into<String>) -> When {
-        When { status: None, kind: Some(name.into()), provider: None }
+    pub fn for_kind(name: impl Into<String>, class: Class) -> Self {
+        Self { status: None, kind: Some(name.into()), provider: None, class }
     }
-}
 
-/// A rule in the making: which errors it is for. All that is said must fit.
-#[derive(Clone, Debug)]
-#[must_use = "a rule needs a class"]
-pub struct When {
-    status: Option<u16>,
-    kind: Option<String>,
-    provider: Option<Provider>,
-}
-
-impl When {
     /// Only with this status.
     pub const fn status(mut self, status: u16) -> Self {
         self.status = Some(status);
@@ -117,14 +109,8 @@ impl When {
         self
     }
 
-    /// What such an error is.
-    #[must_use]
-    pub const fn class(self, class: Class) -> Rule {
-        Rule { when: self, class }
-    }
-
     fn fits(&self, evidence: &Evidence<'_>) -> bool {
-        let Self { status, kind, provider } = self;
+        let Self { status, kind, provider, .. } = self;
         let is_status = |status: &u16| evidence.status.is_some_and(|known| known == *status);
         status.as_ref().is_none_or(is_status)
             && kind.as_ref().is_none_or(|kind| evidence.has(kind))

@@ -12,7 +12,7 @@ use crate::failure::Class;
 
 /// A line of the table: an error, and its class.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     at: At,
     sign: Sign,
     verdict: Verdict,
@@ -39,8 +39,7 @@ enum Sign {
 
 impl Row {
     /// The status that it is for, if it is for one.
-    #[must_use]
-    pub const fn status(&self) -> Option<u16> {
+    pub(crate) const fn status(&self) -> Option<u16> {
         match self.at {
             At::Status(status) => Some(status),
             At::Stream | At::Anywhere => None,

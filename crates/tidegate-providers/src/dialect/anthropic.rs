@@ -7,7 +7,7 @@ use super::json::{append, arguments, count, is_error, list, set, text};
 use crate::chat::Mode;
 use crate::chat::{Chat, Message, ToolCall};
 use crate::reply::{Event, StopReason};
-use crate::request::EncodeError;
+use crate::request::RequestError;
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
@@ -28,7 +28,7 @@ pub(crate) fn body(
     model: &str,
     chat: &Chat,
     mode: Mode,
-) -> Result<Map<String, Value>, EncodeError> {
+) -> Result<Map<String, Value>, RequestError> {
     let mut body = Map::new();
     set(&mut body, "model", Some(model));
     set(&mut body, "max_tokens", Some(chat.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)));
@@ -42,7 +42,7 @@ pub(crate) fn body(
     Ok(body)
 }
 
-fn turns(messages: &[Message]) -> Result<Vec<Value>, EncodeError> {
+fn turns(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
     let words = |text: &str| json!({ "type": "text", "text": text });
     let mut turns = Vec::new();
     for message in messages {

@@ -8,7 +8,7 @@ use crate::chat::Chat;
 use crate::chat::Mode;
 use crate::dialect::Dialect;
 use crate::reply::{Event, StopReason};
-use crate::request::EncodeError;
+use crate::request::RequestError;
 use crate::response::DecodeError;
 
 /// APIs that look alike: a request of one dialect is a request of any other of its family.
@@ -59,7 +59,7 @@ impl Family {
         model: &str,
         chat: &Chat,
         mode: Mode,
-    ) -> Result<Map<String, Value>, EncodeError> {
+    ) -> Result<Map<String, Value>, RequestError> {
         match self {
             Self::OpenAi => Ok(openai::body(dialect, model, chat, mode)),
             Self::Anthropic => anthropic::body(model, chat, mode),

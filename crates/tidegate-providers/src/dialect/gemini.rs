@@ -8,7 +8,7 @@ use super::tool_calls::Whole;
 use crate::chat::Mode;
 use crate::chat::{Chat, Message, ToolCall};
 use crate::reply::{Event, StopReason};
-use crate::request::EncodeError;
+use crate::request::RequestError;
 use crate::request::escaped;
 use crate::response::DecodeError;
 use crate::usage::Usage;
@@ -31,7 +31,7 @@ pub(crate) fn route(model: &str, mode: Mode) -> Route {
 }
 
 /// The body of a request.
-pub(crate) fn body(chat: &Chat) -> Result<Map<String, Value>, EncodeError> {
+pub(crate) fn body(chat: &Chat) -> Result<Map<String, Value>, RequestError> {
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", chat.max_tokens);
     set(&mut config, "temperature", chat.temperature);
@@ -46,7 +46,7 @@ pub(crate) fn body(chat: &Chat) -> Result<Map<String, Value>, EncodeError> {
     Ok(body)
 }
 
-fn turns(messages: &[Message]) -> Result<Vec<Value>, EncodeError> {
+fn turns(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
     let mut turns = Vec::new();
     for message in messages {
         match message {
@@ -70,7 +70,7 @@ fn turns(messages: &[Message]) -> Result<Vec<Value>, EncodeError> {
     Ok(turns)
 }
 
-fn called(call: &ToolCall, stand_in: Option<&str>) -> Result<Value, EncodeError> {
+fn called(call: &ToolCall, stand_in: Option<&str>) -> Result<Value, RequestError> {
     let mut function = Map::new();
     set(&mut function, "id", sent_id(&call.id));
     set(&mut function, "name", Some(call.name.as_str()));

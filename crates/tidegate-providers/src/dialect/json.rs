@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::chat::ToolCall;
-use crate::request::EncodeError;
+use crate::request::RequestError;
 
 /// A count; zero if there is none.
 pub(crate) fn count(object: &Value, name: &str) -> u64 {
@@ -27,12 +27,12 @@ pub(crate) fn is_error(object: &Value) -> bool {
 
 /// The arguments of a call as an object. No text at all is an object without members, as a tool
 /// that takes nothing may be called with nothing.
-pub(crate) fn arguments(call: &ToolCall) -> Result<Value, EncodeError> {
+pub(crate) fn arguments(call: &ToolCall) -> Result<Value, RequestError> {
     if call.arguments.trim().is_empty() {
         return Ok(Value::Object(Map::new()));
     }
     let arguments = serde_json::from_str(&call.arguments).ok().filter(Value::is_object);
-    arguments.ok_or_else(|| EncodeError::Arguments { tool: call.name.clone() })
+    arguments.ok_or_else(|| RequestError::Arguments { tool: call.name.clone() })
 }
 
 /// Sets a member if there is a value for it.

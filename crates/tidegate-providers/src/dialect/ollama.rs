@@ -9,7 +9,7 @@ use super::tool_calls::Whole;
 use crate::chat::Mode;
 use crate::chat::{Chat, Message, ToolCall};
 use crate::reply::{Event, StopReason};
-use crate::request::EncodeError;
+use crate::request::RequestError;
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
@@ -26,7 +26,7 @@ pub(crate) fn body(
     model: &str,
     chat: &Chat,
     mode: Mode,
-) -> Result<Map<String, Value>, EncodeError> {
+) -> Result<Map<String, Value>, RequestError> {
     let mut options = Map::new();
     set(&mut options, "num_predict", chat.max_tokens);
     set(&mut options, "temperature", chat.temperature);
@@ -45,7 +45,7 @@ pub(crate) fn body(
     Ok(body)
 }
 
-fn message(message: &Message) -> Result<Value, EncodeError> {
+fn message(message: &Message) -> Result<Value, RequestError> {
     Ok(match message {
         Message::User(text) => json!({ "role": "user", "content": text }),
         Message::Assistant { text, calls } if calls.is_empty() => {
@@ -56,7 +56,7 @@ fn message(message: &Message) -> Result<Value, EncodeError> {
                 let function = json!({ "name": call.name, "arguments": arguments(call)? });
                 Ok(json!({ "function": function }))
             };
-            let calls = calls.iter().map(called).collect::<Result<Vec<_>, EncodeError>>()?;
+            let calls = calls.iter().map(called).collect::<Result<Vec<_>, RequestError>>()?;
             json!({ "role": "assistant", "content": text, "tool_calls": calls })
         }
         // Calls are told apart by the name of their tool, and by their order.

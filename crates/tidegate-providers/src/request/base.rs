@@ -5,7 +5,7 @@ use std::fmt;
 use http::Uri;
 use http::uri::{Authority, Scheme};
 
-use super::error::TargetError;
+use super::error::RequestError;
 
 /// A base URL in its parts. Its path has no slash at the end.
 ///
@@ -57,21 +57,21 @@ impl Base {
 }
 
 impl std::str::FromStr for Base {
-    type Err = TargetError;
+    type Err = RequestError;
 
-    fn from_str(url: &str) -> Result<Self, TargetError> {
-        let parts = url.trim().parse::<Uri>().map_err(|_| TargetError::NoUrl)?.into_parts();
+    fn from_str(url: &str) -> Result<Self, RequestError> {
+        let parts = url.trim().parse::<Uri>().map_err(|_| RequestError::NoUrl)?.into_parts();
         let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
-            return Err(TargetError::NoHost);
+            return Err(RequestError::NoHost);
         };
         if scheme != Scheme::HTTP && scheme != Scheme::HTTPS || authority.host().is_empty() {
-            return Err(TargetError::NoHost);
+            return Err(RequestError::NoHost);
         }
         if authority.as_str().contains('@') {
-            return Err(TargetError::Credentials);
+            return Err(RequestError::Credentials);
         }
         let path = match &parts.path_and_query {
-            Some(path) if path.query().is_some() => return Err(TargetError::Query),
+            Some(path) if path.query().is_some() => return Err(RequestError::Query),
             Some(path) => path.path().trim_end_matches('/').to_owned(),
             None => String::new(),
         };

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::error::RequestError;
+
 /// What paths of OpenAI's API begin with at one provider or another.
 const ROOTS: [&str; 2] = ["/openai/v1", "/api/v1"];
 /// The longest route.
@@ -19,7 +21,7 @@ const LONGEST: usize = 256;
 /// let route = RoutePath::parse("/v1/vision/*")?;
 /// assert!(route.matches("/v1/vision/describe") && route.matches("/vision/describe/all"));
 /// assert!(!route.matches("/v1/vision"));
-/// # Ok::<(), tidegate_providers::request::RoutePathError>(())
+/// # Ok::<(), tidegate_providers::request::RequestError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RoutePath {
@@ -28,31 +30,23 @@ pub struct RoutePath {
     is_prefix: bool,
 }
 
-/// Why a text is no route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "must be the path of a provider's API, such as \"/v1/chat/completions\", or all paths below one, \
-     such as \"/v1/vision/*\"; at most 256 characters, without a query"
-)]
-pub struct RoutePathError;
-
 impl RoutePath {
     /// Reads a route.
     ///
     /// # Errors
     /// When it is no path.
-    pub fn parse(text: &str) -> Result<Self, RoutePathError> {
+    pub fn parse(text: &str) -> Result<Self, RequestError> {
         let (path, is_prefix) = text.strip_suffix("/*").map_or((text, false), |path| (path, true));
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%*;\\".contains(&byte);
         let is_path = path.starts_with('/') || is_prefix && path.is_empty();
         let has_gaps = path.contains("//") || path.split('/').any(|it| matches!(it, "." | ".."));
         if !is_path || has_gaps || text.len() > LONGEST || !path.bytes().all(is_plain) {
-            return Err(RoutePathError);
+            return Err(RequestError::RoutePath);
         }
         let path = path.strip_suffix('/').unwrap_or(path).to_ascii_lowercase();
         let bare = without_root(&path);
         if bare.is_empty() && !is_prefix {
-            return Err(RoutePathError);
+            return Err(RequestError::RoutePath);
         }
         Ok(Self { bare: bare.into(), is_prefix })
     }
@@ -126,7 +120,7 @@ mod tests {
         for text in
             ["", "/", "v1/chat", "/v1", "/a?b", "/a/*/b", "/a*", "/a//b", "/../a", "/a%20b", "/a b"]
         {
-            assert_eq!(RoutePath::parse(text), Err(RoutePathError), "{text}");
+            assert_eq!(RoutePath::parse(text), Err(RequestError::RoutePath), "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
 use super::base::Base;
-use super::error::{EncodeError, TargetError};
+use super::error::RequestError;
 use crate::chat::{Chat, Mode};
 use crate::dialect::json::merge;
 use crate::dialect::{Dialect, Family, Route, anthropic};
@@ -63,12 +63,12 @@ impl Target {
         base_url: &str,
         model: &str,
         credential: &Credential,
-    ) -> Result<Self, TargetError> {
+    ) -> Result<Self, RequestError> {
         if dialect == Dialect::Mock {
-            return Err(TargetError::Mock);
+            return Err(RequestError::Mock);
         }
         if model.is_empty() {
-            return Err(TargetError::NoModel);
+            return Err(RequestError::NoModel);
         }
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -118,7 +118,7 @@ impl Target {
     /// # Errors
     ///
     /// If the chat has something in it that the provider has no words for.
-    pub fn encode(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, EncodeError> {
+    pub fn encode(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, RequestError> {
         let Inner { dialect, model, .. } = &*self.inner;
         let mut body = Family::of(*dialect).body(*dialect, model, chat, mode)?;
         merge(&mut body, &chat.extra);
@@ -158,11 +158,11 @@ pub const fn key_name(dialect: Dialect) -> HeaderName {
 pub fn key_field(
     dialect: Dialect,
     key: Option<&str>,
-) -> Result<Option<(HeaderName, HeaderValue)>, TargetError> {
+) -> Result<Option<(HeaderName, HeaderValue)>, RequestError> {
     let Some(key) = key else { return Ok(None) };
     let name = key_name(dialect);
     let text = if name == AUTHORIZATION { format!("Bearer {key}") } else { key.to_owned() };
-    let mut value = HeaderValue::try_from(text).map_err(|_| TargetError::Key)?;
+    let mut value = HeaderValue::try_from(text).map_err(|_| RequestError::Key)?;
     value.set_sensitive(true);
     Ok(Some((name, value)))
 }

@@ -12,10 +12,10 @@ pub enum DecodeError {
     #[error("the provider reports an error")]
     Failed(ErrorBody),
     /// It is no JSON.
-    #[error("it is no JSON")]
+    #[error("it is not JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
     /// Something that every answer has is not there.
-    #[error("it has no `{0}`")]
+    #[error("it has no field `{0}`")]
     Missing(&'static str),
     /// It, or one event of it, is larger than any answer.
     #[error("it is larger than {limit} bytes")]
@@ -24,10 +24,10 @@ pub enum DecodeError {
         limit: usize,
     },
     /// It ends before it is complete.
-    #[error("it ends in the middle")]
+    #[error("it ends before it is complete")]
     Cut,
     /// It follows something that could not be read.
-    #[error("it follows what cannot be read")]
+    #[error("it follows a part that cannot be read")]
     Spoilt,
 }
 

@@ -45,8 +45,8 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
         tenants.push((OTHER.to_owned(), view.tenants.waiting_of_others));
     }
     let held = view.queues().flat_map(|queue| &queue.models).filter_map(|model| model.hold);
-    let holds = held
-        .fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.left)));
+    let holds =
+        held.fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.0)));
     let in_force = || {
         let limits = view.queues().flat_map(QueueView::all_limits);
         limits.filter(|(_, limit)| limit.in_force && limit.dimension.is_some())
@@ -88,7 +88,7 @@ fn add(
     limit: &LimitView,
 ) {
     let Some(amount) = limit.per_window() else { return };
-    let (source, dimension) = (limit.source.name(), limit.name);
+    let (source, dimension) = (limit.source, limit.name);
     let bucket = limit.bucket.map(|bucket| bucket.remaining);
     let reported = limit.reported.map(|reported| reported.remaining);
     let this = LimitFigures { model, dimension, source, limit: amount, bucket, reported };

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_llm::plan::{Constraint, RawConstraint, TierTable};
+use tidegate_providers::Provider;
 use tidegate_providers::request::RoutePath;
-use tidegate_providers::{Provider, Tier};
 
 use super::bounded;
 use super::endpoint_routes::{self, Owners};
@@ -115,7 +115,7 @@ impl ProviderLimits {
         tier: Option<&str>,
         tiers: &TierTable,
     ) -> Option<Constraint> {
-        let row = tier.and_then(|tier| tiers.get(name, &Tier::new(tier), ""));
+        let row = tier.and_then(|tier| tiers.get(name, tier, ""));
         let Some(row) = row else { return self.constraint.clone() };
         let (said, mut raw) = (self.raw.clone(), RawConstraint::from(row.clone()));
         if said.tokens_per_minute.is_some() {

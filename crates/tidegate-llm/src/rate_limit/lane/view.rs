@@ -7,7 +7,7 @@ use tidegate_providers::Dimension;
 use tokio::time::Instant;
 
 use super::Lane;
-use crate::rate_limit::limit_view::{HoldCause, HoldView, LimitSource, ModelView, QueueView};
+use crate::rate_limit::limit_view::{HoldCause, LimitSource, ModelView, QueueView};
 use crate::rate_limit::meter::Meter;
 use crate::rate_limit::meter::view::{Looking, view_of_reports};
 use crate::rate_limit::quota::Quota;
@@ -58,15 +58,13 @@ impl Lane {
             let day = Dimension::RequestsPerDay;
             limits.extend(view_of_reports(&quota.day_reports, (day.name(), day), looking.now));
             let hold = match quota.closed(looking.now) {
-                Some((left, failure)) => {
-                    Some(HoldView { left, cause: HoldCause::of_class(failure.class) })
-                }
+                Some((left, failure)) => Some((left, HoldCause::of_class(failure.class).name())),
                 None => quota.gate().hold_view(&looking).await,
             };
             models.push(ModelView { model, limits, hold });
         }
-        let (scope, gauges) = (self.scope.clone(), self.pacer.gauges());
-        QueueView { scope, gauges, limited_by, limits, models }
+        let (model, endpoint) = self.scope.model_and_endpoint();
+        QueueView { model, endpoint, gauges: self.pacer.gauges(), limited_by, limits, models }
     }
 }
 

@@ -6,8 +6,7 @@ use tidegate::{Policy, Time};
 use tokio::time::{Instant, timeout_at};
 
 use super::super::limit_view::{
-    BucketView, HoldCause, HoldView, LearnedView, LimitSource, LimitView, PaceView, ReportOrigin,
-    ReportedView,
+    BucketView, HoldCause, LimitSource, LimitView, PaceView, ReportOrigin, ReportedView,
 };
 use super::super::pace::Allowed;
 use super::Meter;
@@ -51,7 +50,7 @@ impl Meter {
             // A bucket that nobody is meant to empty tells nothing.
             None => None,
         };
-        let refusal = |since| LearnedView { from: ReportOrigin::Refusal, age: now.since(since) };
+        let refusal = |since| (ReportOrigin::Refusal.name(), now.since(since));
         let learned = match source {
             LimitSource::Learned => learned(&remembered, now).or(slowed_since.map(refusal)),
             _ => None,
@@ -59,7 +58,7 @@ impl Meter {
         Some(LimitView {
             name: self.counts.blamed(),
             dimension: self.counts.dimension(),
-            source,
+            source: source.name(),
             allowed,
             learned,
             reported: reported(&remembered, now),
@@ -67,7 +66,7 @@ impl Meter {
             pace,
             reserved: remembered.reserved(),
             used_in_last_minute: remembered.used_in_last_minute(now),
-            charged: self.charged().map_or(0, |charged| charged.charged),
+            charged: self.charged().map_or(0, |(_, charged)| charged),
             is_short: remembered.is_short(bucket.map(|bucket| bucket.remaining), now)
                 || looking.waits_for.is_some_and(|limit| limit == self.name()),
             in_force: true,
@@ -76,7 +75,10 @@ impl Meter {
     }
 
     /// For how long it is held, and why. Meant for limits that nobody empties.
-    pub(in crate::rate_limit) async fn hold_view(&self, looking: &Looking<'_>) -> Option<HoldView> {
+    pub(in crate::rate_limit) async fn hold_view(
+        &self,
+        looking: &Looking<'_>,
+    ) -> Option<(Duration, &'static str)> {
         let Policy::Bucket(policy) = self.bucket.limiter().policy() else { return None };
         let (level, _) = timeout_at(looking.until, self.level()).await.ok()??;
         // A limit reopens empty: what it is in debt by is what comes in until then.
@@ -86,7 +88,7 @@ impl Meter {
         let left = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         let unknown = if self.shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
         let cause = self.record.read().hold_cause(looking.now).unwrap_or(unknown);
-        Some(HoldView { left, cause })
+        Some((left, cause.name()))
     }
 
     async fn bucket_view(&self, policy: &Policy) -> Option<BucketView> {
@@ -135,7 +137,7 @@ pub(in crate::rate_limit) fn view_of_reports(
     Some(LimitView {
         name,
         dimension: Some(dimension),
-        source: LimitSource::Learned,
+        source: LimitSource::Learned.name(),
         allowed: of_record,
         learned: learned(&remembered, now),
         reported: reported(&remembered, now),
@@ -150,9 +152,9 @@ pub(in crate::rate_limit) fn view_of_reports(
     })
 }
 
-fn learned(remembered: &Remembered, now: Time) -> Option<LearnedView> {
+fn learned(remembered: &Remembered, now: Time) -> Option<(&'static str, Duration)> {
     let learned = remembered.learned?;
-    Some(LearnedView { from: learned.from, age: now.since(learned.at) })
+    Some((learned.from.name(), now.since(learned.at)))
 }
 
 fn reported(remembered: &Remembered, now: Time) -> Option<ReportedView> {
@@ -160,7 +162,7 @@ fn reported(remembered: &Remembered, now: Time) -> Option<ReportedView> {
     Some(ReportedView {
         remaining: reported.remaining,
         reset: reported.reset,
-        from: reported.from,
+        from: reported.from.name(),
         age: now.since(reported.at),
     })
 }

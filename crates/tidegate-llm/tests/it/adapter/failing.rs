@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::{Answer, Broken, Call, CallError};
-use tidegate_providers::request::{Target, TargetError};
+use tidegate_providers::request::{RequestError, Target};
 use tidegate_providers::response::DecodeError;
 use tidegate_providers::{
     Chat, Class, Credential, Dialect, Event, Message, Reply, StopReason, ToolCall,
@@ -329,16 +329,16 @@ fn a_target_says_what_is_wrong_with_it() {
         Target::new(Dialect::Compatible, url, "m", &key).map(drop)
     };
     assert_eq!(new("https://host:8000/v1/"), Ok(()));
-    assert_eq!(new("http://"), Err(TargetError::NoUrl));
-    assert_eq!(new("no url at all"), Err(TargetError::NoUrl));
-    assert_eq!(new("api.openai.com"), Err(TargetError::NoHost));
-    assert_eq!(new("/v1"), Err(TargetError::NoHost));
-    assert_eq!(new("ftp://host"), Err(TargetError::NoHost));
-    assert_eq!(new("https://host/v1?key=x"), Err(TargetError::Query));
-    assert_eq!(new("https://me:secret@host/v1"), Err(TargetError::Credentials));
+    assert_eq!(new("http://"), Err(RequestError::NoUrl));
+    assert_eq!(new("no url at all"), Err(RequestError::NoUrl));
+    assert_eq!(new("api.openai.com"), Err(RequestError::NoHost));
+    assert_eq!(new("/v1"), Err(RequestError::NoHost));
+    assert_eq!(new("ftp://host"), Err(RequestError::NoHost));
+    assert_eq!(new("https://host/v1?key=x"), Err(RequestError::Query));
+    assert_eq!(new("https://me:secret@host/v1"), Err(RequestError::Credentials));
     let key = Credential::new("two\nlines");
     let target = Target::new(Dialect::OpenAi, "http://host", "m", &key);
-    assert_eq!(target.unwrap_err(), TargetError::Key);
+    assert_eq!(target.unwrap_err(), RequestError::Key);
     let mock = Target::new(Dialect::Mock, "http://host", "m", &key);
-    assert_eq!(mock.unwrap_err(), TargetError::Mock);
+    assert_eq!(mock.unwrap_err(), RequestError::Mock);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate_llm::pipeline::{Planned, RateLimitHandler, RateLimitHandlerBuilder};
-use tidegate_llm::plan::{ByUser, KeyContext, PlanRequest};
+use tidegate_llm::plan::{KeyContext, PlanRequest, by_user};
 use tidegate_llm::telemetry::{Acquired, Observer};
 
 use super::{per_minute, plan};
@@ -47,7 +47,7 @@ async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_shown_to_those_who_ask() {
-    let builder = RateLimitHandler::builder().key_extractor(ByUser).show_keys();
+    let builder = RateLimitHandler::builder().key_extractor(by_user()).show_keys();
     assert_eq!(told(builder, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
 }
 

@@ -35,10 +35,10 @@ async fn permits(handler: &RateLimitHandler, plan: Plan) -> Permits {
 async fn input_and_output_are_kept_apart() {
     let handler = RateLimitHandler::new();
     let first = permits(&handler, known()).await;
-    assert_eq!((first.waits().total(), first.reserved_tokens()), (Duration::ZERO, 130));
-    let second = permits(&handler, known()).await.waits();
-    assert_eq!(second.token, Duration::from_secs(30), "30 of output at one a second");
-    assert_eq!(second.request, Duration::ZERO);
+    assert_eq!((first.waited(), first.reserved_tokens()), (Duration::ZERO, 130));
+    let second = permits(&handler, known()).await;
+    assert_eq!(second.token_wait(), Duration::from_secs(30), "30 of output at one a second");
+    assert_eq!(second.waited(), second.token_wait());
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn a_pipeline_settles_each_part() {
 async fn an_absurd_estimate_is_limited_too() {
     let handler = RateLimitHandler::new();
     let absurd = plan(constraint(&apart())).with_estimate(tokens(u64::MAX));
-    assert_eq!(permits(&handler, absurd).await.waits().total(), Duration::ZERO);
+    assert_eq!(permits(&handler, absurd).await.waited(), Duration::ZERO);
     let next = handler.handle(Planned::new((), known()));
     assert!(tokio::time::timeout(Duration::from_secs(3_600), next).await.is_err());
 }

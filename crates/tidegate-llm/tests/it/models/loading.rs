@@ -1,16 +1,13 @@
 //! Each module is off, on, overridden or inherited.
 
 use std::convert::Infallible;
-use std::error::Error as _;
 use std::future::pending;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::models::{LoadError, Models, Module, ModuleName, Profile};
-use tidegate_llm::settings::{
-    FallbackOverrides, FallbackSettings, RateLimitOverrides, RetryOverrides,
-};
+use tidegate_llm::models::{LoadError, ModelBuilder, Models, Profile};
+use tidegate_llm::settings::{FallbackSettings, RateLimitSettings, RetrySettings};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Chat, Credential, Message, Tool};
 use tokio::time::Instant;
@@ -21,20 +18,17 @@ use crate::log::Log;
 
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
-fn chain(targets: &[&str]) -> FallbackOverrides {
-    let chain = targets.iter().map(|target| (*target).to_owned()).collect();
-    FallbackOverrides { chain: Some(chain), ..FallbackOverrides::default() }
+fn chain(targets: &[&str]) -> FallbackSettings {
+    FallbackSettings::to(targets.iter().copied())
 }
 
 /// Settings in which everything is on, or nothing.
 fn settled(enabled: bool) -> Models {
-    let mut rate_limit = limits(60, 60);
-    rate_limit.enabled = enabled;
-    let retry = RetryOverrides { enabled: Some(enabled), ..RetryOverrides::default() };
-    let fallback = FallbackSettings::default().merged(&chain(&["groq/llama"])).unwrap();
-    let mut on = fallback;
-    on.enabled = enabled;
-    registry(&["openai", "groq"]).rate_limit(rate_limit).retry(retry).fallback(on).build()
+    registry(&["openai", "groq"])
+        .rate_limit(limits(60, 60).enabled(enabled))
+        .retry(RetrySettings::new().enabled(enabled))
+        .fallback(chain(&["groq/llama"]).enabled(enabled))
+        .build()
 }
 
 #[test]
@@ -43,20 +37,26 @@ fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
         let models = settled(enabled);
         let cases = [(None, enabled), (Some(false), false), (Some(true), true)];
         for (asked, there) in cases {
-            let load = || models.load_model("openai", "gpt-4o").retry(false).fallback(false);
+            let alone = |retry: Option<bool>, fallback: Option<bool>, rate_limit: Option<bool>| {
+                let load = models.load_model("openai", "gpt-4o");
+                let load = retry.into_iter().fold(load, ModelBuilder::retry);
+                let load = fallback.into_iter().fold(load, ModelBuilder::fallback);
+                rate_limit.into_iter().fold(load, ModelBuilder::rate_limit).build().unwrap()
+            };
+            let off = Some(false);
             let modules = |module| if there { vec![module] } else { Vec::new() };
-            let model = load().rate_limit(asked).build().unwrap();
-            assert_eq!(model.modules(), modules(ModuleName::RateLimit), "{enabled} {asked:?}");
-            let model = load().rate_limit(false).fallback(asked).build().unwrap();
-            assert_eq!(model.modules(), modules(ModuleName::Fallback), "{enabled} {asked:?}");
-            let model = load().rate_limit(false).retry(asked).build().unwrap();
-            assert_eq!(model.modules(), modules(ModuleName::Retry), "{enabled} {asked:?}");
+            let model = alone(off, off, asked);
+            assert_eq!(model.modules(), modules("RateLimit"), "{enabled} {asked:?}");
+            let model = alone(off, asked, off);
+            assert_eq!(model.modules(), modules("Fallback"), "{enabled} {asked:?}");
+            let model = alone(asked, off, off);
+            assert_eq!(model.modules(), modules("Retry"), "{enabled} {asked:?}");
         }
         let overridden = models
             .load_model("openai", "gpt-4o")
-            .retry(RetryOverrides::default())
+            .retry(RetrySettings::new())
             .fallback(chain(&["groq/llama"]))
-            .rate_limit(RateLimitOverrides::default())
+            .rate_limit(RateLimitSettings::new())
             .build()
             .unwrap();
         assert_eq!(overridden.modules().len(), 3, "overrides turn a module on");
@@ -72,7 +72,7 @@ fn the_order_of_modules_is_always_the_same() {
         .retry(true)
         .build()
         .unwrap();
-    let order = [ModuleName::Retry, ModuleName::Fallback, ModuleName::RateLimit];
+    let order = ["Retry", "Fallback", "RateLimit"];
     assert_eq!(model.modules(), order);
     assert_eq!(model.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
     let inherited = settled(true).load_model("openai", "gpt-4o").build().unwrap();
@@ -82,12 +82,10 @@ fn the_order_of_modules_is_always_the_same() {
 /// The plain adapter: nothing is counted, kept, logged or told.
 #[tokio::test(start_paused = true)]
 async fn a_model_without_modules_is_the_adapter_alone() {
-    let mut on = limits(1, 1);
-    on.enabled = true;
-    let models = registry(&["openai"]).rate_limit(on).build();
+    let models = registry(&["openai"]).rate_limit(limits(1, 1).enabled(true)).build();
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
-    let model = models.load_model("openai", "gpt-4o").rate_limit(Module::Off).build().unwrap();
+    let model = models.load_model("openai", "gpt-4o").rate_limit(false).build().unwrap();
     assert_eq!(model.to_string(), "openai/gpt-4o");
     assert!(model.account().is_none());
     for _ in 0..100 {
@@ -95,7 +93,7 @@ async fn a_model_without_modules_is_the_adapter_alone() {
     }
     assert_eq!(models.accounts(), 0);
     assert_eq!(log.lines(), [""; 0]);
-    let off = RateLimitOverrides { enabled: Some(false), ..RateLimitOverrides::default() };
+    let off = RateLimitSettings::new().enabled(false);
     let model = models.load_model("openai", "gpt-4o").rate_limit(off).build().unwrap();
     assert!(model.modules().is_empty(), "{model}");
 }
@@ -109,9 +107,7 @@ async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
         assert_eq!(wait(&model).await, SECOND / 2, "two a second");
     }
     models.clear_buckets();
-    let mut settings = limits(60, 60);
-    settings.burst_capacity = None;
-    let models = registry(&["openai"]).rate_limit(settings).build();
+    let models = registry(&["openai"]).rate_limit(per_minute(60)).build();
     let model = models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
     assert_eq!(at_once(&model).await, 120, "without a burst it is that of a minute");
 }
@@ -140,16 +136,54 @@ async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
 }
 
 #[test]
+fn a_model_is_loaded_with_limits_by_name() {
+    let log = Log::default();
+    let _listening = log.listen();
+    let tokens = RateLimitSettings::new().tokens_per_minute(90_000);
+    let models = registry(&["openai"]).rate_limit(tokens).build();
+    let apart = RateLimitSettings::new().input_tokens_per_minute(50_000).concurrency(3);
+    let model = models.load_model("openai", "a").rate_limit(apart).build().unwrap();
+    let limits = model.account().unwrap().limits();
+    let (constraint, _) = limits.of_all().unwrap();
+    assert_eq!(
+        constraint.to_string(),
+        "requests_per_minute=60 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=60",
+        "parts replace the total of the registry, and the rest of it stays"
+    );
+    let told = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
+    assert_eq!(log.lines(), [told]);
+}
+
+/// The numbers of the registry are not those of the provider.
+#[tokio::test(start_paused = true)]
+async fn a_model_whose_limits_are_learned_has_no_limits_of_the_registry() {
+    let models = registry(&["openai"]).rate_limit(limits(1, 1)).build();
+    let learned = RateLimitSettings::learned();
+    let model = models.load_model("openai", "a").rate_limit(learned).build().unwrap();
+    assert_eq!(model.to_string(), "RateLimit(openai/a)");
+    assert!(model.account().unwrap().limits().is_empty());
+    for _ in 0..100 {
+        assert!(wait(&model).await.is_zero());
+    }
+    models.reconfigure("openai", &Credential::none(), &limits(60, 1)).unwrap();
+    assert!(wait(&model).await.is_zero());
+    assert_eq!(wait(&model).await, SECOND + SECOND * 16 / 1_000, "1.5 % below the limit");
+    models.reconfigure("openai", &Credential::none(), &RateLimitSettings::learned()).unwrap();
+    assert!(wait(&model).await.is_zero() && wait(&model).await.is_zero());
+}
+
+#[test]
 fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
     let models = registry(&["openai"]).build();
     for (overrides, said) in [
         (per_minute(0), "requests_per_minute"),
-        (per_minute(-10), "requests_per_minute"),
-        (RateLimitOverrides { burst_capacity: Some(0), ..per_minute(60) }, "burst_capacity"),
+        (per_minute(60).burst(0), "burst_capacity"),
+        (per_minute(60).concurrency(0), "max_concurrent_requests"),
+        (per_minute(60).tokens_per_minute(1).input_tokens_per_minute(1), "tokens_per_minute"),
     ] {
         let error = models.load_model("openai", "a").rate_limit(overrides).build().unwrap_err();
         assert!(matches!(error, LoadError::Setting { module: "rate_limit", .. }), "{error:?}");
-        assert!(error.source().unwrap().to_string().contains(said), "{said}");
+        assert!(error.to_string().contains(&format!(": {said} = ")), "{error}");
     }
     assert_eq!(models.accounts(), 0);
 }
@@ -165,7 +199,7 @@ fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
     let error = models.load_model("my-vllm", "a").build().unwrap_err();
     assert!(matches!(error, LoadError::NoAddress(_)), "{error:?}");
     let error = models.load_model("openai", "a").fallback(true).build().unwrap_err();
-    assert!(matches!(error, LoadError::Chain(_)), "{error:?}");
+    assert!(matches!(error, LoadError::Setting { module: "fallback", .. }), "{error:?}");
     assert_eq!(models.load_model("gemini", None).build().unwrap().name(), "gemini-2.0-flash");
 }
 
@@ -175,15 +209,12 @@ async fn the_time_of_an_attempt_is_the_models_own() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
         pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
     });
-    let settings = RetryOverrides { attempt_timeout_ms: Some(9_000), ..RetryOverrides::default() };
-    let own = RetryOverrides {
-        attempt_timeout_ms: Some(3_000),
-        max_retries: Some(0),
-        ..RetryOverrides::default()
-    };
+    let settings = RetrySettings::new().attempt_timeout(SECOND * 9);
+    let own = RetrySettings::new().attempt_timeout(SECOND * 3).max_retries(0);
     let profile = Profile::new().credential(Credential::new("sk-1"));
     let models = Models::builder().http(http).provider("openai", profile).retry(settings).build();
-    for (retry, seconds) in [(Module::Off, 9), (Module::With(own), 3)] {
+    let cases: [(RetrySettings, u32); 2] = [(false.into(), 9), (own, 3)];
+    for (retry, seconds) in cases {
         let model = models.load_model("openai", "a").retry(retry).build().unwrap();
         let began = Instant::now();
         let error = model.invoke(hello()).await.unwrap_err();

@@ -121,7 +121,7 @@ async fn a_strict_registry_refuses_other_limits_with_both_values() {
     let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
     assert!(matches!(error, LoadError::Conflict { .. }), "{error:?}");
     let said = "limits of openai are requests_per_minute=60 burst=5 already, \
-                not requests_per_minute=120 burst=5";
+                not requests_per_minute=120 burst=5: use `Models::reconfigure` to change them";
     assert_eq!(error.to_string(), said);
     models.load_model("openai", "b").rate_limit(per_minute(60)).build().unwrap();
     assert_eq!(at_once(&model).await, 5);
@@ -138,7 +138,7 @@ async fn limits_are_changed_for_models_that_are_loaded() {
     });
     advance(SECOND * 2).await;
     assert!(!waiting.is_finished(), "one a minute");
-    models.reconfigure("openai", &Credential::none(), limits(600, 1)).unwrap();
+    models.reconfigure("openai", &Credential::none(), &limits(600, 1)).unwrap();
     let waited = waiting.await.unwrap();
     assert!(waited < SECOND * 3, "{waited:?}");
     assert_eq!(wait(&model).await, SECOND / 10);

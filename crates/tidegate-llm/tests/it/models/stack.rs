@@ -2,13 +2,13 @@
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
+use tidegate_llm::settings::{FallbackSettings, RetrySettings};
 use tidegate_providers::{Class, Credential};
 
 use super::{SECOND, at_once, hello, limits, per_minute, wait};
 
-fn chain(target: &str) -> FallbackOverrides {
-    FallbackOverrides { chain: Some(vec![target.to_owned()]), ..FallbackOverrides::default() }
+fn chain(target: &str) -> FallbackSettings {
+    FallbackSettings::to([target])
 }
 
 /// Two providers, the second for when the first fails, at one a minute each.
@@ -86,7 +86,7 @@ async fn a_place_is_given_back_for_the_time_of_a_retry() {
         .then(Step::fail(Class::Transient))
         .always(Step::reply("yes").after(SECOND / 100));
     let models = Models::builder().backend("ollama", mock.clone()).build();
-    let retry = RetryOverrides { base_ms: Some(60_000), ..RetryOverrides::default() };
+    let retry = RetrySettings::new().base(SECOND * 60);
     let load = || models.load_model("ollama", "a").rate_limit(true);
     let (retried, other) = (load().retry(retry).build().unwrap(), load().build().unwrap());
     let account = other.account().unwrap().clone();

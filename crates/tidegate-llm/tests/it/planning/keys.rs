@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_llm::plan::{ByEndpoint, ByModel, ByUser, Inference, KeyContext, KeyExtractor};
+use tidegate_llm::plan::{Inference, KeyContext, KeyExtractor, by_endpoint, by_model, by_user};
 use tidegate_providers::Endpoint;
 
 #[test]
@@ -48,7 +48,7 @@ fn by_default_provider_model_and_tier_share_a_limit() {
         tier: Some("tier_2"),
         ..KeyContext::default()
     };
-    let by_model = ByModel::default();
+    let by_model = by_model(Inference::default());
     assert_eq!(by_model.parts(&context), ["gemini", "gemini-2.0-flash", "tier_2"]);
     assert_eq!(by_model.key(&context).as_key().name(), "gemini:gemini-2.0-flash:tier_2");
     let shouted = KeyContext { model: Some("Gemini-2.0-FLASH"), tier: Some("TIER_2"), ..context };
@@ -57,17 +57,17 @@ fn by_default_provider_model_and_tier_share_a_limit() {
     assert_eq!(by_model.parts(&bare), ["openai", "gemini-2.0-flash", "unknown"]);
     let mistral = KeyContext { model: Some("mistral"), ..KeyContext::default() };
     assert_eq!(by_model.parts(&mistral), ["unknown", "mistral", "unknown"]);
-    let own = ByModel::new(Inference::default().contains("mistral", "mistral"));
+    let own = tidegate_llm::plan::by_model(Inference::default().contains("mistral", "mistral"));
     assert_eq!(own.parts(&mistral), ["mistral", "mistral", "unknown"]);
 }
 
 #[test]
 fn users_can_have_a_limit_each() {
     let ann = KeyContext { user: Some("ann"), ..KeyContext::default() };
-    assert_eq!(ByUser.parts(&ann), ["user", "ann"]);
-    assert_eq!(ByUser.parts(&KeyContext::default()), ["user", "default"]);
+    assert_eq!(by_user().parts(&ann), ["user", "ann"]);
+    assert_eq!(by_user().parts(&KeyContext::default()), ["user", "default"]);
     let forged = KeyContext { user: Some("ann:x"), ..KeyContext::default() };
-    assert_eq!(ByUser.key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
+    assert_eq!(by_user().key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
 }
 
 #[test]
@@ -78,9 +78,9 @@ fn endpoints_can_have_a_limit_each() {
         endpoint: Some(&embeddings),
         ..KeyContext::default()
     };
-    assert_eq!(ByEndpoint::default().parts(&context), ["openai", "embeddings"]);
+    assert_eq!(by_endpoint(Inference::default()).parts(&context), ["openai", "embeddings"]);
     let chat = KeyContext { endpoint: None, ..context };
-    assert_eq!(ByEndpoint::default().parts(&chat), ["openai", "chat"]);
+    assert_eq!(by_endpoint(Inference::default()).parts(&chat), ["openai", "chat"]);
 }
 
 #[test]
@@ -95,10 +95,10 @@ fn any_function_is_an_extractor() {
 #[test]
 fn the_provider_of_a_call_is_a_provider_whatever_its_key_is() {
     let context = KeyContext { user: Some("ann"), model: Some("gpt-4o"), ..KeyContext::default() };
-    assert_eq!(ByUser.provider(&context).as_str(), "openai");
+    assert_eq!(by_user().provider(&context).as_str(), "openai");
     let named = KeyContext { provider: Some("Azure"), ..context };
-    assert_eq!(ByUser.provider(&named).as_str(), "azure");
+    assert_eq!(by_user().provider(&named).as_str(), "azure");
     let own = Inference::default().contains("gpt", "mine");
-    assert_eq!(ByModel::new(own.clone()).provider(&context).as_str(), "mine");
-    assert_eq!(ByEndpoint::new(own).provider(&context).as_str(), "mine");
+    assert_eq!(by_model(own.clone()).provider(&context).as_str(), "mine");
+    assert_eq!(by_endpoint(own).provider(&context).as_str(), "mine");
 }

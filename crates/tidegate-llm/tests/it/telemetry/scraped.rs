@@ -7,7 +7,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{ModelBuilder, Models};
-use tidegate_llm::settings::RetryOverrides;
+use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 use tidegate_llm::telemetry::Measured;
 use tidegate_providers::{Chat, Class};
 use tokio::time::sleep;
@@ -29,10 +29,7 @@ fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64>
 /// One call at a time and one a second, at a provider that follows its script.
 fn model(provider: &str, mock: Mock) -> ModelBuilder {
     let models = Models::builder().backend(provider, mock).observer(Arc::new(Measured)).build();
-    let limits = tidegate_llm::settings::RateLimitOverrides {
-        burst_capacity: Some(1),
-        ..Default::default()
-    };
+    let limits = RateLimitSettings::new().burst(1);
     models.load_model(provider, "a").rate_limit(limits)
 }
 
@@ -88,7 +85,7 @@ async fn hits_retries_and_failures_are_counted_by_provider() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let hit = || Step::fail(Class::RateLimited { after: Some(SECOND * 5), dimension: None });
-    let retry = RetryOverrides { max_retries: Some(3), ..RetryOverrides::default() };
+    let retry = RetrySettings::new().max_retries(3);
     let mock = Mock::new("groq").then(hit()).then(hit());
     let groq = model("groq", mock).retry(retry).build().unwrap();
     groq.invoke(hello()).await.unwrap();

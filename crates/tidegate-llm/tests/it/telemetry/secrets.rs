@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackOverrides, RetryOverrides};
+use tidegate_llm::settings::{FallbackSettings, RetrySettings};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_llm::{Answer, Call};
 use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
@@ -85,8 +85,8 @@ fn load(models: &Models, said: &mut Said) -> Model {
     let builder = models
         .load_model("openai", None)
         .rate_limit(true)
-        .retry(RetryOverrides { max_retries: Some(2), ..RetryOverrides::default() })
-        .fallback(FallbackOverrides { chain: Some(chain), ..FallbackOverrides::default() });
+        .retry(RetrySettings::new().max_retries(2))
+        .fallback(FallbackSettings::to(chain));
     said.debug(&builder);
     builder.build().unwrap()
 }

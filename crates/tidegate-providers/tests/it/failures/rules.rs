@@ -13,9 +13,9 @@ fn class(rules: &Rules, status: u16, body: &Value) -> Class {
 #[test]
 fn the_first_rule_that_fits_decides() {
     let rules = Rules::new()
-        .rule(Rule::status(418).provider("Someone").class(Class::Transient))
-        .rule(Rule::status(418).class(Class::CredentialRejected))
-        .rule(Rule::status(401).provider("somebody-else").class(Class::Transient));
+        .rule(Rule::for_status(418, Class::Transient).provider("Someone"))
+        .rule(Rule::for_status(418, Class::CredentialRejected))
+        .rule(Rule::for_status(401, Class::Transient).provider("somebody-else"));
     assert_eq!(class(&rules, 418, &Value::Null), Class::Transient);
     assert_eq!(class(&rules, 401, &Value::Null), Class::CredentialRejected);
     assert_eq!(class(&Rules::new(), 418, &Value::Null), Class::BadRequest);
@@ -24,8 +24,8 @@ fn the_first_rule_that_fits_decides() {
 #[test]
 fn all_that_a_rule_says_must_fit() {
     let rules = Rules::new()
-        .rule(Rule::kind("model_loading").status(503).class(Class::SlowDown))
-        .rule(Rule::kind("rate_limit_error").class(Class::ExhaustedQuota { after: None }));
+        .rule(Rule::for_kind("model_loading", Class::SlowDown).status(503))
+        .rule(Rule::for_kind("rate_limit_error", Class::ExhaustedQuota { after: None }));
     let loading = json!({ "error": { "code": "model_loading" } });
     assert_eq!(class(&rules, 503, &loading), Class::SlowDown);
     assert_eq!(class(&rules, 500, &loading), Class::Transient);
@@ -37,10 +37,10 @@ fn all_that_a_rule_says_must_fit() {
 #[test]
 fn a_rate_limit_by_rule_has_the_delay_of_the_provider() {
     let by_rule = limited(None, None);
-    let rules = Rules::new().rule(Rule::status(420).class(by_rule));
+    let rules = Rules::new().rule(Rule::for_status(420, by_rule));
     assert_eq!(class(&rules, 420, &Value::Null), limited(seconds(7), None));
     let fixed = limited(seconds(60), None);
-    let rules = Rules::new().rule(Rule::status(420).class(fixed));
+    let rules = Rules::new().rule(Rule::for_status(420, fixed));
     assert_eq!(class(&rules, 420, &Value::Null), fixed);
 }
 
@@ -66,7 +66,7 @@ fn statuses_that_nobody_knows_are_classed_by_their_hundred() {
 #[test]
 fn the_table_of_every_provider_can_be_printed() {
     for dialect in DIALECTS {
-        let lines: Vec<String> = table(dialect).map(ToString::to_string).collect();
+        let lines: Vec<String> = table(dialect).collect();
         assert!(lines.contains(&"500: transient".to_owned()), "{dialect:?}");
         // A row that another comes before never decides, and is not shown.
         let mut errors: Vec<_> =
@@ -75,8 +75,8 @@ fn the_table_of_every_provider_can_be_printed() {
         errors.dedup();
         assert_eq!(errors.len(), lines.len(), "{dialect:?} {lines:?}");
     }
-    let openrouter: Vec<String> = table(Dialect::OpenRouter).map(ToString::to_string).collect();
+    let openrouter: Vec<String> = table(Dialect::OpenRouter).collect();
     assert!(openrouter.contains(&"403: bad_request".to_owned()));
-    let gemini: Vec<String> = table(Dialect::Gemini).map(ToString::to_string).collect();
+    let gemini: Vec<String> = table(Dialect::Gemini).collect();
     assert_eq!(gemini.first().unwrap(), "any (quota of nothing): long_quota");
 }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tidegate_gateway::{AccountView, ProviderView, TenantQueue};
 use tidegate_llm::rate_limit::{
-    BucketView, HoldView, LimitView, ModelView, PaceView, QueueView, ReportedView,
+    BucketView, LimitView, ModelView, PaceView, QueueView, ReportedView,
 };
 use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
@@ -219,8 +219,8 @@ impl ShownQueue {
         let mut models: Vec<&ModelView> = view.models.iter().collect();
         models.sort_by_key(|model| model.limits.is_empty() && model.hold.is_none());
         Self {
-            model: view.scope.model_name().map(short),
-            endpoint: view.scope.endpoint_of().map(|endpoint| endpoint.as_str().to_owned()),
+            model: view.model.as_deref().map(short),
+            endpoint: view.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
             in_flight: view.gauges.in_flight,
             concurrency_limit: view.gauges.concurrency,
             waiting: view.gauges.waiting,
@@ -234,10 +234,7 @@ impl ShownQueue {
 
 impl ShownModel {
     fn of(view: &ModelView) -> Self {
-        let hold = |HoldView { left, cause, .. }| ShownHold {
-            remaining_ms: millis(left),
-            cause: cause.name(),
-        };
+        let hold = |(left, cause)| ShownHold { remaining_ms: millis(left), cause };
         Self {
             model: short(&view.model),
             hold: view.hold.map(hold),
@@ -251,7 +248,7 @@ impl ShownLimit {
         let report = |ReportedView { remaining, reset, from, age, .. }| ShownReport {
             remaining,
             reset_ms: reset.map(millis),
-            from: from.name(),
+            from,
             age_ms: millis(age),
         };
         let bucket = |BucketView { remaining, capacity, .. }| ShownBucket { remaining, capacity };
@@ -267,9 +264,9 @@ impl ShownLimit {
             limit: view.allowed.map(|(amount, _)| amount),
             window_ms: view.allowed.map(|(_, window)| millis(window)),
             limit_per_minute: view.per_minute(),
-            source: view.source.name(),
-            learned_from: view.learned.map(|learned| learned.from.name()),
-            learned_ms_ago: view.learned.map(|learned| millis(learned.age)),
+            source: view.source,
+            learned_from: view.learned.map(|(from, _)| from),
+            learned_ms_ago: view.learned.map(|(_, age)| millis(age)),
             in_force: view.in_force,
             used_ratio: view.used_ratio(),
             used_in_last_minute: view.used_in_last_minute,

@@ -9,7 +9,7 @@ use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
 use tower::Layer as _;
 
-use crate::log::Log;
+use crate::tests::log::Log;
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
-use tidegate_llm::retry::{Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, run};
+use tidegate_llm::retry::{
+    Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, TimeBudget, run_within,
+};
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::Class;
 use tokio::sync::Semaphore;
@@ -36,7 +38,7 @@ async fn eight_retries_double_their_delays_up_to_a_minute() {
     let cause = std::error::Error::source(&error).unwrap();
     assert_eq!(
         (error.to_string(), cause.to_string()),
-        of("9 attempts failed", "openai answered 429")
+        of("9 attempts failed, the last one: openai answered 429", "openai answered 429")
     );
 }
 
@@ -310,9 +312,10 @@ impl Retryable for Odd {
 
 #[tokio::test(start_paused = true)]
 async fn any_function_can_be_retried() {
-    let (begin, policy) = (Instant::now(), exact().deadline(SECOND * 4));
+    let (begin, policy) = (Instant::now(), exact());
+    let time = TimeBudget { deadline: Some(SECOND * 4), max_wait: None };
     let mut numbers = Vec::new();
-    let gave_up = run(&policy, |attempt| {
+    let gave_up = run_within(&policy, time, |attempt| {
         numbers.push((attempt.number, attempt.left.unwrap()));
         async move { Err::<(), _>(if attempt.number < 3 { Odd::Soon } else { Odd::Never }) }
     });

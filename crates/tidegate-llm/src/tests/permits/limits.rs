@@ -8,7 +8,7 @@ use tidegate_llm::rate_limit::{Account, AccountLimits, ModelPattern};
 use tidegate_providers::Credential;
 use tokio::time::{Instant, sleep};
 
-use crate::log::Log;
+use crate::tests::log::Log;
 
 use super::{SECOND, account, ask, constraint, hello, requests, reserve, wait};
 
@@ -60,7 +60,7 @@ async fn two_credentials_have_two_buckets() {
     assert!(wait(&one, &ask(1, 1)).await.is_zero());
     assert!(wait(&other, &ask(1, 1)).await.is_zero());
     assert!(!wait(&one, &ask(1, 1)).await.is_zero());
-    assert_ne!(one.scope(), other.scope());
+    assert_ne!(one.credential_id(), other.credential_id());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,44 @@
+//! A request under way.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Response;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+
+use super::ClientError;
+use crate::adapter::NotConnected;
+
+/// A request under way: sent, or failed before.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ClientError>>);
+
+impl ClientFuture {
+    pub(super) const fn sent(response: legacy::ResponseFuture) -> Self {
+        Self(Ok(response))
+    }
+
+    pub(super) const fn failed(error: ClientError) -> Self {
+        Self(Err(Some(error)))
+    }
+}
+
+impl Future for ClientFuture {
+    type Output = Result<Response<Incoming>, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Ok(sent) => Pin::new(sent).poll(context).map_err(|error| {
+                if error.is_connect() {
+                    ClientError::NotConnected(NotConnected(error.into()))
+                } else {
+                    ClientError::Broken(error.into())
+                }
+            }),
+            // As with others, there is nothing to wait for after the end.
+            Err(failed) => failed.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+        }
+    }
+}
