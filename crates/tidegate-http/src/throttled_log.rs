@@ -5,13 +5,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 
 /// Says whether a line is due. Lines that are not are counted.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::WallTime;
+/// use tidegate_core::WallTime;
 /// use tidegate_http::ThrottledLog;
 ///
 /// let log = ThrottledLog::every(Duration::from_secs(5));

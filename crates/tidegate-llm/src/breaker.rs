@@ -1,7 +1,7 @@
 //! A circuit breaker: a provider that keeps failing is left alone for a while.
 //!
-//! A circuit is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate::breaker::BreakerSettings)): calls
-//! are refused at once with [`CallError::Open`](crate::CallError::Open), and nothing is sent. After
+//! A circuit is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate_core::breaker::BreakerSettings)):
+//! calls are refused at once with [`CallError::Open`](crate::CallError::Open), and nothing is sent. After
 //! a time one call is let through as a trial. If it is answered the circuit closes; if it fails the
 //! next trial is later. A trial that is dropped before its time leaves its place to another.
 //!
@@ -18,6 +18,12 @@
 //! gateway does: it tells a provider that is down from a model that is broken, and lets calls through
 //! slowly at first when the provider is back.
 
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use tidegate_core::Time;
+use tokio::time::Instant;
+
 mod breakers;
 mod circuit;
 mod gate;
@@ -31,3 +37,13 @@ pub use provider::{BreakerPass, BreakerStatus, ProviderBreaker};
 #[cfg(test)]
 pub(crate) use service::Breaker;
 pub(crate) use service::BreakerLayer;
+
+/// The present, which a test may have paused.
+fn now() -> Time {
+    // In the middle of all times: a runtime of a test may be behind the one that came first.
+    const MIDDLE: Duration = Duration::from_nanos(u64::MAX / 2);
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let (first, now) = (*FIRST, Instant::now());
+    let before = first.saturating_duration_since(now);
+    Time::ZERO.after(MIDDLE + now.saturating_duration_since(first) - before)
+}

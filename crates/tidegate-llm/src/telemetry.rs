@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate::breaker::BreakerState;
+use tidegate_core::breaker::BreakerState;
 use tidegate_providers::{Class, Provider};
 
 mod counter;

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_memory::clock::wall_now;
+use tidegate::clock::wall_now;
 use tidegate_config::{DatabaseUrl, Plan};
 use tidegate_http::ThrottledLog;
 

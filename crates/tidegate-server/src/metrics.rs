@@ -119,7 +119,7 @@ fn about_the_process(registry: &mut Registry) {
     build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
     registry.register("tidegate_build_info", "The version that runs", build);
     let started = Gauge::<f64, AtomicU64>::default();
-    let now = Duration::from_nanos(tidegate_memory::clock::wall_now().as_nanos());
+    let now = Duration::from_nanos(tidegate::clock::wall_now().as_nanos());
     started.set(now.as_secs_f64());
     registry.register(
         "process_start_time_seconds",

@@ -17,7 +17,8 @@ mod store_call;
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::{Denial, Policy, StoreError, WallTime};
+use tidegate::{Denial, Policy, StoreError};
+use tidegate_core::WallTime;
 use tidegate_http::field::RetryAfter;
 
 use crate::connection::charges::{BadCost, MessageCharges};

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 
 use crate::key::{KeyParts, connection_key};
 

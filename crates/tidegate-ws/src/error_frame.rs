@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate::ceil_millis;
+use tidegate_core::ceil_millis;
 use tidegate_http::field::RetryAfter;
 
 /// What clients are asked to wait, in milliseconds, when a place is free as soon as somebody is

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use builder::{BuildError, GateBuilder};
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 use tidegate::clock::wall_now;
 
 use crate::connection::Connection;

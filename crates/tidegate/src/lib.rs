@@ -45,7 +45,7 @@ mod tokio_clock;
 pub mod clock {
     //! Clocks for the in-process store: the system's, tokio's, and one for tests. `tidegate-memory`
     //! has more: the processor's own, and one that is kept in memory.
-    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock};
+    pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
 
     #[cfg(feature = "tokio")]
     pub use crate::tokio_clock::TokioClock;

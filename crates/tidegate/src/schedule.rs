@@ -65,6 +65,14 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Every `day`, `week`, `month` or `year`, as configurations spell it.
+    ///
+    /// # Errors
+    /// When the period or the zone is not known.
+    pub fn every(period: &str, zone: &str) -> Result<Self, ScheduleError> {
+        Self::new(period.parse()?, zone)
+    }
+
     /// From midnight to midnight in this time zone, by its IANA name.
     ///
     /// # Errors

@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let pacer = Pacer::new(limiter.engine());
     thread::scope(|scope| {
         let work = || {
-            let acquire = pacer.acquire([limiter.claim("upload", 1)]);
+            let acquire = pacer.acquire([limiter.charge("upload", 1)]);
             acquire.max_wait(Duration::from_secs(30)).wait().map(|permit| permit.waited())
         };
         let workers: Vec<_> = (0..5).map(|_| scope.spawn(work)).collect();
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     // A wait that would be too long fails at once.
     let limiter =
         limiter.engine().limiter("report", Policy::per(1, Duration::from_secs(60)).build()?)?;
-    let acquire = || pacer.acquire([limiter.claim("daily", 1)]).max_wait(Duration::from_secs(1));
+    let acquire = || pacer.acquire([limiter.charge("daily", 1)]).max_wait(Duration::from_secs(1));
     drop(acquire().wait()?);
     match acquire().wait() {
         Ok(_) => println!("the second report may go"),

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use tidegate::Policy;
-use tidegate::admission::{AllowList, MissingClient, Mode, Rules};
+use tidegate::admission::Rules;
 
 use crate::fault::Rule;
 use crate::sections::keys::KnownKey;
@@ -79,14 +79,14 @@ pub struct AdmissionPlan {
     pub backpressure_threshold: Setting<NonZeroU32>,
     /// By up to how many per cent hints are lengthened at random. Default 0.
     pub jitter_percent: Setting<u8>,
-    /// Whether rejections count. Default `enforce`.
-    pub mode: Setting<Mode>,
+    /// Whether rejections are only told (`shadow`). Default no (`enforce`).
+    pub is_shadow: Setting<bool>,
     /// Organizations that are never rejected. Default none.
     pub allow_organizations: Setting<Vec<String>>,
     /// Clients that are never rejected, with their organizations. Default none.
     pub allow_clients: Setting<Vec<AllowedClient>>,
-    /// What is done for a request without a client. Default `skip`.
-    pub missing_client: Setting<MissingClient>,
+    /// Whether a request without a client is charged to its connection. Default no (`skip`).
+    pub limits_connections: Setting<bool>,
 }
 
 /// A client of the allow-list. Ids of clients are good within their organization only, so it has
@@ -126,10 +126,10 @@ impl Default for AdmissionPlan {
             enabled: Setting::default(true),
             backpressure_threshold: Setting::default(NonZeroU32::MIN.saturating_add(99)),
             jitter_percent: Setting::default(0),
-            mode: Setting::default(Mode::Enforce),
+            is_shadow: Setting::default(false),
             allow_organizations: Setting::default(Vec::new()),
             allow_clients: Setting::default(Vec::new()),
-            missing_client: Setting::default(MissingClient::Skip),
+            limits_connections: Setting::default(false),
         }
     }
 }
@@ -141,12 +141,12 @@ impl AdmissionPlan {
         let threshold = fields.setting("backpressure_threshold", threshold);
         admission.backpressure_threshold.replace(threshold);
         admission.jitter_percent.replace(fields.setting("jitter_percent", percent));
-        admission.mode.replace(fields.setting("mode", mode));
+        admission.is_shadow.replace(fields.setting("mode", mode));
         admission
             .allow_organizations
             .replace(fields.setting("allow_organizations", Value::to_strings));
         admission.allow_clients.replace(fields.setting("allow_clients", clients));
-        admission.missing_client.replace(fields.setting("missing_client", missing_client));
+        admission.limits_connections.replace(fields.setting("missing_client", missing_client));
         admission
     }
 
@@ -170,18 +170,17 @@ impl AdmissionPlan {
             matches!(policy, Policy::Bucket(_)).then_some(policy)
         };
         let [client, organization] = TIERS.map(tier);
-        let organizations = self.allow_organizations.value.iter();
-        let allowed = organizations.fold(AllowList::new(), |list, name| list.organization(name));
-        let clients = self.allow_clients.value.iter();
-        let allowed = clients.fold(allowed, |list, it| list.client(&it.organization, &it.client));
-        Rules::none()
+        let rules = Rules::none()
             .backpressure(self.backpressure_threshold.value.get())
             .client(client)
             .organization(organization)
             .jitter_percent(self.jitter_percent.value)
-            .missing_client(self.missing_client.value)
-            .mode(self.mode.value)
-            .allow(allowed)
+            .limit_connections(self.limits_connections.value)
+            .shadow(self.is_shadow.value);
+        let organizations = self.allow_organizations.value.iter();
+        let rules = organizations.fold(rules, |rules, name| rules.allow_organization(name));
+        let clients = self.allow_clients.value.iter();
+        clients.fold(rules, |rules, it| rules.allow_client(&it.organization, &it.client))
     }
 }
 
@@ -199,10 +198,11 @@ pub(crate) fn percent(value: &Value<'_>) -> Result<u8, Rule> {
     Ok(u8::try_from(percent).unwrap_or(MOST))
 }
 
-fn mode(value: &Value<'_>) -> Result<Mode, Rule> {
+/// Whether it is `shadow`.
+fn mode(value: &Value<'_>) -> Result<bool, Rule> {
     match value.to_text() {
-        Ok("enforce") => Ok(Mode::Enforce),
-        Ok("shadow") => Ok(Mode::Shadow),
+        Ok("enforce") => Ok(false),
+        Ok("shadow") => Ok(true),
         _ => Err(Rule::NotOneOf(MODES)),
     }
 }
@@ -212,10 +212,11 @@ fn clients(value: &Value<'_>) -> Result<Vec<AllowedClient>, Rule> {
     texts.into_iter().map(str::parse).collect()
 }
 
-fn missing_client(value: &Value<'_>) -> Result<MissingClient, Rule> {
+/// Whether it is `connection`.
+fn missing_client(value: &Value<'_>) -> Result<bool, Rule> {
     match value.to_text() {
-        Ok("skip") => Ok(MissingClient::Skip),
-        Ok("connection") => Ok(MissingClient::Connection),
+        Ok("skip") => Ok(false),
+        Ok("connection") => Ok(true),
         _ => Err(Rule::NotOneOf(MISSING_CLIENT)),
     }
 }

@@ -92,9 +92,9 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    fn new(every: Period<'_>, zone: &str) -> Result<Self, Rule> {
-        let schedule = Schedule::new(every.period, zone)?;
-        Ok(Self { schedule, name: format!("{}:{zone}", every.word) })
+    fn new(every: &str, zone: &str) -> Result<Self, Rule> {
+        let schedule = Schedule::every(every, zone)?;
+        Ok(Self { schedule, name: format!("{every}:{zone}") })
     }
 
     /// The schedule of the windows.
@@ -241,16 +241,9 @@ fn calendar(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
     Some(PolicyPlan { policy: policy?, calendar: Some(calendar) })
 }
 
-/// A length of windows, with the word for it.
-#[derive(Clone, Copy)]
-struct Period<'v> {
-    period: Every,
-    word: &'v str,
-}
-
-fn period<'v>(value: &'v Value<'v>) -> Result<Period<'v>, Rule> {
-    let read = |word: &'v str| Some(Period { period: word.parse().ok()?, word });
-    value.to_text().ok().and_then(read).ok_or(Rule::NotOneOf(PERIODS))
+fn period<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
+    let known = value.to_text().ok().filter(|word| PERIODS.contains(word));
+    known.ok_or(Rule::NotOneOf(PERIODS))
 }
 
 /// A required whole number from which a policy is made.

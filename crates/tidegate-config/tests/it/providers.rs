@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
+use tidegate::pacer::{PoolSize, Tuning};
 use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
 use tidegate_llm::plan::TierTable;
 use tidegate_providers::Dialect;
@@ -447,24 +447,22 @@ fn auto_tuning_is_as_configured() {
             .environment(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         loader.text("tidegate.toml", text).unwrap().providers["openai"].pool_size()
     };
-    let adaptive =
-        |start, cap, tuning| PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, tuning);
-    let default = Tuning::default();
-    assert_eq!(pool("", &[]), adaptive(8, 1_024, default));
-    assert_eq!(pool("", &[("MAX_CONCURRENT_THREADS", "4")]), adaptive(4, 4, default));
+    let adaptive = |start, cap| PoolSize::Adaptive(Tuning::new(start, cap));
+    assert_eq!(pool("", &[]), adaptive(8, 1_024));
+    assert_eq!(pool("", &[("MAX_CONCURRENT_THREADS", "4")]), adaptive(4, 4));
     assert_eq!(pool("[providers.openai]\nmax_concurrent_requests = 3", &[]), PoolSize::Fixed(3));
     let off = "[providers.openai.auto_tune]\nenabled = false";
     assert_eq!(pool(off, &[]), PoolSize::Fixed(8));
     let low = "[providers.openai.auto_tune]\nceiling = 5";
-    assert_eq!(pool(low, &[]), adaptive(5, 5, default), "it starts no higher than it may grow");
+    assert_eq!(pool(low, &[]), adaptive(5, 5), "it starts no higher than it may grow");
     let all = "[providers.openai]\nmax_concurrent_requests = 10\n[providers.openai.auto_tune]\n\
                enabled = true\nceiling = 50\ndecrease_above_percent = 20\ndecrease_factor = 0.5\n\
                increase_below_percent = 2\nincrease_factor = 1.5\nmax_latency = \"2s\"";
-    let mut tuning = Tuning::default();
+    let mut tuning = Tuning::new(10, 50);
     (tuning.decrease_above, tuning.decrease_to) = (200, 500);
     (tuning.increase_below, tuning.increase_to) = (20, 1_500);
     tuning.max_latency = Some(Duration::from_secs(2));
-    assert_eq!(pool(all, &[]), adaptive(10, 50, tuning));
+    assert_eq!(pool(all, &[]), PoolSize::Adaptive(tuning));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::HeaderValue;
-use tidegate::hash::mix;
+use tidegate_core::hash::mix;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 

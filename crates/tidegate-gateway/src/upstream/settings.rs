@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
-use tidegate::breaker::BreakerSettings;
+use tidegate_core::breaker::BreakerSettings;
 use tidegate::pacer::PoolSize;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::header::{AGE, HeaderMap, RETRY_AFTER};
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 
 use super::date;
 use super::structured::{self, Bare, Item};
@@ -59,7 +59,7 @@ pub struct ReportedLimit {
 /// ```
 /// use std::time::Duration;
 /// use http::HeaderMap;
-/// use tidegate::WallTime;
+/// use tidegate_core::WallTime;
 /// use tidegate_http::field::read;
 ///
 /// let mut headers = HeaderMap::new();

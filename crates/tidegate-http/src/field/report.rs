@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use tidegate::{Limit, Outcome, Policy, Retry};
+use tidegate::{Outcome, Policy, Retry};
+use tidegate_core::Limit;
 
 /// What a limit counts.
 ///

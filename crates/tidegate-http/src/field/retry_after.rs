@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use tidegate::{Retry, ceil_millis};
+use tidegate::Retry;
+use tidegate_core::ceil_millis;
 
 use super::line::whole_seconds;
 
@@ -17,7 +18,8 @@ pub static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms"
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate::{Retry, ceil_millis};
+/// use tidegate::Retry;
+/// use tidegate_core::ceil_millis;
 /// use tidegate_http::field::RetryAfter;
 ///
 /// let told = RetryAfter::of(Retry::After(Duration::from_micros(1_200_300))).unwrap();

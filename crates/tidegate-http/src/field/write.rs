@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 #[cfg(feature = "tower")]
 use tidegate::Outcome;
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 
 use super::date;
 use super::line::{Line, whole_seconds};
@@ -34,7 +34,8 @@ static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
 ///
 /// ```
 /// use http::HeaderMap;
-/// use tidegate::{Engine, Policy, WallTime};
+/// use tidegate::{Engine, Policy};
+/// use tidegate_core::WallTime;
 /// use tidegate_http::field::{Fields, Report, Styles};
 ///
 /// let limiter = Engine::new().limiter("burst", Policy::per_second(5).capacity(100).build()?)?;

@@ -98,7 +98,7 @@ impl AdmissionLayer {
     /// that stands twice is no key.
     ///
     /// With [`Missing::Skip`] the rules of the admission have the say: the tier is left out, or
-    /// with [`MissingClient::Connection`](tidegate::admission::MissingClient::Connection) each
+    /// with [`Rules::limit_connections`](tidegate::admission::Rules::limit_connections) each
     /// connection has a bucket.
     pub fn missing_client(mut self, missing: Missing) -> Self {
         self.tiers(|tiers| tiers.missing_client = missing);

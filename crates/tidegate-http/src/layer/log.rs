@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
-use tidegate::{StoreError, WallTime};
+use tidegate::StoreError;
+use tidegate_core::WallTime;
 
 use crate::throttled_log::ThrottledLog;
 

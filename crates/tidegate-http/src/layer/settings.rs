@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::{Engine, Jitter, StoreHandle, WallTime};
+use tidegate::{Engine, Jitter, StoreHandle};
+use tidegate_core::WallTime;
 
 use super::decision::limits::Limits;
 use super::decision::policy_line::PolicyLine;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use proptest::prelude::*;
-use tidegate::{Limit, Outcome, Policy, Retry, WallTime};
+use tidegate::{Outcome, Policy, Retry};
+use tidegate_core::{Limit, WallTime};
 use tidegate_http::field::{Fields, Report, Reset, RetryAfter, Style, Styles, Unit};
 
 fn limit(name: &str, per_minute: u64, capacity: u64) -> Limit {

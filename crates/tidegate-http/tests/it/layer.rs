@@ -16,7 +16,8 @@ mod unknown;
 use std::sync::Arc;
 
 use tidegate::clock::ManualClock;
-use tidegate::{Engine, Limiter, MemoryStore, Policy, WallTime};
+use tidegate::{Engine, Limiter, MemoryStore, Policy};
+use tidegate_core::WallTime;
 use tidegate_http::key::{RequestKey, header};
 
 /// A store whose time stands still.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::{Limit, Outcome, Policy, Retry};
+use tidegate::{Outcome, Policy, Retry};
+use tidegate_core::Limit;
 use tidegate_http::field::{Report, RetryAfter};
 use tidegate_http::key::Unkeyed;
 use tidegate_http::problem::Problems;

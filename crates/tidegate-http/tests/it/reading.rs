@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName};
 use proptest::prelude::*;
-use tidegate::WallTime;
+use tidegate_core::WallTime;
 use tidegate_http::field::{ReportedLimit, ReportedLimits, read};
 
 const NOW: u32 = 1_794_000_000;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tidegate::breaker::BreakerSettings;
+use tidegate_core::breaker::BreakerSettings;
 
 use super::circuit::Circuit;
 use crate::call::Scope;

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[cfg(test)]
-use tidegate::breaker::BreakerState;
-use tidegate::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition};
+use tidegate_core::breaker::BreakerState;
+use tidegate_core::{breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition}};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
@@ -70,7 +70,7 @@ impl Circuit {
     /// Whether the provider is called now.
     #[cfg(test)]
     pub(crate) fn state(&self) -> BreakerState {
-        self.0.lock().state(Instant::now().into_std())
+        self.0.lock().state(super::now())
     }
 
     /// What came of it so far.
@@ -83,7 +83,7 @@ impl Circuit {
     /// Lets a call through, if the provider is called now. It may take so long, if it says so.
     pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<Pass, CallError> {
         let now = Instant::now();
-        let admitted = self.0.lock().admit(now.into_std());
+        let admitted = self.0.lock().admit(super::now());
         match admitted {
             Ok(epoch) => {
                 let end = deadline.and_then(|span| now.checked_add(span.saturating_sub(EARLY)));
@@ -99,7 +99,7 @@ impl Circuit {
 
 impl Inner {
     fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
-        let news = self.lock().settle(epoch, outcome, Instant::now().into_std(), 0);
+        let news = self.lock().settle(epoch, outcome, super::now(), 0);
         let name = &self.name;
         match (news, error) {
             (Some(Transition::Opened(pause)), Some(error)) => {

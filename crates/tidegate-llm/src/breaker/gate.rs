@@ -1,10 +1,10 @@
 //! One breaker with its slow mode: what it counts, and how many calls it lets through while what is
 //! behind it recovers. Pure: time comes in as an argument.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate::breaker::{
-    BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
+use tidegate_core::Time;
+use tidegate_core::breaker::{BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
 };
 
 /// When to come back while a trial is under way.
@@ -22,7 +22,7 @@ pub(super) struct Gate {
     /// Calls that failed in a row. However often a call is retried, it is one.
     row: Vec<u64>,
     /// When the last of them was counted.
-    counted: Option<Instant>,
+    counted: Option<Time>,
     recovery: Option<Recovery>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Admitted {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ended {
     pub(super) call: u64,
-    pub(super) began: Instant,
+    pub(super) began: Time,
     pub(super) outcome: CallOutcome,
     /// Whether the failure is an overload: calls that were sent together are refused together, and
     /// say no more than one of them does.
@@ -64,7 +64,7 @@ impl Gate {
     }
 
     /// Whether calls go through. Slow mode is half-open.
-    pub(super) fn state(&self, now: Instant) -> BreakerState {
+    pub(super) fn state(&self, now: Time) -> BreakerState {
         match self.machine.state(now) {
             BreakerState::Closed if self.recovery.is_some() => BreakerState::HalfOpen,
             state => state,
@@ -72,14 +72,14 @@ impl Gate {
     }
 
     /// How long it stays open.
-    pub(super) fn open_for(&self, now: Instant) -> Option<Duration> {
-        self.machine.due().map(|due| due.saturating_duration_since(now))
+    pub(super) fn open_for(&self, now: Time) -> Option<Duration> {
+        self.machine.due().map(|due| due.since(now))
     }
 
     /// For how long a trial has been due that nobody has begun.
-    pub(super) fn trial_due(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn trial_due(&self, now: Time) -> Option<Duration> {
         let due = self.machine.due().filter(|due| !self.machine.is_tried() && *due <= now)?;
-        Some(now.saturating_duration_since(due))
+        Some(now.since(due))
     }
 
     /// Whether there is nothing to remember.
@@ -89,7 +89,7 @@ impl Gate {
 
     /// Whether a newcomer is worth an attempt: not while it is open or tried out. In slow mode
     /// newcomers may wait for their turn.
-    pub(super) fn check(&self, now: Instant) -> Result<(), Duration> {
+    pub(super) fn check(&self, now: Time) -> Result<(), Duration> {
         match self.machine.state(now) {
             BreakerState::Closed => Ok(()),
             BreakerState::Open => Err(self.open_for(now).unwrap_or_default()),
@@ -100,7 +100,7 @@ impl Gate {
     }
 
     /// Lets a call through, or says when to come back.
-    pub(super) fn admit(&mut self, now: Instant) -> Result<Admitted, Duration> {
+    pub(super) fn admit(&mut self, now: Time) -> Result<Admitted, Duration> {
         let is_trial = self.machine.closed().is_none();
         let Some(recovery) = &mut self.recovery else {
             let epoch = self.machine.admit(now)?;
@@ -126,7 +126,7 @@ impl Gate {
         &mut self,
         admitted: Admitted,
         ended: Ended,
-        now: Instant,
+        now: Time,
         (failures, may_open): (usize, bool),
     ) -> Option<Transition> {
         let Admitted { epoch, is_slow, .. } = admitted;
@@ -164,7 +164,7 @@ impl Gate {
         }
     }
 
-    fn count(&mut self, ended: Ended, now: Instant, most: usize) {
+    fn count(&mut self, ended: Ended, now: Time, most: usize) {
         let is_same = self.counted.is_some_and(|counted| ended.began < counted);
         let is_known = ended.is_overload && is_same && !self.row.is_empty();
         if !is_known && self.row.len() < most && !self.row.contains(&ended.call) {
@@ -173,7 +173,7 @@ impl Gate {
         }
     }
 
-    fn open(&mut self, epoch: Epoch, now: Instant) -> Option<Transition> {
+    fn open(&mut self, epoch: Epoch, now: Time) -> Option<Transition> {
         self.row.clear();
         self.machine.trip(epoch, now, 0)
     }

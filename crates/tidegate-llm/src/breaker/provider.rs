@@ -12,13 +12,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tidegate::breaker::{BreakerSettings, BreakerState, CallOutcome, Transition};
+use tidegate_core::Time;
+use tidegate_core::breaker::{BreakerSettings, BreakerState, CallOutcome, Transition};
 use tidegate_providers::{Class, Failure, Provider};
-use tokio::time::Instant as TokioInstant;
 
 use super::gate::{Admitted, Ended, Gate};
+use super::now;
 use crate::call::CallError;
 use crate::rate_limit::bounded_model_name;
 use crate::telemetry::Observer;
@@ -203,7 +204,7 @@ pub struct BreakerPass {
     admitted: Option<Admitted>,
     of_model: Option<Admitted>,
     call: u64,
-    began: Instant,
+    began: Time,
 }
 
 impl BreakerPass {
@@ -300,7 +301,7 @@ impl State {
         &mut self,
         pass: &BreakerPass,
         ended: Ended,
-        now: Instant,
+        now: Time,
         failures: usize,
     ) -> Option<Transition> {
         if ended.outcome == CallOutcome::Failed && self.models.len() < MAX_MODELS {
@@ -400,9 +401,4 @@ fn scope(key: &str, model: &str) -> Arc<str> {
     }
     scope.make_ascii_lowercase();
     scope.into()
-}
-
-/// The present, which a test may have paused.
-fn now() -> Instant {
-    TokioInstant::now().into_std()
 }

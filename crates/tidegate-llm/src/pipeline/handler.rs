@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::{Clock, TokioClock};
-use tidegate::pacer::{Oversize, Permit};
+use tidegate::pacer::Permit;
 use tidegate::{KeyBuf, MemoryStore};
 use tidegate_providers::Usage;
 use tidegate_providers::name::short_hash;
@@ -162,8 +162,8 @@ impl RateLimitHandler {
         let shown = self.shown(&self.extractor.parts(&context));
         let queue = self.shelf.queue(constraint, self.extractor.key(&context));
         let reserved = planned.plan.reserved_tokens();
-        let claims = queue.limits().claims(queue.key(), &planned.plan);
-        let permit = match queue.pacer().acquire(claims).oversize(Oversize::Debt).await {
+        let charges = queue.limits().charges(queue.key(), &planned.plan);
+        let permit = match queue.pacer().acquire(charges).into_debt().await {
             Ok(permit) => permit,
             Err(error) => {
                 // The limits are valid, the store is in this process and the queue has no end.

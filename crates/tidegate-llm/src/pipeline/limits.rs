@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate::pacer::{Claim, Pacer};
-use tidegate::{Engine, KeyBuf, Limiter, MemoryStore, Policy};
+use tidegate::pacer::Pacer;
+use tidegate::{Charge, Engine, KeyBuf, Limiter, MemoryStore, Policy};
 use tidegate_providers::{Dimension, Usage};
 
 use crate::plan::{Constraint, Plan};
@@ -72,18 +72,18 @@ impl Limits {
     }
 
     /// What a command of this plan takes of each limit.
-    pub(super) fn claims(&self, key: &KeyBuf, plan: &Plan) -> Vec<Claim> {
-        // A claim that is beyond all debt would be refused, and its command go unlimited.
+    pub(super) fn charges<'a>(&self, key: &'a KeyBuf, plan: &Plan) -> Vec<Charge<'a>> {
+        // A charge that is beyond all debt would be refused, and its command go unlimited.
         let tokens = |dimension| plan.reserved(dimension).min(MAX_DEBT);
         let cost = |dimension: Dimension| {
             if dimension.is_of_tokens() { tokens(dimension) } else { 1 }
         };
-        let claim =
-            |(dimension, limiter): &(Dimension, Limiter)| limiter.claim(key, cost(*dimension));
-        self.limiters.iter().map(claim).collect()
+        let charge =
+            |(dimension, limiter): &(Dimension, Limiter)| limiter.charge(key, cost(*dimension));
+        self.limiters.iter().map(charge).collect()
     }
 
-    /// What was used of each limit, in the order of the claims.
+    /// What was used of each limit, in the order of the charges.
     pub(super) fn used(&self, usage: &Usage) -> Vec<u64> {
         let used = |(dimension, _): &(Dimension, Limiter)| match dimension {
             Dimension::Requests | Dimension::RequestsPerDay => 1,

@@ -8,7 +8,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tidegate::{Decimal, Rate};
+use tidegate::Rate;
+use tidegate_core::Decimal;
 use tidegate_providers::Dimension;
 
 use super::daily::Daily;

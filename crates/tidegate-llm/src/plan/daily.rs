@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use jiff::tz::TimeZone;
-use tidegate::{Every, Schedule};
+use tidegate::Schedule;
 
 use super::fault::{Checks, Rule, rate};
 use super::raw::RawConstraint;
@@ -60,6 +60,6 @@ impl Daily {
 fn zone(name: &str) -> Result<(String, Schedule), Rule> {
     let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
     let spelled = zone.iana_name().ok_or(Rule::Zone)?;
-    let schedule = Schedule::new(Every::Day, spelled).map_err(|_| Rule::Zone)?;
+    let schedule = Schedule::daily(spelled).map_err(|_| Rule::Zone)?;
     Ok((spelled.to_owned(), schedule))
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use tidegate::clock::Clock as _;
-use tidegate::pacer::{AdaptiveBounds, Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
-use tidegate::{CalendarError, LimitError, PolicyError};
+use tidegate::clock::Clock;
+use tidegate::pacer::{Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
+use tidegate::{LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 use tokio::time::Instant;
 
@@ -53,9 +53,6 @@ pub enum AccountError {
     /// limits.
     #[error("the account exists with other limits: {0}")]
     Limit(#[from] LimitError),
-    /// A limit by the calendar cannot be made.
-    #[error("a limit of a day cannot be kept: {0}")]
-    Calendar(#[from] CalendarError),
 }
 
 /// How many calls a provider takes at once unless it is set: one for Ollama, which has one machine;
@@ -65,10 +62,7 @@ pub fn default_concurrency(dialect: Dialect) -> PoolSize {
     let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
     match dialect {
         Dialect::Ollama | Dialect::Mock => PoolSize::Fixed(start),
-        _ => {
-            let bounds = AdaptiveBounds { floor: 1, start, cap: CONCURRENCY_CEILING };
-            PoolSize::Adaptive(bounds, Tuning::default())
-        }
+        _ => PoolSize::Adaptive(Tuning::new(start, CONCURRENCY_CEILING)),
     }
 }
 

@@ -1,11 +1,7 @@
 //! One bucket of an account: a limit of the engine, and the key under which all calls are charged.
 
 use tidegate::clock::TokioClock;
-use tidegate::pacer::Claim;
-use tidegate::{
-    CalendarError, Change, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
-    StoreHandle,
-};
+use tidegate::{Change, Charge, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule, StoreHandle};
 
 use tidegate_providers::name::short_hash;
 
@@ -39,7 +35,7 @@ impl Bucket {
         name: &str,
         amount: u64,
         schedule: Schedule,
-    ) -> Result<Self, CalendarError> {
+    ) -> Result<Self, LimitError> {
         let limiter = match adopted(engine, name, Policy::quota(amount)?)? {
             Some(known) => known,
             None => engine.calendar(name, amount, schedule)?,
@@ -59,8 +55,8 @@ impl Bucket {
         &self.key
     }
 
-    pub(super) fn claim(&self, cost: u64) -> Claim {
-        self.limiter.claim(&self.key, cost)
+    pub(super) fn charge(&self, cost: u64) -> Charge<'_> {
+        self.limiter.charge(&self.key, cost)
     }
 }
 

@@ -214,7 +214,7 @@ impl AccountBuilder {
 pub fn log_pool(provider: &Provider, size: PoolSize) {
     let limit = match size {
         PoolSize::Fixed(limit) => limit,
-        PoolSize::Adaptive(bounds, _) => bounds.start,
+        PoolSize::Adaptive(tuning) => tuning.start,
         _ => return,
     };
     tracing::info!("Created concurrency semaphore for provider '{provider}' with limit={limit}");

@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 
 use super::charging::OutputCharge;
 use super::estimate::to_f64;

@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
-use tidegate::pacer::Claim;
-use tidegate::{Change, Engine, Policy, Retry, StoreError, Time};
+use tidegate::{Change, Charge, Engine, Policy, Retry, StoreError};
+use tidegate_core::Time;
 use tidegate_providers::Dimension;
 
 use super::account::AccountError;
@@ -267,11 +267,11 @@ impl Meter {
     }
 
     /// A claim, under the pace of this moment, of a call that is expected to cost so much in the end.
-    pub(super) fn claim(&self, cost: u64, expected: u64, now: Time) -> Claim {
+    pub(super) fn claim(&self, cost: u64, expected: u64, now: Time) -> Charge<'_> {
         if self.is_moving() {
             self.keep_pace(now);
         }
-        self.bucket.claim(cost).expected(expected)
+        self.bucket.charge(cost).expected(expected)
     }
 
     /// The largest charge of late.

@@ -7,7 +7,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Policy, PolicyError, Time};
+use tidegate::{Policy, PolicyError};
+use tidegate_core::Time;
 
 /// So many of a thousand are left alone, where limits are the provider's.
 pub(super) const MARGIN: u32 = 15;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::clock::TokioClock;
-use tidegate::{Engine, Time};
+use tidegate::Engine;
+use tidegate_core::Time;
 use tidegate_providers::{Dimension, Failure};
 
 use super::account::AccountError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 
 use super::pace::Allowed;
 

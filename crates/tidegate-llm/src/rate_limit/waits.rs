@@ -5,7 +5,7 @@ use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 
 use crate::call::Scope;
 

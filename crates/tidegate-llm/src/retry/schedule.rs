@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tidegate::ceil_millis;
+use tidegate_core::ceil_millis;
 
 use super::random::Random;
 

@@ -2,6 +2,7 @@
 //!
 //! How the APIs render it is for [`api`](crate::api) to say.
 
+use tidegate::LimitError;
 use tidegate::admission::AdmissionError;
 use tidegate_config::ConfigError;
 use tidegate_gateway::GatewayError;
@@ -22,7 +23,7 @@ pub enum ChangeError {
         /// Its name.
         limit: String,
         /// Why not.
-        error: CalendarError,
+        error: LimitError,
     },
     /// A tier of admission would become, or cease to be, a token bucket.
     #[error(

@@ -111,15 +111,15 @@ fn registered(
     name: &str,
     plan: &LimitPlan,
     admission: &Admission,
-) -> Result<Limiter, CalendarError> {
+) -> Result<Limiter, LimitError> {
     let policy = *plan.limit.policy();
     let register = || match &plan.calendar {
         Some(calendar) => engine.calendar(name, policy.capacity(), calendar.schedule().clone()),
-        None => Ok(engine.limiter(name, policy)?),
+        None => engine.limiter(name, policy),
     };
     match register() {
         // The name has another policy or calendar until now, and its history goes on with these.
-        Err(CalendarError::Name(LimitError::Taken(_))) if !is_held(admission, name) => {
+        Err(LimitError::Taken(_)) if !is_held(admission, name) => {
             engine.retire(name);
             register()
         }

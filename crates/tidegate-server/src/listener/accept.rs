@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use tidegate_memory::clock::wall_now;
+use tidegate::clock::wall_now;
 use tidegate_http::ThrottledLog;
 use tokio::net::{TcpListener, TcpStream};
 

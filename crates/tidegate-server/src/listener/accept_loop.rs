@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_memory::clock::wall_now;
+use tidegate::clock::wall_now;
 use tidegate_http::ThrottledLog;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{Id, JoinError, JoinSet};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::admission::InFlight;
-use tidegate::pacer::{Pacer, Permit, SettleError};
+use tidegate::pacer::{Pacer, Permit};
 use tidegate::{Limiter, Settlement, StoreError};
 
 /// What a permit holds.
@@ -116,14 +116,8 @@ impl HeldList {
 impl ListState {
     async fn settle(&mut self, actual: &[u64]) -> Result<Option<Settlement>, StoreError> {
         let Some(permit) = self.permit.as_mut().filter(|_| !self.settled) else { return Ok(None) };
-        match permit.settle(actual).await {
-            Ok(settlement) => {
-                self.settled = true;
-                Ok(Some(settlement))
-            }
-            Err(SettleError::Store(error)) => Err(error),
-            // The costs are counted before, and the settlement is awaited.
-            Err(error) => Err(StoreError::Unavailable(error.into())),
-        }
+        let settlement = permit.settle(actual).await?;
+        self.settled = true;
+        Ok(Some(settlement))
     }
 }

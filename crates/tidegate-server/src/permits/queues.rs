@@ -10,8 +10,8 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tidegate::pacer::{Claim, Pacer};
-use tidegate::{Engine, Key, KeyBuf, Limiter, Policy};
+use tidegate::pacer::Pacer;
+use tidegate::{Charge, Engine, Key, KeyBuf, Limiter, Policy};
 use tidegate_core::Target;
 
 /// One charge of a list, as far as queues are concerned.
@@ -32,7 +32,7 @@ impl Wanted<'_> {
 pub(crate) struct Line {
     /// Keeps the queue for as long as the permit lives.
     pub(crate) queue: Arc<Pacer>,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) charges: Vec<Charge<'static>>,
     pub(crate) tenant: String,
     /// The charge that the queue is of.
     pub(crate) of: usize,
@@ -72,24 +72,24 @@ impl Queues {
             self.pacers.get(bucket, || Ok::<_, std::convert::Infallible>(Pacer::new(engine)));
         let Ok(queue) = made;
         let mut derived = String::new();
-        let claim = |wanted: &Wanted<'_>| {
-            let claim = wanted.limiter.claim(wanted.key, wanted.cost);
+        let charge = |wanted: &Wanted<'_>| {
+            let charge = wanted.limiter.charge(wanted.key, wanted.cost).into_owned();
             let own = match tenant {
                 Some(tenant) => wanted.key.name() == tenant,
                 None => true,
             };
             if !own || wanted.key.name() == first.key.name() {
-                return claim;
+                return charge;
             }
             if tenant.is_none() {
                 let limit = wanted.limiter.limit();
                 derived.extend([limit.identity(), "\0", wanted.key.name(), "\0"]);
             }
-            claim.own()
+            charge.own()
         };
-        let claims = list.iter().map(claim).collect();
+        let charges = list.iter().map(charge).collect();
         let tenant = tenant.map_or(derived, ToOwned::to_owned);
-        Some(Line { queue, claims, tenant, of })
+        Some(Line { queue, charges, tenant, of })
     }
 
     /// Lets those look again who wait for one of these buckets: something may have been given back

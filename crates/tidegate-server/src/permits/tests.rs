@@ -27,7 +27,7 @@ fn slot(permits: &Permits, engine: &Engine, limiter: &Limiter) -> Option<PermitI
     let place = permits.reserve(PEER).unwrap();
     let wanted = [Wanted { limiter, key: tidegate::Key::new("box"), cost: 1 }];
     let line = permits.queues().line(engine, &wanted, None).unwrap();
-    let permit = line.queue.acquire(line.claims).now().ok()?;
+    let permit = line.queue.acquire(line.charges).now().ok()?;
     let charge =
         HeldCharge { limit: "gpu".to_owned(), key: "box".to_owned(), cost: 1, is_slot: true };
     let held = HeldList::new(permit, vec![charge], line.queue, Vec::new());

@@ -6,7 +6,8 @@
 use std::fmt::Write;
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, Limiter, Request, Snapshot};
+use tidegate::{Decision, Limiter, Request, Snapshot};
+use tidegate_core::{Charge, Operation};
 
 use crate::context::IngressContext;
 use crate::gate::rule::Rule;
@@ -96,7 +97,7 @@ impl MessageCharges {
             [] => None,
             // A limiter of its own lets those go first who wait for it.
             [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
-            [charge, ..] => Some(limiters[charge.seat].engine().take(charges)),
+            [charge, ..] => Some(limiters[charge.seat].engine().operation(Operation::Take(charges))),
         }
     }
 }

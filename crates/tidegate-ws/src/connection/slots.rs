@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-use tidegate::{Limiter, Place, Policy, Receipt, Snapshot, Target, now_or_never};
+use tidegate::{Limiter, Policy, Receipt, now_or_never};
+use tidegate_core::Place;
 use tokio::runtime::Handle;
 
 use crate::connection::charges::{MessageCharge, MessageCharges};
@@ -69,17 +69,10 @@ impl Held {
     /// If the store is away, slots with a lease come back when it has run out, and those without
     /// one when their key is reset.
     async fn release(&self) {
-        let terms = self.terms();
-        let targets = self.targets(&terms);
-        let _ = self.limiters[0].engine().release(&targets, &self.receipt).await;
-    }
-
-    fn terms(&self) -> SmallVec<[Snapshot; 2]> {
-        self.list.iter().map(|charge| self.limiters[charge.seat].snapshot()).collect()
-    }
-
-    fn targets<'a>(&'a self, terms: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
-        self.list.iter().zip(terms).map(|(charge, terms)| terms.target(&charge.key)).collect()
+        let charges = self.list.iter().map(|charge| {
+            self.limiters[charge.seat].charge(&charge.key, charge.cost)
+        });
+        let _ = self.limiters[0].engine().release(charges, &self.receipt).await;
     }
 }
 

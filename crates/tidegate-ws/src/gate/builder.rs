@@ -6,7 +6,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tidegate::{Limiter, MAX_CHARGES};
+use tidegate::Limiter;
+use tidegate_core::MAX_CHARGES;
 
 use super::{EnvelopeFn, Gate, Inner, Invalid, ValidateFn};
 use crate::context::{Identity, IngressContext};

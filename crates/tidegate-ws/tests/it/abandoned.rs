@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use tidegate::{Engine, Limit, MemoryStore, Operation, Policy, StoreHandle};
+use tidegate::{Engine, MemoryStore, Policy, StoreHandle};
+use tidegate_core::{Limit, Operation};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing, Verb};
 use tidegate_ws::{Connection, Gate, MessageDecision, Peer, Rule};
 

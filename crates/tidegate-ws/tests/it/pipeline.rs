@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tidegate::{Engine, MemoryStore, Policy, StoreHandle, WallTime, now_or_never};
+use tidegate::{Engine, MemoryStore, Policy, StoreHandle, now_or_never};
+use tidegate_core::WallTime;
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 use tidegate_ws::{
     Gate, GateBuilder, Invalid, MessageDecision, OnExceeded, Peer, RefusalReason, ReplyFrame, Rule,

@@ -14,6 +14,6 @@ pub fn limiter() -> Result<(Limiter, Pacer), PolicyError> {
 /// Waits in turn, or fails at once if the turn would come too late.
 pub async fn wait(limiter: &Limiter, pacer: &Pacer, key: &str) -> Result<Duration, AcquireError> {
     let max_wait = Duration::from_secs(30);
-    let permit = pacer.acquire([limiter.claim(key, 1)]).max_wait(max_wait).await?;
+    let permit = pacer.acquire([limiter.charge(key, 1)]).max_wait(max_wait).await?;
     Ok(permit.waited())
 }

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use tidegate::pacer::{AdaptiveBounds, PoolSize, Tuning};
+use tidegate::pacer::{PoolSize, Tuning};
 use tidegate_llm::rate_limit::CONCURRENCY_CEILING;
 use tidegate_llm::settings::Warning as Told;
 use tidegate_providers::Dialect;
@@ -82,7 +82,7 @@ pub struct AutoTunePlan {
     pub enabled: Setting<bool>,
     /// The most that they grow to. Default 1,024, and at most `MAX_CONCURRENT_THREADS`.
     pub ceiling: Setting<NonZeroU32>,
-    /// When they move, and how far.
+    /// When they move, and how far. Where they start, and the most, are put in for a pool.
     pub tuning: Tuning,
 }
 
@@ -93,7 +93,7 @@ impl AutoTunePlan {
         Self {
             enabled: Setting::default(!matches!(dialect, Dialect::Ollama | Dialect::Mock)),
             ceiling: Setting::default(ceiling.unwrap_or(NonZeroU32::MAX)),
-            tuning: Tuning::default(),
+            tuning: Tuning::new(1, CONCURRENCY_CEILING),
         }
     }
 
@@ -168,7 +168,11 @@ impl AutoTunePlan {
     pub fn pool_size(&self, start: NonZeroU32) -> PoolSize {
         let (start, cap) = (start.get().into(), self.ceiling.value.get().into());
         match self.enabled.value {
-            true => PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, self.tuning),
+            true => {
+                let mut tuning = self.tuning;
+                (tuning.start, tuning.cap) = (start, cap);
+                PoolSize::Adaptive(tuning)
+            }
             false => PoolSize::Fixed(start),
         }
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use smallvec::SmallVec;
 use tidegate::guard::NotAsked;
-use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError, WallTime};
+use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError};
+use tidegate_core::WallTime;
 
 use super::decided::Decided;
 use super::limits::{Charged, holds_slots};

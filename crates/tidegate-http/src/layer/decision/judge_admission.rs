@@ -27,7 +27,7 @@ impl Settings {
         let standing = said.standing.iter();
         let reports: SmallVec<[Report<'_>; 2]> =
             standing.map(|(limit, outcome)| Report::of(limit, outcome)).collect();
-        if let Some((tier, reason, retry)) = said.rejected {
+        if let Some((tier, retry)) = said.rejected {
             let cause = match (tier, said.degraded) {
                 (Tier::Backpressure, _) => RefusalCause::BackPressure,
                 (_, Some(FailureRule::Closed)) => RefusalCause::Store,
@@ -36,7 +36,7 @@ impl Settings {
             let refusal = Refusal::new(cause)
                 .limits(&reports)
                 .retry(self.hint(Some(retry)))
-                .at(tier.as_str(), reason.as_str());
+                .at(tier.as_str(), tier.reason());
             return Err(refuse(&refusal));
         }
         if let Some((tier, _)) = said.shadowed {

@@ -3,7 +3,8 @@
 //! This is the only place that asks limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Charge, Decision, Engine, MAX_CHARGES, Outcome, Policy, Snapshot, StoreError};
+use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
+use tidegate_core::{Charge, ChargeError, MAX_CHARGES, Operation};
 
 use super::rule::{Cost, Real, Rule};
 use crate::head::Head;
@@ -128,8 +129,8 @@ impl Limits {
         }
         let snapshots = self.snapshots(charges);
         let list = list(charges, &snapshots);
-        let engine = self.engine().ok_or(tidegate::ChargeError::Empty)?;
-        engine.take(&list).await
+        let engine = self.engine().ok_or(ChargeError::Empty)?;
+        engine.operation(Operation::Take(&list)).await
     }
 }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate::admission::{
-    Admission, Admit, Bill, Caller, InFlight, Mode, Reason, Rejection, Tier, Verdict,
+    Admission, Admit, Bill, Caller, InFlight, Rejection, Tier, Verdict,
 };
-use tidegate::{FailureRule, Limit, Outcome, Retry, Settlement, StoreError};
+use tidegate::{FailureRule, Outcome, Retry, Settlement, StoreError};
+use tidegate_core::Limit;
 
 use super::rule::{Cost, Real};
 use crate::head::Head;
@@ -51,7 +52,7 @@ pub(crate) type Standing = SmallVec<[(Limit, Outcome); 2]>;
 /// What an admission said, on its own.
 pub(crate) struct Said {
     pub(crate) standing: Standing,
-    pub(crate) rejected: Option<(Tier, Reason, Retry)>,
+    pub(crate) rejected: Option<(Tier, Retry)>,
     /// It would be rejected, were the admission not in shadow.
     pub(crate) shadowed: Option<(Tier, Retry)>,
     pub(crate) degraded: Option<FailureRule>,
@@ -86,7 +87,7 @@ impl Tiers {
 
     /// Whether rejections count for nothing at present.
     pub(crate) fn in_shadow(&self) -> bool {
-        self.admission.mode() == Mode::Shadow
+        self.admission.is_shadow()
     }
 
     /// Who sends a request; or why it is refused without being asked about.
@@ -142,7 +143,7 @@ impl Tiers {
             // Verdicts may grow; one that is not known lets nobody in.
             _ => Said {
                 standing: Standing::new(),
-                rejected: Some((Tier::Backpressure, Reason::QueueDepth, Retry::OnRelease)),
+                rejected: Some((Tier::Backpressure, Retry::OnRelease)),
                 shadowed: None,
                 degraded: None,
                 in_flight: None,
@@ -154,7 +155,7 @@ impl Tiers {
     fn rejected(&self, rejection: &Rejection<'_>) -> Said {
         Said {
             standing: self.standing(rejection.outcomes()),
-            rejected: Some((rejection.tier, rejection.reason, rejection.retry)),
+            rejected: Some((rejection.tier, rejection.retry)),
             shadowed: None,
             degraded: rejection.degraded,
             in_flight: None,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
-use tidegate::{Batch, Correction, Receipt, Snapshot, StoreError, Target};
+use tidegate::{Batch, Receipt, Snapshot, StoreError};
+use tidegate_core::{Answer, Correction, Operation, Target};
 
 use super::response_summary::{ResponseEnd, ResponseSummary};
 use crate::layer::decision::limits::{Charged, Charges, counts_slots, holds_slots};
@@ -181,16 +182,14 @@ impl OpenCharges {
                 let corrections = corrections(charges, &snapshots, &due.deltas);
                 let targets = targets(charges, &snapshots);
                 let Some(engine) = self.settings.limits.engine() else { return };
-                let settle = engine.settle(&corrections, Some(receipt));
-                let release = engine.release(&targets, receipt);
-                match (due.settle, due.release) {
-                    (true, true) => {
-                        let both = Batch::new().with(settle.any()).with(release.any());
-                        both.await.into_iter().for_each(|answer| self.told(answer.map(drop)));
-                    }
-                    (true, false) => self.told(settle.await.map(drop)),
-                    (false, _) => self.told(release.await.map(drop)),
-                }
+                let (corrections, targets) = (&corrections, &targets);
+                let settle = Operation::Settle { corrections, receipt: Some(receipt) };
+                let release = Operation::Release { targets, receipt };
+                let operations = [(due.settle, settle), (due.release || !due.settle, release)];
+                let wanted = operations.into_iter().filter(|(is_due, _)| *is_due);
+                let batch = wanted.map(|(_, operation)| engine.operation::<Answer>(operation));
+                let answers = batch.collect::<Batch<_>>().await;
+                answers.into_iter().for_each(|answer| self.told(answer.map(drop)));
             }
             ChargedBy::Admission { asking, bill } => {
                 if let (Some(tiers), [delta]) = (&self.settings.tiers, &*due.deltas) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::clock::Clock as _;
+use tidegate::clock::Clock;
 
 use super::Account;
 use crate::call::Scope;

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::Time;
-use tidegate::pacer::{Acquire, AcquireError, Gauges, Oversize, Permit, WaitPart};
+use tidegate_core::Time;
+use tidegate::pacer::{Acquire, AcquireError, Gauges, Permit, WaitPart};
 
 use super::{INLINE, Lane, costs_of};
 use crate::call::{CallError, Outgoing, Terms};
@@ -116,7 +116,7 @@ impl Lane {
             let claim = meter.claim(*cost, meter.reserve(charging, likely), now);
             if spans_models && !is_everybodys(meter) { claim.own() } else { claim }
         });
-        let acquire = self.pacer.acquire(claims).oversize(Oversize::Debt);
+        let acquire = self.pacer.acquire(claims).into_debt();
         let mut acquire = acquire.caller(terms.caller).priority(terms.priority);
         for set in configured.of(model, &terms.endpoint) {
             if let Some(slots) = &set.slots {

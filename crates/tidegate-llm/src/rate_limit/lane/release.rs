@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use tidegate::Time;
+use tidegate_core::Time;
 
 use super::Lane;
 use crate::memory::{Loss, Use};

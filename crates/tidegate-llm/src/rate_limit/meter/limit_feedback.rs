@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tidegate::clock::Clock as _;
-use tidegate::{Policy, Time};
+use tidegate::clock::Clock;
+use tidegate::Policy;
+use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 use super::super::limit_view::ReportOrigin;

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 use super::super::limit_view::{HoldCause, ReportOrigin};

@@ -1,6 +1,6 @@
 //! What is lost when a limit is forgotten.
 
-use tidegate::Time;
+use tidegate_core::Time;
 
 use super::{Counts, Meter};
 use crate::memory::Loss;

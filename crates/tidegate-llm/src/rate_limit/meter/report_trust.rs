@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 /// How long a refusal speaks for reports.

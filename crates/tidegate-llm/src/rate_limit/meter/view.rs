@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Policy, Time};
+use tidegate::Policy;
+use tidegate_core::Time;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::limit_view::{

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tidegate::Time;
+use tidegate_core::Time;
 use tidegate::pacer::CallOutcome;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{BoxFuture, join_all};
-use tidegate::pacer::{AdaptiveBounds, PoolSize, SlotPool, Tuning};
+use tidegate::pacer::{PoolSize, SlotPool, Tuning};
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::plan::RawConstraint;
@@ -273,7 +273,7 @@ async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
 }
 
 fn adaptive(start: u64, cap: u64) -> PoolSize {
-    PoolSize::Adaptive(AdaptiveBounds { floor: 1, start, cap }, Tuning::default())
+    PoolSize::Adaptive(Tuning::new(start, cap))
 }
 
 /// An endpoint with a limit of its own keeps it inside a larger one.

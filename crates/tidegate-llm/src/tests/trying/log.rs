@@ -1,6 +1,6 @@
 //! What the log is told, word for word.
 
-use tidegate::breaker::BreakerSettings;
+use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};

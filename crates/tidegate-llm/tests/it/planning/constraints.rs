@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate::{Policy, Rate, WallTime};
+use tidegate::{Policy, Rate};
+use tidegate_core::WallTime;
 use tidegate_llm::plan::{Constraint, RawConstraint, Rule};
 use tidegate_providers::Dimension;
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
-use tidegate::pacer::{AcquireError, OnDrop, Permit};
+use tidegate::pacer::{AcquireError, Permit};
 use tidegate::{Decision, Engine, FailureRule, Limiter, Outcome, StoreError};
-use tidegate_core::ceil_millis as millis;
+use tidegate_core::{Operation, ceil_millis as millis};
 use tidegate_config::Value;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::problem::FieldError;
@@ -146,9 +146,9 @@ impl HttpApi {
 async fn wait(line: &Line, asked: &Acquire<'_>, engine: &Engine) -> Result<Permit, AcquireError> {
     let is_shared = engine.store().local().is_none();
     let least = if is_shared { SHARED_WAIT } else { Duration::ZERO };
-    let acquire = line.queue.acquire(line.claims.iter().cloned()).tenant(&line.tenant);
+    let acquire = line.queue.acquire(line.charges.iter().cloned()).tenant(&line.tenant);
     let acquire = acquire.priority(asked.priority).max_wait(asked.max_wait.max(least));
-    acquire.on_drop(OnDrop::Refund).await
+    acquire.refund_on_drop(true).await
 }
 
 /// Answers a list that was not granted.
@@ -203,7 +203,7 @@ impl Standing {
         let charges: Vec<_> = std::iter::zip(&snapshots, wanted)
             .map(|(snapshot, wanted)| snapshot.charge(wanted.key, cost(wanted)))
             .collect();
-        let decision = engine.peek(&charges).await?;
+        let decision: Decision = engine.operation(Operation::Peek(&charges)).await?;
         let (degraded, binding) = match &decision {
             Decision::Allowed(grant) => (grant.degraded, None),
             Decision::Denied(denial) => {
@@ -231,7 +231,7 @@ fn held(
     line: Line,
     limiters: &[Arc<Limiter>],
 ) -> HeldList {
-    permit.set_on_drop(OnDrop::Keep);
+    permit.set_refund_on_drop(false);
     let charge = |wanted: &Wanted<'_>| HeldCharge {
         limit: wanted.limiter.limit().name().to_owned(),
         key: wanted.key.name().to_owned(),

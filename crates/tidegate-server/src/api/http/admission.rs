@@ -198,7 +198,7 @@ fn rejected<'r>(rejection: &Rejection<'r>) -> Rejected<'r> {
 fn reject(rejection: &Rejection<'_>) -> Reject {
     Reject {
         level: rejection.tier.as_str(),
-        reason: rejection.reason.as_str(),
+        reason: rejection.tier.reason(),
         retry_after_ms: RetryAfter::of(rejection.retry).map(RetryAfter::millis),
     }
 }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Charge, Engine, FromAnswer, Request, StoreError};
-use tidegate_core::{Answer, Correction, Target};
+use tidegate::{Engine, Request, StoreError};
+use tidegate_core::{Answer, Charge, Correction, Operation as StoreOperation, Target};
 use tidegate_config::Value;
 
 use super::answer::{self, Body, Deny, Extra, Reply};
@@ -99,14 +99,17 @@ impl<'v> Operation<'v> {
         engine: &'a Engine,
     ) -> Request<'a, Answer> {
         let charges = lines.charges();
-        match self {
-            Self::Take(_) => engine.take(charges).any(),
-            Self::Peek(_) => engine.peek(charges).any(),
-            Self::Reserve(asked) => engine.reserve(charges, asked.max_wait).any(),
-            Self::Settle(asked) => engine.settle(lines.corrections(), asked.receipt.as_ref()).any(),
-            Self::Hold(item) => engine.hold(item.target(), item.amount).any(),
-            Self::Reset(item) => engine.reset(item.target()).any(),
-        }
+        engine.operation(match self {
+            Self::Take(_) => StoreOperation::Take(charges),
+            Self::Peek(_) => StoreOperation::Peek(charges),
+            Self::Reserve(asked) => StoreOperation::Reserve { charges, horizon: asked.max_wait },
+            Self::Settle(asked) => StoreOperation::Settle {
+                corrections: lines.corrections(),
+                receipt: asked.receipt.as_ref(),
+            },
+            Self::Hold(item) => StoreOperation::Hold { target: item.target(), span: item.amount },
+            Self::Reset(item) => StoreOperation::Reset { target: item.target() },
+        })
     }
 
     /// Whether it goes into the audit of this API. Anybody may look at any time; whoever looks through the
@@ -199,8 +202,11 @@ impl<'l> Lines<'l> {
     }
 }
 
-fn typed<T: FromAnswer>(answer: Result<Answer, StoreError>) -> Result<T, StoreError> {
-    answer.and_then(T::from_answer)
+fn typed<T>(answer: Result<Answer, StoreError>) -> Result<T, StoreError>
+where
+    T: TryFrom<Answer, Error = StoreError>,
+{
+    answer.and_then(T::try_from)
 }
 
 fn charges<'l>(list: &'l List<'_, u64>) -> Vec<Charge<'l>> {

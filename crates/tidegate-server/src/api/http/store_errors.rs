@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::StoreError;
-use tidegate_memory::clock::wall_now;
+use tidegate::clock::wall_now;
 use tidegate::guard::NotAsked;
 use tidegate_http::ThrottledLog;
 

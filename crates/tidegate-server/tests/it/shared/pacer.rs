@@ -24,7 +24,7 @@ async fn only_heads_talk_to_the_server() {
         for _ in 0..25 {
             let (pacer, limiter) = (pacer.clone(), limiter.clone());
             waiters.push(tokio::spawn(async move {
-                let claim = limiter.claim("key", 1);
+                let claim = limiter.charge("key", 1);
                 let permit = pacer.acquire([claim]).max_wait(Duration::from_secs(60)).await;
                 permit.unwrap().waited()
             }));
@@ -52,7 +52,7 @@ async fn slots_are_renewed_while_they_are_held() {
     let limiters: Vec<_> =
         nodes.iter().map(|node| node.engine.limiter("slots", policy).unwrap()).collect();
     let pacer = Pacer::builder(&nodes[0].engine).build();
-    let permit = pacer.acquire([limiters[0].claim("key", 1)]).await.unwrap();
+    let permit = pacer.acquire([limiters[0].charge("key", 1)]).await.unwrap();
     let renewals = server.calls_of("evalsha");
     let server = std::sync::Arc::new(server);
     let watched = server.clone();
@@ -68,7 +68,7 @@ async fn slots_are_renewed_while_they_are_held() {
     drop(permit);
     let other = Pacer::builder(&nodes[1].engine).build();
     let waited =
-        other.acquire([limiters[1].claim("key", 1)]).max_wait(Duration::from_secs(10)).await;
+        other.acquire([limiters[1].charge("key", 1)]).max_wait(Duration::from_secs(10)).await;
     assert!(waited.is_ok(), "{waited:?}");
 }
 
@@ -85,7 +85,7 @@ async fn a_dead_nodes_slot_is_free_after_its_lease() {
             let node = Node::on(&url).await;
             let limiter = node.engine.limiter("slots", policy).unwrap();
             let pacer = Pacer::builder(&node.engine).build();
-            pacer.acquire([limiter.claim("key", 1)]).await.unwrap()
+            pacer.acquire([limiter.charge("key", 1)]).await.unwrap()
         });
         drop(runtime);
         std::mem::forget(permit);
@@ -94,7 +94,7 @@ async fn a_dead_nodes_slot_is_free_after_its_lease() {
     let node = Node::on(&server.url()).await;
     let limiter = node.engine.limiter("slots", policy).unwrap();
     let pacer = Pacer::builder(&node.engine).build();
-    let permit = pacer.acquire([limiter.claim("key", 1)]).max_wait(Duration::from_secs(10)).await;
+    let permit = pacer.acquire([limiter.charge("key", 1)]).max_wait(Duration::from_secs(10)).await;
     assert!(permit.is_ok(), "{permit:?}");
 }
 
