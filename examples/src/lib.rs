@@ -17,3 +17,8 @@ pub async fn serve(simulator: &Simulator) -> std::io::Result<String> {
     tokio::spawn(async move { server.serve(listener).await });
     Ok(format!("http://{address}"))
 }
+
+/// The examples of the README of tidegate-redis, which itself does not know the engine.
+#[cfg(doctest)]
+#[doc = include_str!("../../crates/tidegate-redis/README.md")]
+struct RedisReadme;

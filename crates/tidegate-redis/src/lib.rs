@@ -1,21 +1,17 @@
 //! The Redis and Valkey store of Tidegate: limits that several machines share.
 //!
 //! ```no_run
-//! use std::sync::Arc;
-//!
-//! use tidegate::guard::Guarded;
-//! use tidegate::{Engine, Policy};
 //! use tidegate_redis::RedisStore;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = RedisStore::builder("redis://127.0.0.1:6379").open()?;
-//! let engine: Engine = Engine::on(Guarded::builder(Arc::new(store)).build()?);
-//! let logins = engine.limiter("logins", Policy::per_minute(5).build()?)?;
-//! let allowed = logins.take("alice").await?.is_allowed();
+//! store.connected().await?;
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! An engine of `tidegate` decides by it; the README has the whole program.
 //!
 //! It keeps the contract of the in-process store, by the same conformance suite and vectors: exact
 //! arithmetic, lists decided whole or not at all, and the server's clock. A decision is one call of
@@ -79,8 +75,3 @@ mod store;
 pub use builder::RedisBuilder;
 pub use error::{OpenError, RedisFault};
 pub use store::RedisStore;
-
-/// The examples of the README are compiled with the others.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
