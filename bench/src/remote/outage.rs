@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tidegate::guard::{Guarded, StoreState};
-use tidegate::{Charge, FailureRule, Store as _};
-use tidegate_core::{Answer, Answers, Limit, Operation};
+use tidegate::{FailureRule, Store as _};
+use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
 use tidegate_redis::RedisStore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};

@@ -5,6 +5,7 @@
 //! ready at once and allocates nothing for short lists; remote stores return a boxed future.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
@@ -184,6 +185,28 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// always does.
     fn probe(&self) -> Probe<'_> {
         Box::pin(core::future::ready(Ok(())))
+    }
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn submit<'a>(
+        &'a self,
+        operations: &'a [Operation<'a>],
+        answers: &'a mut Answers,
+    ) -> Submission<'a> {
+        (**self).submit(operations, answers)
+    }
+
+    fn wall_time(&self) -> Option<WallTime> {
+        (**self).wall_time()
+    }
+
+    fn nodes(&self) -> Option<NonZeroU32> {
+        (**self).nodes()
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        (**self).probe()
     }
 }
 

@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use builder::{BuildError, GateBuilder};
-use tidegate_core::WallTime;
 use tidegate::clock::wall_now;
+use tidegate_core::WallTime;
 
 use crate::connection::Connection;
 use crate::connection::slots::Limiters;

@@ -6,7 +6,6 @@
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -16,9 +15,8 @@ use axum::response::Response;
 use axum::routing::any;
 use futures_util::{SinkExt as _, StreamExt as _};
 use serde::Deserialize;
-use tidegate::guard::Guarded;
+use tidegate::redis::RedisStore;
 use tidegate::{Engine, Policy};
-use tidegate_redis::RedisStore;
 use tidegate_ws::{
     Gate, Identity, KeyParts, MessageDecision, Peer, ReplyFrame, Rule, key_per_user_per_type,
 };
@@ -43,8 +41,8 @@ async fn engine(redis: Option<&str>) -> Result<Engine> {
     let Some(address) = redis else { return Ok(Engine::new()) };
     let store = RedisStore::builder(address).open()?;
     store.connected().await?;
-    // The guard decides by itself while Redis is away.
-    Ok(Engine::on(Guarded::builder(Arc::new(store)).build()?))
+    // Each limit goes by a local share while Redis is away.
+    Ok(Engine::shared(store)?)
 }
 
 /// Three limits that every message must pass together: what is refused by one costs nothing of the

@@ -8,7 +8,7 @@ use tidegate::{Limiter, Policy, Retry};
 
 fn main() -> Result<()> {
     // Thirty requests a minute, and at most three at once.
-    let limiter = Limiter::new(Policy::per_minute(30).capacity(3).build()?);
+    let limiter = Limiter::new(Policy::per_minute(30).burst(3).build()?);
 
     for client in ["alice", "alice", "alice", "alice", "bob"] {
         let decision = limiter.take(client).now()?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
-use tidegate::{Engine, MemoryStore, Policy, Store, StoreHandle};
+use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::{Answer, Answers, Operation, Probe, Submission, WallTime};
 
 /// Decides on `inner`, and counts denials.
@@ -64,8 +64,8 @@ impl<S: Store> Store for Counting<S> {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let store = Arc::new(Counting::new(MemoryStore::builder().build()?));
-    let engine = Engine::on(StoreHandle::shared(store.clone()));
-    let limiter = engine.limiter("api", Policy::per_minute(2).capacity(2).build()?)?;
+    let engine = Engine::shared(store.clone())?;
+    let limiter = engine.limiter("api", Policy::per_minute(2).burst(2).build()?)?;
     for _ in 0..5 {
         // A store of one's own is awaited; `now` is for the in-process store alone.
         let decision = limiter.take("alice").await?;

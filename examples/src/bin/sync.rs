@@ -7,13 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Result;
-use tidegate::pacer::Pacer;
 use tidegate::{DirectLimiter, Limiter, Policy};
 
 fn main() -> Result<()> {
     // One bucket without a key, shared by threads: the fastest decision there is.
-    let limiter =
-        DirectLimiter::new(Policy::per(10, Duration::from_secs(3600)).capacity(10).build()?)?;
+    let limiter = DirectLimiter::new(Policy::per_hour(10).burst(10).build()?)?;
     let allowed: usize = thread::scope(|scope| {
         let count = || (0..5).filter(|_| limiter.take(1).is_allowed()).count();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(count)).collect();
@@ -21,13 +19,12 @@ fn main() -> Result<()> {
     });
     println!("{allowed} of 20 decisions allowed");
 
-    // Workers that wait for their turn. `wait` blocks the thread, where `.await` would not.
-    let limiter = Limiter::new(Policy::per_second(50).capacity(1).build()?);
-    let pacer = Pacer::new(limiter.engine());
+    // Workers that wait for their turn. `blocking` blocks the thread, where `.await` would not.
+    let limiter = Limiter::new(Policy::per_second(50).burst(1).build()?);
     thread::scope(|scope| {
         let work = || {
-            let acquire = pacer.acquire([limiter.charge("upload", 1)]);
-            acquire.max_wait(Duration::from_secs(30)).wait().map(|permit| permit.waited())
+            let wait = limiter.wait("upload").max_wait(Duration::from_secs(30));
+            wait.blocking().map(|permit| permit.waited())
         };
         let workers: Vec<_> = (0..5).map(|_| scope.spawn(work)).collect();
         for worker in workers {
@@ -40,11 +37,10 @@ fn main() -> Result<()> {
     });
 
     // A wait that would be too long fails at once.
-    let limiter =
-        limiter.engine().limiter("report", Policy::per(1, Duration::from_secs(60)).build()?)?;
-    let acquire = || pacer.acquire([limiter.charge("daily", 1)]).max_wait(Duration::from_secs(1));
-    drop(acquire().wait()?);
-    match acquire().wait() {
+    let reports = Limiter::new(Policy::per_minute(1).build()?);
+    let wait = || reports.wait("daily").max_wait(Duration::from_secs(1));
+    drop(wait().blocking()?);
+    match wait().blocking() {
         Ok(_) => println!("the second report may go"),
         Err(error) => println!("the second report may not go: {error}"),
     }

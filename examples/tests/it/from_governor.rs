@@ -125,10 +125,10 @@ async fn axum_servers_know_their_clients() {
 #[tokio::test]
 async fn waiting_ends_when_a_token_is_there() {
     let theirs = waiting_governor::limiter();
-    let (ours, pacer) = waiting_tidegate::limiter().unwrap();
+    let ours = waiting_tidegate::limiter().unwrap();
     let mut waited = Duration::ZERO;
     for _ in 0..10 {
-        waited += waiting_tidegate::wait(&ours, &pacer, "job").await.unwrap();
+        waited += waiting_tidegate::wait(&ours, "job").await.unwrap();
     }
     assert!(waited > Duration::ZERO, "one token was enough for ten waits");
     // They do not tell how long it took: that it ends is all there is to see.
@@ -142,8 +142,7 @@ async fn waiting_ends_when_a_token_is_there() {
 async fn a_wait_that_is_too_long_fails_at_once() {
     let policy = tidegate::Policy::per(1, Duration::from_secs(60)).build().unwrap();
     let limiter = tidegate::Limiter::new(policy);
-    let pacer = tidegate::pacer::Pacer::new(limiter.engine());
-    assert_eq!(waiting_tidegate::wait(&limiter, &pacer, "job").await.unwrap(), Duration::ZERO);
-    let error = waiting_tidegate::wait(&limiter, &pacer, "job").await.unwrap_err();
+    assert_eq!(waiting_tidegate::wait(&limiter, "job").await.unwrap(), Duration::ZERO);
+    let error = waiting_tidegate::wait(&limiter, "job").await.unwrap_err();
     assert!(matches!(error, tidegate::pacer::AcquireError::TooLong { .. }), "{error}");
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tidegate::guard::Guarded;
-use tidegate::{Charge, Policy, Store as _};
-use tidegate_core::{Answer, Answers, Limit, Operation};
+use tidegate::{Policy, Store as _};
+use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 

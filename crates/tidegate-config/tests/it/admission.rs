@@ -1,7 +1,7 @@
 //! The section `[admission]`, and the limits that are its tiers.
 
 use tidegate::Policy;
-use tidegate::admission::{AllowList, MissingClient, Mode};
+use tidegate::admission::Rules;
 use tidegate_config::{Loader, Source};
 
 use crate::{complaints, plan};
@@ -11,7 +11,7 @@ fn without_a_word_the_tested_profile_is_in_force() {
     let plan = plan("").unwrap();
     assert!(plan.admission.enabled.value);
     let rules = plan.admission.rules(&plan.limits);
-    assert_eq!(rules, tidegate::admission::Rules::default());
+    assert_eq!(rules, Rules::default());
 }
 
 #[test]
@@ -34,16 +34,23 @@ every = "day"
 "#;
     let plan = plan(text).unwrap();
     assert!(!plan.admission.enabled.value);
-    assert_eq!(plan.admission.mode.value, Mode::Shadow);
+    assert!(plan.admission.is_shadow.value);
     assert_eq!(plan.admission.jitter_percent.source, Source::File);
     let rules = plan.admission.rules(&plan.limits);
     assert_eq!(rules.threshold(), Some(250));
     let client = Policy::per_second(3).capacity(7).build().unwrap();
     assert_eq!(rules.client_policy(), Some(&client));
     assert_eq!(rules.organization_policy(), None, "a file that has limits has all of them");
-    let allowed = AllowList::new().organization("probes").organization("billing");
-    let allowed = allowed.client("acme", "nightly-export").client("initech", "alice");
-    let expected = rules.clone().missing_client(MissingClient::Connection).allow(allowed);
+    let expected = Rules::none()
+        .backpressure(250)
+        .client(client)
+        .jitter_percent(plan.admission.jitter_percent.value)
+        .shadow(true)
+        .limit_connections(true)
+        .allow_organization("probes")
+        .allow_organization("billing")
+        .allow_client("acme", "nightly-export")
+        .allow_client("initech", "alice");
     assert_eq!(rules, expected);
 }
 
@@ -64,11 +71,11 @@ fn every_key_has_a_name_in_the_environment() {
     assert!(!admission.enabled.value && admission.enabled.source == Source::Environment);
     assert_eq!(admission.backpressure_threshold.value.get(), 9);
     assert_eq!(admission.jitter_percent.value, 10);
-    assert_eq!(admission.mode.value, Mode::Shadow);
+    assert!(admission.is_shadow.value);
     assert_eq!(admission.allow_organizations.value, ["probes", "billing"]);
     let clients: Vec<_> = admission.allow_clients.value.iter().map(|it| &*it.client).collect();
     assert_eq!(clients, ["nightly-export", "alice"]);
-    assert_eq!(admission.missing_client.value, MissingClient::Connection);
+    assert!(admission.limits_connections.value);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::Authority;
-use tidegate_core::breaker::BreakerSettings;
 use tidegate::pacer::PoolSize;
+use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;

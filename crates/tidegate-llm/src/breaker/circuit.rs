@@ -5,7 +5,7 @@ use std::time::Duration;
 
 #[cfg(test)]
 use tidegate_core::breaker::BreakerState;
-use tidegate_core::{breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition}};
+use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Epoch, Transition};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 

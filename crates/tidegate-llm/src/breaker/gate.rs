@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use tidegate_core::Time;
-use tidegate_core::breaker::{BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
+use tidegate_core::breaker::{
+    BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
 };
 
 /// When to come back while a trial is under way.

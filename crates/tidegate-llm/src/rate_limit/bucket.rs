@@ -1,7 +1,10 @@
 //! One bucket of an account: a limit of the engine, and the key under which all calls are charged.
 
 use tidegate::clock::TokioClock;
-use tidegate::{Change, Charge, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule, StoreHandle};
+use tidegate::{
+    Change, Charge, Engine, Key, KeyBuf, LimitError, Limiter, MemoryStore, Policy, Schedule,
+    StoreHandle,
+};
 
 use tidegate_providers::name::short_hash;
 

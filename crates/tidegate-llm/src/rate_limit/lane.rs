@@ -18,9 +18,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::StatusCode;
 use smallvec::SmallVec;
-use tidegate_core::Time;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
+use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Endpoint, Failure, ReportedLimits};
 use tokio::sync::Notify;
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::clock::TokioClock;
 use tidegate::Engine;
+use tidegate::clock::TokioClock;
 use tidegate_core::Time;
 use tidegate_providers::{Dimension, Failure};
 

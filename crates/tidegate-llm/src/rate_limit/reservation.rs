@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::Time;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
+use tidegate_core::Time;
 use tidegate_providers::{
     Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage, UsageSource,
 };

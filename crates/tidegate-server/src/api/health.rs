@@ -15,8 +15,8 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use tidegate::guard::{Guarded, StoreState};
 use tidegate::FailureRule;
+use tidegate::guard::{Guarded, StoreState};
 use tidegate_core::Limit;
 
 use crate::api::body::json;

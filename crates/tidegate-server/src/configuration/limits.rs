@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
 use tidegate::{Change, Engine, LimitError, Limiter, Policy};
-use tidegate_core::Limit;
 use tidegate_config::{Calendar, LimitPlan, Limits};
+use tidegate_core::Limit;
 
 use super::ChangeError;
 use crate::metrics::{LimitMetrics, Metrics};

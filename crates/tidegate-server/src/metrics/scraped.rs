@@ -10,8 +10,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tidegate_memory::Stats;
 use tidegate::guard::{GuardStats, StoreState};
+use tidegate_memory::Stats;
 
 use super::provider_figures::ProviderFigures;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_core::breaker::BreakerState;
 use tidegate::guard::{Guarded, StoreState};
 use tidegate::{Engine, MemoryStore, Policy, Store};
+use tidegate_core::breaker::BreakerState;
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
 use tidegate_providers::{Class, MeasuredUsage, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
@@ -72,9 +72,9 @@ async fn all_touched() -> Metrics {
 /// One of each outcome.
 fn tell_of_admissions(metrics: &Metrics) {
     use tidegate::Change;
-    use tidegate::admission::{Admission, AllowList, Caller, Mode, Rules};
-    let allowed = AllowList::new().organization("probes").client("acme", "export");
-    let rules = Rules::default().backpressure(5).allow(allowed);
+    use tidegate::admission::{Admission, Caller, Rules};
+    let rules = Rules::default().backpressure(5);
+    let rules = rules.allow_organization("probes").allow_client("acme", "export");
     let admission = Admission::new(&Engine::new(), rules.clone()).unwrap();
     let counted = metrics.admission();
     let admit = |caller: Caller<'_>| counted.count(&admission.admit(caller).now().unwrap());
@@ -84,7 +84,7 @@ fn tell_of_admissions(metrics: &Metrics) {
     admit(Caller::new().organization("acme").cost(2_000));
     admit(Caller::new().organization("acme").client("export"));
     admit(Caller::new().organization("probes").client("export"));
-    admission.reconfigure(rules.mode(Mode::Shadow), Change::KeepTokens).unwrap();
+    admission.reconfigure(rules.shadow(true), Change::KeepTokens).unwrap();
     admit(alice.cost(1_000));
     admission.set_pending(6, Duration::from_secs(60));
     admit(alice);

@@ -11,10 +11,10 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate::clock::ManualClock;
 use tidegate::MemoryStore;
-use tidegate_core::WallTime;
+use tidegate::clock::ManualClock;
 use tidegate_config::{Layers, Loader};
+use tidegate_core::WallTime;
 use tidegate_server::Server;
 use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 use tidegate_testkit::launch::wait_until;

@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::clock::ManualClock;
 use tidegate::MemoryStore;
-use tidegate_core::WallTime;
+use tidegate::clock::ManualClock;
 use tidegate_config::{Key, Layers, Loader};
+use tidegate_core::WallTime;
 use tidegate_server::{Running, Server};
 use tokio::runtime::Runtime;
 use wire::Reply;

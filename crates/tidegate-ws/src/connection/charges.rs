@@ -97,7 +97,9 @@ impl MessageCharges {
             [] => None,
             // A limiter of its own lets those go first who wait for it.
             [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
-            [charge, ..] => Some(limiters[charge.seat].engine().operation(Operation::Take(charges))),
+            [charge, ..] => {
+                Some(limiters[charge.seat].engine().operation(Operation::Take(charges)))
+            }
         }
     }
 }

@@ -69,9 +69,10 @@ impl Held {
     /// If the store is away, slots with a lease come back when it has run out, and those without
     /// one when their key is reset.
     async fn release(&self) {
-        let charges = self.list.iter().map(|charge| {
-            self.limiters[charge.seat].charge(&charge.key, charge.cost)
-        });
+        let charges = self
+            .list
+            .iter()
+            .map(|charge| self.limiters[charge.seat].charge(&charge.key, charge.cost));
         let _ = self.limiters[0].engine().release(charges, &self.receipt).await;
     }
 }

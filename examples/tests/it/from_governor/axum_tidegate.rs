@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 
 /// Each address: two requests a second, and at most five at once.
 pub fn app() -> Result<Router, PolicyError> {
-    let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
+    let limiter = Limiter::new(Policy::per_second(2).burst(5).build()?);
     let limit = LimitLayer::new().limit(limiter, key::client_ip());
     Ok(Router::new().route("/", get(async || "hello")).layer(limit))
 }

@@ -6,7 +6,7 @@ use tidegate::{DirectLimiter, Policy, PolicyError};
 
 /// One token every 100 ms, and at most five at once.
 pub fn limiter() -> Result<DirectLimiter, PolicyError> {
-    DirectLimiter::new(Policy::per(1, Duration::from_millis(100)).capacity(5).build()?)
+    DirectLimiter::new(Policy::per(1, Duration::from_millis(100)).burst(5).build()?)
 }
 
 /// Spends one token if there is one.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tidegate::{Limiter, Policy, PolicyError, Retry, StoreError};
 
 pub fn limiter() -> Result<Limiter, PolicyError> {
-    Ok(Limiter::new(Policy::per_second(10).capacity(20).build()?))
+    Ok(Limiter::new(Policy::per_second(10).burst(20).build()?))
 }
 
 /// How long the client has to wait; `None` if the request is allowed.
 pub fn check(limiter: &Limiter, client: IpAddr) -> Result<Option<Duration>, StoreError> {
-    let decision = limiter.take(&client.to_string()).now()?;
+    let decision = limiter.take(client).now()?;
     Ok(decision.retry().and_then(Retry::after))
 }

@@ -7,9 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate::admission::{
-    Admission, Admit, Bill, Caller, InFlight, Rejection, Tier, Verdict,
-};
+use tidegate::admission::{Admission, Admit, Bill, Caller, InFlight, Rejection, Tier, Verdict};
 use tidegate::{FailureRule, Outcome, Retry, Settlement, StoreError};
 use tidegate_core::Limit;
 

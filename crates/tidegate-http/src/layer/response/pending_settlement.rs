@@ -188,7 +188,7 @@ impl OpenCharges {
                 let operations = [(due.settle, settle), (due.release || !due.settle, release)];
                 let wanted = operations.into_iter().filter(|(is_due, _)| *is_due);
                 let batch = wanted.map(|(_, operation)| engine.operation::<Answer>(operation));
-                let answers = batch.collect::<Batch<_>>().await;
+                let answers = batch.collect::<Batch<'_, _>>().await;
                 answers.into_iter().for_each(|answer| self.told(answer.map(drop)));
             }
             ChargedBy::Admission { asking, bill } => {

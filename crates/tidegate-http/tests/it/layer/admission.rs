@@ -10,7 +10,7 @@ use futures_util::stream;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
-use tidegate::admission::{Admission, Caller, Mode, Rules, Tier};
+use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy};
 use tidegate_http::key;
@@ -160,7 +160,7 @@ async fn costs_are_settled_in_both_tiers() {
 #[tokio::test]
 async fn in_shadow_mode_the_handler_is_told() {
     let (engine, _) = engine();
-    let rules = Rules::none().client(bucket(1)).mode(Mode::Shadow);
+    let rules = Rules::none().client(bucket(1)).shadow(true);
     let admission = Admission::new(&engine, rules).unwrap();
     let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
     let app = Router::new().route("/", handler).layer(layer(admission).expose());

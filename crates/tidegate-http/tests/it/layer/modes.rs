@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::admission::{Admission, Mode, Rules};
+use tidegate::admission::{Admission, Rules};
 use tidegate_http::RefusalCause;
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::{AdmissionLayer, Decided, LimitLayer, Rule};
@@ -177,7 +177,7 @@ async fn a_shadow_lets_requests_in_that_have_no_key() {
 
 #[tokio::test]
 async fn an_admission_in_shadow_refuses_nobody_when_its_store_is_gone() {
-    let rules = Rules::none().client(hourly(1)).mode(Mode::Shadow);
+    let rules = Rules::none().client(hourly(1)).shadow(true);
     let admission = Admission::new(&engine_on(gone()), rules).unwrap();
     let pending = admission.clone();
     let handler = get(move |decided: Decided| async move {
@@ -192,7 +192,7 @@ async fn an_admission_in_shadow_refuses_nobody_when_its_store_is_gone() {
 #[tokio::test]
 async fn an_admission_in_shadow_adds_no_fields_and_tells_every_handler() {
     let (engine, _) = engine();
-    let rules = Rules::none().client(hourly(1)).mode(Mode::Shadow);
+    let rules = Rules::none().client(hourly(1)).shadow(true);
     let admission = Admission::new(&engine, rules).unwrap();
     let layer = AdmissionLayer::new(admission).client(by_user());
     let door = Door::open(Router::new().route("/", get(refused)).layer(layer)).await;

@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
 use tidegate::Change;
-use tidegate::admission::{Admission, MissingClient, Mode, Rules};
+use tidegate::admission::{Admission, Rules};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::AdmissionLayer;
 use tokio::net::TcpStream;
@@ -86,9 +86,7 @@ async fn a_server_that_tells_nothing_of_peers_refuses_and_says_why_once() {
     }
     assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
     // A shadow refuses nobody, and whoever it lets in is pending.
-    admission
-        .reconfigure(Rules::none().client(hourly(9)).mode(Mode::Shadow), Change::default())
-        .unwrap();
+    admission.reconfigure(Rules::none().client(hourly(9)).shadow(true), Change::default()).unwrap();
     assert_eq!(door.get("/", &[]).await.status, 200);
     assert_eq!(admission.pending(), 0);
 }
@@ -127,7 +125,7 @@ async fn who_may_skip_the_client_tier_is_charged_by_connection_if_the_rules_say_
     let door = Door::open(app(layer(admission.clone()).missing_client(Missing::Skip))).await;
     let fields = async || door.get("/", &[]).await.header("ratelimit").map(str::to_owned);
     assert_eq!(fields().await, None, "the tier is left out");
-    let by_connection = rules.missing_client(MissingClient::Connection);
+    let by_connection = rules.limit_connections(true);
     admission.reconfigure(by_connection, Change::default()).unwrap();
     for _ in 0..2 {
         assert_eq!(fields().await.as_deref(), Some(r#""client";r=0;t=3600"#));
@@ -137,7 +135,7 @@ async fn who_may_skip_the_client_tier_is_charged_by_connection_if_the_rules_say_
 #[tokio::test]
 async fn two_requests_by_one_connection_share_its_bucket() {
     let (engine, _) = engine();
-    let rules = Rules::none().client(hourly(1)).missing_client(MissingClient::Connection);
+    let rules = Rules::none().client(hourly(1)).limit_connections(true);
     let layer = layer(Admission::new(&engine, rules).unwrap()).missing_client(Missing::Skip);
     let door = Door::open(app(layer)).await;
     let stream = TcpStream::connect(door.address).await.unwrap();

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::Time;
 use tidegate::pacer::{Acquire, AcquireError, Gauges, Permit, WaitPart};
+use tidegate_core::Time;
 
 use super::{INLINE, Lane, costs_of};
 use crate::call::{CallError, Outgoing, Terms};

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tidegate::clock::Clock;
 use tidegate::Policy;
+use tidegate::clock::Clock;
 use tidegate_core::Time;
 use tidegate_providers::Reading;
 

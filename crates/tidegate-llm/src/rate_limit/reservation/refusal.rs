@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::Time;
 use tidegate::pacer::CallOutcome;
+use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
 use super::{Held, LONG, Leave, Line};

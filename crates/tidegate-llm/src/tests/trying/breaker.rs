@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{breaker::{BreakerSettings, BreakerState}};
+use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
 use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
 use tidegate_llm::{Broken, CallError, Scope};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::stream;
-use tidegate_core::{breaker::{BreakerSettings, BreakerState}};
+use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::retry::{Policy, RetryLayer};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_core::{breaker::{BreakerSettings, BreakerState}};
+use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerPass, ProviderBreaker};
 use tidegate_llm::telemetry::Traced;
 use tidegate_llm::{Broken, CallError};

@@ -15,8 +15,8 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::pacer::{AcquireError, Permit};
 use tidegate::{Decision, Engine, FailureRule, Limiter, Outcome, StoreError};
-use tidegate_core::{Operation, ceil_millis as millis};
 use tidegate_config::Value;
+use tidegate_core::{Operation, ceil_millis as millis};
 use tidegate_http::field::RetryAfter;
 use tidegate_http::problem::FieldError;
 

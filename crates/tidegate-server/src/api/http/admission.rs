@@ -12,8 +12,8 @@ use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
 use tidegate::admission::{Admission, Caller, Pass, Rejection, Tier, Verdict};
 use tidegate::{FailureRule, Outcome};
-use tidegate_core::ceil_millis as millis;
 use tidegate_config::{Rule, Value};
+use tidegate_core::ceil_millis as millis;
 use tidegate_http::field::RetryAfter;
 
 use super::answer::{Deny, Reply};

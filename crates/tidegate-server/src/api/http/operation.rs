@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use tidegate::{Engine, Request, StoreError};
-use tidegate_core::{Answer, Charge, Correction, Operation as StoreOperation, Target};
 use tidegate_config::Value;
+use tidegate_core::{Answer, Charge, Correction, Operation as StoreOperation, Target};
 
 use super::answer::{self, Body, Deny, Extra, Reply};
 use super::audit;

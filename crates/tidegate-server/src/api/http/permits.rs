@@ -5,8 +5,8 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate::Settlement;
-use tidegate_core::ceil_millis as millis;
 use tidegate_config::Value;
+use tidegate_core::ceil_millis as millis;
 use tidegate_http::problem::FieldError;
 
 use super::HttpApi;

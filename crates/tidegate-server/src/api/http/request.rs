@@ -8,8 +8,10 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tidegate::{Key, Limiter, Receipt};
-use tidegate_core::{ChargeError, KeyError, Limit, MAX_CHARGES, MAX_SPAN, ReceiptError, Target, WallTime, Windows};
 use tidegate_config::{Calendar, Fault, Fields, Path, Rule, Value, read_policy};
+use tidegate_core::{
+    ChargeError, KeyError, Limit, MAX_CHARGES, MAX_SPAN, ReceiptError, Target, WallTime, Windows,
+};
 
 use super::answer::Deny;
 use crate::api::problem::Problem;
