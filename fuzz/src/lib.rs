@@ -16,3 +16,9 @@ pub mod seeds;
 mod targets;
 
 pub use targets::{TARGETS, Target, find};
+
+/// Reads what is read once, such as the vocabulary that counts tokens, so that the first input does
+/// not take longer than the others.
+pub fn prepare() {
+    tidegate_providers::tokens::count("tide");
+}

@@ -13,7 +13,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 /// If it takes longer than a day of virtual time: then it waits for something that never comes.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut builder = Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    let runtime = builder.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         tokio::time::timeout(LONGEST, future).await.expect("an answer within a day")
     })

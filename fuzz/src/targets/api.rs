@@ -9,8 +9,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::input;
 use crate::runtime::block_on;
 
-/// The configuration that the APIs have. It names no provider, so nothing leaves the process.
-const CONFIG: &str = r#"
+/// The configuration that the APIs have, beside providers that are not there.
+const LIMITS: &str = r#"
 [limits.client]
 capacity = 100
 rate = "50/s"
@@ -21,13 +21,34 @@ every = "day"
 concurrency = 4
 lease = "30s"
 "#;
+/// The providers that have an address by default.
+const PROVIDERS: [&str; 9] = [
+    "openai",
+    "anthropic",
+    "gemini",
+    "groq",
+    "mistral",
+    "together",
+    "openrouter",
+    "deepseek",
+    "ollama",
+];
 /// An answer that has not come by then is one that takes its time on purpose.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// More than any input has.
 const BUFFER: usize = 1 << 20;
 
 thread_local! {
-    static APIS: Apis = Apis::new(CONFIG);
+    static APIS: Apis = Apis::new(&config());
+}
+
+/// Limits, and every provider that there is by default at a port of this machine where nobody
+/// listens: nothing leaves the machine.
+fn config() -> String {
+    let away = PROVIDERS.iter().map(|name| {
+        format!("[providers.{name}]\nbase_url = \"http://127.0.0.1:9\"\nmax_retries = 0\n")
+    });
+    away.fold(LIMITS.to_owned(), |config, provider| config + &provider)
 }
 
 /// Any bytes on a connection of the HTTP API.

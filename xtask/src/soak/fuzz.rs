@@ -21,7 +21,7 @@ use crate::sanitize;
 use crate::tools;
 
 /// The longest input, the longest time for one in seconds, and the most memory in megabytes.
-const BOUNDS: [&str; 3] = ["-max_len=16384", "-timeout=20", "-rss_limit_mb=3072"];
+const BOUNDS: [&str; 3] = ["-max_len=16384", "-timeout=60", "-rss_limit_mb=3072"];
 /// How many of the last lines of a target that crashed are shown.
 const LAST_LINES: usize = 40;
 

@@ -280,7 +280,8 @@ fn without_tokens(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
 
 /// Azure names a deployment where others name a model.
 fn deployment(path: &str) -> Option<&str> {
-    path.split_once("/deployments/").and_then(|(_, rest)| rest.split('/').next())
+    let (_, rest) = path.split_once("/deployments/")?;
+    rest.split('/').next().filter(|name| !name.is_empty())
 }
 
 /// Gemini names the model and the method in the last segment.
@@ -289,7 +290,8 @@ fn gemini(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
     let (model, method) = last.split_once(':')?;
     let (name, kind) = GEMINI.iter().find(|(name, _)| name.eq_ignore_ascii_case(method))?;
     let mode = if name.starts_with("stream") { Mode::Stream } else { Mode::Whole };
-    Some(Purpose { kind: *kind, dialect, model: Some(model), mode: Some(mode) })
+    let model = Some(model).filter(|model| !model.is_empty());
+    Some(Purpose { kind: *kind, dialect, model, mode: Some(mode) })
 }
 
 #[cfg(test)]
@@ -298,6 +300,19 @@ mod tests {
 
     fn endpoint(dialect: Dialect, path: &str) -> Option<String> {
         Some(Purpose::of(dialect, path)?.endpoint().as_str().to_owned())
+    }
+
+    /// Found by libFuzzer: an empty name became a model of its own.
+    #[test]
+    fn a_path_with_an_empty_name_has_no_model() {
+        for (dialect, path) in [
+            (Dialect::Gemini, "/v1beta/models/:streamGenerateContent"),
+            (Dialect::Gemini, "/v1beta/models/:generateAnswer"),
+            (Dialect::Azure, "/openai/deployments//chat/completions"),
+        ] {
+            let purpose = Purpose::of(dialect, path).unwrap_or(Purpose::other(dialect, path));
+            assert_eq!(purpose.model, None, "{path}");
+        }
     }
 
     #[test]
