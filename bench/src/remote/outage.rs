@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tidegate::guard::{Guarded, StoreState};
+use tidegate::guard::Guarded;
 use tidegate::{FailureRule, Store as _};
 use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
 use tidegate_redis::RedisStore;
@@ -138,7 +138,7 @@ async fn once(
     off_the_runtime(stage, move |stage| scenario.bring_back(stage)).await?;
     let back = stopwatch.elapsed();
     let found = async {
-        while guarded.state() != StoreState::Up {
+        while guarded.state() != true {
             sleep(PAUSE).await;
         }
     };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Store;
-use tidegate::guard::{GuardStats, Guarded, StoreState};
+use tidegate::guard::{GuardStats, Guarded};
 use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
@@ -292,8 +292,8 @@ impl Running {
 
     /// Whether the store is asked at present; `None` if it is one that cannot fail.
     #[must_use]
-    pub fn store_state(&self) -> Option<StoreState> {
-        self.guarded.as_ref().map(Guarded::state)
+    pub fn store_is_up(&self) -> Option<bool> {
+        self.guarded.as_ref().map(Guarded::is_up)
     }
 
     /// What has been counted about a store that can fail.

@@ -82,7 +82,6 @@ use tidegate_core::FailureRule;
 #[cfg(doc)]
 use tidegate_core::{Decision, Limit, Store, StoreError};
 
-pub use breaker::StoreState;
 pub use builder::{GuardBuilder, GuardError};
 pub use deadline::within;
 pub use guarded::Guarded;

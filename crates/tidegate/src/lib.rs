@@ -51,6 +51,13 @@ pub mod clock {
     pub use crate::tokio_clock::TokioClock;
 }
 
+#[cfg(feature = "redis")]
+pub mod redis {
+    //! The store for several machines, in Redis or Valkey. Its builder and errors are described in
+    //! `tidegate-redis`.
+    pub use tidegate_redis::RedisStore;
+}
+
 pub use charge::Charge;
 pub use engine::Engine;
 pub use jitter::Jitter;
@@ -67,9 +74,6 @@ pub use tidegate_core::{
     StoreError,
 };
 pub use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder, Overflow};
-/// The store for several machines, in Redis or Valkey.
-#[cfg(feature = "redis")]
-pub use tidegate_redis as redis;
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

@@ -48,7 +48,7 @@ pub use error::AcquireError;
 pub use group::SlotGroup;
 pub(crate) use pending_acquire::project;
 pub use permit::Permit;
-pub use pool::{AdaptiveState, PoolGauges, PoolMember, PoolSize, SlotPool};
+pub use pool::{AdaptiveState, PoolGauges, PoolSize, SlotPool};
 pub use scheduler::caller::Caller;
 pub use scheduler::class::Priority;
 pub use scheduler::wait_attribution::WaitPart;
@@ -129,7 +129,7 @@ impl Pacer {
             store: engine.store().clone(),
             concurrency: None,
             adaptive: None,
-            member: None,
+            pool: None,
             max_waiting: DEFAULT_MAX_WAITING,
             shares: [0, 20, 5],
             by_hand: false,
@@ -266,7 +266,7 @@ pub struct PacerBuilder {
     store: StoreHandle,
     concurrency: Option<u64>,
     adaptive: Option<Tuning>,
-    member: Option<PoolMember>,
+    pool: Option<SlotPool>,
     max_waiting: usize,
     shares: Shares,
     by_hand: bool,
@@ -288,8 +288,8 @@ impl PacerBuilder {
     }
 
     /// Takes slots from a pool that it shares with other pacers, beside its own concurrency.
-    pub fn pool(mut self, member: &PoolMember) -> Self {
-        self.member = Some(member.clone());
+    pub fn pool(mut self, pool: &SlotPool) -> Self {
+        self.pool = Some(pool.clone());
         self
     }
 
@@ -323,13 +323,13 @@ impl PacerBuilder {
             left -= share;
             share
         });
-        let own_pool = self.adaptive.filter(|_| self.member.is_none()).map(|tuning| {
+        let own_pool = self.adaptive.filter(|_| self.pool.is_none()).map(|tuning| {
             let clock = StoreClock::of(&self.store);
             SlotPool::on(clock, PoolSize::Adaptive(tuning))
         });
         // A concurrency that adapts replaces a fixed one.
         let concurrency = self.concurrency.filter(|_| own_pool.is_none());
-        let member = self.member.or_else(|| own_pool.as_ref().map(SlotPool::member));
+        let member = self.pool.as_ref().or(own_pool.as_ref()).map(SlotPool::own_member);
         let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);
         let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
         let scope = Scope::new(self.store, scheduler, member.as_ref(), drivers);

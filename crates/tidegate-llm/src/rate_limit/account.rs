@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tidegate::clock::Clock;
-use tidegate::pacer::{Gauges, Pacer, PoolMember, PoolSize, SlotPool, Tuning};
+use tidegate::pacer::{Gauges, Pacer, PoolSize, SlotPool, Tuning};
 use tidegate::{LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 use tokio::time::Instant;
@@ -132,7 +132,7 @@ struct Inner {
     settings: Arc<Settings>,
     limits: ArcSwap<AccountLimits>,
     /// The calls under way, of this account and those that share its pool.
-    member: PoolMember,
+    member: SlotPool,
     lanes: Mutex<SecondChance<Scope, Arc<Lane>>>,
     _memory: MemoryShare,
 }
@@ -151,7 +151,7 @@ impl Account {
         scope: Scope,
         settings: Settings,
         limits: AccountLimits,
-        member: PoolMember,
+        member: SlotPool,
     ) -> Result<Self, AccountError> {
         let inner = Inner {
             _memory: settings.memory.charge(footprint::of_account(settings.quota.tokens)),
@@ -317,7 +317,7 @@ impl Account {
     /// The calls under way, of this account and those that share its pool.
     #[must_use]
     pub fn pool(&self) -> &SlotPool {
-        self.inner.member.pool()
+        &self.inner.member
     }
 
     /// The queue of a model: that of the account if limits were ever configured, else its own, or one

@@ -16,7 +16,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate::FailureRule;
-use tidegate::guard::{Guarded, StoreState};
+use tidegate::guard::Guarded;
 use tidegate_core::Limit;
 
 use crate::api::body::json;
@@ -105,7 +105,7 @@ struct Reason {
 
 /// How many of the limits deny at present because their store is away.
 pub(crate) fn undecided<'l>(store: &Guarded, limits: impl IntoIterator<Item = &'l Limit>) -> usize {
-    if store.state() != StoreState::Down {
+    if store.is_up() {
         return 0;
     }
     let closed = |limit: &&Limit| store.failure_rule(limit) == FailureRule::Closed;
@@ -130,7 +130,7 @@ mod tests {
         let ordinary = limiter.limit();
         let closed = ordinary.on_failure(FailureRule::Closed);
         assert_eq!(undecided(&store, [&ordinary, &closed]), 0, "nobody has noticed yet");
-        while store.state() != StoreState::Down {
+        while store.is_up() {
             let _ = limiter.take("alice").await.unwrap();
         }
         assert_eq!(undecided(&store, [&ordinary]), 0);

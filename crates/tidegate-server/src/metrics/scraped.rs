@@ -10,7 +10,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use tidegate::guard::{GuardStats, StoreState};
+use tidegate::guard::GuardStats;
 use tidegate_memory::Stats;
 
 use super::provider_figures::ProviderFigures;
@@ -24,8 +24,8 @@ pub(crate) struct StoreFigures {
     pub(crate) table: Option<Stats>,
     /// Of the snapshots of the table, if there are any.
     pub(crate) snapshots: Option<SnapshotFigures>,
-    /// Of the guard, if the store can fail.
-    pub(crate) guard: Option<(StoreState, GuardStats)>,
+    /// Of the guard, if the store can fail: whether it is up, and what was counted.
+    pub(crate) guard: Option<(bool, GuardStats)>,
 }
 
 /// How often the table was to be saved.
@@ -174,7 +174,7 @@ impl Sheet<'_> {
     }
 
     fn store(&mut self, figures: &StoreFigures) -> fmt::Result {
-        let down = matches!(figures.guard, Some((StoreState::Down, _)));
+        let down = matches!(figures.guard, Some((false, _)));
         self.rows(
             "tidegate_store_degraded",
             "1 while failure rules decide because the store does not answer",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::guard::{Guarded, StoreState};
+use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
 use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
@@ -40,7 +40,7 @@ async fn all_touched() -> Metrics {
         store: "redis",
         table: Some(memory.stats()),
         snapshots: Some(SnapshotFigures { saved: 9, failed: 2 }),
-        guard: Some((StoreState::Down, guard.stats())),
+        guard: Some((false, guard.stats())),
     });
     metrics.ask_providers(|| {
         Box::pin(async {

@@ -69,7 +69,7 @@ impl ServerStore {
                 store: if memory.is_some() { "memory" } else { "shared" },
                 table: memory.map(MemoryStore::stats),
                 snapshots: snapshot.as_ref().map(|file| file.figures()),
-                guard: guard.as_ref().map(|store| (store.state(), store.stats())),
+                guard: guard.as_ref().map(|store| (store.is_up(), store.stats())),
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::guard::{Guarded, StoreState};
+use tidegate::guard::Guarded;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::configuration::{ActiveConfig, FileWatch};
@@ -53,13 +53,13 @@ async fn store_state(config: &ActiveConfig, store: Option<Guarded>) {
     let Some(store) = store else { return std::future::pending().await };
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut known = StoreState::Up;
+    let mut was_up = true;
     loop {
         ticks.tick().await;
-        let now = store.state();
-        if now != known {
-            known = now;
-            let state = if now == StoreState::Up { "up" } else { "down" };
+        let is_up = store.is_up();
+        if is_up != was_up {
+            was_up = is_up;
+            let state = if is_up { "up" } else { "down" };
             config.parts().events.publish(&Event::Store { store: "shared", state });
         }
     }

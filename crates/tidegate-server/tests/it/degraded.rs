@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tidegate::clock::ManualClock;
-use tidegate::guard::StoreState;
 use tidegate::{MemoryStore, StoreError};
 use tidegate_server::Server;
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
@@ -91,7 +90,7 @@ fn a_batch_without_its_store_is_decided_operation_by_operation() {
         );
     }
     // The store is known to be down by now, and the one that needs it is told when to come back.
-    assert_eq!(gate.running.as_ref().unwrap().store_state(), Some(StoreState::Down));
+    assert_eq!(gate.running.as_ref().unwrap().store_is_up(), Some(false));
     let answers = gate.post("/v1/batch", &body).member("answers");
     assert!(answers[2]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{answers}");
     assert_eq!(answers[1]["degraded"], "open");
@@ -121,7 +120,7 @@ fn what_no_rule_can_decide_is_a_problem() {
         );
     }
     let running = gate.running.as_ref().unwrap();
-    assert_eq!(running.store_state(), Some(StoreState::Down));
+    assert_eq!(running.store_is_up(), Some(false));
     assert!(running.store_stats().unwrap().local > 0);
     let refused = settle(&of_store);
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
@@ -148,7 +147,7 @@ fn what_the_store_cannot_do_is_a_problem_of_its_own() {
             r#"{"type":"urn:tidegate:problem:store-rejected","title":"The store works, but cannot do this","status":500,"detail":"the store cannot carry this operation out"}"#
         );
     }
-    assert_eq!(gate.running.as_ref().unwrap().store_state(), Some(StoreState::Up));
+    assert_eq!(gate.running.as_ref().unwrap().store_is_up(), Some(true));
 }
 
 #[test]

@@ -30,16 +30,6 @@ pub(super) const LEAST_HINT: Duration = Duration::from_millis(100);
 /// No epoch has this number.
 const DOWN: u64 = u64::MAX;
 
-/// Whether a guarded store is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreState {
-    /// It answers, and decides.
-    Up,
-    /// It does not answer. Failure rules decide, and the store is probed in the background.
-    Down,
-}
-
 /// Which of the probers, one after the other, is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
@@ -79,8 +69,8 @@ impl Default for Breaker {
 
 impl Breaker {
     /// Whether the store is asked.
-    pub(super) fn state(&self) -> StoreState {
-        if self.begin().is_some() { StoreState::Up } else { StoreState::Down }
+    pub(super) fn is_up(&self) -> bool {
+        self.begin().is_some()
     }
 
     /// The present epoch, if the store is to be asked in it.
@@ -234,7 +224,7 @@ mod tests {
         for _ in 0..TOLERATED {
             breaker.failed(breaker.begin().unwrap(), now, 0);
         }
-        assert_eq!(breaker.state(), StoreState::Down);
+        assert!(!breaker.is_up());
     }
 
     #[test]
@@ -252,7 +242,7 @@ mod tests {
         for _ in 0..10 {
             assert!(!breaker.failed(turn, now, 0), "a call from before the store was down");
         }
-        assert_eq!(breaker.state(), StoreState::Up);
+        assert!(breaker.is_up());
     }
 
     /// Many in a hurry ask for one probe, and only its outcome counts.
@@ -264,9 +254,9 @@ mod tests {
         let next = now + TIMEOUT + FIRST_PROBE;
         let before = next - Duration::from_nanos(1);
         assert_eq!([now, now, before, next, next].map(doubt), [true, false, false, true, false]);
-        assert_eq!(breaker.state(), StoreState::Up);
+        assert!(breaker.is_up());
         assert!(breaker.confirmed(turn, next, 0));
-        assert_eq!(breaker.state(), StoreState::Down);
+        assert!(!breaker.is_up());
         assert!(!breaker.confirmed(turn, next, 0), "known by now");
         assert!(!doubt(next + SECOND), "there is another probe");
         let prober = breaker.enlist(next, TIMEOUT).unwrap();

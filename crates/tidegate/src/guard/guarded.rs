@@ -8,7 +8,6 @@ use std::time::Duration;
 use tidegate_core::{Answers, FailureRule, Limit, Operation, Probe, Store, Submission, WallTime};
 use tokio::time::Instant;
 
-use super::breaker::StoreState;
 use super::builder::GuardBuilder;
 use super::call::{Inner, ask};
 use super::fallback::Fallback;
@@ -26,7 +25,7 @@ use super::stats::GuardStats;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tidegate::guard::{Guarded, StoreState};
+/// use tidegate::guard::Guarded;
 /// use tidegate::{Engine, FailureRule, Policy, Store};
 /// use tidegate_core::{Answers, Operation, Submission};
 ///
@@ -47,7 +46,7 @@ use super::stats::GuardStats;
 ///     assert_eq!(decision.degraded(), Some(FailureRule::Local));
 /// }
 /// assert!(!limiter.take("alice").await?.is_allowed(), "a quarter of the limit is used up");
-/// assert_eq!(store.state(), StoreState::Down);
+/// assert!(!store.is_up());
 /// assert_eq!((store.stats().local, store.stats().timed_out), (26, 3));
 /// # Ok(())
 /// # }
@@ -81,18 +80,18 @@ impl Guarded {
 
     /// Whether the store is asked at present.
     #[must_use]
-    pub fn state(&self) -> StoreState {
-        self.inner.breaker.state()
+    pub fn is_up(&self) -> bool {
+        self.inner.breaker.is_up()
     }
 
-    /// Whether the store is asked, after a look whether it answers: [`state`](Self::state) alone
+    /// Whether the store is asked, after a look whether it answers: [`is_up`](Self::is_up) alone
     /// changes only when calls fail, and knows nothing while there are none.
     ///
     /// A store that is up is probed, as often as it takes calls to find out that it is down, each
     /// time within the time-out; then it is down. What was found holds for 250 ms, whoever asks.
-    pub async fn check(&self) -> StoreState {
+    pub async fn check(&self) -> bool {
         prober::check(&self.inner).await;
-        self.state()
+        self.is_up()
     }
 
     /// The rule by which this limit is decided while the store is down.
@@ -147,7 +146,7 @@ impl Clone for Guarded {
 impl fmt::Debug for Guarded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guarded")
-            .field("state", &self.inner.breaker.state())
+            .field("is_up", &self.is_up())
             .field("stats", &self.inner.counters.read())
             .field("store", &&*self.inner.store)
             .finish_non_exhaustive()

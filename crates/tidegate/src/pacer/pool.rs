@@ -2,7 +2,7 @@
 //! whatever their key and model.
 //!
 //! A pacer asks the pool for a slot when its head could go otherwise, so that nobody holds a slot
-//! while it waits for tokens. Pacers of one [`PoolMember`] count together. While there is no slot,
+//! while it waits for tokens. Pacers of one [member](SlotPool::member) count together. While there is no slot,
 //! the peers of callers take turns, inside a peer members do, and inside a member its pacers; a slot
 //! that comes free is handed to the pacer whose turn it is, and nobody else can take it.
 //!
@@ -45,7 +45,7 @@ pub enum PoolSize {
 /// let engine = Engine::new();
 /// let calls = engine.limiter("calls", Policy::per_second(50).capacity(10).build()?)?;
 /// let pool = SlotPool::new(&engine, PoolSize::Fixed(1));
-/// let pacer = || Pacer::builder(&engine).pool(&pool.member()).build();
+/// let pacer = || Pacer::builder(&engine).pool(&pool).build();
 /// let (chat, embeddings) = (pacer(), pacer());
 ///
 /// let permit = chat.acquire([calls.charge("chat", 1)]).now()?;
@@ -55,7 +55,11 @@ pub enum PoolSize {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct SlotPool(Arc<Shared>);
+pub struct SlotPool {
+    shared: Arc<Shared>,
+    /// Whose pacers are built with it.
+    member: Option<PoolMember>,
+}
 
 struct Shared {
     clock: StoreClock,
@@ -64,7 +68,7 @@ struct Shared {
 
 /// Pacers that count together in a pool, such as those of one API key. Cheap to clone.
 #[derive(Clone)]
-pub struct PoolMember(Arc<Membership>);
+pub(super) struct PoolMember(Arc<Membership>);
 
 struct Membership {
     pool: SlotPool,
@@ -141,7 +145,7 @@ impl SlotPool {
     pub(super) fn on(clock: StoreClock, size: PoolSize) -> Self {
         let mut pool = Pool::default();
         pool.resize(size);
-        Self(Arc::new(Shared { clock, pool: Mutex::new(pool) }))
+        Self { shared: Arc::new(Shared { clock, pool: Mutex::new(pool) }), member: None }
     }
 
     /// Changes the size. Shrinking lets calls under way drain; growing lets pacers that wait go on
@@ -158,11 +162,22 @@ impl SlotPool {
         self.hand_out();
     }
 
-    /// A member without pacers.
+    /// The same pool for a member of it: pacers that are built with this count together, such as
+    /// those of one API key. Members take turns. Pacers that are built with the pool itself are
+    /// members of their own.
     #[must_use]
-    pub fn member(&self) -> PoolMember {
+    pub fn member(&self) -> Self {
+        Self { shared: self.shared.clone(), member: Some(self.new_member()) }
+    }
+
+    pub(super) fn own_member(&self) -> PoolMember {
+        self.member.clone().unwrap_or_else(|| self.new_member())
+    }
+
+    fn new_member(&self) -> PoolMember {
         let id = self.lock().members.insert(Member::default());
-        PoolMember(Arc::new(Membership { pool: self.clone(), id }))
+        let pool = Self { shared: self.shared.clone(), member: None };
+        PoolMember(Arc::new(Membership { pool, id }))
     }
 
     /// How many slots there are, and how many are taken.
@@ -179,7 +194,7 @@ impl SlotPool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
-        self.0.pool.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands free slots to the pacers whose turn it is. No pacer may be locked.
@@ -324,9 +339,7 @@ impl Pool {
 }
 
 impl PoolMember {
-    /// The pool.
-    #[must_use]
-    pub fn pool(&self) -> &SlotPool {
+    pub(super) fn pool(&self) -> &SlotPool {
         &self.0.pool
     }
 
@@ -347,11 +360,5 @@ impl Drop for Membership {
 impl fmt::Debug for SlotPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("SlotPool").field(&self.gauges()).finish()
-    }
-}
-
-impl fmt::Debug for PoolMember {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PoolMember").field(self.pool()).finish()
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::guard::{Guarded, StoreState};
+use tidegate::guard::Guarded;
 use tidegate::{Engine, FailureRule, Policy, StoreHandle};
 use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
@@ -48,7 +48,7 @@ async fn a_guard_that_fails_closed_is_503_with_a_hint() {
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store.clone())));
     let limit = engine.limiter("users", policy()).unwrap();
     let door = Door::open(router(LimitLayer::new().limit(limit, by_user()))).await;
-    while store.state() != StoreState::Down {
+    while store.is_up() {
         assert_eq!(door.as_user("alice").await.status, 503);
     }
     let reply = door.as_user("alice").await;

@@ -1,7 +1,6 @@
 //! The HTTP door of two servers on one store.
 
 use tidegate::clock::ManualClock;
-use tidegate::guard::StoreState;
 use tidegate_server::Server;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 
@@ -141,7 +140,7 @@ fn strange_requests_do_not_switch_limits_off() {
     let denied = gate.post("/v1/take", login);
     assert_eq!((denied.status, denied.member("degraded")), (429, serde_json::Value::Null));
     let running = gate.running.as_ref().unwrap();
-    assert_eq!(running.store_state(), Some(StoreState::Up));
+    assert_eq!(running.store_is_up(), Some(true));
     let stats = running.store_stats().unwrap();
     assert_eq!((stats.downs, stats.failed, stats.degraded()), (0, 0, 0));
 }

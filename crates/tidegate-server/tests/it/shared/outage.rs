@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate::FailureRule;
-use tidegate::guard::StoreState;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tokio::time::Instant;
 
@@ -32,10 +31,10 @@ async fn nobody_waits_for_a_server_that_stands_still() {
     // The breaker is open after three.
     assert!(paid[..3].iter().all(|paid| *paid >= Duration::from_millis(50)), "{paid:?}");
     assert!(paid[3..].iter().all(Duration::is_zero), "{paid:?}");
-    assert_eq!(node.guard.state(), StoreState::Down);
+    assert!(!node.guard.is_up());
     tokio::time::resume();
     server.cont();
-    wait_for(&node, StoreState::Up).await;
+    wait_for(&node, true).await;
     let decision = limiter.take("a").await.unwrap();
     assert_eq!(decision.degraded(), None);
     // What timed out may have been carried out, once; nothing was sent again.
@@ -74,7 +73,7 @@ async fn decisions_are_exact_again_after_a_crash() {
     assert!(allowed <= 200, "{allowed}");
     server.start_again();
     for node in &nodes {
-        wait_for(node, StoreState::Up).await;
+        wait_for(node, true).await;
     }
     let mut allowed = 0;
     for turn in 0..15 {
@@ -135,9 +134,9 @@ async fn a_node_starts_before_its_server() {
     assert_eq!(decision.remaining(), 1);
 }
 
-async fn wait_for(node: &Node, state: StoreState) {
+async fn wait_for(node: &Node, is_up: bool) {
     let guard = node.guard.clone();
-    let wait = move || wait_until("the breaker", || (guard.state() == state).then_some(()));
+    let wait = move || wait_until("the breaker", || (guard.is_up() == is_up).then_some(()));
     tokio::task::spawn_blocking(wait).await.unwrap();
 }
 

@@ -58,7 +58,7 @@ impl PoolHandle {
         let mut growth = None;
         if pool.is_full() {
             if let Some(adaptive) = &mut pool.adaptive {
-                let now = self.member.0.pool.0.clock.now();
+                let now = self.member.0.pool.shared.clock.now();
                 growth = adaptive.slots_wanted(now).map(|growth| growth.since(now));
                 let limit = adaptive.limit();
                 pool.limit = Some(limit);
@@ -72,7 +72,7 @@ impl PoolHandle {
     /// A permit leaves: what an adaptive size wants to know of it when it ends.
     pub(in crate::pacer) fn leaves(&self) -> Departure {
         let mut pool = self.member.0.pool.lock();
-        let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.0.clock);
+        let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.shared.clock);
         let adaptive = pool.adaptive.as_mut();
         adaptive.map_or_else(Departure::default, |one| one.leaves(in_flight, clock.now()))
     }
@@ -103,7 +103,7 @@ impl PoolHandle {
         });
         pool.put_back(self.pacer);
         if let (Some((outcome, departure)), Some(adaptive)) = (counts, &mut pool.adaptive) {
-            adaptive.ended(outcome, departure, self.member.0.pool.0.clock.now());
+            adaptive.ended(outcome, departure, self.member.0.pool.shared.clock.now());
             let limit = adaptive.limit();
             pool.limit = Some(limit);
         }

@@ -1,6 +1,5 @@
 //! Batches through a guard: one question, and a rule for each that is not answered.
 
-use tidegate::guard::StoreState;
 use tidegate::{Batch, Decision, FailureRule, StoreError};
 
 use super::faulty::{MILLI, Mood, guarded, per_second};
@@ -21,13 +20,13 @@ async fn a_batch_is_one_question_and_what_is_not_answered_goes_by_the_rule() {
     store.set(Mood::Half);
     let local = Some(FailureRule::Local);
     assert_eq!(degraded(&batch().await), [None, local, None, local]);
-    assert_eq!((store.submissions(), guard.state()), (2, StoreState::Up));
+    assert_eq!((store.submissions(), guard.is_up()), (2, true));
 
     store.set(Mood::Hangs);
     for _ in 0..3 {
         assert_eq!(degraded(&batch().await), [local; 4]);
     }
-    assert_eq!((store.submissions(), guard.state()), (5, StoreState::Down));
+    assert_eq!((store.submissions(), guard.is_up()), (5, false));
     // Nobody asks a store that is down, and the share of this node is exact.
     let answers = Batch::from_iter((0..200).map(|_| limiter.take("e"))).await;
     assert_eq!(store.submissions(), 5);

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tidegate::guard::StoreState;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::time::Instant;
 
@@ -74,7 +73,7 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
             change = Instant::now() + MILLI * u32::try_from(100 + numbers.below(9_000)).unwrap();
         }
         let begun = Instant::now();
-        let apart = || alive && guards.iter().any(|guard| guard.state() == StoreState::Down);
+        let apart = || alive && guards.iter().any(|guard| !guard.is_up());
         let were_apart = apart();
         for limiter in &limiters {
             for _ in 0..50 {
@@ -97,7 +96,7 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     }
     store.set(Mood::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
-    assert!(guards.iter().all(|guard| guard.state() == StoreState::Up), "all found it again");
+    assert!(guards.iter().all(|guard| guard.is_up()), "all found it again");
     (admitted, bound.switches)
 }
 

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::{NotAsked, StoreState};
+use tidegate::guard::NotAsked;
 use tidegate::{Decision, Store as _, StoreError};
 use tidegate_core::{Answer, Answers, Charge, Operation};
 use tokio::runtime::{Builder, Runtime};
@@ -35,7 +35,7 @@ fn outside_of_any_runtime_the_rules_decide() {
     let settled = at_once(limiter.settle("k", 1, None).into_future());
     let Err(StoreError::Unavailable(reason)) = settled else { panic!("{settled:?}") };
     assert_eq!(reason.downcast_ref(), Some(&NotAsked::NoRuntime));
-    assert_eq!((store.submissions(), guard.state()), (0, StoreState::Up), "no fault of the store");
+    assert_eq!((store.submissions(), guard.is_up()), (0, true), "no fault of the store");
     let open = limiter.limit().on_failure(Open);
     let charges = [Charge::new(&open, "k", 1)];
     let mut answers = Answers::new();
@@ -69,10 +69,10 @@ fn when_the_runtime_of_the_prober_ends_another_one_probes() {
     store.set(Mood::Answers);
     paused().block_on(async {
         tokio::time::sleep(SECOND).await;
-        assert_eq!(guard.state(), StoreState::Down, "nobody has probed");
+        assert!(!guard.is_up(), "nobody has probed");
         assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
         tokio::time::sleep(MILLI * 101).await;
-        assert_eq!((guard.state(), store.probes().len()), (StoreState::Up, 1));
+        assert_eq!((guard.is_up(), store.probes().len()), (true, 1));
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
     });
 }
@@ -90,11 +90,11 @@ fn when_the_runtime_of_the_prober_sleeps_another_one_probes() {
             let _ = limiter.take("k").await.unwrap();
             tokio::time::sleep(TIMEOUT).await;
         }
-        assert_eq!((guard.state(), store.probes().len()), (StoreState::Up, 1));
+        assert_eq!((guard.is_up(), store.probes().len()), (true, 1));
     });
     // The one that slept finds that it is not wanted any more.
     asleep.block_on(async { tokio::time::sleep(SECOND * 10).await });
-    assert_eq!((guard.state(), store.probes().len()), (StoreState::Up, 1));
+    assert_eq!((guard.is_up(), store.probes().len()), (true, 1));
     store.set(Mood::Refuses);
     awake.block_on(async {
         bring_down(&store, &guard).await;
@@ -143,7 +143,7 @@ fn several_runtimes_share_a_guard() {
             let _ = limiter.take("k").await.unwrap();
             tokio::time::sleep(TIMEOUT).await;
         }
-        assert_eq!(guard.state(), StoreState::Up);
+        assert!(guard.is_up());
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
     });
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::{NotAsked, StoreState, within};
+use tidegate::guard::{NotAsked, within};
 use tidegate::{Store as _, StoreError};
 use tidegate_core::{Answers, Charge, Correction, Operation};
 use tokio::time::Instant;
@@ -102,7 +102,7 @@ async fn hurry_does_not_open_a_limit() {
             admitted += u64::from(decision.is_allowed());
         }
     }
-    assert_eq!((admitted, guard.state()), (5, StoreState::Up));
+    assert_eq!((admitted, guard.is_up()), (5, true));
     store.set(Mood::Refuses);
     let decision = within(MILLI * 4, limiter.take("k").into_future()).await.unwrap();
     assert_eq!(decision.degraded(), Some(Open), "what the store says in time is its own fault");
@@ -120,7 +120,7 @@ async fn callers_in_a_hurry_do_not_take_the_store_from_others() {
         }
         assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
     }
-    assert_eq!((guard.state(), guard.stats().downs), (StoreState::Up, 0));
+    assert_eq!((guard.is_up(), guard.stats().downs), (true, 0));
     assert_eq!(guard.stats().timed_out, 1_800);
     // 33 seconds of doubt, one probe in 150 ms at the most.
     assert!(store.probes().len() <= 222, "{}", store.probes().len());
@@ -132,7 +132,7 @@ async fn callers_in_a_hurry_find_a_dead_store_by_a_probe() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     store.set(Mood::Hangs);
     let start = Instant::now();
-    while guard.state() == StoreState::Up {
+    while guard.is_up() {
         let _ = within(MILLI * 4, limiter.take("k").into_future()).await;
     }
     // Three for the first call, and then the whole time-out, which the last call outlives.
@@ -140,7 +140,7 @@ async fn callers_in_a_hurry_find_a_dead_store_by_a_probe() {
     assert_eq!(guard.stats().downs, 1);
     store.set(Mood::Answers);
     tokio::time::sleep(MILLI * 101).await;
-    assert_eq!(guard.state(), StoreState::Up);
+    assert!(guard.is_up());
 }
 
 /// The deadline is for the caller, not for each operation.
@@ -188,7 +188,7 @@ async fn a_future_that_is_dropped_leaves_nothing_behind() {
         assert_eq!(store.in_flight(), 0);
     }
     assert_eq!((store.submissions(), guard.stats().timed_out), (10, 0));
-    assert_eq!(guard.state(), StoreState::Up, "the store was given no time to fail");
+    assert!(guard.is_up(), "the store was given no time to fail");
     let mut waiting = pin!(limiter.take("k").into_future());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     store.set(Mood::Answers);
