@@ -138,7 +138,7 @@ async fn once(
     off_the_runtime(stage, move |stage| scenario.bring_back(stage)).await?;
     let back = stopwatch.elapsed();
     let found = async {
-        while guarded.state() != true {
+        while !guarded.is_up() {
             sleep(PAUSE).await;
         }
     };
