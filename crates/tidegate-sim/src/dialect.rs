@@ -23,7 +23,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use crate::calendar::Now;
-use crate::limits::charging::Charge;
+use crate::limits::charging::CallCharge;
 use crate::limits::quota::{Blocked, Standing, Wait};
 use crate::reporting::Reporting;
 use crate::server::ask::{Ask, Endpoint, Head};
@@ -181,7 +181,7 @@ pub(crate) struct Scene<'a> {
     /// The limits, as they are reported.
     pub(crate) standing: Standing,
     /// What the call is charged.
-    pub(crate) charge: Charge,
+    pub(crate) charge: CallCharge,
     pub(crate) endpoint: Option<Endpoint>,
 }
 

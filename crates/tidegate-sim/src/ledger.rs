@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::limits::charging::Charge;
+use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
 use crate::server::ask::Endpoint;
 
@@ -84,10 +84,10 @@ pub struct Entry {
     /// What was asked for, if there is such a path.
     pub endpoint: Option<Endpoint>,
     /// What it was charged; while it is open, by estimate.
-    pub charged: Charge,
+    pub charged: CallCharge,
     /// What it really used, however it was charged: its input, and the output that was sent. Nothing
     /// before it has ended, or if it was refused or failed.
-    pub used: Charge,
+    pub used: CallCharge,
     /// The status it was answered with, if it was.
     pub status: Option<u16>,
     /// Why it was refused, if it was.
@@ -267,8 +267,8 @@ pub(crate) fn entry(at: Duration, fingerprint: u64) -> Entry {
         account: Some("main".into()),
         model: Some("m".into()),
         endpoint: Some(Endpoint::Chat),
-        charged: Charge { requests: 1, ..Charge::default() },
-        used: Charge::default(),
+        charged: CallCharge { requests: 1, ..CallCharge::default() },
+        used: CallCharge::default(),
         status: None,
         refusal: None,
         in_flight: 1,

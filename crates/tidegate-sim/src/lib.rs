@@ -69,7 +69,7 @@ pub use fault::{Fault, Faults, Hint};
 pub use ledger::{Ending, Entry, Ledger, RefusalCause, Spread, Usage};
 pub use limits::Limits;
 pub use limits::charging::{
-    CachedTokens, Charge, Charging, FailedCalls, OutputReserve, SettlementRule,
+    CachedTokens, CallCharge, Charging, FailedCalls, OutputReserve, SettlementRule,
 };
 pub use limits::quota::Dimension;
 pub use reporting::{ReportTime, Reporting};

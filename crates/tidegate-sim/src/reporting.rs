@@ -113,12 +113,12 @@ fn nearest(number: u64, step: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::charging::Charge;
+    use crate::limits::charging::CallCharge;
 
     const GAUGE: Gauge = Gauge { limit: 1_700, remaining: 1_499, reset: 7 };
 
     fn standing(gauge: Gauge) -> Standing {
-        let this_second = Charge { requests: 3, input: 20, output: 10 };
+        let this_second = CallCharge { requests: 3, input: 20, output: 10 };
         Standing {
             requests: Some(gauge),
             day: Some(gauge),

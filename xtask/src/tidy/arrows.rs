@@ -12,16 +12,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tidegate-core", &[]),
     ("tidegate-memory", &["tidegate-core"]),
     ("tidegate-redis", &["tidegate-core"]),
-    ("tidegate", &["tidegate-core", "tidegate-memory"]),
-    ("tidegate-http", &["tidegate"]),
-    ("tidegate-ws", &["tidegate", "tidegate-http"]),
+    ("tidegate", &["tidegate-core", "tidegate-memory", "tidegate-redis"]),
+    ("tidegate-http", &["tidegate", "tidegate-core"]),
+    ("tidegate-ws", &["tidegate", "tidegate-core", "tidegate-http"]),
     ("tidegate-providers", &["tidegate-core"]),
-    ("tidegate-llm", &["tidegate", "tidegate-providers"]),
-    ("tidegate-gateway", &["tidegate-llm", "tidegate-providers", "tidegate-http", "tidegate"]),
-    ("tidegate-config", &["tidegate", "tidegate-http", "tidegate-llm", "tidegate-providers"]),
+    ("tidegate-llm", &["tidegate", "tidegate-core", "tidegate-providers"]),
+    (
+        "tidegate-gateway",
+        &["tidegate-llm", "tidegate-providers", "tidegate-http", "tidegate", "tidegate-core"],
+    ),
+    (
+        "tidegate-config",
+        &["tidegate", "tidegate-core", "tidegate-http", "tidegate-llm", "tidegate-providers"],
+    ),
     (
         "tidegate-server",
         &[
+            "tidegate-core",
+            "tidegate-memory",
             "tidegate-redis",
             "tidegate",
             "tidegate-http",
@@ -40,10 +48,10 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Tools and examples around the product; they may use anything of ours.
 const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "tidegate-fuzz", "xtask"];
 
-/// What tests may use on top of the arrows: the testkit, the simulator of providers, and the stores
-/// that something is compared with or run on.
+/// What tests may use on top of the arrows: the testkit, the simulator of providers, the stores that
+/// something is compared with or run on, and the facade, whose paths are those of examples.
 const FOR_TESTS: &[&str] =
-    &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim"];
+    &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim", "tidegate"];
 
 /// An arrow between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]

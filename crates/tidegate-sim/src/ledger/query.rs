@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Entry, Ledger};
 use crate::calendar::{MINUTE, nanos};
 use crate::limits::Limits;
-use crate::limits::charging::Charge;
+use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
 
 /// How much of the limit that binds was used.
@@ -87,7 +87,8 @@ impl Ledger {
             is_use.then_some(entry.charged)
         })?;
         let length = nanos(window.end.saturating_sub(window.start));
-        let sum = |part: fn(&Charge) -> u64| charges.iter().map(part).fold(0, u64::saturating_add);
+        let sum =
+            |part: fn(&CallCharge) -> u64| charges.iter().map(part).fold(0, u64::saturating_add);
         let candidates = [
             (Dimension::Requests, limits.requests, sum(|charge| charge.requests)),
             (Dimension::Tokens, limits.tokens, sum(|charge| charge.total())),
@@ -136,7 +137,7 @@ mod tests {
         for second in 0..120 {
             let number = ledger.open(entry(SECOND * second, 0));
             ledger.revise(number, |entry| {
-                entry.charged = Charge { requests: 1, input: 60, output: 30 };
+                entry.charged = CallCharge { requests: 1, input: 60, output: 30 };
             });
         }
         let limits = Limits::new().requests_per_minute(120).tokens_per_minute(6_000);

@@ -8,7 +8,7 @@ use crate::dialect::Dialect;
 /// What a call takes from the limits of its pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Charge {
+pub struct CallCharge {
     /// Requests: one, or none if the call was not counted.
     pub requests: u64,
     /// Input tokens.
@@ -17,7 +17,7 @@ pub struct Charge {
     pub output: u64,
 }
 
-impl Charge {
+impl CallCharge {
     /// Input and output tokens together.
     #[must_use]
     pub fn total(self) -> u64 {
@@ -191,22 +191,28 @@ impl Charging {
     }
 
     /// The charge at admission.
-    pub(crate) fn admission(&self, estimate: &Estimate) -> Charge {
+    pub(crate) fn admission(&self, estimate: &Estimate) -> CallCharge {
         let output = match self.output {
             OutputReserve::Nothing => 0,
             OutputReserve::MaxTokens { unset } => {
                 estimate.max_output.unwrap_or(unset).saturating_mul(estimate.attempts)
             }
         };
-        Charge { requests: 1, input: self.input(estimate.input, estimate.cached), output }
+        CallCharge { requests: 1, input: self.input(estimate.input, estimate.cached), output }
     }
 
     /// The charge once it is known what was used.
-    pub(crate) fn settled(&self, admitted: Charge, input: u64, cached: u64, output: u64) -> Charge {
+    pub(crate) fn settled(
+        &self,
+        admitted: CallCharge,
+        input: u64,
+        cached: u64,
+        output: u64,
+    ) -> CallCharge {
         match self.settlement {
             SettlementRule::Never => admitted,
             SettlementRule::ToUsage => {
-                Charge { input: self.input(input, cached), output, ..admitted }
+                CallCharge { input: self.input(input, cached), output, ..admitted }
             }
         }
     }
@@ -240,7 +246,7 @@ mod tests {
         Estimate { input: 100, cached: 30, max_output, attempts: 2 }
     }
 
-    fn tokens(charge: Charge) -> (u64, u64) {
+    fn tokens(charge: CallCharge) -> (u64, u64) {
         (charge.input, charge.output)
     }
 
@@ -262,7 +268,7 @@ mod tests {
 
     #[test]
     fn only_some_dialects_settle_to_what_was_used() {
-        let admitted = Charge { requests: 1, input: 100, output: 500 };
+        let admitted = CallCharge { requests: 1, input: 100, output: 500 };
         let settled = |dialect| tokens(Charging::of(dialect).settled(admitted, 110, 10, 50));
         assert_eq!(settled(Dialect::OpenAi), (100, 500));
         assert_eq!(settled(Dialect::AzureOpenAi), (100, 500));

@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::calendar::Now;
 use crate::limits::Limits;
-use crate::limits::charging::{Charge, FailedCalls};
+use crate::limits::charging::{CallCharge, FailedCalls};
 use crate::limits::quota::{Blocked, Quotas, Standing};
 
 /// Limits, and what is spent of them.
@@ -46,8 +46,8 @@ pub(crate) struct Admitted {
 /// Why a call is not let in.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    Limited(Blocked, Charge),
-    Busy { limit: u64, counted: Charge },
+    Limited(Blocked, CallCharge),
+    Busy { limit: u64, counted: CallCharge },
 }
 
 impl Pool {
@@ -70,7 +70,7 @@ impl Pool {
     pub(crate) fn admit(
         self: &Arc<Self>,
         now: Now,
-        charge: Charge,
+        charge: CallCharge,
         failed: FailedCalls,
     ) -> Result<Admitted, Refused> {
         let mut quotas = self.lock();
@@ -86,12 +86,12 @@ impl Pool {
     }
 
     /// Counts a call that was refused for other reasons, where such calls count.
-    pub(crate) fn count_refused(&self, now: Now, failed: FailedCalls) -> Charge {
+    pub(crate) fn count_refused(&self, now: Now, failed: FailedCalls) -> CallCharge {
         self.lock().count_refused(now, failed)
     }
 
     /// Notes that a call has ended, and corrects its charge.
-    pub(crate) fn leave(&self, now: Now, taken: Now, from: Charge, to: Charge) {
+    pub(crate) fn leave(&self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
         self.lock().correct(now, taken, from, to);
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }

@@ -14,7 +14,7 @@ use std::fmt;
 
 use crate::calendar::Now;
 use crate::limits::Limits;
-use crate::limits::charging::{Charge, FailedCalls};
+use crate::limits::charging::{CallCharge, FailedCalls};
 use bucket::Bucket;
 use day::Day;
 use token_limit::TokenLimit;
@@ -76,7 +76,7 @@ pub(crate) struct Blocked {
 }
 
 /// What a charge takes of a limit on tokens.
-type TokenCost = fn(Charge) -> u64;
+type TokenCost = fn(CallCharge) -> u64;
 
 /// The limits of one pool and what is spent of them.
 #[derive(Debug)]
@@ -117,9 +117,9 @@ impl Quotas {
     pub(crate) fn admit(
         &mut self,
         now: Now,
-        charge: Charge,
+        charge: CallCharge,
         failed: FailedCalls,
-    ) -> Result<(), (Blocked, Charge)> {
+    ) -> Result<(), (Blocked, CallCharge)> {
         self.turn(now);
         let Some(blocked) = self.blocked(charge) else {
             self.take(charge);
@@ -131,21 +131,21 @@ impl Quotas {
     }
 
     /// Counts a call that was refused for another reason than these limits.
-    pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> Charge {
+    pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> CallCharge {
         self.turn(now);
         if failed == FailedCalls::AreFree {
-            return Charge::default();
+            return CallCharge::default();
         }
         if let Some(slices) = &mut self.slices {
             slices.take(1);
         }
         let whole = self.requests.as_mut().is_none_or(Bucket::drain_one);
-        Charge { requests: u64::from(whole), input: 0, output: 0 }
+        CallCharge { requests: u64::from(whole), input: 0, output: 0 }
     }
 
     /// Brings what was charged at `taken` to what it should have been. A call that is no longer
     /// counted as a request is given back to windows too.
-    pub(crate) fn correct(&mut self, now: Now, taken: Now, from: Charge, to: Charge) {
+    pub(crate) fn correct(&mut self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
         self.turn(now);
         let is_given_back = to.requests < from.requests;
         for (limit, cost) in self.token_limits() {
@@ -210,7 +210,7 @@ impl Quotas {
         self.second.turn(now);
     }
 
-    fn take(&mut self, charge: Charge) {
+    fn take(&mut self, charge: CallCharge) {
         if let Some(requests) = &mut self.requests {
             requests.take(charge.requests);
         }
@@ -232,14 +232,14 @@ impl Quotas {
     /// The limits on tokens that there are, and what a charge takes of each.
     fn token_limits(&mut self) -> impl Iterator<Item = (&mut TokenLimit, TokenCost)> {
         let limits: [(_, TokenCost); 3] = [
-            (&mut self.tokens, Charge::total),
+            (&mut self.tokens, CallCharge::total),
             (&mut self.input, |charge| charge.input),
             (&mut self.output, |charge| charge.output),
         ];
         limits.into_iter().filter_map(|(limit, cost)| Some((limit.as_mut()?, cost)))
     }
 
-    fn blocked(&self, charge: Charge) -> Option<Blocked> {
+    fn blocked(&self, charge: CallCharge) -> Option<Blocked> {
         let token_limits = [
             (Dimension::Tokens, &self.tokens, charge.total()),
             (Dimension::InputTokens, &self.input, charge.input),
@@ -285,8 +285,8 @@ mod tests {
         Now { elapsed, wall: elapsed }
     }
 
-    fn charge(input: u64, output: u64) -> Charge {
-        Charge { requests: 1, input, output }
+    fn charge(input: u64, output: u64) -> CallCharge {
+        CallCharge { requests: 1, input, output }
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
             quotas.admit(at(0), charge(5, 6), FailedCalls::AreFree).unwrap_err();
         assert_eq!(blocked.dimension, Dimension::Tokens);
         assert_eq!(blocked.wait, Wait::For(600_000_000));
-        assert_eq!(counted, Charge::default());
+        assert_eq!(counted, CallCharge::default());
         let standing = quotas.standing(at(0));
         assert_eq!(standing.requests.unwrap().remaining, 59);
         assert_eq!(standing.tokens.unwrap().remaining, 10);

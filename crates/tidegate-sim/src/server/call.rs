@@ -9,7 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::calendar::Now;
 use crate::ledger::Ending;
-use crate::limits::charging::{Charge, Charging, FailedCalls};
+use crate::limits::charging::{CallCharge, Charging, FailedCalls};
 use crate::limits::pool::Pool;
 use crate::limits::quota::Standing;
 use crate::server::ask::Tokens;
@@ -23,7 +23,7 @@ pub(crate) struct Call {
     pub(crate) number: u64,
     pub(crate) charging: Charging,
     pub(crate) taken: Now,
-    pub(crate) admitted: Charge,
+    pub(crate) admitted: CallCharge,
     /// The limits right after the call was charged.
     pub(crate) standing: Standing,
     pub(crate) tokens: Tokens,
@@ -37,7 +37,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// What the call would be charged if it ended now.
-    pub(crate) fn charge(&self) -> Charge {
+    pub(crate) fn charge(&self) -> CallCharge {
         self.charging.settled(self.admitted, self.tokens.input, self.tokens.cached, self.sent)
     }
 
@@ -53,7 +53,7 @@ impl Call {
         }
         self.ended = true;
         let charge = match (ending, self.charging.failed) {
-            (Ending::Failed, FailedCalls::AreFree) => Charge::default(),
+            (Ending::Failed, FailedCalls::AreFree) => CallCharge::default(),
             (Ending::Failed, FailedCalls::Count) => self.admitted,
             _ => self.charge(),
         };
@@ -61,8 +61,8 @@ impl Call {
         self.pool.leave(now, self.taken, self.admitted, charge);
         self.permit = None;
         let used = match ending {
-            Ending::Failed => Charge::default(),
-            _ => Charge::of_use(self.tokens.input, self.sent),
+            Ending::Failed => CallCharge::default(),
+            _ => CallCharge::of_use(self.tokens.input, self.sent),
         };
         self.shared.ledger.revise(self.number, |entry| {
             (entry.charged, entry.used) = (charge, used);

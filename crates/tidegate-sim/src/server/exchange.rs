@@ -22,7 +22,7 @@ use crate::dialect::{Dialect, Failure, Fields, Scene, Voice};
 use crate::fault::{Fault, Hint};
 use crate::ledger::{Ending, Entry, RefusalCause};
 use crate::limits::PerDay;
-use crate::limits::charging::{Charge, FailedCalls};
+use crate::limits::charging::{CallCharge, FailedCalls};
 use crate::limits::pool::{Admitted, Pool, Refused};
 use crate::limits::quota::{Standing, Wait};
 use crate::random::Random;
@@ -116,7 +116,7 @@ impl Visit {
 
     /// Refuses a request that belongs to no pool.
     fn turn_away(&self, failure: &Failure, refusal: RefusalCause) -> Response<Body> {
-        let number = self.shared.ledger.open(self.entry(None, Charge::default()));
+        let number = self.shared.ledger.open(self.entry(None, CallCharge::default()));
         self.shared.ledger.revise(number, |entry| entry.refusal = Some(refusal));
         self.refuse(failure, number, Ending::Refused, "", Standing::default())
     }
@@ -127,7 +127,7 @@ impl Visit {
         };
         let charging = state.account.charging;
         let pool = &asked.pool;
-        let number = self.shared.ledger.open(self.entry(Some(&asked), Charge::default()));
+        let number = self.shared.ledger.open(self.entry(Some(&asked), CallCharge::default()));
         let mut random = Random::new(self.shared.seed, number);
         let fault = match state.fate(self.now, &mut random) {
             Fate::LockedOut { left, hint } => {
@@ -214,7 +214,7 @@ impl Visit {
         self.refuse(&failure, number, Ending::Refused, &asked.model, standing)
     }
 
-    fn note_refusal(&self, number: u64, refusal: RefusalCause, counted: Charge) {
+    fn note_refusal(&self, number: u64, refusal: RefusalCause, counted: CallCharge) {
         self.shared.ledger.revise(number, |entry| {
             entry.refusal = Some(refusal);
             entry.charged = counted;
@@ -231,7 +231,7 @@ impl Visit {
     ) -> Response<Body> {
         let now = self.shared.now();
         let endpoint = self.endpoint;
-        let charge = Charge::default();
+        let charge = CallCharge::default();
         let reporting = self.reporting();
         let standing = reporting.report(standing);
         let scene = Scene { now, number, model, reporting, standing, charge, endpoint };
@@ -269,7 +269,7 @@ impl Visit {
         response
     }
 
-    fn entry(&self, asked: Option<&Asked>, charged: Charge) -> Entry {
+    fn entry(&self, asked: Option<&Asked>, charged: CallCharge) -> Entry {
         Entry {
             number: 0,
             at: self.shared.elapsed(self.now),
@@ -277,7 +277,7 @@ impl Visit {
             model: asked.map(|asked| Arc::clone(&asked.model)),
             endpoint: self.endpoint,
             charged,
-            used: Charge::default(),
+            used: CallCharge::default(),
             status: None,
             refusal: None,
             in_flight: asked.map_or(0, |asked| asked.pool.in_flight()),

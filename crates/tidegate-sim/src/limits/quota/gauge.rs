@@ -2,7 +2,7 @@
 //! to decide.
 
 use super::Dimension;
-use crate::limits::charging::Charge;
+use crate::limits::charging::CallCharge;
 
 /// One limit, as a client is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) struct Standing {
     pub(crate) input: Option<Gauge>,
     pub(crate) output: Option<Gauge>,
     /// What was admitted in the present second, which no limit counts.
-    pub(crate) this_second: Charge,
+    pub(crate) this_second: CallCharge,
 }
 
 impl Standing {

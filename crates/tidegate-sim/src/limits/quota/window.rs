@@ -5,7 +5,7 @@
 
 use super::{Gauge, Wait};
 use crate::calendar::{MINUTE, Now, SECOND, Zone};
-use crate::limits::charging::Charge;
+use crate::limits::charging::CallCharge;
 
 /// Requests or tokens in each slice of a minute.
 #[derive(Clone, Debug)]
@@ -67,27 +67,27 @@ impl Slices {
 pub(crate) struct Second {
     phase: u64,
     index: u64,
-    admitted: Charge,
+    admitted: CallCharge,
 }
 
 impl Second {
     pub(crate) fn new(phase: u64) -> Self {
-        Self { phase, index: 0, admitted: Charge::default() }
+        Self { phase, index: 0, admitted: CallCharge::default() }
     }
 
     pub(crate) fn turn(&mut self, now: Now) {
         let index = now.elapsed.saturating_add(self.phase) / SECOND;
         if index != self.index {
             self.index = index;
-            self.admitted = Charge::default();
+            self.admitted = CallCharge::default();
         }
     }
 
-    pub(crate) fn take(&mut self, charge: Charge) {
+    pub(crate) fn take(&mut self, charge: CallCharge) {
         self.admitted = self.admitted.plus(charge);
     }
 
-    pub(crate) fn admitted(&self) -> Charge {
+    pub(crate) fn admitted(&self) -> CallCharge {
         self.admitted
     }
 }
@@ -236,14 +236,14 @@ mod tests {
     #[test]
     fn a_second_counts_what_it_admitted_and_begins_anew() {
         let mut second = Second::new(SECOND / 4);
-        let charge = Charge { requests: 1, input: 5, output: 2 };
+        let charge = CallCharge { requests: 1, input: 5, output: 2 };
         second.turn(at(0));
         second.take(charge);
         second.turn(at(3 * SECOND / 4 - 1));
         second.take(charge);
-        assert_eq!(second.admitted(), Charge { requests: 2, input: 10, output: 4 });
+        assert_eq!(second.admitted(), CallCharge { requests: 2, input: 10, output: 4 });
         second.turn(at(3 * SECOND / 4));
-        assert_eq!(second.admitted(), Charge::default());
+        assert_eq!(second.admitted(), CallCharge::default());
     }
 
     #[test]

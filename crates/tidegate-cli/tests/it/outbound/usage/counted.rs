@@ -61,7 +61,7 @@ fn counted_as_in_the_ledger(sdk: Sdk) {
     let told = || (gateway.metric(REQUESTS, &[]) == calls).then_some(());
     wait_until("all calls are counted", told);
     let ledger = provider.simulator.ledger().entries();
-    let used = |part: fn(&tidegate_sim::Charge) -> u64| -> u64 {
+    let used = |part: fn(&tidegate_sim::CallCharge) -> u64| -> u64 {
         ledger.iter().map(|entry| part(&entry.used)).sum()
     };
     let left = ledger.iter().filter(|entry| entry.ending == Ending::Abandoned).count();
