@@ -96,10 +96,7 @@ pub(crate) fn check<'l>(
         }
         if old != new {
             let revised = limit.revise(*new, Change::KeepTokens);
-            revised.map_err(|error| ChangeError::Limit {
-                limit: name.to_owned(),
-                error: error.into(),
-            })?;
+            revised.map_err(|error| ChangeError::Limit { limit: name.to_owned(), error })?;
         }
     }
     Ok(())

@@ -186,7 +186,7 @@ async fn a_store_that_must_be_waited_for_admits_the_same() {
             let key =
                 admission.key(Tier::Client, Caller::new().organization("acme").client("alice"));
             let limiter = admission.limiter(Tier::Client).unwrap();
-            while limiter.peek(&key.clone().unwrap()).cost(0).await.unwrap().remaining() < 2 {
+            while limiter.peek(key.clone().unwrap()).cost(0).await.unwrap().remaining() < 2 {
                 tokio::task::yield_now().await;
             }
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate::guard::Guarded;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::time::Instant;
 
@@ -96,7 +97,7 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     }
     store.set(Mood::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
-    assert!(guards.iter().all(|guard| guard.is_up()), "all found it again");
+    assert!(guards.iter().all(Guarded::is_up), "all found it again");
     (admitted, bound.switches)
 }
 

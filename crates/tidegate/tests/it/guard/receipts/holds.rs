@@ -129,7 +129,7 @@ async fn the_number_of_holds_that_are_kept_is_bounded() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     bring_down(&store, &guard).await;
     for key in 0..1_030 {
-        let held = limiter.hold(&key.to_string(), SECOND * 600).await.unwrap();
+        let held = limiter.hold(key, SECOND * 600).await.unwrap();
         assert_eq!(held, SECOND * 600);
     }
     assert!(!limiter.take("1029").await.unwrap().is_allowed());
