@@ -4,8 +4,8 @@ use core::fmt;
 
 /// What is decided about a limit while its store does not answer.
 ///
-/// A rule belongs to the limit ([`Limit::on_failure`](crate::Limit::on_failure)) and is carried
-/// out by whoever stands between callers and the store. The order is by strictness: of several
+/// A rule belongs to the limit (`Limiter::set_failure_rule`, or
+/// [`Limit::on_failure`](crate::Limit::on_failure) for those who make limits) and is carried out by whoever stands between callers and the store. The order is by strictness: of several
 /// rules in one list the greatest is the one that is reported.
 ///
 /// ```

@@ -181,8 +181,9 @@ impl fmt::Debug for KeyBuf {
 
 /// What a limiter takes as a key: text, borrowed or owned, an address or a number.
 ///
-/// An address or a number is the same key as its text, and becomes that text without an allocation.
-/// An IPv6 address is taken whole; clients that own a network of them are better limited by its
+/// An address or a number is the same key as its text, and becomes that text without an allocation;
+/// `::ffff:203.0.113.7` becomes `203.0.113.7`. Keys of several parts are made by
+/// [`KeyBuf::from_parts`]. An IPv6 address is taken whole; clients that own a network of them are better limited by its
 /// first 64 bits.
 ///
 /// ```
@@ -282,8 +283,34 @@ macro_rules! inline_keys {
     )*};
 }
 
-inline_keys!(IpAddr, Ipv4Addr, Ipv6Addr);
-inline_keys!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+inline_keys!(Ipv4Addr, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+impl From<IpAddr> for AnyKey<'_> {
+    /// An IPv4 address that came in as an IPv6 one is the IPv4 address.
+    fn from(address: IpAddr) -> Self {
+        Self(Repr::Inline(InlineText::of(address.to_canonical())))
+    }
+}
+
+impl From<Ipv6Addr> for AnyKey<'_> {
+    /// An IPv4 address that came in as an IPv6 one is the IPv4 address.
+    fn from(address: Ipv6Addr) -> Self {
+        IpAddr::from(address).into()
+    }
+}
+
+macro_rules! keys_by_reference {
+    ($($type:ty),*) => {$(
+        impl From<&$type> for AnyKey<'_> {
+            fn from(key: &$type) -> Self {
+                (*key).into()
+            }
+        }
+    )*};
+}
+
+keys_by_reference!(IpAddr, Ipv4Addr, Ipv6Addr);
+keys_by_reference!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
 /// The text of an address or a number.
 #[derive(Clone, Copy)]
@@ -347,9 +374,10 @@ mod tests {
     fn addresses_and_numbers_are_the_keys_of_their_texts() {
         let longest: Ipv6Addr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
         let mapped: Ipv6Addr = "::ffff:255.255.255.255".parse().unwrap();
-        for address in [IpAddr::V6(longest), mapped.into(), Ipv4Addr::BROADCAST.into()] {
-            assert_eq!(AnyKey::from(address).as_key().name(), address.to_string());
+        for address in [IpAddr::V6(longest), Ipv4Addr::BROADCAST.into()] {
+            assert_eq!(AnyKey::from(&address).as_key().name(), address.to_string());
         }
+        assert_eq!(AnyKey::from(mapped).as_key().name(), "255.255.255.255");
         assert_eq!(AnyKey::from(i128::MIN).as_key().name(), i128::MIN.to_string());
         assert_eq!(AnyKey::from(u128::MAX).as_key().name(), u128::MAX.to_string());
         assert_eq!(AnyKey::from(0_u8).into_key_buf(), KeyBuf::from(String::from("0")));

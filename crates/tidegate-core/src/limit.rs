@@ -30,7 +30,9 @@ pub enum LimitError {
     #[error("an inline limit cannot be revised; name it")]
     Inline,
     /// Another policy has this name already.
-    #[error("there is a limit named {0:?} with another policy; reconfigure that one")]
+    #[error(
+        "there is a limit named {0:?} with another policy; reconfigure it, or take it as it is by Engine::find"
+    )]
     Taken(String),
     /// The policy cannot be used.
     #[error(transparent)]

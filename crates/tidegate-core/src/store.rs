@@ -143,10 +143,10 @@ pub enum StoreError {
     TimedOut,
     /// The store works, but cannot carry this operation out: what it has stored for the key is not
     /// of its making, say. Others it can.
-    #[error("the store cannot carry this operation out")]
+    #[error("the store cannot carry this operation out: {0}")]
     Rejected(#[source] Box<dyn Error + Send + Sync>),
     /// The store cannot be reached or cannot work.
-    #[error("the store is unavailable")]
+    #[error("the store is unavailable: {0}")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 

@@ -150,9 +150,11 @@ pub enum Missing {
     /// The limit does not apply to it. A field that stands twice is no key either, so whoever likes
     /// can have this: choose it where somebody in front has seen to keys, or another limit is left.
     Skip,
-    /// It is refused with status 400.
+    /// It is refused with status 400. Nothing is charged for it, also by other limits of the layer:
+    /// whoever sends many of these is bounded by a layer outside alone.
     BadRequest,
-    /// It is refused with status 401.
+    /// It is refused with status 401. Nothing is charged for it, as with
+    /// [`BadRequest`](Self::BadRequest).
     Unauthorized,
     /// All requests without a key share one bucket, under this name.
     Shared(String),

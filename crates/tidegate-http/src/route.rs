@@ -79,7 +79,9 @@ impl PerRoute {
         Self::default()
     }
 
-    /// With this policy for a route, written as in the router: `/users/{id}`.
+    /// With this policy for a route, by its whole template: `/users/{id}`, and of a router that is
+    /// nested `/api/users/{id}`. A route that no policy names has that of
+    /// [`otherwise`](Self::otherwise); one that is misspelt here limits nothing.
     pub fn route(mut self, route: impl Into<String>, policy: LimitLayer) -> Self {
         self.policies(route.into()).any = Some(policy.into_shared());
         self

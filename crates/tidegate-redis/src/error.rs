@@ -31,7 +31,10 @@ pub enum OpenError {
     )]
     Prefix(String),
     /// `rediss://` in a build without TLS.
-    #[error("redis address with TLS needs the feature `tls` of tidegate-redis; enable it")]
+    #[error(
+        "redis address with TLS needs the feature `tls` of tidegate-redis, or `redis-tls` of tidegate; \
+         enable it"
+    )]
     NoTls,
     /// No tokio runtime to run the connection on.
     #[error("redis store opened outside of a tokio runtime; call `open` from async code")]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement, Store, WallTime,
+    Decision, Limit, LimitError, Operation, Policy, Receipt, Settlement, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -58,7 +58,7 @@ impl Default for Engine {
 
 impl Engine {
     /// An engine on a store that several processes share, such as a `RedisStore`, or on any other
-    /// [`Store`]. It is put behind a [guard](crate::guard) with its defaults: nobody waits for the
+    /// [`Store`](crate::Store). It is put behind a [guard](crate::guard) with its defaults: nobody waits for the
     /// store longer than 50 ms, and while it does not answer the failure rules of the limits decide.
     /// A guard with other settings goes into [`on`](Self::on).
     ///
@@ -76,11 +76,11 @@ impl Engine {
     /// # Errors
     /// When the operating system gives no random bytes.
     #[cfg(feature = "tokio")]
-    pub fn shared(store: impl Store + 'static) -> Result<Self, crate::guard::GuardError> {
+    pub fn shared(store: impl crate::Store + 'static) -> Result<Self, crate::guard::GuardError> {
         Ok(Self::on(crate::guard::Guarded::builder(Arc::new(store)).build()?))
     }
 
-    /// An engine on this store: a [`MemoryStore`], a [guarded](crate::guard) one, or any other that
+    /// An engine on this store: a [`MemoryStore`], one behind a guard, or any other that
     /// is a [shared](StoreHandle::shared) handle.
     ///
     /// ```

@@ -11,7 +11,8 @@
 //!   and every 5 s at the most, each time up to a quarter earlier; the first answer brings it back.
 //!   A call that its caller's own deadline cut short counts for nothing, but has the store probed
 //!   with the whole time-out; if that is not answered, the store is down too.
-//! - **Failure rules.** A [`FailureRule`] belongs to a limit ([`Limit::on_failure`]); without one
+//! - **Failure rules.** A [`FailureRule`] belongs to a limit
+//!   ([`Limiter::set_failure_rule`](crate::Limiter::set_failure_rule)); without one
 //!   calendar quotas are closed and other limits follow the guard's default, which is local. In a
 //!   list, a closed limit that is to be charged denies all of it, open ones are allowed and
 //!   reported as full, and local ones are decided together, all-or-nothing. A cost of zero is

@@ -70,7 +70,7 @@ impl Limiter {
 }
 
 /// The name of a limit that has a store for itself.
-const NAME_OF_ONE: &str = "limit";
+const NAME_OF_ONE: &str = "default";
 
 impl Limiter {
     pub(crate) const fn on(engine: Engine, terms: Arc<Terms>) -> Self {
@@ -306,7 +306,8 @@ impl Limiter {
 
     /// One slot of a limit on [concurrency](Policy::concurrency), given back when the permit is
     /// dropped. At once by [`now`](Acquire::now), or as soon as one is free by `.await`. A lease is
-    /// renewed while the permit lives.
+    /// renewed while the permit lives. On a limit of another kind it is the same as
+    /// [`wait`](Self::wait): there is no slot to give back.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};

@@ -19,9 +19,11 @@
 //! count. Order is promised inside a process, not between processes, and a wait that is too long is
 //! found out when its turn comes.
 //!
-//! A plain [`take`](crate::Limiter::take) on a limiter is denied, with the projected wait, while
-//! somebody waits for tokens of the same key: nobody is overtaken. A list decided by an
-//! [`Engine`] does not look; use [`Acquire::now`] there.
+//! A [`take`](crate::Limiter::take) on a limiter, and a list decided by an [`Engine`], are denied, with
+//! the projected wait, while somebody waits for tokens of the same key: nobody is overtaken by them.
+//! Between two pacers there is no order: those who shall take turns wait in one of them. A pacer is
+//! one queue, whose head holds up the others; limits with many keys are waited for by
+//! [`Limiter::wait`](crate::Limiter::wait), which keeps keys apart, or in a pacer for each key.
 
 mod acquire;
 mod adaptive;

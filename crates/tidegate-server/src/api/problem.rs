@@ -40,7 +40,7 @@ pub(crate) enum Problem {
     Method,
     #[error("{}{}", .0, advice(.0))]
     Host(#[from] HostError),
-    #[error(transparent)]
+    #[error("{}", for_callers(.0))]
     Store(StoreError),
     #[error(transparent)]
     Permits(#[from] PermitsError),
@@ -119,6 +119,15 @@ pub(crate) fn told(errors: &[FieldError]) -> String {
         })
         .collect();
     told.join("; ")
+}
+
+/// What callers are told about a store: not why it fails, which the log has.
+fn for_callers(error: &StoreError) -> String {
+    match error {
+        StoreError::Rejected(_) => "the store cannot carry this operation out".to_owned(),
+        StoreError::Unavailable(_) => "the store is unavailable".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 impl Problem {

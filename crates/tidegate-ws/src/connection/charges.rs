@@ -5,9 +5,7 @@
 
 use std::fmt::Write;
 
-use smallvec::SmallVec;
-use tidegate::{Decision, Limiter, Request, Snapshot};
-use tidegate_core::{Charge, Operation};
+use tidegate::{Decision, Limiter, Request};
 
 use crate::context::IngressContext;
 use crate::gate::rule::Rule;
@@ -77,28 +75,17 @@ impl MessageCharges {
         Self { list: self.list().to_vec(), used: self.used }
     }
 
-    /// The policies of the moment, one for each charge.
-    pub(crate) fn terms(&self, limiters: &[Limiter]) -> SmallVec<[Snapshot; 2]> {
-        self.list().iter().map(|charge| limiters[charge.seat].snapshot()).collect()
-    }
-
-    pub(crate) fn charges<'a>(&'a self, terms: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 2]> {
-        let list = self.list().iter().zip(terms);
-        list.map(|(charge, terms)| terms.charge(&charge.key, charge.cost)).collect()
-    }
-
     /// The question for the store; `None` if there is nothing to charge.
-    pub(crate) fn request<'a>(
-        &'a self,
-        limiters: &'a [Limiter],
-        charges: &'a [Charge<'a>],
-    ) -> Option<Request<'a, Decision>> {
+    pub(crate) fn request<'a>(&'a self, limiters: &'a [Limiter]) -> Option<Request<'a, Decision>> {
         match self.list() {
             [] => None,
             // A limiter of its own lets those go first who wait for it.
             [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
-            [charge, ..] => {
-                Some(limiters[charge.seat].engine().operation(Operation::Take(charges)))
+            [first, ..] => {
+                let list = self.list().iter();
+                let charges =
+                    list.map(|charge| limiters[charge.seat].charge(&charge.key, charge.cost));
+                Some(limiters[first.seat].engine().take(charges))
             }
         }
     }

@@ -50,9 +50,7 @@ impl MessageCharges {
     }
 
     async fn put(&self, limiters: &Limiters) -> Result<Ruling, StoreError> {
-        let terms = self.terms(limiters);
-        let charges = self.charges(&terms);
-        match self.request(limiters, &charges) {
+        match self.request(limiters) {
             Some(request) => Ok(self.ruling(limiters, request.await?)),
             None => Ok(Ruling::Granted(None)),
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
-    Answer, AnyKey, ChargeError, Correction, Decision, Denial, Operation, Outcome, Policy, Receipt,
-    Retry, StoreError, Target, WallTime,
+    Answer, AnyKey, ChargeError, Correction, Decision, Denial, Key, Operation, Outcome, Policy,
+    Receipt, Retry, StoreError, Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -98,17 +98,25 @@ impl<'a> Call<'a> {
         of_bucket.then(|| store.take_one(limit, key, *cost))
     }
 
-    /// For a plain take, and what a peek says of it: how many tokens of its key others wait for,
-    /// and its own cost.
-    fn behind(&self) -> Option<(u128, u64)> {
-        match self {
-            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. }
-                if *cost > 0 =>
-            {
-                Some((terms.queued().ahead_of(key.as_key())?, *cost))
+    /// For a plain take, and what a peek says of it: how many tokens others wait for of the key of
+    /// each charge, and its own cost. Nothing if nobody waits for any of them.
+    fn behind(&self) -> Behind {
+        let ahead = |terms: &Terms, key: Key<'_>, cost: u64| {
+            let ahead = terms.queued().ahead_of(key).filter(|_| cost > 0);
+            Ahead { tokens: ahead.unwrap_or_default(), cost }
+        };
+        let behind: Behind = match self {
+            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } => {
+                smallvec![ahead(terms, key.as_key(), *cost)]
             }
-            _ => None,
-        }
+            Self::List(charges, ListVerb::Take | ListVerb::Peek) => charges
+                .iter()
+                .map(|charge| ahead(&charge.terms, charge.key.as_key(), charge.cost))
+                .collect(),
+            _ => Behind::new(),
+        };
+        let is_free = behind.iter().all(|ahead| ahead.tokens == 0);
+        if is_free { Behind::new() } else { behind }
     }
 
     /// The operation under policies that were read before.
@@ -149,10 +157,9 @@ fn list<'s>(
         let pairs = charges.iter().zip(snapshots);
         pairs.map(|(charge, snapshot)| snapshot.target(charge.key.as_key()))
     };
-    let costs = || charges.iter().map(|charge| charge.cost);
     let charged = || {
-        let pairs = targets().zip(costs());
-        pairs.map(|(target, cost)| tidegate_core::Charge { target, cost }).collect()
+        let pairs = targets().zip(charges);
+        pairs.map(|(target, charge)| tidegate_core::Charge { target, cost: charge.cost }).collect()
     };
     match verb {
         ListVerb::Take => Parts::Take(charged()),
@@ -175,7 +182,17 @@ pub(crate) struct Asked<'c, 'a> {
     call: &'c Call<'a>,
     /// Why it is not sent.
     refused: Option<ChargeError>,
-    behind: Option<(u128, u64)>,
+    behind: Behind,
+}
+
+/// Who waits before each charge of a call.
+type Behind = SmallVec<[Ahead; 2]>;
+
+/// Tokens that others wait for, and what the call itself wants.
+#[derive(Clone, Copy)]
+struct Ahead {
+    tokens: u128,
+    cost: u64,
 }
 
 impl<'c, 'a> Asked<'c, 'a> {
@@ -192,12 +209,16 @@ impl<'c, 'a> Asked<'c, 'a> {
             // Keeps its place in a batch; every store refuses an empty list.
             return Parts::Whole(Operation::Take(&[]));
         }
-        match (self.call, snapshots, self.behind) {
-            (Call::One { key, .. }, [snapshot, ..], Some(_)) => {
-                one(snapshot.target(key.as_key()), Verb::Peek(0))
-            }
-            (call, ..) => call.under(snapshots),
+        if self.behind.is_empty() {
+            return self.call.under(snapshots);
         }
+        let keys: SmallVec<[Key<'s>; 2]> = match self.call {
+            Call::One { key, .. } => smallvec![key.as_key()],
+            Call::List(charges, _) => charges.iter().map(|charge| charge.key.as_key()).collect(),
+            Call::Raw(_) => SmallVec::new(),
+        };
+        let targets = snapshots.iter().zip(keys).map(|(snapshot, key)| snapshot.target(key));
+        Parts::Peek(targets.map(|target| tidegate_core::Charge { target, cost: 0 }).collect())
     }
 
     pub(crate) fn answered<T: FromAnswer>(
@@ -208,40 +229,35 @@ impl<'c, 'a> Asked<'c, 'a> {
         if let Some(error) = self.refused {
             return Err(error.into());
         }
-        let answer = match self.behind {
-            Some(behind) => overtaking(snapshots.first(), answer, behind),
-            None => answer,
-        };
-        answer.and_then(T::from_answer)
+        if self.behind.is_empty() {
+            return answer.and_then(T::from_answer);
+        }
+        let state = answer.and_then(Decision::from_answer)?;
+        T::from_answer(Answer::Decision(overtaking(snapshots, &state, &self.behind)))
     }
 }
 
-/// The denial of a plain take that would overtake waiters, with the wait that they leave to it.
-fn overtaking(
-    snapshot: Option<&Snapshot>,
-    state: Result<Answer, StoreError>,
-    (ahead, cost): (u128, u64),
-) -> Result<Answer, StoreError> {
-    let decision = state.and_then(Decision::from_answer)?;
-    let (Some(snapshot), Some(outcome)) = (snapshot, decision.outcomes().first()) else {
-        return Ok(Answer::Decision(decision));
-    };
-    let tokens = ahead.saturating_add(cost.into());
-    let wait = match snapshot.limit().policy() {
-        policy if cost > policy.capacity() => None,
-        policy => project(policy, outcome, tokens),
-    };
-    let retry = match wait {
-        Some(wait) if !wait.is_zero() => Retry::After(wait),
-        Some(_) => Retry::OnRelease,
-        None => Retry::Never,
-    };
-    let outcome = Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, Some(retry));
-    let denial = Denial::new(smallvec![outcome]);
-    Ok(Answer::Decision(Decision::Denied(match decision.degraded() {
+/// The denial of a call that would overtake waiters, with the wait that they leave to it.
+fn overtaking(snapshots: &[Snapshot], state: &Decision, behind: &[Ahead]) -> Decision {
+    let charges = state.outcomes().iter().zip(snapshots).zip(behind);
+    let outcomes = charges.map(|((outcome, snapshot), ahead)| {
+        let policy = snapshot.limit().policy();
+        let tokens = ahead.tokens.saturating_add(ahead.cost.into());
+        let is_ready = ahead.tokens == 0 && ahead.cost <= outcome.remaining;
+        let retry = match project(policy, outcome, tokens) {
+            _ if is_ready => None,
+            _ if ahead.cost > policy.capacity() => Some(Retry::Never),
+            Some(wait) if !wait.is_zero() => Some(Retry::After(wait)),
+            Some(_) => Some(Retry::OnRelease),
+            None => Some(Retry::Never),
+        };
+        Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, retry)
+    });
+    let denial = Denial::new(outcomes.collect());
+    Decision::Denied(match state.degraded() {
         Some(rule) => denial.degraded(rule),
         None => denial,
-    })))
+    })
 }
 
 /// An operation together with the list that it borrows.

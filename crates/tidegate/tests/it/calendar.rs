@@ -41,6 +41,23 @@ fn a_refund_for_yesterday_is_dropped() {
     assert_eq!((settled.dropped, settled.outcomes[0].remaining), (1, 0));
 }
 
+/// A manual clock begins with the first second of 1970, before which there is no window.
+#[test]
+fn quotas_count_from_the_first_second_of_a_clock_on() {
+    for zone in ["UTC", "Europe/Lisbon", "America/Los_Angeles", "Asia/Tokyo"] {
+        for period in ["day", "week", "month", "year"] {
+            let clock = ManualClock::new();
+            let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+            let schedule = Schedule::every(period, zone).unwrap();
+            let quota = Engine::on(store).calendar("quota", 3, schedule).unwrap();
+            assert_eq!(quota.take("x").cost(3).now().unwrap().remaining(), 0, "{period} {zone}");
+            assert!(!quota.take("x").now().unwrap().is_allowed());
+            clock.advance(Duration::from_secs(366 * 86_400));
+            assert_eq!(quota.take("x").now().unwrap().remaining(), 2, "{period} {zone}");
+        }
+    }
+}
+
 #[test]
 fn a_name_has_one_schedule() {
     let engine = Engine::new();

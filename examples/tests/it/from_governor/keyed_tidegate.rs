@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate::{Limiter, Policy, PolicyError, Retry, StoreError};
+use tidegate::{Decision, Limiter, Policy, PolicyError, StoreError};
 
 pub fn limiter() -> Result<Limiter, PolicyError> {
     Ok(Limiter::new(Policy::per_second(10).burst(20).build()?))
@@ -11,6 +11,9 @@ pub fn limiter() -> Result<Limiter, PolicyError> {
 
 /// How long the client has to wait; `None` if the request is allowed.
 pub fn check(limiter: &Limiter, client: IpAddr) -> Result<Option<Duration>, StoreError> {
-    let decision = limiter.take(client).now()?;
-    Ok(decision.retry().and_then(Retry::after))
+    Ok(match limiter.take(client).now()? {
+        Decision::Allowed(_) => None,
+        // A cost above the burst never fits, and has no time.
+        denied => Some(denied.retry().and_then(|retry| retry.after()).unwrap_or(Duration::MAX)),
+    })
 }

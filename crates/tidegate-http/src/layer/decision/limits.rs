@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
-use tidegate_core::{Charge, ChargeError, MAX_CHARGES, Operation};
+use tidegate_core::{ChargeError, MAX_CHARGES};
 
 use super::rule::{Cost, Real, Rule};
 use crate::head::Head;
@@ -40,7 +40,11 @@ impl Limits {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
             let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
-            assert!(same, "the limits of a layer are decided together, so they share one store");
+            assert!(
+                same,
+                "the limits of a layer are decided together, so they need one store: make them all with one \
+                 Engine"
+            );
         }
         self.rules.push(rule);
     }
@@ -127,16 +131,12 @@ impl Limits {
             let limiter = &self.rule(one).limiter;
             return limiter.take(one.key.as_str()).cost(one.cost).await;
         }
-        let snapshots = self.snapshots(charges);
-        let list = list(charges, &snapshots);
         let engine = self.engine().ok_or(ChargeError::Empty)?;
-        engine.operation(Operation::Take(&list)).await
+        let list = charges
+            .iter()
+            .map(|charged| self.rule(charged).limiter.charge(charged.key.as_str(), charged.cost));
+        engine.take(list).await
     }
-}
-
-fn list<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Charge<'a>; 4]> {
-    let pairs = charges.iter().zip(snapshots);
-    pairs.map(|(charged, terms)| terms.charge(charged.key.as_str(), charged.cost)).collect()
 }
 
 /// Whether a limit counts slots, which are given back as a whole and not settled.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 use tidegate::pacer::AcquireError;
-use tidegate::{Engine, Limiter, MemoryStore, Policy};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, Retry};
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -109,4 +109,27 @@ fn a_thread_waits_without_a_runtime() {
     let limiter = Limiter::new(Policy::per_second(50).burst(1).build().unwrap());
     drop(limiter.wait("alice").blocking().unwrap());
     assert!(limiter.wait("alice").blocking().unwrap().waited() > Duration::ZERO);
+}
+
+/// Lists look at waiters as plain takes do, or those who poll would starve those who wait.
+#[tokio::test(start_paused = true)]
+async fn a_list_does_not_overtake_waiters() {
+    let users = per_second(5);
+    let addresses = users.engine().limiter("addresses", Policy::per_second(9).build().unwrap());
+    let addresses = addresses.unwrap();
+    drop(users.wait(7).cost(5).await.unwrap());
+    let waiter = users.wait(7).cost(2);
+    let waiter = tokio::spawn(async move { waiter.await.unwrap().waited() });
+    tokio::task::yield_now().await;
+    let list = |cost| [addresses.charge(1, 1), users.charge(7, cost)];
+    let engine = users.engine();
+    for _ in 0..3 {
+        let denied = engine.take(list(1)).now().unwrap();
+        assert_eq!((denied.binding(), denied.retry()), (1, Some(Retry::After(3 * SECOND))));
+        assert_eq!(engine.peek(list(1)).now().unwrap().retry(), denied.retry());
+    }
+    assert_eq!(engine.take(list(6)).now().unwrap().retry(), Some(Retry::Never));
+    assert!(engine.take(list(0)).now().unwrap().is_allowed(), "a look is never denied");
+    assert!(engine.take([addresses.charge(1, 8)]).now().unwrap().is_allowed(), "nothing was spent");
+    assert_eq!(waiter.await.unwrap(), 2 * SECOND);
 }
