@@ -122,7 +122,7 @@ fn nothing_is_decided_before_the_service_is_called() {
 }
 
 #[test]
-#[should_panic(expected = "share one store")]
+#[should_panic(expected = "need one store")]
 fn limits_on_two_stores_are_a_mistake() {
     let ((one, _), (other, _)) = (engine(), engine());
     let _ = LimitLayer::new()
