@@ -291,7 +291,7 @@ pub enum Rule {
     Proxy(tidegate_llm::proxy::ProxyError),
     /// Not hosts that are reached without a proxy.
     #[error(transparent)]
-    Bypass(tidegate_llm::proxy::BypassError),
+    Bypass(crate::sections::bypass::BypassError),
     /// A provider that falls back to itself.
     #[error("must name other providers than this one")]
     OwnFallback,

@@ -51,6 +51,8 @@ pub(crate) use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
 pub use pace::Ramp;
 pub use reservation::Reservation;
-pub use service::{RateLimit, RateLimitLayer};
+#[cfg(test)]
+pub(crate) use service::RateLimit;
+pub use service::RateLimitLayer;
 pub use slot_groups::SlotGroups;
 pub use waits::WaitLog;

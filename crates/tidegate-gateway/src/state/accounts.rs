@@ -16,7 +16,7 @@ use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance, Use};
+use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
     Account, AccountError, AccountLimits, AllKeys, AllKeysLimits, LimitView, Ramp, SlotGroups,
     WaitLog, account_footprint, own_engine,
@@ -201,10 +201,10 @@ impl Accounts {
     pub(crate) fn reclaim(&self, most: Loss) {
         let mut state = lock(&self.state);
         let State { config, known, .. } = &mut *state;
-        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, last: Use| {
+        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
             entry.account.release_models(LOOKS_AT_MODELS, most);
             let is_kept = config.is_own(id) || **id == *OVERFLOW;
-            let is_idle = last == Use::Idle && Arc::strong_count(entry) == 1;
+            let is_idle = !is_used && Arc::strong_count(entry) == 1;
             let is_unproven = !entry.was_accepted.load(Ordering::Relaxed);
             let is_next = most > Loss::Nothing || is_unproven;
             !is_kept && is_idle && is_next && entry.account.loss() <= most

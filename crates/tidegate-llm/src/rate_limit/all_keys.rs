@@ -63,7 +63,7 @@ impl AllKeysLimits {
             tokens: tokens_per_minute
                 .or_else(|| times(of_key.and_then(Constraint::tokens_per_minute))),
             daily: of_key
-                .and_then(Constraint::requests_per_day)
+                .and_then(Constraint::daily)
                 .map(|daily| daily.clone().with_requests(multiple(daily.requests()))),
         }
     }
