@@ -45,7 +45,7 @@ pub use builder::{AccountBuilder, log_pool};
 #[cfg(test)]
 pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
-pub use limit_view::{BucketView, LimitView, ModelView, PaceView, QueueView, ReportedView};
+pub use limit_view::{LimitView, ModelView, QueueView};
 pub use limits::AccountLimits;
 pub(crate) use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
