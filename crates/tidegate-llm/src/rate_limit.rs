@@ -47,7 +47,7 @@ pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
 pub use limit_view::{LimitView, ModelView, QueueView};
 pub use limits::AccountLimits;
-pub(crate) use model_name::bounded as bounded_model_name;
+pub use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
 pub use pace::Ramp;
 pub use reservation::Reservation;

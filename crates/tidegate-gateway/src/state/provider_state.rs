@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
-use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::memory::{Loss, Reclaim};
 use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog, log_pool};
 use tidegate_providers::Provider;
@@ -15,6 +14,7 @@ use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
 use crate::state::queue_bounds::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::state::routing_table::Shared;
+use crate::upstream::breaker::ProviderBreaker;
 use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
