@@ -16,6 +16,7 @@
 //! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
 mod account;
+mod account_group;
 mod all_keys;
 mod bucket;
 mod builder;
@@ -38,7 +39,8 @@ mod slot_groups;
 mod waits;
 
 pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
-pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys, AllKeysLimits};
+pub use account_group::AccountGroup;
+pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
@@ -54,5 +56,3 @@ pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;
 pub use service::RateLimitLayer;
-pub use slot_groups::SlotGroups;
-pub use waits::WaitLog;

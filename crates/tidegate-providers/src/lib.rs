@@ -29,7 +29,7 @@ pub mod tokens;
 mod usage;
 
 pub use chat::{Chat, Message, Mode, Tool, ToolCall};
-pub use dialect::{Dialect, Family};
+pub use dialect::Dialect;
 pub use failure::{Class, Failure};
 pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};

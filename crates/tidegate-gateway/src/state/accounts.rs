@@ -18,8 +18,8 @@ use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountLimits, AllKeys, AllKeysLimits, LimitView, Ramp, SlotGroups,
-    WaitLog, account_footprint, own_engine,
+    Account, AccountError, AccountGroup, AccountLimits, AllKeys, LimitView, Ramp,
+    account_footprint, own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -80,8 +80,6 @@ impl AccountEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
     limits: AccountLimits,
-    /// The ceiling over all keys of callers.
-    all_keys: AllKeysLimits,
     ramp: Option<Ramp>,
     credential: Option<Credential>,
 }
@@ -90,7 +88,6 @@ impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
-            all_keys: upstream.all_keys(),
             ramp: upstream.ramp,
             credential: upstream.credential.clone(),
         }
@@ -110,10 +107,8 @@ pub(crate) struct AccountParams {
     pub(crate) observer: Arc<dyn Observer>,
     /// The calls under way of all accounts together.
     pub(crate) pool: SlotPool,
-    /// The calls under way of models and endpoints, of all accounts together.
-    pub(crate) groups: SlotGroups,
-    /// Who warns of waits, of all accounts together.
-    pub(crate) waits: WaitLog,
+    /// What all accounts share.
+    pub(crate) group: AccountGroup,
     /// What accounts may take of memory.
     pub(crate) memory: MemoryBudget,
 }
@@ -244,7 +239,7 @@ impl Accounts {
         };
         let follow = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
-            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.all_keys))?;
+            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits))?;
             state.known.iter().try_for_each(|(_, entry)| configure(entry, config))
         };
         if let Err(error) = follow(&state, &state.config) {
@@ -303,8 +298,7 @@ impl Accounts {
         state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer, pool, groups, waits, memory } =
-            &self.params;
+        let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
         let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
         let all_keys = if is_callers { Some(self.all_keys(state)?) } else { None };
         let config = &state.config;
@@ -314,8 +308,7 @@ impl Accounts {
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
-            .groups(groups)
-            .wait_log(waits)
+            .group(group)
             .memory(memory);
         if let Some(all_keys) = &all_keys {
             builder = builder.all_keys(all_keys);
@@ -338,7 +331,7 @@ impl Accounts {
             return Ok(known.clone());
         }
         let AccountParams { upstream, engines, .. } = &self.params;
-        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.all_keys)?;
+        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.limits)?;
         state.all_keys = Some(all_keys.clone());
         Ok(all_keys)
     }

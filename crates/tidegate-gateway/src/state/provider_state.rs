@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
 use tidegate_llm::memory::{Loss, Reclaim};
-use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog, log_pool};
+use tidegate_llm::rate_limit::{AccountError, AccountGroup, log_pool};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
@@ -52,8 +52,7 @@ impl ProviderState {
             engines,
             observer,
             pool: pool.clone(),
-            groups: SlotGroups::default(),
-            waits: WaitLog::each_minute(),
+            group: AccountGroup::new(),
             memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;

@@ -9,7 +9,7 @@ use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
 use tidegate_llm::memory::{MemoryBudget, Reclaim};
-use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog};
+use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -263,8 +263,7 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
             engines,
             observer: Arc::new(Traced),
             pool,
-            groups: SlotGroups::default(),
-            waits: WaitLog::each_minute(),
+            group: AccountGroup::new(),
             memory: MemoryBudget::unlimited(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream));

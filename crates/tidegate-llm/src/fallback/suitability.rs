@@ -1,6 +1,6 @@
 //! Which providers can stand in for which.
 
-use tidegate_providers::{Dialect, Family};
+use tidegate_providers::Dialect;
 
 /// Why calls never fall back from one provider to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ impl Unsuitable {
     pub fn reason(from: Dialect, to: Dialect, has_key: bool) -> Option<Self> {
         // A server of one's own needs no key.
         let needs_key = !matches!(to, Dialect::Ollama | Dialect::Compatible);
-        if Family::of(from) != Family::of(to) {
+        if from.family() != to.family() {
             Some(Self::OtherApi)
         } else if needs_key && !has_key {
             Some(Self::NoKey)
