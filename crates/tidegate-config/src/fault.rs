@@ -263,7 +263,7 @@ pub enum Rule {
         /// Who was named.
         name: String,
         /// Why calls never fall back to it.
-        why: tidegate_llm::fallback::Unsuitable,
+        why: &'static str,
     },
     /// Names of models at a provider that calls do not fall back to.
     #[error("is not among the `fallback` of this provider, so its models are never asked for")]

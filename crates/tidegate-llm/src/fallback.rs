@@ -27,5 +27,5 @@ mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
 pub use stats::Stats;
-pub use suitability::Unsuitable;
+pub use suitability::unsuitable;
 pub use target::Target;

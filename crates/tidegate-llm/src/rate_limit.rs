@@ -51,7 +51,6 @@ pub use limit_view::{LimitView, ModelView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
-pub use pace::Ramp;
 pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;

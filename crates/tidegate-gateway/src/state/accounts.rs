@@ -11,6 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
@@ -18,8 +19,8 @@ use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountGroup, AccountLimits, AllKeys, LimitView, Ramp,
-    account_footprint, own_engine,
+    Account, AccountError, AccountGroup, AccountLimits, AllKeys, LimitView, account_footprint,
+    own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -80,7 +81,7 @@ impl AccountEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
     limits: AccountLimits,
-    ramp: Option<Ramp>,
+    ramp: Option<(u64, Duration)>,
     credential: Option<Credential>,
 }
 
@@ -313,8 +314,8 @@ impl Accounts {
         if let Some(all_keys) = &all_keys {
             builder = builder.all_keys(all_keys);
         }
-        if let Some(ramp) = config.ramp {
-            builder = builder.ramp_up(ramp);
+        if let Some((floor, over)) = config.ramp {
+            builder = builder.ramp_up(floor, over);
         }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use http::{HeaderMap, HeaderValue};
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
+use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::{MemoryBudget, Reclaim};
 use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::{Policy, RetryLayer};
@@ -332,8 +332,8 @@ fn named<'u>(
 }
 
 /// Why calls never fall back from one provider to another, if they do not.
-fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<Unsuitable> {
-    Unsuitable::reason(upstream.dialect, other.dialect, other.credential.is_some())
+fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
+    fallback::unsuitable(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
 /// The chain of fallbacks, with the limits of their own keys.

@@ -12,7 +12,7 @@ use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
-use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, Ramp, default_concurrency};
+use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
@@ -86,7 +86,8 @@ pub struct Upstream {
     pub(crate) limits: AccountLimits,
     pub(crate) concurrency: PoolSize,
     pub(crate) endpoint_routes: EndpointRoutes,
-    pub(crate) ramp: Option<Ramp>,
+    /// Requests per minute to begin with, and how long until the limit is reached.
+    pub(crate) ramp: Option<(u64, Duration)>,
     pub(crate) schedule: Schedule,
     /// `None` for those of the dialect.
     pub(crate) retry_statuses: Option<Vec<u16>>,
@@ -197,10 +198,11 @@ impl Upstream {
         self
     }
 
-    /// Calls of a model leave slowly at first, and after a pause, and then faster up to the limit.
+    /// Calls of a model leave at `floor` requests per minute at first, and after a pause, and then
+    /// faster, up to the limit within `over`.
     /// Default: at the limit at once.
-    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
-        self.ramp = Some(ramp);
+    pub fn ramp_up(mut self, floor: u64, over: Duration) -> Self {
+        self.ramp = Some((floor, over));
         self
     }
 

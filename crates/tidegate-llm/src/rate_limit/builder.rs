@@ -1,6 +1,7 @@
 //! Accounts in the making.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tidegate::Engine;
@@ -140,10 +141,10 @@ impl AccountBuilder {
         self
     }
 
-    /// Grows to the limit from a floor, at first and after a pause: for providers that refuse
-    /// sharp rises. Default: no ramp.
-    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
-        self.ramp = Some(ramp);
+    /// Grows to the limit from a floor, in requests per minute, within a time, at first and after a
+    /// pause: for providers that refuse sharp rises. Default: no ramp.
+    pub fn ramp_up(mut self, floor: u64, over: Duration) -> Self {
+        self.ramp = Some(Ramp { floor, over });
         self
     }
 
