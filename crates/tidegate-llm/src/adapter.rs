@@ -281,7 +281,6 @@ impl Settings {
 /// [`Broken::Cut`]. A service of another kind says by a [`ConnectError`] that nothing was sent.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    let mut found = Broken::Cut;
     for error in chain(error) {
         if let Some(error) = error.downcast_ref::<ConnectError>() {
             return error.broken();
@@ -290,12 +289,20 @@ pub fn broken(error: &(dyn Error + 'static)) -> Broken {
         if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
             return Broken::Refused;
         }
-        #[cfg(feature = "client")]
-        if let Some(crate::client::ClientError::NotConnected(_)) = error.downcast_ref() {
-            found = Broken::NotConnected;
-        }
     }
-    found
+    if chain(error).any(is_not_connected) { Broken::NotConnected } else { Broken::Cut }
+}
+
+/// Whether the client of this crate had no connection.
+#[cfg(feature = "client")]
+fn is_not_connected(error: &(dyn Error + 'static)) -> bool {
+    use crate::client::ClientError;
+    matches!(error.downcast_ref(), Some(ClientError::NotConnected(_)))
+}
+
+#[cfg(not(feature = "client"))]
+const fn is_not_connected(_error: &(dyn Error + 'static)) -> bool {
+    false
 }
 
 /// The body of an answer that is an error, as far as it comes: at most 1 MiB, within five seconds.
