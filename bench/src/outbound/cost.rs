@@ -16,7 +16,7 @@ use http_body_util::Full;
 use indicatif::ProgressBar;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
+use tidegate_llm::rate_limit::{Account, RateLimitLayer};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::{Answer, Call, CallError};
 use tidegate_providers::request::Target;
@@ -24,7 +24,7 @@ use tidegate_providers::{
     Chat, Credential, Dialect, Dimension, Reading, Reply, ReportedLimits, Usage,
 };
 use tokio::runtime::{Builder, Runtime};
-use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+use tower::{Layer, Service, ServiceExt as _, service_fn};
 
 use super::role::Model;
 use super::scenario::{KEY, MODEL};
@@ -176,7 +176,7 @@ fn adapter() -> Result<
     Ok(Adapter::new(http, "openai", target))
 }
 
-fn limited<S>(service: S) -> Result<RateLimit<S>> {
+fn limited<S>(service: S) -> Result<<RateLimitLayer as Layer<S>>::Service> {
     let raw = RawConstraint {
         requests_per_minute: Some(PLENTY.into()),
         tokens_per_minute: Some(PLENTY.into()),
@@ -187,7 +187,7 @@ fn limited<S>(service: S) -> Result<RateLimit<S>> {
     Ok(RateLimitLayer::new(account.build()?, MODEL).layer(service))
 }
 
-fn retried<S>(service: S) -> tidegate_llm::retry::Retry<S> {
+fn retried<S>(service: S) -> <RetryLayer as Layer<S>>::Service {
     RetryLayer::new(Policy::new("openai")).layer(service)
 }
 

@@ -263,7 +263,7 @@ pub enum Rule {
         /// Who was named.
         name: String,
         /// Why calls never fall back to it.
-        why: tidegate_llm::fallback::Unsuitable,
+        why: &'static str,
     },
     /// Names of models at a provider that calls do not fall back to.
     #[error("is not among the `fallback` of this provider, so its models are never asked for")]
@@ -291,7 +291,7 @@ pub enum Rule {
     Proxy(tidegate_llm::proxy::ProxyError),
     /// Not hosts that are reached without a proxy.
     #[error(transparent)]
-    Bypass(tidegate_llm::proxy::BypassError),
+    Bypass(crate::sections::bypass::BypassError),
     /// A provider that falls back to itself.
     #[error("must name other providers than this one")]
     OwnFallback,

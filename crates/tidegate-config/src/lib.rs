@@ -37,6 +37,7 @@ pub use schema::schema;
 pub use sections::admin::{AdminPlan, TokenHash};
 pub use sections::admission::{AdmissionPlan, AllowedClient};
 pub use sections::api::ApiPlan;
+pub use sections::bypass::{Bypass, BypassError};
 pub use sections::database::{DatabasePlan, DatabaseUrl};
 pub use sections::describe::KeyDescription;
 pub use sections::gateway::GatewayPlan;

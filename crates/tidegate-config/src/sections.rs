@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod admission;
 pub(crate) mod api;
+pub(crate) mod bypass;
 pub(crate) mod database;
 pub(crate) mod describe;
 pub(crate) mod gateway;

@@ -36,6 +36,7 @@ pub use response::body::{ResponseBody, ResponseBodyError};
 pub use state::provider_view::{AccountOwner, AccountView, ProviderView};
 pub use state::queued_calls::{TenantQueue, TenantQueues};
 pub use state::status::Status;
+pub use upstream::breaker::BreakerStatus;
 pub use upstream::settings::Upstream;
 
 /// The example of the README is compiled with the others.

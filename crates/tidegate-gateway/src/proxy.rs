@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{CallError, Terms};
 use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
-use tidegate_providers::{Credential, Dialect, Endpoint, Family, Mode, RequestSummary};
+use tidegate_providers::{Credential, Dialect, Endpoint, Mode, RequestSummary};
 
 use crate::call_observer::Outcome;
 use crate::headers::{self, Coding};
@@ -336,7 +336,7 @@ fn is_call<B: http_body::Body>(
 /// and completions, and not of responses, which always tell.
 fn takes_usage_option(dialect: Dialect, asked: &RequestSummary, target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
-    Family::of(dialect) == Family::OpenAi
+    dialect.family() == Dialect::OpenAi
         && asked.mode == Mode::Stream
         && plain_path(path).ends_with("/completions")
 }

@@ -1,6 +1,7 @@
 //! Providers: how they are configured, and how one attempt is made.
 
 pub(crate) mod attempt;
+pub(crate) mod breaker;
 pub(crate) mod http_service;
 mod received;
 pub(crate) mod redaction;

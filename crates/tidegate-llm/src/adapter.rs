@@ -38,7 +38,7 @@ use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::call::connection::{Because, chain};
+use crate::call::connection::chain;
 use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectError, TimeoutError};
 use body::Bounds;
 use head::Head;
@@ -49,12 +49,6 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The kind of failure that a provider calls a request that is too large.
 const TOO_LARGE: &str = "request_too_large";
-
-/// An error of an HTTP service that could not connect. An adapter looks for it in what a service
-/// fails with, and knows then that nothing was sent. A [`ConnectError`] as its source says why.
-#[derive(Debug, thiserror::Error)]
-#[error("no connection{}", Because(&**.0))]
-pub struct NotConnected(#[source] pub BoxError);
 
 /// One model of one provider, as a service that answers calls. Cheap to clone.
 ///
@@ -283,10 +277,10 @@ impl Settings {
 
 /// How a connection failed, by the error of an HTTP service that gave no answer: as a
 /// [`ConnectError`] among its sources says, else [`Broken::Refused`] if it is that,
-/// [`Broken::NotConnected`] if there is a [`NotConnected`], and [`Broken::Cut`] if there is none.
+/// [`Broken::NotConnected`] if the client of this crate had no connection, and else
+/// [`Broken::Cut`]. A service of another kind says by a [`ConnectError`] that nothing was sent.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    let mut found = Broken::Cut;
     for error in chain(error) {
         if let Some(error) = error.downcast_ref::<ConnectError>() {
             return error.broken();
@@ -295,11 +289,20 @@ pub fn broken(error: &(dyn Error + 'static)) -> Broken {
         if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
             return Broken::Refused;
         }
-        if error.is::<NotConnected>() {
-            found = Broken::NotConnected;
-        }
     }
-    found
+    if chain(error).any(is_not_connected) { Broken::NotConnected } else { Broken::Cut }
+}
+
+/// Whether the client of this crate had no connection.
+#[cfg(feature = "client")]
+fn is_not_connected(error: &(dyn Error + 'static)) -> bool {
+    use crate::client::ClientError;
+    matches!(error.downcast_ref(), Some(ClientError::NotConnected(_)))
+}
+
+#[cfg(not(feature = "client"))]
+const fn is_not_connected(_error: &(dyn Error + 'static)) -> bool {
+    false
 }
 
 /// The body of an answer that is an error, as far as it comes: at most 1 MiB, within five seconds.

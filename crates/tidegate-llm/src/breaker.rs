@@ -13,10 +13,6 @@
 //! - An outcome counts only for the epoch in which its call began. A late failure of an old call says
 //!   nothing about a provider that has come back since.
 //! - What fails in the middle of a stream is not seen here.
-//!
-//! A [`ProviderBreaker`] is for programs that call many models of a provider with many keys, as a
-//! gateway does: it tells a provider that is down from a model that is broken, and lets calls through
-//! slowly at first when the provider is back.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -26,14 +22,11 @@ use tokio::time::Instant;
 
 mod breakers;
 mod circuit;
-mod gate;
-mod provider;
 mod service;
 
 pub(crate) use breakers::Breakers;
 #[cfg(test)]
 pub(crate) use circuit::Circuit;
-pub use provider::{BreakerPass, BreakerStatus, ProviderBreaker};
 #[cfg(test)]
 pub(crate) use service::Breaker;
 pub(crate) use service::BreakerLayer;

@@ -1,7 +1,7 @@
 //! The HTTP client underneath: HTTP/1.1 with TLS, connections that are kept and used again.
 //!
 //! It sends and receives, and nothing else: no redirects, no retries, no time-out but that of a
-//! connection in the making ([`ConnectTimeout`]). An adapter bounds the rest. A connection that
+//! connection in the making ([`set_connect_timeout`]). An adapter bounds the rest. A connection that
 //! cannot be made fails with a [`ConnectError`] that says why.
 //!
 //! Certificates are checked against the roots of the system, unless a request brings [`Roots`] of its
@@ -33,7 +33,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tower_service::Service;
 
-use crate::adapter::NotConnected;
+use crate::call::connection::Because;
 use crate::call::{BoxError, ConnectError};
 use crate::proxy::Proxy;
 use future::ClientFuture;
@@ -43,19 +43,23 @@ pub use roots::Roots;
 /// How long making a connection may take unless a request says otherwise: ten seconds.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long making a connection may take: name resolution, TCP and TLS together. A request carries
-/// it among its [extensions](http::Extensions); without it, [`DEFAULT_CONNECT_TIMEOUT`] holds.
+/// Sets how long making a connection for a request may take: name resolution, TCP and TLS together.
+/// A request carries it among its extensions; without it, [`DEFAULT_CONNECT_TIMEOUT`] holds.
 ///
 /// Connections are shared only by requests with the same connect time-out.
 ///
 /// ```
 /// use std::time::Duration;
-/// use tidegate_llm::client::ConnectTimeout;
+/// use tidegate_llm::client::set_connect_timeout;
 /// let mut request = http::Request::new(());
-/// request.extensions_mut().insert(ConnectTimeout(Duration::from_secs(2)));
+/// set_connect_timeout(request.extensions_mut(), Duration::from_secs(2));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectTimeout(pub Duration);
+pub fn set_connect_timeout(extensions: &mut Extensions, timeout: Duration) {
+    extensions.insert(ConnectTimeout(timeout));
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ConnectTimeout(Duration);
 
 /// An HTTP client. Cheap to clone; clones share their connections. `B` is the body of requests.
 ///
@@ -128,8 +132,8 @@ pub enum ClientError {
         proxy: String,
     },
     /// There was no connection to send a request on.
-    #[error("the request was not sent: {0}")]
-    NotConnected(#[from] NotConnected),
+    #[error("the request was not sent: no connection{}", Because(&**.0))]
+    NotConnected(#[source] BoxError),
     /// The connection broke after a request was sent, or in the middle of it.
     #[error("the request was not answered: {0}")]
     Broken(#[source] BoxError),
@@ -211,7 +215,7 @@ where
     fn call(&mut self, mut request: Request<B>) -> ClientFuture {
         let way = way_of(request.extensions());
         if let Some(error) = self.no_roots(request.uri().scheme(), &way) {
-            return ClientFuture::failed(NotConnected(error.into()).into());
+            return ClientFuture::failed(ClientError::NotConnected(error.into()));
         }
         // A tunnel is opened with it; without one the proxy reads it from each request.
         if request.uri().scheme() == Some(&Scheme::HTTP)

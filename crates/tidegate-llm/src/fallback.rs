@@ -26,7 +26,6 @@ mod suitability;
 mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
-pub use service::Fallback;
 pub use stats::Stats;
-pub use suitability::Unsuitable;
+pub use suitability::unsuitable;
 pub use target::Target;

@@ -16,7 +16,7 @@
 //! No text of a prompt and no key is ever logged, counted or put into an error's `Display`.
 
 pub mod adapter;
-pub mod breaker;
+mod breaker;
 mod call;
 #[cfg(feature = "client")]
 pub mod client;

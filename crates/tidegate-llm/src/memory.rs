@@ -11,7 +11,7 @@ mod second_chance;
 
 pub(crate) use budget::MemoryShare;
 pub use budget::{MemoryBudget, Reclaim};
-pub use second_chance::{SecondChance, Use};
+pub use second_chance::SecondChance;
 
 /// What is lost when something is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use std::fmt;
 use tidegate_providers::Reply;
 use tower_service::Service;
 
-pub use handler::{Permits, Planned, RateLimitHandler, RateLimitHandlerBuilder};
+pub use handler::{Permits, Planned, RateLimitHandler};
 
 use crate::call::{Answer, Call, CallError, Outgoing};
 use crate::plan::{Invalid, PlanRequest, Planner, TokenEstimate};

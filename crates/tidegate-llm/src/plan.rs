@@ -23,9 +23,9 @@ use serde::Serialize;
 use tidegate_providers::Dimension;
 
 pub use constraint::Constraint;
-pub use daily::Daily;
+pub(crate) use daily::Daily;
 pub(crate) use fault::{Checks, burst, rate};
-pub use fault::{Fault, Invalid, Rule};
+pub use fault::{Invalid, Rule};
 pub use infer::{Inference, UNKNOWN_PROVIDER};
 pub use key::{KeyContext, KeyExtractor, by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};

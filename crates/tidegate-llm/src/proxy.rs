@@ -1,11 +1,8 @@
-//! HTTP proxies on the way to providers: where one is, what it is asked with, and which hosts are
-//! reached without one.
+//! HTTP proxies on the way to providers: where one is, and what it is asked with.
 //!
 //! The rules are those of curl: `https://` goes through a tunnel (`CONNECT`), `http://` is asked for
-//! by its whole URL, and [`Bypass`] is read as `NO_PROXY` is. No address is exempt by itself: a server
-//! on loopback is asked for through the proxy too unless the bypass names it.
-
-mod bypass;
+//! by its whole URL. No address is exempt by itself: a server on loopback is asked for through the
+//! proxy too unless the program gives none for it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
-
-pub use bypass::{Bypass, BypassError};
 
 /// An HTTP proxy: where it is, and the credentials that it asks for. Neither `Debug` nor `Display`
 /// shows the credentials.

@@ -16,6 +16,7 @@
 //! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
 
 mod account;
+mod account_group;
 mod all_keys;
 mod bucket;
 mod builder;
@@ -38,19 +39,19 @@ mod slot_groups;
 mod waits;
 
 pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
-pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys, AllKeysLimits};
+pub use account_group::AccountGroup;
+pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys};
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
 #[cfg(test)]
 pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
-pub use limit_view::{BucketView, LimitView, ModelView, PaceView, QueueView, ReportedView};
+pub use limit_view::{LimitView, ModelView, QueueView};
 pub use limits::AccountLimits;
-pub(crate) use model_name::bounded as bounded_model_name;
+pub use model_name::bounded as bounded_model_name;
 pub use model_pattern::ModelPattern;
-pub use pace::Ramp;
 pub use reservation::Reservation;
-pub use service::{RateLimit, RateLimitLayer};
-pub use slot_groups::SlotGroups;
-pub use waits::WaitLog;
+#[cfg(test)]
+pub(crate) use service::RateLimit;
+pub use service::RateLimitLayer;

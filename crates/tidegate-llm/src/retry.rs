@@ -34,10 +34,11 @@ mod tries;
 pub use budget::Budget;
 pub(crate) use budget::Budgets;
 pub use policy::Policy;
-pub use random::Random;
+#[cfg(test)]
+pub(crate) use random::Random;
 pub(crate) use run::Retryable;
 #[cfg(test)]
 pub(crate) use run::{Reason, TimeBudget, run_within};
 pub use schedule::Schedule;
-pub use service::{Retry, RetryLayer};
+pub use service::RetryLayer;
 pub use stats::Stats;

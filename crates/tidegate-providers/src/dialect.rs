@@ -13,7 +13,7 @@ pub(crate) mod openai;
 mod responses;
 mod tool_calls;
 
-pub use family::Family;
+pub(crate) use family::Family;
 pub(crate) use family::{Progress, Reader, Route};
 
 use crate::chat::Mode;
@@ -65,6 +65,25 @@ const NAMES: &[(&str, Dialect)] = &[
 ];
 
 impl Dialect {
+    /// The dialect whose API this one follows: a request of one is a request of any other of the same
+    /// family. It is [`OpenAi`](Self::OpenAi), [`Anthropic`](Self::Anthropic),
+    /// [`Gemini`](Self::Gemini) or [`Ollama`](Self::Ollama).
+    ///
+    /// ```
+    /// use tidegate_providers::Dialect;
+    /// assert_eq!(Dialect::Groq.family(), Dialect::OpenAi);
+    /// assert_eq!(Dialect::Gemini.family(), Dialect::Gemini);
+    /// ```
+    #[must_use]
+    pub const fn family(self) -> Self {
+        match Family::of(self) {
+            Family::OpenAi => Self::OpenAi,
+            Family::Anthropic => Self::Anthropic,
+            Family::Gemini => Self::Gemini,
+            Family::Ollama => Self::Ollama,
+        }
+    }
+
     /// The dialect of a provider by its name; any other name is taken to speak OpenAI's API.
     ///
     /// ```

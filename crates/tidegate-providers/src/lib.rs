@@ -29,13 +29,13 @@ pub mod tokens;
 mod usage;
 
 pub use chat::{Chat, Message, Mode, Tool, ToolCall};
-pub use dialect::{Dialect, Family};
+pub use dialect::Dialect;
 pub use failure::{Class, Failure};
 pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};
 pub use reported_limits::{Dimension, Reading, ReportedLimits};
 pub use request_summary::RequestSummary;
-pub use usage::{MeasuredUsage, Usage, UsageSource};
+pub use usage::{MeasuredUsage, Usage};
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

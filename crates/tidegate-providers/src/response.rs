@@ -11,7 +11,7 @@ mod sse;
 mod stream;
 mod usage;
 
-pub use error::{DecodeError, ErrorBody};
+pub use error::DecodeError;
 pub use stream::Decoder;
 
 use crate::dialect::{Dialect, Family};

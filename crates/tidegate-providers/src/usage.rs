@@ -23,48 +23,48 @@ impl Usage {
     }
 }
 
-/// Where a count of tokens comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UsageSource {
-    /// The provider told it.
-    Reported,
-    /// It was counted here, from what was sent and what came.
-    Estimated,
-}
-
-impl UsageSource {
-    /// The name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Reported => "reported",
-            Self::Estimated => "estimated",
-        }
-    }
-}
-
 /// What a call used, and where each count comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeasuredUsage {
     /// The tokens.
     pub usage: Usage,
-    /// Where the count of input tokens comes from, and of its parts.
-    pub input: UsageSource,
-    /// Where the count of output tokens comes from, and of its parts.
-    pub output: UsageSource,
+    /// Whether the provider reported the input tokens and their parts. If not, they were counted
+    /// here, from what was sent.
+    pub is_input_reported: bool,
+    /// Whether the provider reported the output tokens and their parts. If not, they were counted
+    /// here, from what came.
+    pub is_output_reported: bool,
 }
 
 impl MeasuredUsage {
     /// What the provider told.
     #[must_use]
     pub const fn reported(usage: Usage) -> Self {
-        Self { usage, input: UsageSource::Reported, output: UsageSource::Reported }
+        Self { usage, is_input_reported: true, is_output_reported: true }
     }
 
     /// So much input, as it was counted here, and no output.
     #[must_use]
     pub const fn of_input(input: u64) -> Self {
         let usage = Usage { input, output: 0, cache_read: 0, cache_write: 0, reasoning: 0 };
-        Self { usage, input: UsageSource::Estimated, output: UsageSource::Estimated }
+        Self { usage, is_input_reported: false, is_output_reported: false }
     }
+
+    /// Where the count of input tokens comes from, as metrics and logs name it: `reported` or
+    /// `estimated`.
+    #[must_use]
+    pub const fn input_source(&self) -> &'static str {
+        source(self.is_input_reported)
+    }
+
+    /// Where the count of output tokens comes from, as metrics and logs name it: `reported` or
+    /// `estimated`.
+    #[must_use]
+    pub const fn output_source(&self) -> &'static str {
+        source(self.is_output_reported)
+    }
+}
+
+const fn source(is_reported: bool) -> &'static str {
+    if is_reported { "reported" } else { "estimated" }
 }

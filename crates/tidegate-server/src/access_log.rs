@@ -51,9 +51,9 @@ impl AccessLog {
             reserved_input = reserved.map(|(input, _)| input),
             reserved_output = reserved.map(|(_, output)| output),
             input_tokens = used.map(|used| used.input),
-            input_source = call.usage.map(|measured| measured.input.name()),
+            input_source = call.usage.map(|measured| measured.input_source()),
             output_tokens = used.map(|used| used.output),
-            output_source = call.usage.map(|measured| measured.output.name()),
+            output_source = call.usage.map(|measured| measured.output_source()),
             failure = call.answer_failure.map(tidegate_providers::Class::name),
             "call finished"
         );

@@ -28,7 +28,7 @@ use tidegate::pacer::PoolSize;
 use tidegate_llm::plan::{Constraint, TierTable};
 use tidegate_llm::settings::{default_concurrency, default_retries};
 use tidegate_providers::classify::retryable_statuses;
-use tidegate_providers::{Credential, Dialect, Family, Provider};
+use tidegate_providers::{Credential, Dialect, Provider};
 
 pub use all_keys::AllKeysPlan;
 pub use auto_tune::AutoTunePlan;
@@ -207,7 +207,7 @@ impl ProviderPlan {
     #[must_use]
     pub fn sdk_path(&self) -> String {
         let (name, dialect) = (self.name.as_str(), self.dialect());
-        if Family::of(dialect) != Family::OpenAi || dialect == Dialect::Azure {
+        if dialect.family() != Dialect::OpenAi || dialect == Dialect::Azure {
             return format!("/{name}");
         }
         let address = self.base_url.value.split_once("://").map_or("", |(_, rest)| rest);

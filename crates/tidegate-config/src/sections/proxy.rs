@@ -5,9 +5,10 @@
 
 use http::Uri;
 use http::uri::Scheme;
-use tidegate_llm::proxy::{Bypass, Proxy};
+use tidegate_llm::proxy::Proxy;
 
 use crate::fault::Rule;
+use crate::sections::bypass::Bypass;
 use crate::sections::keys::KnownKey;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;

@@ -159,7 +159,7 @@ requests_per_minute = 6000
     assert_eq!(house.fallback.value, ["openai"]);
     let constraint = house.constraint().unwrap();
     assert_eq!(constraint.burst(), 10, "one second's worth");
-    assert_eq!(constraint.requests_per_day().unwrap().zone(), "America/Los_Angeles");
+    assert_eq!(constraint.requests_per_day_zone().unwrap(), "America/Los_Angeles");
     assert_eq!(constraint.concurrency(), None, "that is told apart");
     let embeddings = house.endpoints["embeddings"].constraint().unwrap();
     assert_eq!(embeddings.concurrency().unwrap().get(), 16);

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use http::Uri;
+use tidegate_providers::Dialect;
 use tidegate_providers::request::Base;
-use tidegate_providers::{Dialect, Family};
 
 /// The version of Gemini's API for paths that name none.
 const GEMINI_VERSION: &str = "/v1beta";
@@ -97,7 +97,7 @@ pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, htt
 /// Where a call to one provider leads at another of its family. Those who speak OpenAI's API have it
 /// below roots of their own.
 pub(crate) fn carry(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
-    if Family::of(dialect) != Family::OpenAi {
+    if dialect.family() != Dialect::OpenAi {
         return join(dialect, base, rest);
     }
     let bare = ROOTS.iter().find_map(|root| {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::HeaderValue;
 use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::Reservation;
-use tidegate_providers::UsageSource;
 
 use crate::call_observer::Outcome;
 use crate::response::usage_reader::{BodyEnd, UsageReader};
@@ -131,7 +130,7 @@ impl PendingCall {
         };
         let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
-            let is_told = [measured.input, measured.output].contains(&UsageSource::Reported);
+            let is_told = measured.is_input_reported || measured.is_output_reported;
             if is_told || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
             } else {

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use tidegate_http::field::{RETRY_AFTER_MS, RetryAfter};
 use tidegate_http::problem::{Problem, ProblemType};
-use tidegate_providers::{Dialect, Family};
+use tidegate_providers::Dialect;
 
 use crate::request::method;
 use crate::response::body::ResponseBody;
@@ -175,12 +175,12 @@ impl ProxyError {
 
     fn body(&self, dialect: Dialect) -> Value {
         let (reason, message) = (self.reason, &self.message);
-        match Family::of(dialect) {
-            Family::Anthropic => {
+        match dialect.family() {
+            Dialect::Anthropic => {
                 let kind = self.status.and_then(anthropic_type).unwrap_or(reason.anthropic());
                 json!({ "type": "error", "error": { "type": kind, "message": message } })
             }
-            Family::Gemini => {
+            Dialect::Gemini => {
                 let mut error = json!({
                     "code": self.status.unwrap_or(reason.status()).as_u16(),
                     "status": self.status.and_then(google_status).unwrap_or(reason.google()),
@@ -196,7 +196,7 @@ impl ProxyError {
                 }
                 json!({ "error": error })
             }
-            Family::Ollama => json!({ "error": message }),
+            Dialect::Ollama => json!({ "error": message }),
             _ => {
                 let (kind, code) = reason.openai();
                 json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })

@@ -7,11 +7,12 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use serde_json::Value;
 use tidegate::clock::wall_now;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::response::{DecodeError, Decoder, ErrorBody, count_output};
+use tidegate_providers::response::{DecodeError, Decoder, count_output};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::content_coding::ContentCoding;
@@ -192,9 +193,8 @@ impl UsageReader {
         self.mode = ReadMode::Off;
     }
 
-    fn failure(&self, body: &ErrorBody, provider: &Provider) -> CallError {
+    fn failure(&self, body: &Value, provider: &Provider) -> CallError {
         let rules = Rules::new();
-        let body = body.as_value();
         let failure = Failure::in_stream(self.dialect, provider, body, &rules, wall_now());
         CallError::Provider(Box::new(failure))
     }

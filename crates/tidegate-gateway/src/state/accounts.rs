@@ -11,15 +11,16 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance, Use};
+use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountLimits, AllKeys, AllKeysLimits, LimitView, Ramp, SlotGroups,
-    WaitLog, account_footprint, own_engine,
+    Account, AccountError, AccountGroup, AccountLimits, AllKeys, LimitView, account_footprint,
+    own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -80,9 +81,7 @@ impl AccountEntry {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
     limits: AccountLimits,
-    /// The ceiling over all keys of callers.
-    all_keys: AllKeysLimits,
-    ramp: Option<Ramp>,
+    ramp: Option<(u64, Duration)>,
     credential: Option<Credential>,
 }
 
@@ -90,7 +89,6 @@ impl AccountConfig {
     pub(crate) fn of(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
-            all_keys: upstream.all_keys(),
             ramp: upstream.ramp,
             credential: upstream.credential.clone(),
         }
@@ -110,10 +108,8 @@ pub(crate) struct AccountParams {
     pub(crate) observer: Arc<dyn Observer>,
     /// The calls under way of all accounts together.
     pub(crate) pool: SlotPool,
-    /// The calls under way of models and endpoints, of all accounts together.
-    pub(crate) groups: SlotGroups,
-    /// Who warns of waits, of all accounts together.
-    pub(crate) waits: WaitLog,
+    /// What all accounts share.
+    pub(crate) group: AccountGroup,
     /// What accounts may take of memory.
     pub(crate) memory: MemoryBudget,
 }
@@ -201,10 +197,10 @@ impl Accounts {
     pub(crate) fn reclaim(&self, most: Loss) {
         let mut state = lock(&self.state);
         let State { config, known, .. } = &mut *state;
-        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, last: Use| {
+        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
             entry.account.release_models(LOOKS_AT_MODELS, most);
             let is_kept = config.is_own(id) || **id == *OVERFLOW;
-            let is_idle = last == Use::Idle && Arc::strong_count(entry) == 1;
+            let is_idle = !is_used && Arc::strong_count(entry) == 1;
             let is_unproven = !entry.was_accepted.load(Ordering::Relaxed);
             let is_next = most > Loss::Nothing || is_unproven;
             !is_kept && is_idle && is_next && entry.account.loss() <= most
@@ -244,7 +240,7 @@ impl Accounts {
         };
         let follow = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
-            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.all_keys))?;
+            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits))?;
             state.known.iter().try_for_each(|(_, entry)| configure(entry, config))
         };
         if let Err(error) = follow(&state, &state.config) {
@@ -303,8 +299,7 @@ impl Accounts {
         state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer, pool, groups, waits, memory } =
-            &self.params;
+        let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
         let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
         let all_keys = if is_callers { Some(self.all_keys(state)?) } else { None };
         let config = &state.config;
@@ -314,14 +309,13 @@ impl Accounts {
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
-            .groups(groups)
-            .wait_log(waits)
+            .group(group)
             .memory(memory);
         if let Some(all_keys) = &all_keys {
             builder = builder.all_keys(all_keys);
         }
-        if let Some(ramp) = config.ramp {
-            builder = builder.ramp_up(ramp);
+        if let Some((floor, over)) = config.ramp {
+            builder = builder.ramp_up(floor, over);
         }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
@@ -338,7 +332,7 @@ impl Accounts {
             return Ok(known.clone());
         }
         let AccountParams { upstream, engines, .. } = &self.params;
-        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.all_keys)?;
+        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.limits)?;
         state.all_keys = Some(all_keys.clone());
         Ok(all_keys)
     }

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
-use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::memory::{Loss, Reclaim};
-use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog, log_pool};
+use tidegate_llm::rate_limit::{AccountError, AccountGroup, log_pool};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
@@ -15,6 +14,7 @@ use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
 use crate::state::queue_bounds::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::state::routing_table::Shared;
+use crate::upstream::breaker::ProviderBreaker;
 use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
@@ -52,8 +52,7 @@ impl ProviderState {
             engines,
             observer,
             pool: pool.clone(),
-            groups: SlotGroups::default(),
-            waits: WaitLog::each_minute(),
+            group: AccountGroup::new(),
             memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;

@@ -7,9 +7,9 @@ use std::sync::{Arc, Weak};
 use http::{HeaderMap, HeaderValue};
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
+use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::{MemoryBudget, Reclaim};
-use tidegate_llm::rate_limit::{AccountError, SlotGroups, WaitLog};
+use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -263,8 +263,7 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
             engines,
             observer: Arc::new(Traced),
             pool,
-            groups: SlotGroups::default(),
-            waits: WaitLog::each_minute(),
+            group: AccountGroup::new(),
             memory: MemoryBudget::unlimited(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream));
@@ -333,8 +332,8 @@ fn named<'u>(
 }
 
 /// Why calls never fall back from one provider to another, if they do not.
-fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<Unsuitable> {
-    Unsuitable::reason(upstream.dialect, other.dialect, other.credential.is_some())
+fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
+    fallback::unsuitable(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
 /// The chain of fallbacks, with the limits of their own keys.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tidegate::pacer::AdaptiveState;
-use tidegate_llm::breaker::BreakerStatus;
 use tidegate_providers::Provider;
 
 use crate::state::provider_state::ProviderState;
+use crate::upstream::breaker::BreakerStatus;
 
 /// How one provider stands.
 #[derive(Clone, Debug)]

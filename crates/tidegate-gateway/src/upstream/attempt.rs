@@ -14,7 +14,7 @@ use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
-use tidegate_llm::client::{ConnectTimeout, DEFAULT_CONNECT_TIMEOUT};
+use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, set_connect_timeout};
 use tidegate_llm::{Broken, CallError, TimeoutError, adapter};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
@@ -120,7 +120,7 @@ impl UpstreamClient {
         let Timeouts { connect, first_byte, .. } = self.base.timeouts;
         let connect = connect.min(first_byte);
         if connect != DEFAULT_CONNECT_TIMEOUT {
-            request.extensions_mut().insert(ConnectTimeout(connect));
+            set_connect_timeout(request.extensions_mut(), connect);
         }
         if let Some(roots) = &self.base.roots {
             request.extensions_mut().insert(roots.clone());

@@ -12,9 +12,7 @@ use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
-use tidegate_llm::rate_limit::{
-    AccountLimits, AllKeysLimits, ModelPattern, Ramp, default_concurrency,
-};
+use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
 use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
@@ -86,11 +84,10 @@ pub struct Upstream {
     pub(crate) base: Destination,
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: AccountLimits,
-    /// What all keys of callers may use in a minute: requests and tokens, where that was said.
-    all_keys: (Option<NonZeroU32>, Option<NonZeroU32>),
     pub(crate) concurrency: PoolSize,
     pub(crate) endpoint_routes: EndpointRoutes,
-    pub(crate) ramp: Option<Ramp>,
+    /// Requests per minute to begin with, and how long until the limit is reached.
+    pub(crate) ramp: Option<(u64, Duration)>,
     pub(crate) schedule: Schedule,
     /// `None` for those of the dialect.
     pub(crate) retry_statuses: Option<Vec<u16>>,
@@ -126,7 +123,6 @@ impl Upstream {
             base,
             credential: None,
             limits: AccountLimits::default(),
-            all_keys: (None, None),
             concurrency: default_concurrency(dialect),
             endpoint_routes: EndpointRoutes::default(),
             ramp: None,
@@ -166,13 +162,8 @@ impl Upstream {
         requests_per_minute: Option<NonZeroU32>,
         tokens_per_minute: Option<NonZeroU32>,
     ) -> Self {
-        self.all_keys = (requests_per_minute, tokens_per_minute);
+        self.limits = self.limits.all_keys(requests_per_minute, tokens_per_minute);
         self
-    }
-
-    /// The ceiling over all keys of callers.
-    pub(crate) fn all_keys(&self) -> AllKeysLimits {
-        AllKeysLimits::new(&self.limits, self.all_keys.0, self.all_keys.1)
     }
 
     /// Limits of one endpoint of each account, inside those of the account.
@@ -207,10 +198,11 @@ impl Upstream {
         self
     }
 
-    /// Calls of a model leave slowly at first, and after a pause, and then faster up to the limit.
+    /// Calls of a model leave at `floor` requests per minute at first, and after a pause, and then
+    /// faster, up to the limit within `over`.
     /// Default: at the limit at once.
-    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
-        self.ramp = Some(ramp);
+    pub fn ramp_up(mut self, floor: u64, over: Duration) -> Self {
+        self.ramp = Some((floor, over));
         self
     }
 

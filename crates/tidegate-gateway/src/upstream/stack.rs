@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_llm::CallError;
-use tidegate_llm::breaker::ProviderBreaker;
 use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
@@ -24,6 +23,7 @@ use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
 use crate::upstream::attempt::UpstreamClient;
+use crate::upstream::breaker::ProviderBreaker;
 
 /// Says which model answered, where that is not the one that was asked for.
 const MODEL: HeaderName = HeaderName::from_static("x-tidegate-model");

@@ -171,8 +171,7 @@ impl Settings {
         match error {
             DecodeError::Failed(body) => {
                 let (dialect, provider) = (self.target.dialect(), &self.provider);
-                let body = body.as_value();
-                head.failed(Failure::in_stream(dialect, provider, body, &self.rules, wall_now()))
+                head.failed(Failure::in_stream(dialect, provider, &body, &self.rules, wall_now()))
             }
             DecodeError::Cut => self.broken(Broken::Cut, Some(DecodeError::Cut.into())),
             error => {

@@ -8,7 +8,6 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy;
 
 use super::ClientError;
-use crate::adapter::NotConnected;
 
 /// A request under way: sent, or failed before.
 #[derive(Debug)]
@@ -32,7 +31,7 @@ impl Future for ClientFuture {
         match &mut self.0 {
             Ok(sent) => Pin::new(sent).poll(context).map_err(|error| {
                 if error.is_connect() {
-                    ClientError::NotConnected(NotConnected(error.into()))
+                    ClientError::NotConnected(error.into())
                 } else {
                     ClientError::Broken(error.into())
                 }

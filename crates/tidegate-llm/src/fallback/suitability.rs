@@ -1,45 +1,42 @@
 //! Which providers can stand in for which.
 
-use tidegate_providers::{Dialect, Family};
+use tidegate_providers::Dialect;
 
-/// Why calls never fall back from one provider to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Unsuitable {
-    /// Requests cannot be put into its words.
-    #[error("it speaks another API")]
-    OtherApi,
-    /// A caller's key would have to be shown to it.
-    #[error("it has no key of its own, and a caller's key is not shown to another provider")]
-    NoKey,
-    /// It names deployments where others name models.
-    #[error("its paths name deployments of its own")]
-    Deployments,
+/// Why calls in one dialect never fall back to a provider of another, if they do not. `has_key` says
+/// whether the other has a key of its own.
+///
+/// ```
+/// use tidegate_llm::Dialect;
+/// use tidegate_llm::fallback::unsuitable;
+/// assert_eq!(unsuitable(Dialect::OpenAi, Dialect::Groq, true), None);
+/// let reason = unsuitable(Dialect::OpenAi, Dialect::Anthropic, true);
+/// assert_eq!(reason, Some("it speaks another API"));
+/// ```
+#[must_use]
+pub fn unsuitable(from: Dialect, to: Dialect, has_key: bool) -> Option<&'static str> {
+    // A server of one's own needs no key.
+    let needs_key = !matches!(to, Dialect::Ollama | Dialect::Compatible);
+    if from.family() != to.family() {
+        Some("it speaks another API")
+    } else if needs_key && !has_key {
+        Some("it has no key of its own, and a caller's key is not shown to another provider")
+    } else if to == Dialect::Azure && from != Dialect::Azure {
+        Some("its paths name deployments of its own")
+    } else {
+        None
+    }
 }
 
-impl Unsuitable {
-    /// Why calls in one dialect never fall back to a provider of another, if they do not.
-    ///
-    /// ```
-    /// use tidegate_llm::Dialect;
-    /// use tidegate_llm::fallback::Unsuitable;
-    /// let reason = |to, has_key| Unsuitable::reason(Dialect::OpenAi, to, has_key);
-    /// assert_eq!(reason(Dialect::Groq, true), None);
-    /// assert_eq!(reason(Dialect::Groq, false), Some(Unsuitable::NoKey));
-    /// assert_eq!(reason(Dialect::Anthropic, true), Some(Unsuitable::OtherApi));
-    /// ```
-    #[must_use]
-    pub fn reason(from: Dialect, to: Dialect, has_key: bool) -> Option<Self> {
-        // A server of one's own needs no key.
-        let needs_key = !matches!(to, Dialect::Ollama | Dialect::Compatible);
-        if Family::of(from) != Family::of(to) {
-            Some(Self::OtherApi)
-        } else if needs_key && !has_key {
-            Some(Self::NoKey)
-        } else if to == Dialect::Azure && from != Dialect::Azure {
-            Some(Self::Deployments)
-        } else {
-            None
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_deployments_count_within_a_family() {
+        let from = Dialect::OpenAi;
+        assert!(unsuitable(from, Dialect::Groq, false).unwrap().contains("no key of its own"));
+        assert_eq!(unsuitable(from, Dialect::Compatible, false), None);
+        assert!(unsuitable(from, Dialect::Azure, true).unwrap().contains("deployments"));
+        assert_eq!(unsuitable(Dialect::Azure, Dialect::Azure, true), None);
     }
 }

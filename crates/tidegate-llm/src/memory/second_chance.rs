@@ -15,15 +15,6 @@ pub struct SecondChance<K, V> {
     next_number: u64,
 }
 
-/// Whether a value was used since it was last looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
-    /// It was not.
-    Idle,
-    /// It was, and has a second chance.
-    Recent,
-}
-
 #[derive(Debug)]
 struct Slot<V> {
     value: V,
@@ -92,11 +83,11 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
     }
 
     /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
-    /// Those that were used since the last look are shown as [`Use::Recent`].
+    /// `may_go` gets the key, the value and whether it was used since the last look.
     pub fn release(
         &mut self,
         looks: usize,
-        mut may_go: impl FnMut(&K, &V, Use) -> bool,
+        mut may_go: impl FnMut(&K, &V, bool) -> bool,
     ) -> Vec<(K, V)> {
         let mut released = Vec::new();
         for _ in 0..looks.min(self.values.len()) {
@@ -105,7 +96,7 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
             let Some(slot) = self.values.get_mut(&key) else { continue };
             slot.number = number;
             let is_used = std::mem::take(slot.is_used.get_mut());
-            let goes = may_go(&key, &slot.value, if is_used { Use::Recent } else { Use::Idle });
+            let goes = may_go(&key, &slot.value, is_used);
             self.order.insert(number, key.clone());
             if goes && let Some(value) = self.remove(&key) {
                 released.push((key, value));
@@ -130,9 +121,8 @@ mod tests {
         (0..10).for_each(|number| map.insert(number, ()));
         map.get(&0);
         let released = |map: &mut SecondChance<u32, ()>, looks, even| -> Vec<u32> {
-            let may_go = |number: &u32, (): &(), last: Use| {
-                last == Use::Idle && number.is_multiple_of(2) == even
-            };
+            let may_go =
+                |number: &u32, (): &(), is_used: bool| !is_used && number.is_multiple_of(2) == even;
             let released = map.release(looks, may_go);
             released.into_iter().map(|(number, ())| number).collect()
         };

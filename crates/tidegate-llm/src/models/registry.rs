@@ -282,7 +282,8 @@ impl Inner {
         if given.is_none() && settings.is_learned() {
             return default_concurrency(dialect);
         }
-        let (limit, warning) = resolve_concurrency(provider, given, self.cap);
+        let given = given.map(|given| given.to_string());
+        let (limit, warning) = resolve_concurrency(provider, given.as_deref(), self.cap);
         if let Some(warning) = warning {
             tracing::warn!(%provider, "{warning}");
         }

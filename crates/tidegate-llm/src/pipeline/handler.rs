@@ -121,29 +121,62 @@ impl fmt::Debug for Permits {
 pub struct RateLimitHandler {
     shelf: Arc<Shelf>,
     extractor: Arc<dyn KeyExtractor>,
-    keys: Keys,
+    /// Whether observers are told a hash of keys that a program made, since they may name people.
+    hashes_own_keys: bool,
+    /// The default keys are made of providers, models and tiers.
+    has_own_keys: bool,
     observer: Arc<dyn Observer>,
-}
-
-/// How keys are told to observers.
-#[derive(Clone, Copy, Debug)]
-enum Keys {
-    /// As they are.
-    Shown,
-    /// As a hash, since they may name people.
-    Hashed,
 }
 
 impl RateLimitHandler {
     /// A handler by provider, model and tier, on tokio's time, that tells `tracing`.
     #[must_use]
     pub fn new() -> Self {
-        Self::builder().build()
+        let store = MemoryStore::builder().clock(TokioClock::new()).build();
+        Self {
+            shelf: Arc::new(Shelf::new(store.map(Arc::new).unwrap_or_default())),
+            extractor: Arc::new(by_model(Inference::default())),
+            hashes_own_keys: true,
+            has_own_keys: false,
+            observer: Arc::new(Traced),
+        }
     }
 
-    /// A handler with other parts.
-    pub fn builder() -> RateLimitHandlerBuilder {
-        RateLimitHandlerBuilder { store: None, extractor: None, keys: Keys::Hashed, observer: None }
+    /// Who shares a limit. Default: [`by_model`]. Observers are told a hash of the keys of any
+    /// other, since they may name people; see [`show_keys`](Self::show_keys).
+    #[must_use]
+    pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
+        self.extractor = Arc::new(extractor);
+        self.has_own_keys = true;
+        self
+    }
+
+    /// Tells observers every key as it is, and with [`Traced`] the log too.
+    #[must_use]
+    pub fn show_keys(mut self) -> Self {
+        self.hashes_own_keys = false;
+        self
+    }
+
+    /// Who is told. Default: [`Traced`].
+    #[must_use]
+    pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.observer = observer;
+        self
+    }
+
+    /// The clock, on a new store of its own. Default: tokio's.
+    #[must_use]
+    pub fn clock(self, clock: impl Clock + 'static) -> Self {
+        let store = MemoryStore::builder().clock(clock).build();
+        self.store(store.map(Arc::new).unwrap_or_default())
+    }
+
+    /// The store, with a bound of its own on memory. It has its own clock.
+    #[must_use]
+    pub fn store(mut self, store: Arc<MemoryStore>) -> Self {
+        self.shelf = Arc::new(Shelf::new(store));
+        self
     }
 
     /// Waits until a command may go, and gives it back. A plan without a constraint goes at once,
@@ -192,13 +225,11 @@ impl RateLimitHandler {
 
     /// A key as observers see it.
     fn shown(&self, parts: &[String]) -> String {
-        match self.keys {
-            Keys::Shown => parts.join("/"),
-            Keys::Hashed => {
-                let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
-                short_hash(key.as_key().name())
-            }
+        if !self.has_own_keys || !self.hashes_own_keys {
+            return parts.join("/");
         }
+        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        short_hash(key.as_key().name())
     }
 }
 
@@ -212,62 +243,4 @@ impl Default for RateLimitHandler {
 fn token_wait(permit: &Permit, queue: &InUse) -> Duration {
     let of_tokens = permit.parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
     of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
-}
-
-/// A [`RateLimitHandler`] in the making.
-#[derive(Debug)]
-#[must_use = "a handler is made by `build`"]
-pub struct RateLimitHandlerBuilder {
-    store: Option<Arc<MemoryStore>>,
-    extractor: Option<Arc<dyn KeyExtractor>>,
-    keys: Keys,
-    observer: Option<Arc<dyn Observer>>,
-}
-
-impl RateLimitHandlerBuilder {
-    /// Who shares a limit. Default: [`by_model`]. Observers are told a hash of the keys of any
-    /// other, since they may name people; see [`show_keys`](Self::show_keys).
-    pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
-        self.extractor = Some(Arc::new(extractor));
-        self
-    }
-
-    /// Tells observers every key as it is, and with [`Traced`] the log too.
-    pub fn show_keys(mut self) -> Self {
-        self.keys = Keys::Shown;
-        self
-    }
-
-    /// Who is told. Default: [`Traced`].
-    pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
-        self.observer = Some(observer);
-        self
-    }
-
-    /// The clock. Default: tokio's.
-    pub fn clock(self, clock: impl Clock + 'static) -> Self {
-        let store = MemoryStore::builder().clock(clock).build();
-        Self { store: store.ok().map(Arc::new), ..self }
-    }
-
-    /// The store, with a bound of its own on memory. It has its own clock.
-    pub fn store(mut self, store: Arc<MemoryStore>) -> Self {
-        self.store = Some(store);
-        self
-    }
-
-    /// The handler.
-    #[must_use]
-    pub fn build(self) -> RateLimitHandler {
-        let with_clock = self.store.is_some();
-        let this = if with_clock { self } else { self.clock(TokioClock::new()) };
-        // The default keys are made of providers, models and tiers.
-        let keys = if this.extractor.is_some() { this.keys } else { Keys::Shown };
-        RateLimitHandler {
-            shelf: Arc::new(Shelf::new(this.store.unwrap_or_default())),
-            extractor: this.extractor.unwrap_or_else(|| Arc::new(by_model(Inference::default()))),
-            keys,
-            observer: this.observer.unwrap_or_else(|| Arc::new(Traced)),
-        }
-    }
 }

@@ -51,7 +51,7 @@ impl Limits {
             let policy = Policy::per(1, interval).capacity(1).build();
             add(Dimension::Requests, "starts", named(&engine, "starts", &text, policy));
         }
-        if let Some(daily) = constraint.requests_per_day() {
+        if let Some(daily) = constraint.daily() {
             let name = limit_name("plan.day", &text);
             let amount = daily.requests().get().into();
             let limiter = engine.calendar(&name, amount, daily.schedule().clone());

@@ -147,7 +147,17 @@ impl Constraint {
 
     /// Requests of a calendar day.
     #[must_use]
-    pub const fn requests_per_day(&self) -> Option<&Daily> {
+    pub fn requests_per_day(&self) -> Option<NonZeroU32> {
+        self.daily.as_ref().map(Daily::requests)
+    }
+
+    /// The time zone in which that day begins, as its database spells it.
+    #[must_use]
+    pub fn requests_per_day_zone(&self) -> Option<&str> {
+        self.daily.as_ref().map(Daily::zone)
+    }
+
+    pub(crate) const fn daily(&self) -> Option<&Daily> {
         self.daily.as_ref()
     }
 

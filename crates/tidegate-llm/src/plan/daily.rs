@@ -10,7 +10,7 @@ use super::raw::RawConstraint;
 
 /// Requests of a calendar day, and where that day begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Daily {
+pub(crate) struct Daily {
     requests: NonZeroU32,
     zone: String,
     schedule: Schedule,
@@ -31,27 +31,23 @@ impl Daily {
     }
 
     /// Another number of requests, counted by this day.
-    #[must_use]
-    pub const fn with_requests(mut self, requests: NonZeroU32) -> Self {
+    pub(crate) const fn with_requests(mut self, requests: NonZeroU32) -> Self {
         self.requests = requests;
         self
     }
 
     /// How many.
-    #[must_use]
-    pub const fn requests(&self) -> NonZeroU32 {
+    pub(crate) const fn requests(&self) -> NonZeroU32 {
         self.requests
     }
 
     /// The time zone, as its database spells it.
-    #[must_use]
-    pub fn zone(&self) -> &str {
+    pub(crate) fn zone(&self) -> &str {
         &self.zone
     }
 
     /// The windows.
-    #[must_use]
-    pub const fn schedule(&self) -> &Schedule {
+    pub(crate) const fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 }
@@ -62,4 +58,20 @@ fn zone(name: &str) -> Result<(String, Schedule), Rule> {
     let spelled = zone.iana_name().ok_or(Rule::Zone)?;
     let schedule = Schedule::daily(spelled).map_err(|_| Rule::Zone)?;
     Ok((spelled.to_owned(), schedule))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::WallTime;
+
+    use super::*;
+
+    #[test]
+    fn a_day_ends_at_midnight_of_its_zone() {
+        let (spelled, schedule) = zone("america/los_angeles").unwrap();
+        assert_eq!(spelled, "America/Los_Angeles");
+        // 2026-11-16T07:59:59Z is a second before midnight in Los Angeles.
+        let wall = WallTime::from_secs(1_794_815_999);
+        assert_eq!(schedule.windows(wall).end_of(wall), Some(1_794_816_000));
+    }
 }

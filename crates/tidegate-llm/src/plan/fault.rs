@@ -41,13 +41,13 @@ pub enum Rule {
 
 /// One mistake. Its `Display` has the form `requests_per_minute = 0: must be > 0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+struct Fault {
     /// The key, as it is written in a configuration.
-    pub field: &'static str,
+    field: &'static str,
     /// The value as it was given.
-    pub value: String,
+    value: String,
     /// The rule it breaks.
-    pub rule: Rule,
+    rule: Rule,
 }
 
 impl fmt::Display for Fault {
@@ -64,10 +64,10 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// The mistakes, at least one, in the order of the fields.
-    #[must_use]
-    pub fn faults(&self) -> &[Fault] {
-        &self.faults
+    /// The mistakes, at least one, in the order of the fields: the key as it is written in a
+    /// configuration, the value as it was given, and the rule that it breaks.
+    pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, &Rule)> {
+        self.faults.iter().map(|fault| (fault.field, fault.value.as_str(), &fault.rule))
     }
 }
 

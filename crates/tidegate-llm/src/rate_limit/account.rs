@@ -219,8 +219,10 @@ impl Account {
         Ok(())
     }
 
-    /// Grows to the limit like this from now on, or not at all. What grows now follows it.
-    pub fn set_ramp(&self, ramp: Option<Ramp>) {
+    /// Grows to the limit from so many requests per minute in that time from now on, or not at all.
+    /// What grows now follows it.
+    pub fn set_ramp(&self, ramp: Option<(u64, Duration)>) {
+        let ramp = ramp.map(|(floor, over)| Ramp { floor, over });
         let settings = &self.inner.settings;
         if settings.ramp.swap(ramp.map(Arc::new)).as_deref() == ramp.as_ref() {
             return;

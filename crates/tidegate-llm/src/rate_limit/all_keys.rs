@@ -26,10 +26,10 @@ use crate::plan::{Constraint, Daily};
 /// How many times the limits of one key all keys may use together, unless it is said.
 pub const ALL_KEYS_MULTIPLE: u32 = 16;
 
-/// The ceiling over all keys of callers at a provider. What is not set has none; nor have input and
-/// output tokens that are counted apart, since a call is charged to 16 limits at most.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AllKeysLimits {
+/// The limits of a ceiling. What is not set has none; nor have input and output tokens that are
+/// counted apart, since a call is charged to 16 limits at most.
+#[derive(Debug)]
+struct AllKeysLimits {
     requests: Option<NonZeroU32>,
     /// How many requests may leave at once.
     burst: u64,
@@ -39,12 +39,8 @@ pub struct AllKeysLimits {
 
 impl AllKeysLimits {
     /// [`ALL_KEYS_MULTIPLE`] times what was configured for each key, unless it is given.
-    #[must_use]
-    pub fn new(
-        limits: &AccountLimits,
-        requests_per_minute: Option<NonZeroU32>,
-        tokens_per_minute: Option<NonZeroU32>,
-    ) -> Self {
+    fn of(limits: &AccountLimits) -> Self {
+        let (requests_per_minute, tokens_per_minute) = limits.all_keys;
         let of_key = limits.of_all().map(|(constraint, _)| constraint);
         let times = |amount: Option<NonZeroU32>| amount.map(multiple);
         let requests_of_key = of_key.and_then(Constraint::requests_per_minute);
@@ -63,7 +59,7 @@ impl AllKeysLimits {
             tokens: tokens_per_minute
                 .or_else(|| times(of_key.and_then(Constraint::tokens_per_minute))),
             daily: of_key
-                .and_then(Constraint::requests_per_day)
+                .and_then(Constraint::daily)
                 .map(|daily| daily.clone().with_requests(multiple(daily.requests()))),
         }
     }
@@ -86,7 +82,8 @@ fn multiple(amount: NonZeroU32) -> NonZeroU32 {
     amount.saturating_mul(const { NonZeroU32::new(ALL_KEYS_MULTIPLE).unwrap() })
 }
 
-/// The ceiling in force. Cheap to clone; clones are the same ceiling.
+/// The ceiling over all keys of callers at a provider, as [`AccountLimits::all_keys`] sets it. Cheap
+/// to clone; clones are the same ceiling.
 #[derive(Clone, Debug)]
 pub struct AllKeys(Arc<Inner>);
 
@@ -116,7 +113,7 @@ impl AllKeys {
     pub fn new(
         provider: &Provider,
         engine: &Engine,
-        limits: &AllKeysLimits,
+        limits: &AccountLimits,
     ) -> Result<Self, AccountError> {
         let all_keys = Self(Arc::new(Inner {
             engine: engine.clone(),
@@ -133,11 +130,11 @@ impl AllKeys {
     ///
     /// # Errors
     /// When the limits cannot be kept. Some of them may be in force then.
-    pub fn configure(&self, limits: &AllKeysLimits) -> Result<(), AccountError> {
+    pub fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
         let Inner { engine, scope, clock, in_force, known } = &*self.0;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = InForce::default();
-        for wanted in limits.wanted() {
+        for wanted in AllKeysLimits::of(limits).wanted() {
             let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
             let meter = match known.iter().find(same) {
                 Some(meter) => {

@@ -1,6 +1,7 @@
 //! Accounts in the making.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tidegate::Engine;
@@ -9,6 +10,7 @@ use tidegate::pacer::{PoolSize, SlotPool};
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
 use super::account::{Account, AccountError, Settings, default_concurrency};
+use super::account_group::AccountGroup;
 use super::all_keys::AllKeys;
 use super::bucket::own_engine;
 use super::charging::Charging;
@@ -116,10 +118,11 @@ impl AccountBuilder {
         self
     }
 
-    /// Shares the calls under way of models and endpoints with other accounts, so that their limits
-    /// hold over all keys. Default: those of this account alone.
-    pub fn groups(mut self, groups: &SlotGroups) -> Self {
-        self.groups = groups.clone();
+    /// Shares the limits on calls under way of models and endpoints, and the warnings of waits, with
+    /// the other accounts of a group. Default: no group; each wait is warned of.
+    pub fn group(mut self, group: &AccountGroup) -> Self {
+        self.groups = group.slots.clone();
+        self.waits = group.waits.clone();
         self
     }
 
@@ -138,10 +141,10 @@ impl AccountBuilder {
         self
     }
 
-    /// Grows to the limit from a floor, at first and after a pause: for providers that refuse
-    /// sharp rises. Default: no ramp.
-    pub fn ramp_up(mut self, ramp: Ramp) -> Self {
-        self.ramp = Some(ramp);
+    /// Grows to the limit from a floor, in requests per minute, within a time, at first and after a
+    /// pause: for providers that refuse sharp rises. Default: no ramp.
+    pub fn ramp_up(mut self, floor: u64, over: Duration) -> Self {
+        self.ramp = Some(Ramp { floor, over });
         self
     }
 
@@ -155,12 +158,6 @@ impl AccountBuilder {
     /// For servers.
     pub fn warn_each_minute(mut self) -> Self {
         self.waits = WaitLog::each_minute();
-        self
-    }
-
-    /// Who warns of waits, for accounts that do so together. Default: each of them is warned of.
-    pub fn wait_log(mut self, waits: &WaitLog) -> Self {
-        self.waits = waits.clone();
         self
     }
 

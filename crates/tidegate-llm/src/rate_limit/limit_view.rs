@@ -100,44 +100,6 @@ impl HoldCause {
     }
 }
 
-/// What the provider last reported to be left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReportedView {
-    /// So much, at that time.
-    pub remaining: u64,
-    /// How long it then was until all of it is there again, if that was reported.
-    pub reset: Option<Duration>,
-    /// What it was reported in: `response_headers` or `refusal`.
-    pub from: &'static str,
-    /// How long ago.
-    pub age: Duration,
-}
-
-/// What our own bucket of a limit holds now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BucketView {
-    /// What it holds; below zero it is in debt.
-    pub remaining: i64,
-    /// The most it can hold.
-    pub capacity: u64,
-}
-
-/// How fast a limit lets calls leave now.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct PaceView {
-    /// So much in a minute, with margin, push-back and ramp.
-    pub per_minute: u64,
-    /// So much at once.
-    pub burst: u64,
-    /// The part of the rate that is left after push-back, which recovers; `None` without any.
-    pub slowed_to: Option<f64>,
-    /// How much longer the rate grows from its floor; `None` if it does not.
-    pub ramp_left: Option<Duration>,
-}
-
 /// One limit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -153,12 +115,22 @@ pub struct LimitView {
     pub allowed: Option<(u64, Duration)>,
     /// What it was learned from (`response_headers` or `refusal`), and how long ago.
     pub learned: Option<(&'static str, Duration)>,
-    /// What the provider last reported to be left.
-    pub reported: Option<ReportedView>,
-    /// Our bucket; `None` if there is none, or if the store does not answer.
-    pub bucket: Option<BucketView>,
-    /// How fast calls leave; `None` for what refills by the calendar or is not paced here.
-    pub pace: Option<PaceView>,
+    /// What the provider last reported to be left, at that time.
+    pub reported: Option<u64>,
+    /// What that was reported in (`response_headers` or `refusal`), and how long ago.
+    pub reported_in: Option<(&'static str, Duration)>,
+    /// How long it then was until all of the limit is there again, if that was reported.
+    pub reported_reset: Option<Duration>,
+    /// What our bucket holds, below zero if it is in debt, and the most it can hold; `None` if there
+    /// is none, or if the store does not answer.
+    pub bucket: Option<(i64, u64)>,
+    /// How much leaves in a minute, with margin, push-back and ramp, and how much at once; `None` for
+    /// what refills by the calendar or is not paced here.
+    pub pace: Option<(u64, u64)>,
+    /// The part of the rate that is left after push-back, which recovers; `None` without any.
+    pub slowed_to: Option<f64>,
+    /// How much longer the rate grows from its floor; `None` if it does not.
+    pub ramp_left: Option<Duration>,
     /// What calls under way are charged, which their ends may change.
     pub reserved: u64,
     /// What was charged in the last minute, less what was given back.
@@ -201,14 +173,11 @@ impl LimitView {
     #[must_use]
     pub fn used_ratio(&self) -> Option<f64> {
         let (amount, _) = self.allowed?;
-        let bucket = self.bucket.filter(|bucket| bucket.capacity.saturating_mul(2) >= amount);
+        let bucket = self.bucket.filter(|(_, capacity)| capacity.saturating_mul(2) >= amount);
         let used = match bucket {
-            Some(BucketView { remaining, capacity }) => {
-                1.0 - signed_to_f64(remaining) / to_f64(capacity.max(1))
-            }
+            Some((remaining, capacity)) => 1.0 - signed_to_f64(remaining) / to_f64(capacity.max(1)),
             None if self.dimension == Some(Dimension::RequestsPerDay) => {
-                let reported = self.reported?;
-                1.0 - to_f64(reported.remaining) / to_f64(amount.max(1))
+                1.0 - to_f64(self.reported?) / to_f64(amount.max(1))
             }
             None => {
                 let per_minute = self.per_minute().unwrap_or(amount).max(1);
@@ -287,8 +256,12 @@ mod tests {
             allowed: Some((amount, Duration::from_secs(60))),
             learned: None,
             reported: None,
-            bucket: bucket.map(|(remaining, capacity)| BucketView { remaining, capacity }),
+            reported_in: None,
+            reported_reset: None,
+            bucket,
             pace: None,
+            slowed_to: None,
+            ramp_left: None,
             reserved: 0,
             used_in_last_minute,
             charged: 0,

@@ -1,6 +1,7 @@
 //! What was configured for an account.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use tidegate_providers::Endpoint;
 
@@ -15,6 +16,8 @@ pub struct AccountLimits {
     pub(super) endpoints: HashMap<Endpoint, Constraint>,
     /// The most specific first.
     pub(super) models: Vec<(ModelPattern, Constraint)>,
+    /// What all keys of callers may use in a minute: requests and tokens, where that was said.
+    pub(super) all_keys: (Option<NonZeroU32>, Option<NonZeroU32>),
 }
 
 impl AccountLimits {
@@ -47,6 +50,19 @@ impl AccountLimits {
         self.models.sort_by(|(one, _), (other, _)| {
             other.specificity().cmp(&one.specificity()).then_with(|| one.cmp(other))
         });
+        self
+    }
+
+    /// What all keys of callers may use together in a minute, if an account is under such a ceiling
+    /// ([`AllKeys`](super::AllKeys)). Default:
+    /// [`ALL_KEYS_MULTIPLE`](super::ALL_KEYS_MULTIPLE) times what one account may.
+    #[must_use]
+    pub const fn all_keys(
+        mut self,
+        requests_per_minute: Option<NonZeroU32>,
+        tokens_per_minute: Option<NonZeroU32>,
+    ) -> Self {
+        self.all_keys = (requests_per_minute, tokens_per_minute);
         self
     }
 

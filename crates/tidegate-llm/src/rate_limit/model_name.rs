@@ -10,7 +10,8 @@ const LONGEST: usize = 128;
 const KEPT: usize = 100;
 
 /// A name of a model that is not too long: of a long one the beginning and a hash.
-pub(crate) fn bounded(model: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn bounded(model: &str) -> Cow<'_, str> {
     if model.len() <= LONGEST {
         return model.into();
     }

@@ -90,11 +90,11 @@ pub(crate) enum Burst {
 
 /// Growing slowly to the limit (R349): from a floor, in a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ramp {
+pub(crate) struct Ramp {
     /// Requests per minute to begin with.
-    pub floor: u64,
+    pub(crate) floor: u64,
     /// How long until the limit is reached.
-    pub over: Duration,
+    pub(crate) over: Duration,
 }
 
 /// A rate that a complaint has lowered.

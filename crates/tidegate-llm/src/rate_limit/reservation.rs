@@ -10,9 +10,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_core::Time;
-use tidegate_providers::{
-    Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage, UsageSource,
-};
+use tidegate_providers::{Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage};
 
 use measure::UsageSoFar;
 
@@ -270,10 +268,9 @@ impl Reservation {
         let Some(mut held) = self.held.take() else { return };
         held.told(usage);
         let measured = held.measured();
-        let is_known = |source| source == UsageSource::Reported;
-        let MeasuredUsage { usage, input, output } = measured;
-        if usage.output > 0 || is_known(input) && is_known(output) {
-            let input = if is_known(input) { usage.input } else { 0 };
+        let MeasuredUsage { usage, is_input_reported, is_output_reported } = measured;
+        if usage.output > 0 || is_input_reported && is_output_reported {
+            let input = if is_input_reported { usage.input } else { 0 };
             held.quota.learn(held.estimate.counted, input, usage.output);
         }
         let fate = held.settled(measured);

@@ -8,7 +8,7 @@ use tidegate::pacer::SlotGroup;
 /// Groups of slots by the model pattern or endpoint that they are of. Accounts of one provider share
 /// them, so that a limit holds over all keys. Cheap to clone; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct SlotGroups(Arc<Mutex<HashMap<String, SlotGroup>>>);
+pub(super) struct SlotGroups(Arc<Mutex<HashMap<String, SlotGroup>>>);
 
 impl SlotGroups {
     /// The group of this name, made with so many slots if there is none.

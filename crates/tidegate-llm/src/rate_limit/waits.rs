@@ -17,7 +17,7 @@ const MAX_SCOPES: usize = 64;
 
 /// Warns of waits. Cheap to clone; clones are the same log, which several accounts may share.
 #[derive(Clone, Debug)]
-pub struct WaitLog {
+pub(super) struct WaitLog {
     /// `None`: each of them.
     gathered: Option<Arc<Mutex<GatheredWaits>>>,
 }
@@ -40,14 +40,12 @@ struct Gathered {
 
 impl WaitLog {
     /// Warns of each wait: for libraries.
-    #[must_use]
-    pub const fn each_call() -> Self {
+    pub(super) const fn each_call() -> Self {
         Self { gathered: None }
     }
 
     /// Warns of waits once a minute for a scope, with their number and the worst: for servers.
-    #[must_use]
-    pub fn each_minute() -> Self {
+    pub(super) fn each_minute() -> Self {
         Self { gathered: Some(Arc::default()) }
     }
 

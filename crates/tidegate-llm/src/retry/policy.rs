@@ -121,9 +121,14 @@ impl Policy {
         self
     }
 
-    /// Where random numbers come from. Default: [`Random::system`].
+    /// Draws the random parts of delays from this seed, so that a test repeats them. Default: they
+    /// differ from run to run.
     #[must_use]
-    pub fn random(mut self, random: Random) -> Self {
+    pub fn seed(self, seed: u64) -> Self {
+        self.random(Random::seeded(seed))
+    }
+
+    pub(crate) fn random(mut self, random: Random) -> Self {
         self.random = random;
         self
     }

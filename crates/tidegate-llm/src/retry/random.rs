@@ -7,34 +7,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A source of random numbers, for spreading and not for secrets. Clones share it.
-///
-/// ```
-/// use tidegate_llm::retry::{Random, Schedule};
-/// let delay = |random| Schedule::default().delay(3, None, &random);
-/// assert_eq!(delay(Random::seeded(7)), delay(Random::seeded(7)));
-/// assert_eq!(delay(Random::from_fn(|| 0)).as_secs(), 8);
-/// ```
 #[derive(Clone)]
-pub struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
+pub(crate) struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Random {
     /// Numbers that differ from run to run.
-    #[must_use]
-    pub fn system() -> Self {
+    pub(crate) fn system() -> Self {
         // Every `RandomState` differs from the one before, and the first of a thread is seeded by
         // the operating system.
         Self::from_fn(|| RandomState::new().hash_one(0_u8))
     }
 
     /// The same numbers for the same seed, as tests want them.
-    #[must_use]
-    pub fn seeded(seed: u64) -> Self {
+    pub(crate) fn seeded(seed: u64) -> Self {
         let (hasher, drawn) = (BuildHasherDefault::<DefaultHasher>::new(), AtomicU64::new(0));
         Self::from_fn(move || hasher.hash_one((seed, drawn.fetch_add(1, Ordering::Relaxed))))
     }
 
     /// Numbers of another source, all 64 bits of them random.
-    pub fn from_fn(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+    pub(crate) fn from_fn(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(draw))
     }
 

@@ -12,48 +12,19 @@ use tidegate_providers::{Dialect, Provider};
 /// The cap unless `MAX_CONCURRENT_THREADS` says otherwise.
 pub const DEFAULT_CONCURRENCY_CAP: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
 
-/// A value as it was found: in a store, in an environment, or nowhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Configured<'a> {
-    /// Nothing was found, or a null.
-    Nothing,
-    /// A number.
-    Number(i64),
-    /// A text, which may be a number.
-    Text(&'a str),
-}
-
 /// What is no number of at least one.
 struct Unusable;
 
-impl Configured<'_> {
-    /// The number, if something was found.
-    fn number(self) -> Result<Option<NonZeroU32>, Unusable> {
-        let number = match self {
-            Self::Nothing => return Ok(None),
-            Self::Number(number) => number,
-            Self::Text(text) => match text.trim().parse::<i64>() {
-                Ok(number) => number,
-                // A number all the same, and above any cap.
-                Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
-                Err(_) => return Err(Unusable),
-            },
-        };
-        let number = u64::try_from(number).map_err(|_| Unusable)?;
-        NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).map(Some).ok_or(Unusable)
-    }
-}
-
-impl From<Option<i64>> for Configured<'_> {
-    fn from(number: Option<i64>) -> Self {
-        number.map_or(Self::Nothing, Self::Number)
-    }
-}
-
-impl<'a> From<Option<&'a str>> for Configured<'a> {
-    fn from(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Nothing, Configured::Text)
-    }
+/// The number that a text is.
+fn number(text: &str) -> Result<NonZeroU32, Unusable> {
+    let number = match text.trim().parse::<i64>() {
+        Ok(number) => number,
+        // A number all the same, and above any cap.
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
+        Err(_) => return Err(Unusable),
+    };
+    let number = u64::try_from(number).map_err(|_| Unusable)?;
+    NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).ok_or(Unusable)
 }
 
 /// What was done about a value that could not be used as it was.
@@ -109,23 +80,24 @@ pub(crate) const fn concurrency_of(dialect: Dialect) -> Option<NonZeroU32> {
     })
 }
 
-/// How many calls to a provider may be under way at once. The cap does not hold for the mock,
+/// How many calls to a provider may be under way at once, from the text of what was configured:
+/// `None` if nothing was. The cap does not hold for the mock,
 /// which costs nobody anything.
 ///
 /// ```
 /// use tidegate_llm::settings::{DEFAULT_CONCURRENCY_CAP, resolve_concurrency};
-/// let (limit, warning) = resolve_concurrency(&"openai".into(), Some(100), DEFAULT_CONCURRENCY_CAP);
+/// let (limit, warning) = resolve_concurrency(&"openai".into(), Some("100"), DEFAULT_CONCURRENCY_CAP);
 /// assert_eq!(limit.get(), 32);
 /// let told = "concurrency limit (100) exceeds maximum (32). Capping at 32.";
 /// assert_eq!(warning.unwrap().to_string(), told);
 /// ```
 #[must_use]
-pub fn resolve_concurrency<'a>(
+pub fn resolve_concurrency(
     provider: &Provider,
-    value: impl Into<Configured<'a>>,
+    value: Option<&str>,
     cap: NonZeroU32,
 ) -> (NonZeroU32, Option<Warning>) {
-    let limit = match value.into().number() {
+    let limit = match value.map(number).transpose() {
         Ok(Some(limit)) => Some(limit),
         Ok(None) => default_concurrency(provider),
         Err(Unusable) => None,
@@ -140,11 +112,9 @@ pub fn resolve_concurrency<'a>(
 
 /// The cap, from what `MAX_CONCURRENT_THREADS` says.
 #[must_use]
-pub fn resolve_concurrency_cap<'a>(
-    value: impl Into<Configured<'a>>,
-) -> (NonZeroU32, Option<Warning>) {
+pub fn resolve_concurrency_cap(value: Option<&str>) -> (NonZeroU32, Option<Warning>) {
     let cap = DEFAULT_CONCURRENCY_CAP;
-    match value.into().number() {
+    match value.map(number).transpose() {
         Ok(given) => (given.unwrap_or(cap), None),
         Err(Unusable) => (cap, Some(Warning::BadCap { cap })),
     }

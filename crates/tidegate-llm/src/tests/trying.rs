@@ -4,7 +4,6 @@ mod breaker;
 mod contract;
 mod fallback;
 mod log;
-mod provider_breaker;
 mod retry;
 mod spread;
 

@@ -191,7 +191,7 @@ async fn a_burst_never_raises_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
-    let handler = RateLimitHandler::builder().key_extractor(by_user()).build();
+    let handler = RateLimitHandler::new().key_extractor(by_user());
     let plan = plan(per_minute(1));
     let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
     let ann = of("ann").await;
@@ -210,7 +210,7 @@ async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
     let store =
         MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
-    let handler = RateLimitHandler::builder().key_extractor(by_user()).store(store.clone()).build();
+    let handler = RateLimitHandler::new().key_extractor(by_user()).store(store.clone());
     let plan = plan(per_minute(600));
     for user in 0..200_000 {
         handler.handle(Planned::new((), plan.clone()).user(&user.to_string())).await;
@@ -240,7 +240,7 @@ impl Observer for Seen {
 #[tokio::test(start_paused = true)]
 async fn every_command_that_is_limited_is_told_of_once() {
     let seen = Arc::new(Seen::default());
-    let handler = RateLimitHandler::builder().telemetry(seen.clone()).build();
+    let handler = RateLimitHandler::new().telemetry(seen.clone());
     let request = PlanRequest::new().model("Gemini-2.0-Flash").tier("tier_2");
     for _ in 0..2 {
         let planned = Planned::new((), plan(per_minute(60))).asked_by(&request);
@@ -256,7 +256,7 @@ async fn every_command_that_is_limited_is_told_of_once() {
 #[tokio::test(start_paused = true)]
 async fn a_command_goes_through_the_whole_pipeline() {
     let seen = Arc::new(Seen::default());
-    let limits = RateLimitHandler::builder().telemetry(seen.clone()).build();
+    let limits = RateLimitHandler::new().telemetry(seen.clone());
     let order = Arc::new(Mutex::new(Vec::new()));
     let mock = Mock::new("openai").always(Step::reply("done"));
     let (log, told) = (order.clone(), seen.clone());

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::adapter::Adapter;
-use tidegate_llm::rate_limit::{Account, RateLimit, RateLimitLayer};
-use tidegate_llm::retry::{Policy, Random, Retry, RetryLayer};
+use tidegate_llm::rate_limit::{Account, RateLimitLayer};
+use tidegate_llm::retry::{Policy, RetryLayer};
 use tidegate_llm::{Answer, Call, CallError};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Chat, Credential, Dialect};
 use tidegate_sim::{Simulator, Usage};
 use tokio::time::{Instant, sleep};
-use tower::{Layer as _, Service, ServiceExt as _};
+use tower::{Layer, Service, ServiceExt as _};
 
 use crate::wire;
 
@@ -162,15 +162,18 @@ pub(crate) fn throttled_per_mille(simulator: &Simulator) -> f64 {
     ledger.throttled() as f64 * 1_000.0 / ledger.seen().max(1) as f64
 }
 
+/// An adapter with limits around it.
+type Limited<A> = <RateLimitLayer as Layer<A>>::Service;
+
 /// Retries and limits around an adapter, with the defaults of everything.
 pub(crate) fn stack<A>(
     adapter: A,
     dialect: Dialect,
     account: &Account,
     seed: u64,
-) -> Retry<RateLimit<A>> {
+) -> <RetryLayer as Layer<Limited<A>>>::Service {
     let limits = RateLimitLayer::new(account.clone(), MODEL);
-    let policy = Policy::new(provider(dialect)).random(Random::seeded(seed));
+    let policy = Policy::new(provider(dialect)).seed(seed);
     RetryLayer::new(policy).layer(limits.layer(adapter))
 }
 

@@ -13,8 +13,7 @@ use crate::response::DecodeError;
 
 /// APIs that look alike: a request of one dialect is a request of any other of its family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Family {
+pub(crate) enum Family {
     /// OpenAI, and all who speak its API.
     OpenAi,
     /// Anthropic.
@@ -34,8 +33,7 @@ pub(crate) struct Route {
 
 impl Family {
     /// The family of a dialect.
-    #[must_use]
-    pub const fn of(dialect: Dialect) -> Self {
+    pub(crate) const fn of(dialect: Dialect) -> Self {
         match dialect {
             Dialect::Anthropic => Self::Anthropic,
             Dialect::Gemini => Self::Gemini,

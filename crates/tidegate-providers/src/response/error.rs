@@ -5,12 +5,13 @@ use std::fmt;
 use serde_json::Value;
 
 /// Why an answer cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The provider says that it failed.
+    /// The provider says that it failed, in this JSON. It may quote the request, so that neither
+    /// `Debug` nor `Display` shows it.
     #[error("the provider reports an error")]
-    Failed(ErrorBody),
+    Failed(Box<Value>),
     /// It is no JSON.
     #[error("it is not JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
@@ -33,24 +34,13 @@ pub enum DecodeError {
 
 impl DecodeError {
     pub(crate) fn failed(body: &Value) -> Self {
-        Self::Failed(ErrorBody(Box::new(body.clone())))
+        Self::Failed(Box::new(body.clone()))
     }
 }
 
-/// An error as the provider wrote it. It may quote the request, so that `Debug` does not show it.
-#[derive(Clone, PartialEq)]
-pub struct ErrorBody(Box<Value>);
-
-impl ErrorBody {
-    /// The JSON.
-    #[must_use]
-    pub fn as_value(&self) -> &Value {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ErrorBody {
+impl fmt::Debug for DecodeError {
+    /// The text of the error, since the body of a provider's error may quote the request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ErrorBody").finish_non_exhaustive()
+        write!(f, "DecodeError({self})")
     }
 }

@@ -89,8 +89,8 @@ fn add(
 ) {
     let Some(amount) = limit.per_window() else { return };
     let (source, dimension) = (limit.source, limit.name);
-    let bucket = limit.bucket.map(|bucket| bucket.remaining);
-    let reported = limit.reported.map(|reported| reported.remaining);
+    let bucket = limit.bucket.map(|(remaining, _)| remaining);
+    let reported = limit.reported;
     let this = LimitFigures { model, dimension, source, limit: amount, bucket, reported };
     let Some(known) = limits.get_mut(&(this.model.clone(), dimension)) else {
         limits.insert((this.model.clone(), dimension), this);

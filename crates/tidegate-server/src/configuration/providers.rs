@@ -2,7 +2,7 @@
 
 use tidegate_config::{Plan, ProviderPlan};
 use tidegate_gateway::{GatewayError, Upstream};
-use tidegate_llm::rate_limit::{ModelPattern, Ramp};
+use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::Metrics;
@@ -65,7 +65,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     };
     if plan.ramp.is_on() {
         let (floor, over) = (plan.ramp.floor.value.get().into(), plan.ramp.over.value);
-        upstream = upstream.ramp_up(Ramp { floor, over });
+        upstream = upstream.ramp_up(floor, over);
     }
     for (endpoint, limits) in &plan.endpoints {
         let paths = limits.paths.value.iter().flatten().cloned();

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
-use tidegate_providers::{Class, MeasuredUsage, Provider, UsageSource};
+use tidegate_providers::{Class, MeasuredUsage, Provider};
 
 use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
 use super::labels::{MOST, OTHER};
@@ -96,7 +96,7 @@ impl LlmMetrics {
         self.with(used_at, |series| {
             for (kind, source, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
                 let provider = series.provider.clone();
-                let labels = TokenLabels { provider, kind, source: source.name() };
+                let labels = TokenLabels { provider, kind, source };
                 families.tokens.get_or_create(&labels).inc_by(tokens);
             }
             if let Some(class) = answer_failure.map(Class::name) {
@@ -113,14 +113,16 @@ impl LlmMetrics {
     }
 }
 
-const fn kinds(measured: &MeasuredUsage) -> [(&'static str, UsageSource, u64); 5] {
-    let MeasuredUsage { usage, input, output } = measured;
+/// Each count with its kind and where it comes from.
+const fn kinds(measured: &MeasuredUsage) -> [(&'static str, &'static str, u64); 5] {
+    let usage = &measured.usage;
+    let (input, output) = (measured.input_source(), measured.output_source());
     [
-        ("input", *input, usage.input),
-        ("output", *output, usage.output),
-        ("cache_read", *input, usage.cache_read),
-        ("cache_write", *input, usage.cache_write),
-        ("reasoning", *output, usage.reasoning),
+        ("input", input, usage.input),
+        ("output", output, usage.output),
+        ("cache_read", input, usage.cache_read),
+        ("cache_write", input, usage.cache_write),
+        ("reasoning", output, usage.reasoning),
     ]
 }
 

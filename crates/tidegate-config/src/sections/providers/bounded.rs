@@ -1,9 +1,10 @@
 //! Numbers that are held to bounds: strictly where they were written for this program, and with a
 //! warning where they were not.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use tidegate_llm::settings::{Configured, Warning as Told, resolve_concurrency};
+use tidegate_llm::settings::{Warning as Told, resolve_concurrency};
 use tidegate_providers::Provider;
 
 use super::SHIPPED;
@@ -26,8 +27,8 @@ pub(super) fn concurrency(
     if value.is_some_and(|value| !with.is_lenient(value.place)) {
         return fields.setting(KEY, Value::to_count);
     }
-    let configured = value.map_or(Configured::Nothing, configured);
-    let (limit, warning) = resolve_concurrency(speaker, configured, with.cap);
+    let configured = value.and_then(configured);
+    let (limit, warning) = resolve_concurrency(speaker, configured.as_deref(), with.cap);
     // Those that are there without anybody's doing are nobody's mistake.
     let quiet = value.is_none() && SHIPPED.contains(&owner);
     if let Some(warning) = warning.filter(|told| !quiet || *told != Told::NotConfigured) {
@@ -61,10 +62,11 @@ pub(super) fn retries(
     Some(Setting { value: number.unwrap_or(default), source: value.place.source })
 }
 
-fn configured<'v>(value: &'v Value<'_>) -> Configured<'v> {
-    match &value.node {
-        Node::Null => Configured::Nothing,
-        Node::Text(text) => Configured::Text(text),
-        _ => value.to_signed(1).map_or(Configured::Text(""), Configured::Number),
-    }
+/// The text of a value, which is empty if it is neither a text nor a number; `None` for a null.
+fn configured<'v>(value: &'v Value<'_>) -> Option<Cow<'v, str>> {
+    Some(match &value.node {
+        Node::Null => return None,
+        Node::Text(text) => Cow::Borrowed(text),
+        _ => value.to_signed(1).map_or(Cow::Borrowed(""), |number| number.to_string().into()),
+    })
 }

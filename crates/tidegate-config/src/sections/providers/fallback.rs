@@ -1,6 +1,6 @@
 //! Whom a provider turns to: others that are there, and that calls can be sent to.
 
-use tidegate_llm::fallback::{MAX_TARGETS, Unsuitable};
+use tidegate_llm::fallback::{MAX_TARGETS, unsuitable};
 use tidegate_providers::{Dialect, Provider};
 
 use super::read::dialect;
@@ -51,7 +51,7 @@ impl<'t> Speakers<'t> {
     pub(super) fn unsuitable(&self, dialect: Dialect, fallback: &[String]) -> Vec<Rule> {
         let rule = |name: &String| {
             let target = self.0.iter().find(|known| known.name == name)?;
-            let why = Unsuitable::reason(dialect, target.dialect, target.has_key)?;
+            let why = unsuitable(dialect, target.dialect, target.has_key)?;
             Some(Rule::UnsuitableFallback { name: cut(name), why })
         };
         fallback.iter().filter_map(rule).collect()

@@ -241,8 +241,8 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
     match Constraint::try_new(&with_burst(raw.clone())) {
         Ok(constraint) => Some(constraint),
         Err(invalid) => {
-            for fault in invalid.faults() {
-                fields.refuse(fault.field, Rule::Module(fault.rule.clone()));
+            for (field, _, rule) in invalid.faults() {
+                fields.refuse(field, Rule::Module(rule.clone()));
             }
             None
         }

@@ -6,7 +6,7 @@ use tidegate::clock::Clock;
 
 use super::Account;
 use crate::call::Scope;
-use crate::memory::{Loss, Use};
+use crate::memory::Loss;
 use crate::rate_limit::lane::Lane;
 use crate::rate_limit::quota::Quota;
 
@@ -48,8 +48,8 @@ impl Account {
         let inner = &*self.inner;
         let now = inner.settings.quota.clock.now();
         let own = &inner.scope;
-        let may_go = |scope: &Scope, lane: &Arc<Lane>, last: Use| {
-            let is_unused = last == Use::Idle && Arc::strong_count(lane) == 1;
+        let may_go = |scope: &Scope, lane: &Arc<Lane>, is_used: bool| {
+            let is_unused = !is_used && Arc::strong_count(lane) == 1;
             is_unused && scope != own && lane.loss(now) <= most
         };
         let mut lanes = inner.lock_lanes();
@@ -66,8 +66,8 @@ impl Account {
             lane.release_models(looks, most);
         }
         // Those that outlived their queues.
-        let may_go = |_: &String, quota: &Arc<Quota>, last: Use| {
-            last == Use::Idle && Arc::strong_count(quota) == 1 && quota.loss(now) <= most
+        let may_go = |_: &String, quota: &Arc<Quota>, is_used: bool| {
+            !is_used && Arc::strong_count(quota) == 1 && quota.loss(now) <= most
         };
         let mut quotas = inner.settings.lock_quotas();
         for (_, quota) in quotas.release(looks, may_go) {

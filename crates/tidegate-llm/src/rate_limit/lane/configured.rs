@@ -254,6 +254,6 @@ fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
         Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
     });
     let day = Counts::Dimension(Dimension::RequestsPerDay);
-    let daily = constraint.requests_per_day().cloned().map(|daily| Wanted::Daily(day, daily));
+    let daily = constraint.daily().cloned().map(|daily| Wanted::Daily(day, daily));
     rates.chain(starts).chain(daily).collect()
 }

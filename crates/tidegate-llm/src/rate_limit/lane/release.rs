@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use tidegate_core::Time;
 
 use super::Lane;
-use crate::memory::{Loss, Use};
+use crate::memory::Loss;
 use crate::rate_limit::account::Settings;
 use crate::rate_limit::footprint;
 use crate::rate_limit::limits::AccountLimits;
@@ -52,8 +52,8 @@ impl Lane {
     /// this.
     pub(in crate::rate_limit) fn release_models(&self, looks: usize, most: Loss) {
         let now = self.now();
-        let may_go = |_: &Arc<str>, quota: &Arc<Quota>, last: Use| {
-            last == Use::Idle && Arc::strong_count(quota) == UNUSED && quota.loss(now) <= most
+        let may_go = |_: &Arc<str>, quota: &Arc<Quota>, is_used: bool| {
+            !is_used && Arc::strong_count(quota) == UNUSED && quota.loss(now) <= most
         };
         let released = self.lock_quotas().release(looks, may_go);
         for (_, quota) in released {

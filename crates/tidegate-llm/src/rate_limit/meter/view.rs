@@ -6,9 +6,7 @@ use tidegate::Policy;
 use tidegate_core::Time;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::limit_view::{
-    BucketView, HoldCause, LimitSource, LimitView, PaceView, ReportOrigin, ReportedView,
-};
+use super::super::limit_view::{HoldCause, LimitSource, LimitView, ReportOrigin};
 use super::super::pace::Allowed;
 use super::Meter;
 use super::limit_record::{LimitRecord, Remembered};
@@ -36,13 +34,15 @@ impl Meter {
         let now = looking.now;
         let remembered = self.record.read();
         let policy = self.bucket.limiter().policy();
-        let (pace, slowed_since) = self.pace_view(&policy, now);
+        let pace = self.pace_view(&policy, now);
+        let slowed = pace.and_then(|pace| pace.slowed);
+        let ramp_left = pace.and_then(|pace| pace.ramp_left);
         let allowed = match (&policy, self.allowed()) {
             (_, Some(Allowed { amount, window })) => Some((amount, window)),
             (Policy::Bucket(_), None) => None,
             (policy, None) => Some((policy.capacity(), DAY)),
         };
-        let moves = pace.is_some_and(|pace| pace.slowed_to.or(ramp_of(&pace)).is_some());
+        let moves = slowed.is_some() || ramp_left.is_some();
         if allowed.is_none() && !moves && remembered.reported.is_none() {
             return None;
         }
@@ -53,7 +53,9 @@ impl Meter {
         };
         let refusal = |since| (ReportOrigin::Refusal.name(), now.since(since));
         let learned = match source {
-            LimitSource::Learned => learned(&remembered, now).or(slowed_since.map(refusal)),
+            LimitSource::Learned => {
+                learned(&remembered, now).or(slowed.map(|(_, since)| refusal(since)))
+            }
             _ => None,
         };
         Some(LimitView {
@@ -62,13 +64,17 @@ impl Meter {
             source: source.name(),
             allowed,
             learned,
-            reported: reported(&remembered, now),
+            reported: remembered.reported.map(|reported| reported.remaining),
+            reported_in: reported_in(&remembered, now),
+            reported_reset: remembered.reported.and_then(|reported| reported.reset),
             bucket,
-            pace,
+            pace: pace.map(|pace| (pace.per_minute, pace.burst)),
+            slowed_to: slowed.map(|(thousandths, _)| f64::from(thousandths) / 1_000.0),
+            ramp_left,
             reserved: remembered.reserved(),
             used_in_last_minute: remembered.used_in_last_minute(now),
             charged: self.charged().map_or(0, |(_, charged)| charged),
-            is_short: remembered.is_short(bucket.map(|bucket| bucket.remaining), now)
+            is_short: remembered.is_short(bucket.map(|(remaining, _)| remaining), now)
                 || looking.waits_for.is_some_and(|limit| limit == self.name()),
             in_force: true,
             applies_to: None,
@@ -92,7 +98,7 @@ impl Meter {
         Some((left, cause.name()))
     }
 
-    async fn bucket_view(&self, policy: &Policy) -> Option<BucketView> {
+    async fn bucket_view(&self, policy: &Policy) -> Option<(i64, u64)> {
         let peeked = self.bucket.limiter().peek(self.bucket.key()).cost(0).await.ok()?;
         let outcome = peeked.outcomes().first()?;
         let (remaining, capacity) = (outcome.remaining, outcome.capacity);
@@ -100,28 +106,35 @@ impl Meter {
             // Part of a token is none; below that it is in debt.
             let (level, capacity) = self.level().await?;
             let remaining = i64::try_from(level.min(0)).unwrap_or(i64::MIN);
-            return Some(BucketView { remaining, capacity });
+            return Some((remaining, capacity));
         }
         let remaining = i64::try_from(remaining).unwrap_or(i64::MAX);
-        Some(BucketView { remaining, capacity })
+        Some((remaining, capacity))
     }
 
-    /// How fast it lets calls leave, and since when it is slowed down.
-    fn pace_view(&self, policy: &Policy, now: Time) -> (Option<PaceView>, Option<Time>) {
-        let (Some(pace), Policy::Bucket(policy)) = (&self.pace, policy) else {
-            return (None, None);
-        };
+    /// How fast it lets calls leave.
+    fn pace_view(&self, policy: &Policy, now: Time) -> Option<PaceView> {
+        let (Some(pace), Policy::Bucket(policy)) = (&self.pace, policy) else { return None };
         let rate = policy.rate();
         let per_minute = u128::from(rate.tokens()) * MINUTE.as_nanos() / u128::from(rate.period());
         let (slowed, ramp_left) = pace.change(|pace| (pace.slowed(now), pace.ramp_left(now)));
-        let view = PaceView {
+        Some(PaceView {
             per_minute: u64::try_from(per_minute).unwrap_or(u64::MAX),
             burst: policy.capacity(),
-            slowed_to: slowed.map(|(thousandths, _)| f64::from(thousandths) / 1_000.0),
+            slowed,
             ramp_left,
-        };
-        (Some(view), slowed.map(|(_, since)| since))
+        })
     }
+}
+
+/// How fast a limit lets calls leave.
+#[derive(Clone, Copy)]
+struct PaceView {
+    per_minute: u64,
+    burst: u64,
+    /// The part of the rate that is left after push-back, in thousandths, and since when.
+    slowed: Option<(u32, Time)>,
+    ramp_left: Option<Duration>,
 }
 
 /// What a provider reported of a limit that has no bucket here.
@@ -141,9 +154,13 @@ pub(in crate::rate_limit) fn view_of_reports(
         source: LimitSource::Learned.name(),
         allowed: of_record,
         learned: learned(&remembered, now),
-        reported: reported(&remembered, now),
+        reported: remembered.reported.map(|reported| reported.remaining),
+        reported_in: reported_in(&remembered, now),
+        reported_reset: remembered.reported.and_then(|reported| reported.reset),
         bucket: None,
         pace: None,
+        slowed_to: None,
+        ramp_left: None,
         reserved: 0,
         used_in_last_minute: 0,
         charged: 0,
@@ -158,16 +175,7 @@ fn learned(remembered: &Remembered, now: Time) -> Option<(&'static str, Duration
     Some((learned.from.name(), now.since(learned.at)))
 }
 
-fn reported(remembered: &Remembered, now: Time) -> Option<ReportedView> {
+fn reported_in(remembered: &Remembered, now: Time) -> Option<(&'static str, Duration)> {
     let reported = remembered.reported?;
-    Some(ReportedView {
-        remaining: reported.remaining,
-        reset: reported.reset,
-        from: reported.from.name(),
-        age: now.since(reported.at),
-    })
-}
-
-fn ramp_of(pace: &PaceView) -> Option<f64> {
-    pace.ramp_left.map(|left| left.as_secs_f64())
+    Some((reported.from.name(), now.since(reported.at)))
 }

@@ -5,7 +5,7 @@
 //! counted, so that an answer that breaks off, or never tells, is not taken for free.
 
 use tidegate_providers::tokens::TextCounter;
-use tidegate_providers::{MeasuredUsage, Usage, UsageSource};
+use tidegate_providers::{MeasuredUsage, Usage};
 
 /// What an answer has used so far.
 #[derive(Debug, Default)]
@@ -56,10 +56,6 @@ impl UsageSoFar {
         let told = self.told.filter(|told| told.total() > 0);
         let usage = told.unwrap_or_default();
         let since = self.since.total().saturating_add(self.unread);
-        let is_told = |is_told: bool| match is_told {
-            true => UsageSource::Reported,
-            false => UsageSource::Estimated,
-        };
         let output = match since {
             0 => usage.output,
             since => self.covered.saturating_add(since).max(usage.output),
@@ -67,8 +63,8 @@ impl UsageSoFar {
         let input = if usage.input > 0 { usage.input } else { expected_input };
         MeasuredUsage {
             usage: Usage { input, output, ..usage },
-            input: is_told(usage.input > 0),
-            output: is_told(told.is_some() && since == 0),
+            is_input_reported: usage.input > 0,
+            is_output_reported: told.is_some() && since == 0,
         }
     }
 }
@@ -82,8 +78,9 @@ mod tests {
     }
 
     fn measured(so_far: &UsageSoFar) -> (u64, &'static str, u64, &'static str) {
-        let MeasuredUsage { usage, input, output } = so_far.measured(40);
-        (usage.input, input.name(), usage.output, output.name())
+        let measured = so_far.measured(40);
+        let Usage { input, output, .. } = measured.usage;
+        (input, measured.input_source(), output, measured.output_source())
     }
 
     #[test]

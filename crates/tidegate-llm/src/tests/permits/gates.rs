@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::mock::{Mock, Step};
-use tidegate_llm::rate_limit::Ramp;
 use tidegate_llm::{CallError, Outgoing as _};
 use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
@@ -135,8 +134,7 @@ async fn a_provider_that_asks_for_less_gets_less_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_ramp_grows_from_its_floor_to_the_limit_and_begins_anew_after_a_pause() {
-    let ramp = Ramp { floor: 60, over: SECOND * 60 };
-    let account = requests("anthropic", 600, 1).ramp_up(ramp).build().unwrap();
+    let account = requests("anthropic", 600, 1).ramp_up(60, SECOND * 60).build().unwrap();
     let service = limited(&account, &Mock::new("anthropic"));
     for _ in 0..2 {
         let mut sent_in = Vec::new();

@@ -8,7 +8,6 @@ use tidegate::{Engine, StoreHandle};
 use tidegate_llm::CallError;
 use tidegate_llm::mock::Step;
 use tidegate_llm::plan::{RawConstraint, Source};
-use tidegate_llm::rate_limit::Ramp;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
@@ -33,8 +32,7 @@ async fn last_of(account: &Account, calls: u64) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn a_ramp_goes_on_for_those_who_wait_already() {
-    let ramp = Ramp { floor: 6, over: SECOND * 10 };
-    let account = requests("mistral", 600, 1).ramp_up(ramp).build().unwrap();
+    let account = requests("mistral", 600, 1).ramp_up(6, SECOND * 10).build().unwrap();
     let last = last_of(&account, 40).await;
     assert!(last < SECOND * 20, "six a minute, then ten a second: {last:?}");
 }

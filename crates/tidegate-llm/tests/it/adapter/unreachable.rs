@@ -11,7 +11,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection};
 use tidegate_llm::adapter::{self, Adapter};
-use tidegate_llm::client::{Client, ConnectTimeout};
+use tidegate_llm::client::{Client, set_connect_timeout};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::Dialect;
 use tokio::io::AsyncWriteExt as _;
@@ -127,7 +127,7 @@ async fn a_server_that_closes_during_the_handshake_may_heal() {
 fn hasty(url: &str) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::default());
     *request.uri_mut() = url.parse().unwrap();
-    request.extensions_mut().insert(ConnectTimeout(Duration::from_millis(50)));
+    set_connect_timeout(request.extensions_mut(), Duration::from_millis(50));
     request
 }
 

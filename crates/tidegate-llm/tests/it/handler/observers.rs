@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use tidegate_llm::pipeline::{Planned, RateLimitHandler, RateLimitHandlerBuilder};
+use tidegate_llm::pipeline::{Planned, RateLimitHandler};
 use tidegate_llm::plan::{KeyContext, PlanRequest, by_user};
 use tidegate_llm::telemetry::{Acquired, Observer};
 
@@ -20,9 +20,9 @@ impl Observer for Labels {
 }
 
 /// What is told of a command of each user.
-async fn told(builder: RateLimitHandlerBuilder, users: &[&str]) -> Vec<(String, String)> {
+async fn told(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)> {
     let labels = Arc::new(Labels::default());
-    let handler = builder.telemetry(labels.clone()).build();
+    let handler = handler.telemetry(labels.clone());
     let request = PlanRequest::new().model("gpt-4o");
     for user in users {
         handler.handle(Planned::new((), plan(per_minute(60))).asked_by(&request).user(user)).await;
@@ -34,8 +34,8 @@ async fn told(builder: RateLimitHandlerBuilder, users: &[&str]) -> Vec<(String, 
 #[tokio::test(start_paused = true)]
 async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
     let by_name = |context: &KeyContext<'_>| vec![context.user.unwrap_or("?").to_owned()];
-    let builder = RateLimitHandler::builder().key_extractor(by_name);
-    let told = told(builder, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
+    let handler = RateLimitHandler::new().key_extractor(by_name);
+    let told = told(handler, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
     let [ann, bob, again] = &*told else { panic!("{told:?}") };
     for (provider, key) in [ann, bob] {
         assert_eq!(provider, "openai");
@@ -47,12 +47,12 @@ async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_shown_to_those_who_ask() {
-    let builder = RateLimitHandler::builder().key_extractor(by_user()).show_keys();
-    assert_eq!(told(builder, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
+    let handler = RateLimitHandler::new().key_extractor(by_user()).show_keys();
+    assert_eq!(told(handler, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_default_keys_name_nobody_and_are_shown() {
     let shown = ("openai".to_owned(), "openai/gpt-4o/unknown".to_owned());
-    assert_eq!(told(RateLimitHandler::builder(), &["ann"]).await, [shown]);
+    assert_eq!(told(RateLimitHandler::new(), &["ann"]).await, [shown]);
 }

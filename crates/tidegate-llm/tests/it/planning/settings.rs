@@ -6,8 +6,7 @@ use std::time::Duration;
 use tidegate::Rate;
 use tidegate_llm::plan::Constraint;
 use tidegate_llm::settings::{
-    Configured, DEFAULT_CONCURRENCY_CAP, RateLimitSettings, resolve_concurrency,
-    resolve_concurrency_cap,
+    DEFAULT_CONCURRENCY_CAP, RateLimitSettings, resolve_concurrency, resolve_concurrency_cap,
 };
 use tidegate_providers::{Dimension, Provider};
 
@@ -73,7 +72,7 @@ fn every_limit_has_a_name() {
     assert_eq!(constraint.rate(Dimension::Requests), Rate::per_second(2).ok());
     assert_eq!(constraint.rate(Dimension::InputTokens), Rate::per_second(10).ok());
     assert_eq!(constraint.rate(Dimension::OutputTokens), Rate::per_second(1).ok());
-    assert_eq!(constraint.requests_per_day().unwrap().requests().get(), 1_000);
+    assert_eq!(constraint.requests_per_day().unwrap().get(), 1_000);
     assert_eq!(constraint.min_interval(), Duration::from_millis(20));
     assert_eq!(constraint.concurrency().map(NonZeroU32::get), Some(4));
     assert_eq!(constraint.burst(), 3);
@@ -92,7 +91,7 @@ fn what_is_learned_has_no_number_that_was_not_given() {
 }
 
 /// The limit and the warning that come of a value.
-fn resolved(provider: &str, value: Configured<'_>, cap: NonZeroU32) -> (u32, Option<String>) {
+fn resolved(provider: &str, value: Option<&str>, cap: NonZeroU32) -> (u32, Option<String>) {
     let (limit, warning) = resolve_concurrency(&Provider::new(provider), value, cap);
     (limit.get(), warning.map(|warning| warning.to_string()))
 }
@@ -100,24 +99,17 @@ fn resolved(provider: &str, value: Configured<'_>, cap: NonZeroU32) -> (u32, Opt
 #[test]
 fn a_provider_without_a_value_has_its_own_concurrency() {
     for (provider, limit) in [("openai", 8), ("anthropic", 4), ("ollama", 1), ("mock", 100)] {
-        let found = resolved(provider, Configured::Nothing, DEFAULT_CONCURRENCY_CAP);
+        let found = resolved(provider, None, DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (limit, None), "{provider}");
     }
-    let found = resolved("acme", Configured::Nothing, DEFAULT_CONCURRENCY_CAP);
+    let found = resolved("acme", None, DEFAULT_CONCURRENCY_CAP);
     assert_eq!(found, (1, Some(NOT_CONFIGURED.to_owned())));
 }
 
 #[test]
 fn a_value_that_is_no_limit_is_one_with_a_warning() {
-    for value in [
-        Configured::Number(0),
-        Configured::Number(-3),
-        Configured::Text("abc"),
-        Configured::Text(""),
-        Configured::Text("0"),
-        Configured::Text("-99999999999999999999"),
-    ] {
-        let found = resolved("openai", value, DEFAULT_CONCURRENCY_CAP);
+    for value in ["abc", "", "0", "-3", "-99999999999999999999"] {
+        let found = resolved("openai", Some(value), DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (1, Some(NOT_CONFIGURED.to_owned())), "{value:?}");
     }
 }
@@ -129,25 +121,25 @@ fn a_value_above_the_cap_is_the_cap_with_a_warning() {
         (32, Some(told))
     };
     let at = |provider, value| resolved(provider, value, DEFAULT_CONCURRENCY_CAP);
-    assert_eq!(at("openai", Configured::Number(100)), capped("100"));
-    assert_eq!(at("acme", Configured::Text("1000")), capped("1000"));
-    assert_eq!(at("acme", Configured::Text("99999999999999999999")), capped("4294967295"));
-    assert_eq!(at("openai", Configured::Number(32)), (32, None));
-    assert_eq!(at("mock", Configured::Number(1_000)), (1_000, None), "the mock is exempt");
+    assert_eq!(at("openai", Some("100")), capped("100"));
+    assert_eq!(at("acme", Some("1000")), capped("1000"));
+    assert_eq!(at("acme", Some("99999999999999999999")), capped("4294967295"));
+    assert_eq!(at("openai", Some("32")), (32, None));
+    assert_eq!(at("mock", Some("1000")), (1_000, None), "the mock is exempt");
     // Bounds hold for a default too.
     let two = NonZeroU32::new(2).unwrap();
-    let (limit, warning) = resolved("openai", Configured::Nothing, two);
+    let (limit, warning) = resolved("openai", None, two);
     assert!(limit == 2 && warning.is_some());
 }
 
 #[test]
 fn the_cap_can_be_set() {
     let cap = |text| resolve_concurrency_cap(text);
-    assert_eq!(cap(None::<&str>), (DEFAULT_CONCURRENCY_CAP, None));
+    assert_eq!(cap(None), (DEFAULT_CONCURRENCY_CAP, None));
     assert_eq!(DEFAULT_CONCURRENCY_CAP.get(), 32);
     let (wide, warning) = cap(Some(" 64 "));
     assert_eq!((wide.get(), warning), (64, None));
-    assert_eq!(resolved("openai", Configured::Number(50), wide), (50, None));
+    assert_eq!(resolved("openai", Some("50"), wide), (50, None));
     let (cap, warning) = cap(Some("many"));
     assert_eq!(cap, DEFAULT_CONCURRENCY_CAP);
     let told = "maximum of concurrency limits is not a number >= 1. Using 32.";

@@ -128,6 +128,6 @@ fn what_is_no_answer_is_an_error_that_says_why_and_quotes_nothing() {
     assert!(matches!(nothing, Err(DecodeError::Missing("choices"))), "{nothing:?}");
     let failed = decode(Dialect::OpenRouter, br#"{"error":{"code":502,"message":"secret"}}"#);
     let Err(error @ DecodeError::Failed(body)) = &failed else { panic!("{failed:?}") };
-    assert_eq!(body.as_value()["error"]["code"], 502);
+    assert_eq!(body["error"]["code"], 502);
     assert!(!format!("{error:?} {error}").contains("secret"));
 }

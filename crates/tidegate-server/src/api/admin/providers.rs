@@ -12,9 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate_gateway::{AccountView, ProviderView, TenantQueue};
-use tidegate_llm::rate_limit::{
-    BucketView, LimitView, ModelView, PaceView, QueueView, ReportedView,
-};
+use tidegate_llm::rate_limit::{LimitView, ModelView, QueueView};
 use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
 
@@ -245,18 +243,18 @@ impl ShownModel {
 
 impl ShownLimit {
     fn of(view: &LimitView) -> Self {
-        let report = |ReportedView { remaining, reset, from, age, .. }| ShownReport {
+        let report = |(remaining, (from, age))| ShownReport {
             remaining,
-            reset_ms: reset.map(millis),
+            reset_ms: view.reported_reset.map(millis),
             from,
             age_ms: millis(age),
         };
-        let bucket = |BucketView { remaining, capacity, .. }| ShownBucket { remaining, capacity };
-        let pace = |PaceView { per_minute, burst, slowed_to, ramp_left, .. }| ShownPace {
+        let bucket = |(remaining, capacity)| ShownBucket { remaining, capacity };
+        let pace = |(per_minute, burst)| ShownPace {
             per_minute,
             burst,
-            slowed_to,
-            ramp_remaining_ms: ramp_left.map(millis),
+            slowed_to: view.slowed_to,
+            ramp_remaining_ms: view.ramp_left.map(millis),
         };
         Self {
             dimension: view.name,
@@ -271,7 +269,7 @@ impl ShownLimit {
             used_ratio: view.used_ratio(),
             used_in_last_minute: view.used_in_last_minute,
             reserved: view.reserved,
-            reported: view.reported.map(report),
+            reported: view.reported.zip(view.reported_in).map(report),
             bucket: view.bucket.map(bucket),
             pace: view.pace.map(pace),
         }

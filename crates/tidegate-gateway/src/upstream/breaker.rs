@@ -7,22 +7,27 @@
 //! and a request that is wrong count nowhere.
 //!
 //! A call counts once in a row of failures, however often it is retried: one request that a provider
-//! cannot take is no reason to keep all others from it.
+//! cannot take is no reason to keep all others from it. When a provider is back, calls are let through
+//! slowly at first.
+
+mod gate;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tidegate::clock::{Clock as _, TokioClock};
 use tidegate_core::Time;
 use tidegate_core::breaker::{BreakerSettings, BreakerState, CallOutcome, Transition};
+use tidegate_llm::CallError;
+use tidegate_llm::rate_limit::bounded_model_name;
+use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Class, Failure, Provider};
 
-use super::gate::{Admitted, Ended, Gate};
-use super::now;
-use crate::call::CallError;
-use crate::rate_limit::bounded_model_name;
-use crate::telemetry::Observer;
+use self::gate::{Admitted, Ended, Gate};
 
 /// The most models with a key that have a gate of their own.
 const MAX_MODELS: usize = 256;
@@ -51,11 +56,12 @@ pub struct BreakerStatus {
 
 /// The breaker of a provider. Clones share it.
 #[derive(Clone)]
-pub struct ProviderBreaker(Arc<Inner>);
+pub(crate) struct ProviderBreaker(Arc<Inner>);
 
 struct Inner {
     provider: Provider,
     observer: Arc<dyn Observer>,
+    clock: TokioClock,
     state: Mutex<State>,
 }
 
@@ -73,7 +79,7 @@ struct State {
 
 impl ProviderBreaker {
     /// A closed one; `None` lets everything through.
-    pub fn new(
+    pub(crate) fn new(
         provider: Provider,
         settings: Option<BreakerSettings>,
         observer: Arc<dyn Observer>,
@@ -86,11 +92,12 @@ impl ProviderBreaker {
             opened: 0,
             last_failure: None,
         };
-        Self(Arc::new(Inner { provider, observer, state: Mutex::new(state) }))
+        let clock = TokioClock::new();
+        Self(Arc::new(Inner { provider, observer, clock, state: Mutex::new(state) }))
     }
 
     /// Follows other settings; switched off, it forgets what it knows.
-    pub fn configure(&self, settings: Option<BreakerSettings>) {
+    pub(crate) fn configure(&self, settings: Option<BreakerSettings>) {
         let mut state = self.0.lock();
         state.settings = settings;
         let Some(settings) = settings else {
@@ -102,14 +109,13 @@ impl ProviderBreaker {
     }
 
     /// Closes it: the provider is at another address, and what was known says nothing.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.lock().forget();
     }
 
     /// How it stands.
-    #[must_use]
-    pub fn status(&self) -> BreakerStatus {
-        let (state, now) = (self.0.lock(), now());
+    pub(crate) fn status(&self) -> BreakerStatus {
+        let (state, now) = (self.0.lock(), self.0.clock.now());
         let gates = || state.models.values().chain([&state.whole]);
         let worst = gates().map(|gate| gate.state(now)).max_by_key(|state| severity(*state));
         let models = state.models.values().filter(|gate| gate.state(now) != BreakerState::Closed);
@@ -127,8 +133,8 @@ impl ProviderBreaker {
     ///
     /// # Errors
     /// [`CallError::Open`] while the provider or the model is left alone.
-    pub fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
-        let (state, now) = (self.0.lock(), now());
+    pub(crate) fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
+        let (state, now) = (self.0.lock(), self.0.clock.now());
         if state.settings.is_none() {
             return Ok(());
         }
@@ -144,8 +150,13 @@ impl ProviderBreaker {
     /// # Errors
     /// [`CallError::Open`] while the provider or the model is left alone, or as many calls are under
     /// way as slow mode lets through.
-    pub fn admit(&self, key: &str, model: &str, call: u64) -> Result<BreakerPass, CallError> {
-        let (mut state, now) = (self.0.lock(), now());
+    pub(crate) fn admit(
+        &self,
+        key: &str,
+        model: &str,
+        call: u64,
+    ) -> Result<BreakerPass, CallError> {
+        let (mut state, now) = (self.0.lock(), self.0.clock.now());
         let mut pass = BreakerPass {
             breaker: self.0.clone(),
             model: Arc::from(""),
@@ -196,7 +207,7 @@ impl fmt::Debug for ProviderBreaker {
 
 /// An attempt that was let through. Dropped without an outcome it says nothing: its caller has gone.
 #[must_use = "an attempt has an outcome"]
-pub struct BreakerPass {
+pub(crate) struct BreakerPass {
     breaker: Arc<Inner>,
     /// With its key.
     model: Arc<str>,
@@ -209,7 +220,7 @@ pub struct BreakerPass {
 
 impl BreakerPass {
     /// The attempt has ended like this.
-    pub fn settle<T>(mut self, result: &Result<T, CallError>) {
+    pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
         self.end(error.map_or(CallOutcome::Answered, outcome_of), error);
     }
@@ -222,7 +233,7 @@ impl BreakerPass {
         let Some(admitted) = self.admitted.take() else { return };
         let is_overload = error.is_some_and(|error| error.class() == Class::Overloaded);
         let is_unreachable = error.is_some_and(is_unreachable);
-        let (ended, now) = (self.ended(outcome, is_overload), now());
+        let (ended, now) = (self.ended(outcome, is_overload), self.breaker.clock.now());
         let breaker = &self.breaker;
         let mut state = breaker.lock();
         let Some(settings) = state.settings else { return };

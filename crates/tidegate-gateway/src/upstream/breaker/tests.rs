@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
-use tidegate_llm::breaker::{BreakerPass, ProviderBreaker};
 use tidegate_llm::telemetry::Traced;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Failure};
 use tokio::time::advance;
 
-use super::{SECOND, failed, rate_limited};
+use super::{BreakerPass, ProviderBreaker};
 
 const KEY: &str = "default";
+const SECOND: Duration = Duration::from_secs(1);
 const FAILURES: u32 = 3;
 const OPEN_FOR: Duration = Duration::from_secs(5);
 
@@ -22,6 +22,22 @@ fn breaker() -> ProviderBreaker {
         .pause(OPEN_FOR, OPEN_FOR * 12)
         .relapse_within(OPEN_FOR * 2);
     ProviderBreaker::new("openai".into(), Some(settings), Arc::new(Traced))
+}
+
+/// What `openai` answers.
+fn failed(class: Class) -> CallError {
+    let status = match class {
+        Class::RateLimited { .. } | Class::ExhaustedQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Class::CredentialRejected => StatusCode::UNAUTHORIZED,
+        Class::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Class::BadRequest => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Box::new(Failure::new("openai".into(), class, status)).into()
+}
+
+fn rate_limited() -> CallError {
+    failed(Class::RateLimited { after: None, dimension: None })
 }
 
 fn server_error() -> CallError {

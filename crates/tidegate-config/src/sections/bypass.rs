@@ -16,7 +16,7 @@ use ipnet::IpNet;
 /// - Any of these but a network with `:port` behind it: on that port only.
 ///
 /// ```
-/// use tidegate_llm::proxy::Bypass;
+/// use tidegate_config::Bypass;
 /// let bypass = Bypass::new(["internal.test", "10.0.0.0/8", "127.0.0.1:11434"])?;
 /// assert!(bypass.covers(&"https://llm.internal.test/v1".parse()?));
 /// assert!(bypass.covers(&"http://127.0.0.1:11434".parse()?));
