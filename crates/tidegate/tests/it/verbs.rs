@@ -118,7 +118,7 @@ fn keys_are_texts_addresses_and_numbers() {
     assert_eq!(limiter.take(42_u64).now().unwrap().remaining(), 8);
     assert_eq!(limiter.take(String::from("42")).now().unwrap().remaining(), 7);
     assert_eq!(limiter.take(KeyBuf::from_parts(["42"])).now().unwrap().remaining(), 6);
-    assert_eq!(limiter.charge(&42_i8, 1).limit(), "default");
+    assert_eq!(limiter.charge(42_i8, 1).limit(), "default");
 }
 
 #[test]

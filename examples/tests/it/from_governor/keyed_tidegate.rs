@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate::{Decision, Limiter, Policy, PolicyError, StoreError};
+use tidegate::{Decision, Limiter, Policy, PolicyError, Retry, StoreError};
 
 pub fn limiter() -> Result<Limiter, PolicyError> {
     Ok(Limiter::new(Policy::per_second(10).burst(20).build()?))
@@ -14,6 +14,6 @@ pub fn check(limiter: &Limiter, client: IpAddr) -> Result<Option<Duration>, Stor
     Ok(match limiter.take(client).now()? {
         Decision::Allowed(_) => None,
         // A cost above the burst never fits, and has no time.
-        denied => Some(denied.retry().and_then(|retry| retry.after()).unwrap_or(Duration::MAX)),
+        denied => Some(denied.retry().and_then(Retry::after).unwrap_or(Duration::MAX)),
     })
 }
