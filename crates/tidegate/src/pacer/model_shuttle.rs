@@ -11,7 +11,8 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::{OnDrop, Pacer, Permit, Waiting};
+use super::waiting::Waiting;
+use super::{Pacer, Permit};
 use crate::clock::ManualClock;
 use crate::{Engine, Limiter, MemoryStore, Policy};
 
