@@ -183,8 +183,8 @@ impl fmt::Debug for KeyBuf {
 ///
 /// An address or a number is the same key as its text, and becomes that text without an allocation;
 /// `::ffff:203.0.113.7` becomes `203.0.113.7`. Keys of several parts are made by
-/// [`KeyBuf::from_parts`]. An IPv6 address is taken whole; clients that own a network of them are better limited by its
-/// first 64 bits.
+/// [`KeyBuf::from_parts`]. An IPv6 address is taken whole; clients that own a network of them are
+/// better limited by its first 64 bits.
 ///
 /// ```
 /// use std::net::Ipv4Addr;

@@ -31,8 +31,7 @@ use locked_bucket::{Locked, LockedBucket};
 /// One token bucket without a key, for a whole process or one connection.
 ///
 /// ```
-/// use tidegate::Policy;
-/// use tidegate::DirectLimiter;
+/// use tidegate::{DirectLimiter, Policy};
 /// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
 /// assert!(limiter.take(2).is_allowed());
 /// assert!(!limiter.take(1).is_allowed());
@@ -98,8 +97,7 @@ impl DirectLimiter {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Decision, Policy};
-    /// use tidegate::DirectLimiter;
+    /// use tidegate::{Decision, DirectLimiter, Policy};
     /// use tidegate_memory::clock::ManualClock;
     /// let policy = Policy::per_second(1).capacity(1).build()?;
     /// let limiter = DirectLimiter::with_clock(policy, ManualClock::new())?;
@@ -155,8 +153,7 @@ impl DirectLimiter {
     /// stays full. From then on decisions are made under a lock and not by a compare-and-swap.
     ///
     /// ```
-    /// use tidegate::Policy;
-    /// use tidegate::DirectLimiter;
+    /// use tidegate::{DirectLimiter, Policy};
     /// let limiter = DirectLimiter::new(Policy::per_second(1).capacity(2).build()?)?;
     /// assert!(limiter.take(1).is_allowed());
     /// limiter.reconfigure(Policy::per_second(1).capacity(10).build()?)?;

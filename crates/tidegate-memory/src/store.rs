@@ -29,9 +29,8 @@ use crate::table::overflow::SharedBuckets;
 /// Buckets in the memory of this process.
 ///
 /// ```
-/// use tidegate::Policy;
+/// use tidegate::{MemoryStore, Policy};
 /// use tidegate_core::Limit;
-/// use tidegate::MemoryStore;
 /// let store = MemoryStore::new();
 /// let limit = Limit::named("client", Policy::per_second(1).capacity(2).build()?)?;
 /// assert!(store.take_one(&limit, "alice".into(), 2).is_allowed());
@@ -188,9 +187,8 @@ impl MemoryStore {
     /// The number of this store on its receipts, by which it knows them again.
     ///
     /// ```
-    /// use tidegate::Policy;
+    /// use tidegate::{MemoryStore, Policy};
     /// use tidegate_core::Limit;
-    /// use tidegate::MemoryStore;
     /// let store = MemoryStore::new();
     /// let limit = Limit::named("client", Policy::per_second(1).build()?)?;
     /// let grant = store.take_one(&limit, "alice".into(), 1).granted();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{AnyKey, WallTime};
+use tidegate_core::AnyKey;
 
 use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms};
@@ -74,7 +74,7 @@ impl<'a> Charge<'a> {
         self.terms.limit().name().to_owned()
     }
 
-    /// The same charge with a key of its own, to be kept.
+    /// Copies a borrowed key, so that the charge can be kept.
     #[must_use]
     pub fn into_owned(self) -> Charge<'static> {
         let Self { terms, store, key, cost, expected, own } = self;
@@ -82,8 +82,6 @@ impl<'a> Charge<'a> {
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let wall =
-            if self.terms.on_calendar() { self.store.wall_time() } else { WallTime::default() };
-        self.terms.snapshot(wall)
+        self.terms.snapshot_on(&self.store)
     }
 }

@@ -58,8 +58,8 @@ impl Default for Engine {
 
 impl Engine {
     /// An engine on a store that several processes share, such as a `RedisStore`, or on any other
-    /// [`Store`](crate::Store). It is put behind a [guard](crate::guard) with its defaults: nobody waits for the
-    /// store longer than 50 ms, and while it does not answer the failure rules of the limits decide.
+    /// [`Store`](crate::Store). It is put behind a [guard](crate::guard) with its defaults: nobody
+    /// waits for the store longer than 50 ms, and while it does not answer the failure rules of the limits decide.
     /// A guard with other settings goes into [`on`](Self::on).
     ///
     /// ```

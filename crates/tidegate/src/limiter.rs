@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::{
     AnyKey, Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
-    Receipt, Settlement, WallTime,
+    Receipt, Settlement,
 };
 
 use crate::charge::Charge;
@@ -157,7 +157,7 @@ impl Limiter {
     /// The terms of this moment, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.terms.snapshot(self.wall())
+        self.terms.snapshot_on(self.engine.store())
     }
 
     /// Spends one token of a key now, or [another cost](Request::cost); or denies and spends nothing.
@@ -292,16 +292,15 @@ impl Limiter {
     /// # }
     /// ```
     pub fn wait<'a>(&self, key: impl Into<AnyKey<'a>>) -> Acquire {
-        let charge = self.charge(key, 1).own();
+        let key = key.into();
+        let key = key.as_key();
         // A tenant for each key, so that no key waits for another.
-        let key = charge.key.as_key();
         let tenant = match key.group() {
             Some(group) => Cow::Owned(format!("{group}\0{}", key.name())),
             None => Cow::Borrowed(key.name()),
         };
         let pacer = self.terms.waiters(|| Pacer::new(&self.engine));
-        let acquire = pacer.acquire([charge.clone()]);
-        acquire.tenant(&tenant)
+        pacer.acquire([self.charge(key, 1).own()]).tenant(&tenant)
     }
 
     /// One slot of a limit on [concurrency](Policy::concurrency), given back when the permit is
@@ -389,14 +388,9 @@ impl Limiter {
 
     #[inline]
     fn request<'a, T>(&'a self, key: impl Into<AnyKey<'a>>, verb: Verb<'a>) -> Request<'a, T> {
-        let call = Call::One { terms: &self.terms, key: key.into(), wall: self.wall(), verb };
-        Request::new(self.engine.store(), call)
-    }
-
-    /// The wall time, if anybody will look at it.
-    #[inline]
-    fn wall(&self) -> WallTime {
-        if self.terms.on_calendar() { self.engine.wall_time() } else { WallTime::default() }
+        let (terms, store) = (&self.terms, self.engine.store());
+        let wall = terms.wall_time(store);
+        Request::new(store, Call::One { terms, key: key.into(), wall, verb })
     }
 }
 

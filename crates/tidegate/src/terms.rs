@@ -12,6 +12,7 @@ use tidegate_core::{
 use crate::pacer::Pacer;
 #[cfg(feature = "calendar")]
 use crate::schedule::Schedule;
+use crate::store_handle::StoreHandle;
 
 /// Somebody who wants to know when terms change.
 pub(crate) trait Watch: Send + Sync {
@@ -233,6 +234,18 @@ impl Terms {
         return self.schedule.is_some();
         #[cfg(not(feature = "calendar"))]
         false
+    }
+
+    /// The limit as it is now, with the calendar windows around the wall time of a store.
+    #[inline]
+    pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> Snapshot {
+        self.snapshot(self.wall_time(store))
+    }
+
+    /// The wall time of a store, if anybody will look at it.
+    #[inline]
+    pub(crate) fn wall_time(&self, store: &StoreHandle) -> WallTime {
+        if self.on_calendar() { store.wall_time() } else { WallTime::default() }
     }
 
     /// The limit as it is now, with the calendar windows around a wall time.

@@ -78,7 +78,7 @@ impl KeySource for ClientIp {
     }
 }
 
-/// The same key for all.
+/// One key for all requests.
 #[derive(Clone, Debug)]
 pub(super) struct Constant(String);
 

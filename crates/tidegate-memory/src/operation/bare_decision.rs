@@ -8,9 +8,8 @@ use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
 /// What came of one charge for which nobody wants a receipt.
 ///
 /// ```
-/// use tidegate::Policy;
+/// use tidegate::{MemoryStore, Policy};
 /// use tidegate_core::Limit;
-/// use tidegate::MemoryStore;
 /// let store = MemoryStore::new();
 /// let limit = Limit::named("client", Policy::per_second(1).capacity(2).build()?)?;
 /// let decision = store.spend_one(&limit, "alice".into(), 2);

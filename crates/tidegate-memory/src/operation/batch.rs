@@ -20,9 +20,8 @@ impl MemoryStore {
     /// if it takes long, those that follow are made by a time that is as old.
     ///
     /// ```
-    /// use tidegate::Policy;
+    /// use tidegate::{MemoryStore, Policy};
     /// use tidegate_core::{Charge, Limit};
-    /// use tidegate::MemoryStore;
     /// let store = MemoryStore::new();
     /// let limit = Limit::named("client", Policy::per_second(1).capacity(1).build()?)?;
     /// let charges = ["alice", "bob", "alice"].map(|key| Charge::new(&limit, key, 1));

@@ -37,9 +37,8 @@ impl MemoryStore {
     /// of the hash, and is readable by its owner alone. One process writes to a path.
     ///
     /// ```
-    /// use tidegate::Policy;
+    /// use tidegate::{MemoryStore, Policy};
     /// use tidegate_core::Limit;
-    /// use tidegate::MemoryStore;
     /// # let folder = tempfile::tempdir()?;
     /// # let path = folder.path().join("buckets");
     /// let limit = Limit::named("daily", Policy::per_minute(1).capacity(2).build()?)?;

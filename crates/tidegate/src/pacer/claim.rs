@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use tidegate_core::{KeyBuf, WallTime};
+use tidegate_core::KeyBuf;
 
 use crate::charge::Charge;
 use crate::store_handle::StoreHandle;
@@ -75,9 +75,7 @@ impl Claim {
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        let wall =
-            if self.terms.on_calendar() { self.store.wall_time() } else { WallTime::default() };
-        self.terms.snapshot(wall)
+        self.terms.snapshot_on(&self.store)
     }
 }
 

@@ -126,7 +126,26 @@ impl Permit {
     /// When the number of values is not that of the charges, or the store refuses. Nothing was
     /// changed then.
     pub async fn settle(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
-        self.correct(actual).await
+        let Grounds { ticket, holding, .. } = &mut self.grounds;
+        if actual.len() != ticket.claims.len() {
+            return Err(ReceiptError::Mismatch.into());
+        }
+        let delta = |(claim, actual): (&Claim, &u64)| {
+            let delta = i128::from(*actual) - i128::from(claim.cost);
+            i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
+        };
+        let deltas: Vec<i64> = ticket.claims.iter().zip(actual).map(delta).collect();
+        if let Some(lease) = &holding.lease {
+            // Slots that are given back on purpose are not to be missed by a renewal.
+            lease.lower_to(actual);
+        }
+        let settlement = self.scope.settle(ticket, &deltas, &holding.receipt).await?;
+        // What was really charged counts from here on: a debt that was forgiven is not given back.
+        for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
+            claim.cost = claim.cost.saturating_add_signed(*applied);
+        }
+        self.settled = true;
+        Ok(settlement)
     }
 
     /// [`settle`](Self::settle) at once, on the in-process store.
@@ -137,7 +156,7 @@ impl Permit {
         if !self.scope.is_local() {
             return Err(StoreError::MustAwait);
         }
-        now_or_never(self.correct(actual)).unwrap_or(Err(StoreError::MustAwait))
+        now_or_never(self.settle(actual)).unwrap_or(Err(StoreError::MustAwait))
     }
 
     /// Says anew whether the tokens are given back if the permit is dropped without being settled.
@@ -197,29 +216,6 @@ impl Permit {
     /// Ends the permit with word of how the call went, for a concurrency that adapts.
     pub fn finish(mut self, outcome: CallOutcome) {
         self.outcome = outcome;
-    }
-
-    async fn correct(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
-        let Grounds { ticket, holding, .. } = &mut self.grounds;
-        if actual.len() != ticket.claims.len() {
-            return Err(ReceiptError::Mismatch.into());
-        }
-        let delta = |(claim, actual): (&Claim, &u64)| {
-            let delta = i128::from(*actual) - i128::from(claim.cost);
-            i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
-        };
-        let deltas: Vec<i64> = ticket.claims.iter().zip(actual).map(delta).collect();
-        if let Some(lease) = &holding.lease {
-            // Slots that are given back on purpose are not to be missed by a renewal.
-            lease.lower_to(actual);
-        }
-        let settlement = self.scope.settle(ticket, &deltas, &holding.receipt).await?;
-        // What was really charged counts from here on: a debt that was forgiven is not given back.
-        for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
-            claim.cost = claim.cost.saturating_add_signed(*applied);
-        }
-        self.settled = true;
-        Ok(settlement)
     }
 }
 

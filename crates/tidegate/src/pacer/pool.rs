@@ -162,7 +162,7 @@ impl SlotPool {
         self.hand_out();
     }
 
-    /// The same pool for a member of it: pacers that are built with this count together, such as
+    /// A handle for one member of the pool: pacers that are built with it count together, such as
     /// those of one API key. Members take turns. Pacers that are built with the pool itself are
     /// members of their own.
     #[must_use]
