@@ -19,4 +19,5 @@ mod serve;
 mod settings;
 mod shared;
 mod shedding;
+mod stable_names;
 mod trusted_proxies;
