@@ -22,3 +22,13 @@ pub async fn serve(simulator: &Simulator) -> std::io::Result<String> {
 #[cfg(doctest)]
 #[doc = include_str!("../../crates/tidegate-redis/README.md")]
 struct RedisReadme;
+
+/// The examples of the README and of `docs/library.md`, which use several crates.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/library.md")]
+    struct Library;
+}

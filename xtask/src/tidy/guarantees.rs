@@ -32,14 +32,13 @@ const NUMBERS: &[Number] = &[
     number("`gateway.max_memory`, {} MiB by default", "tidegate-gateway", "MAX_MEMORY", MEBIBYTE),
     number("new keys share {} buckets per limit", "tidegate-memory", "BUCKETS", 1),
     number("at most {} ms, or", "tidegate", "DEFAULT_TIMEOUT", 1),
+    number("probability 2^-{} per pair", "tidegate-memory", "FINGERPRINT_BITS", 1),
 ];
 
 /// Numbers that no constant has.
 const WITHOUT_CONSTANT: &[&str] = &[
     // The tokens of a rate are a `u32`.
     "2^32 - 1 tokens",
-    // By the width of the hash of a key.
-    "2^-64 per pair",
 ];
 
 const fn number(
