@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-/// Each address: one request every 500 ms, and at most five at once.
+/// For each address: one request every 500 ms, with a burst of five.
 pub fn app() -> Option<Router> {
     let config = GovernorConfigBuilder::default().per_millisecond(500).burst_size(5).finish()?;
     Some(Router::new().route("/", get(async || "hello")).layer(GovernorLayer::new(config)))

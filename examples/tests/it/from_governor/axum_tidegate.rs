@@ -9,7 +9,7 @@ use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
 use tokio::net::TcpListener;
 
-/// Each address: two requests a second, and at most five at once.
+/// For each address: two requests per second, with a burst of five.
 pub fn app() -> Result<Router, PolicyError> {
     let limiter = Limiter::new(Policy::per_second(2).burst(5).build()?);
     let limit = LimitLayer::new().limit(limiter, key::client_ip());

@@ -13,7 +13,7 @@ pub fn limiter() -> DefaultKeyedRateLimiter<IpAddr> {
     RateLimiter::keyed(Quota::per_second(rate).allow_burst(burst))
 }
 
-/// How long the client has to wait; `None` if the request is allowed.
+/// Returns how long the client has to wait, or `None` if the request is allowed.
 pub fn check(limiter: &DefaultKeyedRateLimiter<IpAddr>, client: IpAddr) -> Option<Duration> {
     let denied = limiter.check_key(&client).err()?;
     Some(denied.wait_time_from(DefaultClock::default().now()))
