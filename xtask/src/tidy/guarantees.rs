@@ -39,6 +39,8 @@ const NUMBERS: &[Number] = &[
 const WITHOUT_CONSTANT: &[&str] = &[
     // The tokens of a rate are a `u32`.
     "2^32 - 1 tokens",
+    // The base of the probability, without its exponent, which is compared.
+    "2^- per pair",
 ];
 
 const fn number(
