@@ -14,7 +14,7 @@ use core::time::Duration;
 use crate::time::Time;
 
 /// When to come back while a trial is under way, since nobody knows how long it takes.
-const DURING_TRIAL: Duration = Duration::from_secs(1);
+const RETRY_DURING_TRIAL: Duration = Duration::from_secs(1);
 /// Doublings after which a pause does not grow any more, whatever its bound.
 const MAX_DOUBLINGS: u32 = 31;
 
@@ -155,16 +155,16 @@ pub enum Transition {
 #[derive(Debug)]
 pub struct CircuitBreaker {
     settings: BreakerSettings,
-    phase: Phase,
+    state: InnerState,
     epoch: Epoch,
     /// When it was last opened from closed, or closed.
-    changed: Option<Time>,
+    changed_at: Option<Time>,
     /// How often the pause has doubled.
     doublings: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
+enum InnerState {
     Closed {
         failures: u32,
     },
@@ -181,8 +181,8 @@ impl CircuitBreaker {
     /// A closed one.
     #[must_use]
     pub const fn new(settings: BreakerSettings) -> Self {
-        let phase = Phase::Closed { failures: 0 };
-        Self { settings, phase, epoch: Epoch(0), changed: None, doublings: 0 }
+        let state = InnerState::Closed { failures: 0 };
+        Self { settings, state, epoch: Epoch(0), changed_at: None, doublings: 0 }
     }
 
     /// Follows other settings from the next failure on. A pause that has begun stays as it is.
@@ -193,43 +193,43 @@ impl CircuitBreaker {
     /// Whether calls go through.
     #[must_use]
     pub fn state(&self, now: Time) -> BreakerState {
-        match self.phase {
-            Phase::Closed { .. } => BreakerState::Closed,
-            Phase::Open { until } if until > now => BreakerState::Open,
-            Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+        match self.state {
+            InnerState::Closed { .. } => BreakerState::Closed,
+            InnerState::Open { until } if until > now => BreakerState::Open,
+            InnerState::Open { .. } | InnerState::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
     /// The present epoch, if it is closed.
     #[must_use]
     pub const fn closed(&self) -> Option<Epoch> {
-        match self.phase {
-            Phase::Closed { .. } => Some(self.epoch),
-            Phase::Open { .. } | Phase::HalfOpen { .. } => None,
+        match self.state {
+            InnerState::Closed { .. } => Some(self.epoch),
+            InnerState::Open { .. } | InnerState::HalfOpen { .. } => None,
         }
     }
 
     /// Whether a trial is under way.
     #[must_use]
     pub const fn is_tried(&self) -> bool {
-        matches!(self.phase, Phase::HalfOpen { .. })
+        matches!(self.state, InnerState::HalfOpen { .. })
     }
 
     /// Failures in a row while it is closed.
     #[must_use]
     pub const fn failures(&self) -> u32 {
-        match self.phase {
-            Phase::Closed { failures } => failures,
-            Phase::Open { .. } | Phase::HalfOpen { .. } => 0,
+        match self.state {
+            InnerState::Closed { failures } => failures,
+            InnerState::Open { .. } | InnerState::HalfOpen { .. } => 0,
         }
     }
 
     /// When the next trial is due, or the present one was; `None` while it is closed.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
-        match self.phase {
-            Phase::Closed { .. } => None,
-            Phase::Open { until } | Phase::HalfOpen { until } => Some(until),
+        match self.state {
+            InnerState::Closed { .. } => None,
+            InnerState::Open { until } | InnerState::HalfOpen { until } => Some(until),
         }
     }
 
@@ -238,11 +238,11 @@ impl CircuitBreaker {
     /// # Errors
     /// How long to wait, while it is open or a trial is under way.
     pub fn admit(&mut self, now: Time) -> Result<Epoch, Duration> {
-        match self.phase {
-            Phase::Closed { .. } => Ok(self.epoch),
-            Phase::Open { until } if until <= now => Ok(self.half_open(until)),
-            Phase::Open { until } => Err(until.since(now)),
-            Phase::HalfOpen { .. } => Err(DURING_TRIAL),
+        match self.state {
+            InnerState::Closed { .. } => Ok(self.epoch),
+            InnerState::Open { until } if until <= now => Ok(self.half_open(until)),
+            InnerState::Open { until } => Err(until.since(now)),
+            InnerState::HalfOpen { .. } => Err(RETRY_DURING_TRIAL),
         }
     }
 
@@ -263,38 +263,38 @@ impl CircuitBreaker {
         if epoch != self.epoch {
             return None;
         }
-        match (self.phase, outcome) {
-            (Phase::Closed { failures }, CallOutcome::Failed) => {
+        match (self.state, outcome) {
+            (InnerState::Closed { failures }, CallOutcome::Failed) => {
                 let failures = failures.saturating_add(1);
-                self.phase = Phase::Closed { failures };
+                self.state = InnerState::Closed { failures };
                 if failures < self.settings.failures { None } else { self.trip(epoch, now, jitter) }
             }
-            (Phase::Closed { .. }, CallOutcome::Answered) => {
+            (InnerState::Closed { .. }, CallOutcome::Answered) => {
                 self.clear_failures();
                 None
             }
-            (Phase::HalfOpen { .. }, CallOutcome::Failed) => {
+            (InnerState::HalfOpen { .. }, CallOutcome::Failed) => {
                 self.doublings = self.doublings.saturating_add(1);
                 Some(self.open(now, jitter))
             }
-            (Phase::HalfOpen { .. }, CallOutcome::Answered | CallOutcome::Rejected) => {
-                let opened = self.changed.replace(now);
-                self.enter(Phase::Closed { failures: 0 });
+            (InnerState::HalfOpen { .. }, CallOutcome::Answered | CallOutcome::Rejected) => {
+                let opened = self.changed_at.replace(now);
+                self.enter(InnerState::Closed { failures: 0 });
                 let lasted = opened.map(|opened| now.since(opened));
                 Some(Transition::Closed(lasted.unwrap_or_default()))
             }
-            (Phase::HalfOpen { until }, CallOutcome::Unknown) => {
-                self.enter(Phase::Open { until });
+            (InnerState::HalfOpen { until }, CallOutcome::Unknown) => {
+                self.enter(InnerState::Open { until });
                 None
             }
-            (Phase::Closed { .. }, CallOutcome::Rejected | CallOutcome::Unknown)
-            | (Phase::Open { .. }, _) => None,
+            (InnerState::Closed { .. }, CallOutcome::Rejected | CallOutcome::Unknown)
+            | (InnerState::Open { .. }, _) => None,
         }
     }
 
     /// Ends a row of failures, as an answer does in whatever epoch its call began.
     pub fn clear_failures(&mut self) {
-        if let Phase::Closed { failures } = &mut self.phase {
+        if let InnerState::Closed { failures } = &mut self.state {
             *failures = 0;
         }
     }
@@ -306,26 +306,26 @@ impl CircuitBreaker {
             return None;
         }
         let relapse = self.settings.relapse;
-        let is_brief = |closed: Time| now.since(closed) < relapse;
-        let has_relapsed = self.changed.is_some_and(is_brief);
-        self.doublings = if has_relapsed { self.doublings.saturating_add(1) } else { 0 };
-        self.changed = Some(now);
+        let closed_recently = |closed: Time| now.since(closed) < relapse;
+        let relapsed = self.changed_at.is_some_and(closed_recently);
+        self.doublings = if relapsed { self.doublings.saturating_add(1) } else { 0 };
+        self.changed_at = Some(now);
         Some(self.open(now, jitter))
     }
 
     fn open(&mut self, now: Time, jitter: u64) -> Transition {
         let pause = self.settings.pause_after(self.doublings, jitter);
-        self.enter(Phase::Open { until: now.after(pause) });
+        self.enter(InnerState::Open { until: now.after(pause) });
         Transition::Opened(pause)
     }
 
     fn half_open(&mut self, until: Time) -> Epoch {
-        self.enter(Phase::HalfOpen { until });
+        self.enter(InnerState::HalfOpen { until });
         self.epoch
     }
 
-    fn enter(&mut self, phase: Phase) {
-        (self.phase, self.epoch) = (phase, Epoch(self.epoch.0.wrapping_add(1)));
+    fn enter(&mut self, state: InnerState) {
+        (self.state, self.epoch) = (state, Epoch(self.epoch.0.wrapping_add(1)));
     }
 }
 

@@ -1,19 +1,19 @@
 //! The decision itself: pure, once, for every store.
 //!
-//! A store gathers the accounts of a list under its own locks, merged so that no bucket occurs
+//! A store gathers the entries of a list under its own locks, merged so that no bucket occurs
 //! twice, and calls these. Nothing here blocks, allocates for short lists, or reads a clock.
 
-pub(crate) mod account;
+pub(crate) mod bucket_entry;
 
 use core::time::Duration;
 
 use crate::charge::{ChargeError, MAX_CHARGES};
-use crate::decide::account::Account;
+use crate::decide::bucket_entry::Account;
 use crate::decision::{Outcomes, Settlement};
 use crate::key::Key;
 use crate::time::{Now, Time};
 
-pub use crate::decide::account::Settled;
+pub use crate::decide::bucket_entry::Settled;
 
 /// Whether a decision spends, and when at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,72 +56,72 @@ pub fn check_list<'a>(
     Ok(())
 }
 
-/// The instant at which every account can be charged, if it is at most `horizon` away.
+/// The instant at which every entry can be charged, if it is at most `horizon` away.
 ///
 /// With a horizon of zero this decides a take. Policies may allow less than `horizon`.
 #[must_use]
 #[inline]
-pub fn start(accounts: &[Account<'_>], horizon: Duration, now: Now) -> Option<Time> {
+pub fn start(entries: &[Account<'_>], horizon: Duration, now: Now) -> Option<Time> {
     let mut start = now.time;
     let mut horizon = horizon;
-    for account in accounts {
-        match account.fit(now) {
-            account::Fit::At(time) => start = start.max(time),
-            account::Fit::Blocked(_) => return None,
+    for entry in entries {
+        match entry.fit(now) {
+            bucket_entry::Fit::At(time) => start = start.max(time),
+            bucket_entry::Fit::Blocked(_) => return None,
         }
-        if account.cost() > 0 {
-            horizon = horizon.min(account.policy().horizon());
+        if entry.cost() > 0 {
+            horizon = horizon.min(entry.policy().horizon());
         }
     }
-    let in_reach = start.since(now.time) <= horizon;
-    let allowed = in_reach && accounts.iter().all(|account| account.covers(start, now));
+    let within_horizon = start.since(now.time) <= horizon;
+    let allowed = within_horizon && entries.iter().all(|entry| entry.can_start_at(start, now));
     allowed.then_some(start)
 }
 
-/// Charges every account as of `start`.
+/// Charges every entry as of `start`.
 #[inline]
-pub fn spend(accounts: &mut [Account<'_>], start: Time, now: Now) {
-    for account in accounts {
-        account.spend(start, now);
+pub fn spend(entries: &mut [Account<'_>], start: Time, now: Now) {
+    for entry in entries {
+        entry.spend(start, now);
     }
 }
 
-/// The outcomes of a list that was not spent: how each account stands and what it waits for.
+/// The outcomes of a list that was not spent: how each entry stands and what it waits for.
 ///
-/// `order` gives for each charge the index of its account.
+/// `order` gives for each charge the index of its entry.
 #[must_use]
-pub fn refused(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
-    order.map(|index| accounts[index].outcome(now, accounts[index].retry(now))).collect()
+pub fn refused(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+    order.map(|index| entries[index].outcome(now, entries[index].retry(now))).collect()
 }
 
 /// The outcomes of a list that was spent.
 ///
-/// `order` gives for each charge the index of its account.
+/// `order` gives for each charge the index of its entry.
 #[must_use]
 #[inline]
-pub fn granted(accounts: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
-    order.map(|index| accounts[index].outcome(now, None)).collect()
+pub fn granted(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
+    order.map(|index| entries[index].outcome(now, None)).collect()
 }
 
-/// The settlement of a list: how its accounts stand now, and what was done to each.
+/// The settlement of a list: how its entries stand now, and what was done to each.
 ///
-/// `order` gives for each correction the index of its account; what was done to an account is told
+/// `order` gives for each correction the index of its entry; what was done to an entry is reported
 /// at the first of its corrections.
 #[must_use]
 pub fn settlement(
-    accounts: &[Account<'_>],
-    results: &[Settled],
+    entries: &[Account<'_>],
+    settled: &[Settled],
     order: impl Iterator<Item = usize> + Clone,
     now: Now,
 ) -> Settlement {
-    let saturated = results.iter().filter(|settled| settled.saturated).count();
-    let dropped = results.iter().filter(|settled| settled.dropped).count();
-    let mut told = [false; MAX_CHARGES];
+    let saturated = settled.iter().filter(|result| result.saturated).count();
+    let dropped = settled.iter().filter(|result| result.dropped).count();
+    let mut reported = [false; MAX_CHARGES];
     let applied = order.clone().map(|index| {
-        if core::mem::replace(&mut told[index], true) { 0 } else { results[index].applied }
+        if core::mem::replace(&mut reported[index], true) { 0 } else { settled[index].applied }
     });
     let applied = applied.collect();
-    Settlement::new(granted(accounts, order, now), saturated, dropped, applied)
+    Settlement::new(granted(entries, order, now), saturated, dropped, applied)
 }
 
 #[cfg(test)]
@@ -144,46 +144,46 @@ mod tests {
     }
 
     #[test]
-    fn a_reservation_starts_when_the_last_bucket_is_ready() {
+    fn reservation_starts_when_the_slowest_bucket_is_ready() {
         let (fast, slow) = (bucket(), Policy::per_minute(1).capacity(1).build().unwrap());
         let busy = State::Bucket(Exact::whole(60 * SECOND));
-        let mut accounts = [
+        let mut entries = [
             Account::new(&fast, State::Fresh, Time::ZERO, 4),
             Account::new(&slow, busy, Time::ZERO, 1),
         ];
-        assert_eq!(start(&accounts, Duration::from_secs(59), at(0)), None);
-        let begins = start(&accounts, Duration::from_secs(60), at(0)).unwrap();
+        assert_eq!(start(&entries, Duration::from_secs(59), at(0)), None);
+        let begins = start(&entries, Duration::from_secs(60), at(0)).unwrap();
         assert_eq!(begins, at(60).time);
-        spend(&mut accounts, begins, at(0));
-        assert_eq!(accounts[0].state(), State::Bucket(Exact::whole(64 * SECOND)));
-        assert_eq!(accounts[1].state(), State::Bucket(Exact::whole(120 * SECOND)));
+        spend(&mut entries, begins, at(0));
+        assert_eq!(entries[0].state(), State::Bucket(Exact::whole(64 * SECOND)));
+        assert_eq!(entries[1].state(), State::Bucket(Exact::whole(120 * SECOND)));
     }
 
     #[test]
-    fn a_reservation_never_books_a_later_calendar_window() {
+    fn reservation_never_starts_in_a_later_calendar_window() {
         let (daily, slow) =
             (Policy::quota(10).unwrap(), Policy::per_minute(1).capacity(1).build().unwrap());
         let windows = Windows::new([0, 100, 200, 300]).unwrap();
         let busy = State::Bucket(Exact::whole(200 * SECOND));
         let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
         assert!(quota.open_window(&windows, at(150)));
-        let accounts = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
-        assert_eq!(start(&accounts, Duration::from_secs(600), at(150)), None);
+        let entries = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(start(&entries, Duration::from_secs(600), at(150)), None);
         let mut quota = Account::new(&daily, State::Fresh, Time::ZERO, 1);
         assert!(quota.open_window(&windows, at(50)));
         let busy = State::Bucket(Exact::whole(90 * SECOND));
-        let accounts = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
-        assert_eq!(start(&accounts, Duration::from_secs(600), at(50)), Some(at(90).time));
+        let entries = [quota, Account::new(&slow, busy, Time::ZERO, 1)];
+        assert_eq!(start(&entries, Duration::from_secs(600), at(50)), Some(at(90).time));
     }
 
     #[test]
-    fn a_quota_counts_by_window_and_survives_a_small_step_back() {
+    fn quota_counts_per_window_and_tolerates_a_small_clock_step_back() {
         let daily = Policy::quota(10).unwrap();
         let windows = Windows::new([0, 100, 200, 300]).unwrap();
         let left = |state, secs| {
-            let mut account = Account::new(&daily, state, Time::ZERO, 1);
-            assert!(account.open_window(&windows, at(secs)));
-            account.outcome(at(secs), None).remaining
+            let mut entry = Account::new(&daily, state, Time::ZERO, 1);
+            assert!(entry.open_window(&windows, at(secs)));
+            entry.outcome(at(secs), None).remaining
         };
         let used = State::Quota { ends: 200, used: 7 };
         assert_eq!([left(used, 150), left(used, 200), left(used, 99)], [3, 10, 3]);
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn counted_kinds_say_how_long_to_wait() {
+    fn counted_policies_report_retry() {
         let windows = Windows::new([0, 100, 200, 300]).unwrap();
         let daily = Policy::quota(10).unwrap();
         let retry = |cost, hold| {
             let state = State::Quota { ends: 200, used: 7 };
-            let mut account = Account::new(&daily, state, Time::from_nanos(hold * SECOND), cost);
-            assert!(account.open_window(&windows, at(150)));
-            account.retry(at(150))
+            let mut entry = Account::new(&daily, state, Time::from_nanos(hold * SECOND), cost);
+            assert!(entry.open_window(&windows, at(150)));
+            entry.retry(at(150))
         };
         assert_eq!(retry(3, 0), None);
         assert_eq!(retry(4, 0), Some(Retry::After(Duration::from_secs(50))));

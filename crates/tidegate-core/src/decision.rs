@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_wait_binds_and_never_is_the_longest() {
+    fn denial_binds_to_longest_wait_and_never_is_longest() {
         let outcome = |retry| Outcome::new(10, 3, None, retry);
         let (short, long) =
             (Retry::After(Duration::from_secs(1)), Retry::After(Duration::from_secs(9)));

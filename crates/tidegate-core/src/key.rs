@@ -277,7 +277,7 @@ macro_rules! inline_keys {
     ($($type:ty),*) => {$(
         impl From<$type> for AnyKey<'_> {
             fn from(key: $type) -> Self {
-                Self(Repr::Inline(InlineText::of(key)))
+                Self(Repr::Inline(InlineText::new(key)))
             }
         }
     )*};
@@ -288,7 +288,7 @@ inline_keys!(Ipv4Addr, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, 
 impl From<IpAddr> for AnyKey<'_> {
     /// An IPv4 address that came in as an IPv6 one is the IPv4 address.
     fn from(address: IpAddr) -> Self {
-        Self(Repr::Inline(InlineText::of(address.to_canonical())))
+        Self(Repr::Inline(InlineText::new(address.to_canonical())))
     }
 }
 
@@ -315,16 +315,16 @@ keys_by_reference!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isiz
 /// The text of an address or a number.
 #[derive(Clone, Copy)]
 struct InlineText {
-    bytes: [u8; Self::LONGEST],
+    bytes: [u8; Self::MAX_BYTES],
     len: u8,
 }
 
 impl InlineText {
     /// The smallest number, and a little more than the longest address.
-    const LONGEST: usize = 40;
+    const MAX_BYTES: usize = 40;
 
-    fn of(value: impl fmt::Display) -> Self {
-        let mut text = Self { bytes: [0; Self::LONGEST], len: 0 };
+    fn new(value: impl fmt::Display) -> Self {
+        let mut text = Self { bytes: [0; Self::MAX_BYTES], len: 0 };
         // Nothing that is put in here is longer.
         let _ = write!(text, "{value}");
         text
@@ -355,13 +355,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_do_not_show_whom_they_name() {
-        let shown = format!("{:?}", Key::new("alice@example.org").in_group("acme"));
-        assert_eq!(shown, "Key(<17 bytes> in <4 bytes>)");
+    fn debug_hides_key_text() {
+        let debug = format!("{:?}", Key::new("alice@example.org").in_group("acme"));
+        assert_eq!(debug, "Key(<17 bytes> in <4 bytes>)");
     }
 
     #[test]
-    fn keys_from_outside_are_checked() {
+    fn check_rejects_empty_and_long_keys() {
         assert_eq!(Key::new("").check(), Err(KeyError::Empty));
         let long = "x".repeat(MAX_KEY_BYTES + 1);
         assert_eq!(Key::new(&long).check().unwrap_err().to_string(), "must be at most 1024 bytes");
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_and_numbers_are_the_keys_of_their_texts() {
+    fn addresses_and_numbers_equal_their_text() {
         let longest: Ipv6Addr = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
         let mapped: Ipv6Addr = "::ffff:255.255.255.255".parse().unwrap();
         for address in [IpAddr::V6(longest), Ipv4Addr::BROADCAST.into()] {

@@ -23,7 +23,7 @@ mod store;
 mod time;
 
 pub use charge::{Charge, ChargeError, Correction, MAX_CHARGES, Target};
-pub use decide::account::Account;
+pub use decide::bucket_entry::Account;
 pub use decision::{Decision, Denial, Grant, Outcome, Outcomes, Retry, Settlement};
 pub use failure::FailureRule;
 pub use key::{AnyKey, Key, KeyBuf, KeyError, MAX_KEY_BYTES};

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_restricted_so_that_every_wire_can_carry_them() {
+    fn invalid_limit_names_are_rejected() {
         for good in ["client", "a", "per-ip.v2", "org_1"] {
             assert!(Limit::named(good, policy(1)).is_ok(), "{good}");
         }
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn inline_limits_are_their_parameters() {
+    fn inline_limits_are_identified_by_their_parameters() {
         assert_eq!(Limit::inline(policy(3)), Limit::inline(policy(3)));
         assert_ne!(Limit::inline(policy(3)), Limit::inline(policy(4)));
         let quota = Policy::quota(9).unwrap();
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_rule_changes_nothing_else_and_outlives_revisions() {
+    fn failure_rule_changes_nothing_else_and_survives_revisions() {
         let first = Limit::named("a", policy(1)).unwrap();
         let second = first.revise(policy(2), Change::KeepTokens).unwrap();
-        let ruled = second.on_failure(FailureRule::Open);
-        assert_eq!((ruled.identity(), ruled.generation()), ("a", 1));
-        assert_eq!(ruled.since(0).unwrap().count(), 2);
-        assert_eq!(ruled.policy(), second.policy());
-        let third = ruled.revise(policy(3), Change::Reset).unwrap();
+        let with_rule = second.on_failure(FailureRule::Open);
+        assert_eq!((with_rule.identity(), with_rule.generation()), ("a", 1));
+        assert_eq!(with_rule.since(0).unwrap().count(), 2);
+        assert_eq!(with_rule.policy(), second.policy());
+        let third = with_rule.revise(policy(3), Change::Reset).unwrap();
         assert_eq!(third.failure_rule(), Some(FailureRule::Open));
         let inline = Limit::inline(policy(1)).on_failure(FailureRule::Closed);
         assert_eq!(inline, Limit::inline(policy(1)));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn old_revisions_are_remembered_up_to_a_bound() {
+    fn number_of_remembered_revisions_is_bounded() {
         let mut limit = Limit::named("a", policy(1)).unwrap();
         for capacity in 2..400 {
             limit = limit.revise(policy(capacity), Change::KeepTokens).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_that_turn_out_to_be_one_are_merged_later() {
+    fn entries_of_one_bucket_can_be_merged_later() {
         let mut list = list(&[(1, 5), (2, 7), (1, 1), (2, 2)]);
         list.merge(1, 0);
         assert_eq!(list.order().collect::<Vec<_>>(), [0, 0, 0, 0]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_saturate_as_costs_and_as_deltas() {
+    fn sums_saturate_as_cost_and_as_delta() {
         let list = list(&[(1, u64::MAX.into()), (1, 1), (2, i64::MIN.into()), (2, -1)]);
         assert_eq!([list[0].cost(), list[1].cost()], [u64::MAX, u64::MAX]);
         assert_eq!([list[0].delta(), list[1].delta()], [i64::MAX, i64::MIN]);

@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bad_policies_are_refused_with_the_rule() {
+    fn invalid_policies_are_rejected_with_the_rule() {
         let text = |result: Result<Policy, PolicyError>| result.unwrap_err().to_string();
         assert_eq!(
             text(Policy::per_second(1).capacity(0).build()),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_a_capacity_and_a_second_is_worth_a_token_at_least() {
+    fn burst_is_the_capacity_and_defaults_to_at_least_one_token() {
         let built = |builder: PolicyBuilder| builder.build().unwrap();
         assert_eq!(built(Policy::per_hour(7).burst(3)), built(Policy::per_hour(7).capacity(3)));
         assert_eq!(built(Policy::per_hour(7_200)), built(Policy::per_second(2)));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_policies_share_a_fingerprint_and_others_do_not() {
+    fn fingerprints_are_equal_only_for_equal_policies() {
         let sixty = Policy::per_minute(60).capacity(5).build().unwrap();
         assert_eq!(
             sixty.fingerprint(),

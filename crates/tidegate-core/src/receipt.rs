@@ -102,9 +102,9 @@ impl Receipt {
         if self.issuer != issuer {
             return Err(ReceiptError::Issuer);
         }
-        let of_these =
+        let matches =
             self.stamps.len() == buckets.len() && self.stamps.iter().map(|s| s.bucket).eq(buckets);
-        if of_these { Ok(()) } else { Err(ReceiptError::Mismatch) }
+        if matches { Ok(()) } else { Err(ReceiptError::Mismatch) }
     }
 
     /// The receipt as bytes, for a wire.
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn receipts_survive_the_wire_and_strangers_do_not() {
+    fn receipts_round_trip_and_malformed_bytes_are_rejected() {
         let stamps = [
             Stamp {
                 bucket: 7,
@@ -231,10 +231,10 @@ mod tests {
         assert_eq!(Receipt::from_bytes(&bytes[..bytes.len() - 1]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&[]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&bytes[..17]), Err(ReceiptError::Malformed));
-        let mut spelled_otherwise = bytes.clone();
+        let mut non_canonical = bytes.clone();
         // The number of a slot, in the stamp of a bucket that has none.
-        spelled_otherwise[27] = 1;
-        assert_eq!(Receipt::from_bytes(&spelled_otherwise), Err(ReceiptError::Malformed));
+        non_canonical[27] = 1;
+        assert_eq!(Receipt::from_bytes(&non_canonical), Err(ReceiptError::Malformed));
         let mut newer = bytes;
         newer[0] = 2;
         assert_eq!(Receipt::from_bytes(&newer), Err(ReceiptError::Format(2)));

@@ -54,7 +54,7 @@ impl State {
         if generation == limit.generation() {
             return self;
         }
-        self.through(limit, generation, None, now)
+        self.convert_since(limit, generation, None, now)
     }
 
     /// The state under the present policy of `limit`, of a key that was held under `generation`
@@ -68,23 +68,29 @@ impl State {
         match policy {
             Policy::Bucket(bucket) => {
                 let empty = Self::Bucket(bucket.empty(until));
-                empty.through(limit, generation, Some(Change::KeepTokens), now)
+                empty.convert_since(limit, generation, Some(Change::KeepTokens), now)
             }
             _ => Self::Fresh,
         }
     }
 
     /// Carries a state over every revision since `generation`, each in its mode or all in one.
-    fn through(self, limit: &Limit, generation: u32, mode: Option<Change>, now: Time) -> Self {
+    fn convert_since(
+        self,
+        limit: &Limit,
+        generation: u32,
+        mode: Option<Change>,
+        now: Time,
+    ) -> Self {
         let Some(revisions) = limit.since(generation) else {
-            return self.of_unknown_policy(limit.policy(), now);
+            return self.convert_from_unknown(limit.policy(), now);
         };
         let mut state = self;
         let mut before: Option<&Revision> = None;
         for revision in revisions {
             if let Some(before) = before {
                 let mode = mode.unwrap_or(revision.change());
-                state = state.across(before.policy(), revision.policy(), mode, now);
+                state = state.convert(before.policy(), revision.policy(), mode, now);
             }
             before = Some(revision);
         }
@@ -101,7 +107,7 @@ impl State {
         }
     }
 
-    fn across(self, old: &Policy, new: &Policy, mode: Change, now: Time) -> Self {
+    fn convert(self, old: &Policy, new: &Policy, mode: Change, now: Time) -> Self {
         match (self, old, new) {
             _ if mode == Change::Reset => Self::Fresh,
             (Self::Bucket(tat), Policy::Bucket(old), Policy::Bucket(bucket)) => {
@@ -112,23 +118,23 @@ impl State {
                 };
                 if tat == Exact::ZERO { Self::Fresh } else { Self::Bucket(tat) }
             }
-            (_, _, policy) => self.if_of(policy),
+            (_, _, policy) => self.if_same_kind(policy),
         }
     }
 
     /// Never in the caller's favour: a bucket whose parameters are forgotten is empty.
-    fn of_unknown_policy(self, policy: &Policy, now: Time) -> Self {
+    fn convert_from_unknown(self, policy: &Policy, now: Time) -> Self {
         match (self, policy) {
             (Self::Bucket(tat), Policy::Bucket(_)) if tat <= Exact::whole(now.as_nanos()) => {
                 Self::Fresh
             }
             (Self::Bucket(_), Policy::Bucket(bucket)) => Self::Bucket(bucket.empty(now)),
-            _ => self.if_of(policy),
+            _ => self.if_same_kind(policy),
         }
     }
 
     /// A limit that changed its kind starts anew.
-    fn if_of(self, policy: &Policy) -> Self {
+    fn if_same_kind(self, policy: &Policy) -> Self {
         match (self, policy) {
             (Self::Bucket(_), Policy::Bucket(_))
             | (Self::Quota { .. }, Policy::Quota(_))

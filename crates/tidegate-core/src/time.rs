@@ -126,7 +126,7 @@ impl Windows {
     }
 
     /// Whether one of the three windows ends there.
-    pub(crate) fn knows_end(&self, ends: u32) -> bool {
+    pub(crate) fn has_window_ending(&self, ends: u32) -> bool {
         self.bounds[1..].contains(&ends)
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_store_picks_the_window_by_its_own_clock() {
+    fn window_is_picked_by_the_store_clock() {
         let windows = Windows::new([10, 20, 30, 40]).unwrap();
         assert_eq!(windows.end_of(WallTime::from_secs(9)), None);
         assert_eq!(windows.end_of(WallTime::from_secs(10)), Some(20));

@@ -12,21 +12,21 @@ fn start() -> Time {
 fn opened(now: Time) -> CircuitBreaker {
     let mut breaker = CircuitBreaker::new(BreakerSettings::default());
     let epoch = breaker.admit(now).unwrap();
-    let news = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
-    assert_eq!(news, [None, None, None, None, Some(Transition::Opened(SECOND * 5))]);
+    let transitions = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
+    assert_eq!(transitions, [None, None, None, None, Some(Transition::Opened(SECOND * 5))]);
     breaker
 }
 
 /// Every outcome in every state in which a call can end.
 #[test]
-fn transitions_are_those_of_the_table() {
+fn every_outcome_in_every_state() {
     use BreakerState::{Closed, HalfOpen, Open};
     use CallOutcome::{Answered, Failed, Rejected, Unknown};
     let now = start();
     let (due, pause) = (now.after(SECOND * 5), SECOND * 5);
     let reopened = Some(Transition::Opened(pause * 2));
     let closed = Some(Transition::Closed(pause));
-    for (state, outcome, news, next) in [
+    for (state, outcome, transition, next) in [
         (Closed, Answered, None, Closed),
         (Closed, Rejected, None, Closed),
         (Closed, Unknown, None, Closed),
@@ -45,7 +45,7 @@ fn transitions_are_those_of_the_table() {
         }
         let call = breaker.admit(due).unwrap();
         assert_eq!(breaker.state(due), state);
-        assert_eq!(breaker.settle(call, outcome, due, 0), news, "{state:?}, {outcome:?}");
+        assert_eq!(breaker.settle(call, outcome, due, 0), transition, "{state:?}, {outcome:?}");
         assert_eq!(breaker.state(due), next, "{state:?}, {outcome:?}");
         assert_eq!(breaker.closed().is_some(), next == Closed);
         assert_eq!(breaker.due().is_some(), next != Closed);
@@ -53,7 +53,7 @@ fn transitions_are_those_of_the_table() {
 }
 
 #[test]
-fn only_failures_in_a_row_open_it() {
+fn only_consecutive_failures_open_the_breaker() {
     let (mut breaker, now) = (CircuitBreaker::new(BreakerSettings::default()), start());
     let epoch = breaker.admit(now).unwrap();
     for _ in 0..10 {
@@ -71,28 +71,28 @@ fn only_failures_in_a_row_open_it() {
 }
 
 #[test]
-fn pauses_double_up_to_a_minute_and_begin_anew_after_an_answer() {
+fn pause_doubles_up_to_the_maximum_and_resets_after_success() {
     let mut now = start();
     let mut breaker = opened(now);
     for (waited, next) in [(5, 10), (10, 20), (20, 40), (40, 60), (60, 60)] {
         assert_eq!(breaker.admit(now.after(SECOND * (waited - 1))), Err(SECOND));
         now = now.after(SECOND * waited);
         let trial = breaker.admit(now).unwrap();
-        assert_eq!(breaker.admit(now), Err(DURING_TRIAL), "one trial at a time");
-        let news = breaker.settle(trial, CallOutcome::Failed, now, 0);
-        assert_eq!(news, Some(Transition::Opened(SECOND * next)));
+        assert_eq!(breaker.admit(now), Err(RETRY_DURING_TRIAL), "one trial at a time");
+        let transition = breaker.settle(trial, CallOutcome::Failed, now, 0);
+        assert_eq!(transition, Some(Transition::Opened(SECOND * next)));
     }
     now = now.after(SECOND * 60);
     let trial = breaker.admit(now).unwrap();
-    let news = breaker.settle(trial, CallOutcome::Rejected, now, 0);
-    assert_eq!(news, Some(Transition::Closed(SECOND * 195)));
+    let transition = breaker.settle(trial, CallOutcome::Rejected, now, 0);
+    assert_eq!(transition, Some(Transition::Closed(SECOND * 195)));
     let epoch = breaker.admit(now).unwrap();
-    let news = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
-    assert_eq!(news[4], Some(Transition::Opened(SECOND * 5)));
+    let transitions = [(); 5].map(|()| breaker.settle(epoch, CallOutcome::Failed, now, 0));
+    assert_eq!(transitions[4], Some(Transition::Opened(SECOND * 5)));
 }
 
 #[test]
-fn a_call_from_before_changes_nothing() {
+fn outcome_from_an_earlier_epoch_is_ignored() {
     let now = start();
     let mut breaker = CircuitBreaker::new(BreakerSettings::after_failures(1));
     let old = breaker.admit(now).unwrap();
@@ -101,15 +101,15 @@ fn a_call_from_before_changes_nothing() {
     assert_eq!(breaker.admit(now), Err(SECOND * 5));
     let trial = breaker.admit(now.after(SECOND * 5)).unwrap();
     assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
-    let news = breaker.settle(trial, CallOutcome::Answered, now, 0);
-    assert_eq!(news, Some(Transition::Closed(Duration::ZERO)));
+    let transition = breaker.settle(trial, CallOutcome::Answered, now, 0);
+    assert_eq!(transition, Some(Transition::Closed(Duration::ZERO)));
     assert_eq!(breaker.settle(old, CallOutcome::Failed, now, 0), None);
     assert_eq!(breaker.trip(old, now, 0), None);
     assert!(breaker.admit(now).is_ok());
 }
 
 #[test]
-fn a_trial_that_proves_nothing_leaves_its_place_to_another() {
+fn trial_with_unknown_outcome_lets_the_next_call_try() {
     let now = start();
     let (mut breaker, later) = (opened(now), now.after(SECOND * 5));
     let first = breaker.admit(later).unwrap();
@@ -118,13 +118,13 @@ fn a_trial_that_proves_nothing_leaves_its_place_to_another() {
     assert_eq!(breaker.settle(first, CallOutcome::Failed, later, 0), None, "it had its turn");
     let third = breaker.trial().unwrap();
     assert_eq!(breaker.settle(second, CallOutcome::Failed, later, 0), None, "it was replaced");
-    let news = breaker.settle(third, CallOutcome::Answered, later, 0);
-    assert_eq!(news, Some(Transition::Closed(SECOND * 5)));
+    let transition = breaker.settle(third, CallOutcome::Answered, later, 0);
+    assert_eq!(transition, Some(Transition::Closed(SECOND * 5)));
     assert_eq!(breaker.trial(), None, "nothing to try");
 }
 
 #[test]
-fn pauses_are_less_by_a_quarter_at_most() {
+fn jitter_shortens_a_pause_by_at_most_a_quarter() {
     let (shortest, longest) = (Duration::from_millis(100), SECOND * 5);
     let settings = BreakerSettings::after_failures(3).pause(shortest, longest);
     let millis = |doublings, jitter| settings.pause_after(doublings, jitter).as_millis();
@@ -181,7 +181,7 @@ mod random {
         /// time; it opens after so many failures in a row and not before, for a time within bounds;
         /// and what is over says nothing.
         #[test]
-        fn it_holds_whatever_happens(tolerated in 1..4_u32, events in events()) {
+        fn invariants_hold_for_random_events(tolerated in 1..4_u32, events in events()) {
             let (shortest, longest) = (SECOND, SECOND * 8);
             let settings = BreakerSettings::after_failures(tolerated)
                 .pause(shortest, longest)
@@ -189,17 +189,17 @@ mod random {
             let mut breaker = CircuitBreaker::new(settings);
             let mut now = start();
             let mut calls = vec![breaker.admit(now).unwrap()];
-            let mut in_a_row = 0;
+            let mut consecutive = 0;
             for event in events {
                 let (closed, epoch, state) = (breaker.closed(), breaker.epoch, breaker.state(now));
-                let (news, tripped) = match event {
+                let (transition, tripped) = match event {
                     Event::Pass(millis) => {
                         now = now.after(Duration::from_millis(millis));
                         continue;
                     }
                     Event::Admit => {
                         let due = breaker.due();
-                        let was_trial = matches!(breaker.phase, Phase::HalfOpen { .. });
+                        let was_trial = matches!(breaker.state, InnerState::HalfOpen { .. });
                         match breaker.admit(now) {
                             Ok(call) => {
                                 prop_assert!(closed.is_some() || due <= Some(now) && !was_trial);
@@ -220,39 +220,39 @@ mod random {
                     }
                     Event::Settle(index, outcome, jitter) => {
                         let call = *index.get(&calls);
-                        let news = breaker.settle(call, outcome, now, jitter);
+                        let transition = breaker.settle(call, outcome, now, jitter);
                         if call != epoch {
-                            prop_assert_eq!((news, breaker.state(now)), (None, state));
+                            prop_assert_eq!((transition, breaker.state(now)), (None, state));
                             continue;
                         }
                         match outcome {
-                            CallOutcome::Failed if closed.is_some() => in_a_row += 1,
-                            CallOutcome::Answered => in_a_row = 0,
+                            CallOutcome::Failed if closed.is_some() => consecutive += 1,
+                            CallOutcome::Answered => consecutive = 0,
                             _ => {}
                         }
-                        (news, false)
+                        (transition, false)
                     }
                     Event::Trip(index, jitter) => {
                         let call = *index.get(&calls);
-                        let news = breaker.trip(call, now, jitter);
-                        prop_assert_eq!(news.is_some(), closed == Some(call));
-                        (news, true)
+                        let transition = breaker.trip(call, now, jitter);
+                        prop_assert_eq!(transition.is_some(), closed == Some(call));
+                        (transition, true)
                     }
                 };
-                match news {
+                match transition {
                     Some(Transition::Opened(pause)) => {
                         prop_assert!(pause >= shortest * 3 / 4 && pause <= longest);
                         prop_assert_eq!(breaker.due(), Some(now.after(pause)));
                         if closed.is_some() && !tripped {
-                            prop_assert_eq!(in_a_row, tolerated);
+                            prop_assert_eq!(consecutive, tolerated);
                         }
-                        in_a_row = 0;
+                        consecutive = 0;
                     }
                     Some(Transition::Closed(_)) => {
                         prop_assert!(closed.is_none() && breaker.closed().is_some());
-                        in_a_row = 0;
+                        consecutive = 0;
                     }
-                    None => prop_assert!(in_a_row < tolerated),
+                    None => prop_assert!(consecutive < tolerated),
                 }
             }
         }

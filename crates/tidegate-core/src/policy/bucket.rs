@@ -20,9 +20,9 @@ pub struct Bucket {
     max_debt: u64,
     horizon: u64,
     /// Time that one token takes.
-    one: Exact,
+    token_time: Exact,
     /// Time from empty to full.
-    full: Exact,
+    fill_time: Exact,
     /// Time from the deepest debt to full.
     deepest: Exact,
     /// The furthest that an arrival time can honestly lie ahead.
@@ -49,8 +49,8 @@ impl Bucket {
         if ceiling.ceil() > nanos(MAX_SPAN) {
             return Err(PolicyError::TooLong);
         }
-        let (one, full) = (span(1), span(capacity.into()));
-        Ok(Self { rate, capacity, max_debt, horizon, one, full, deepest, ceiling })
+        let (token_time, fill_time) = (span(1), span(capacity.into()));
+        Ok(Self { rate, capacity, max_debt, horizon, token_time, fill_time, deepest, ceiling })
     }
 
     /// How many tokens come in what time.
@@ -80,7 +80,7 @@ impl Bucket {
     /// Time from empty to full.
     #[must_use]
     pub const fn time_to_full(&self) -> Exact {
-        self.full
+        self.fill_time
     }
 
     /// Time from the deepest debt to full.
@@ -102,10 +102,10 @@ impl Bucket {
     #[inline]
     pub fn span(&self, tokens: u64) -> Exact {
         if tokens == 1 {
-            return self.one;
+            return self.token_time;
         }
-        if self.one.part == 0 {
-            return Exact { ns: self.one.ns.saturating_mul(tokens), part: 0 };
+        if self.token_time.part == 0 {
+            return Exact { ns: self.token_time.ns.saturating_mul(tokens), part: 0 };
         }
         let units = u128::from(tokens).saturating_mul(self.rate.period().into());
         Exact::from_units(units, self.rate.tokens())
@@ -129,10 +129,10 @@ impl Bucket {
         let n = self.rate.tokens();
         let mut tat = tat;
         if tat.ns > now.as_nanos() {
-            tat = self.in_rate(tat).min(at(now).plus(self.ceiling, n));
+            tat = self.in_rate(tat).min(exact(now).plus(self.ceiling, n));
         }
         if held_until > Time::ZERO {
-            tat = tat.max(at(held_until).plus(self.full, n));
+            tat = tat.max(exact(held_until).plus(self.fill_time, n));
         }
         tat
     }
@@ -146,15 +146,15 @@ impl Bucket {
             return None;
         }
         let n = self.rate.tokens();
-        let after = effective.max(at(now)).plus(self.span(cost), n);
-        Some(Time::from_nanos(after.minus(self.full, n).ceil()).max(now))
+        let after = effective.max(exact(now)).plus(self.span(cost), n);
+        Some(Time::from_nanos(after.minus(self.fill_time, n).ceil()).max(now))
     }
 
     /// The arrival time after spending `cost` tokens at `start`.
     #[must_use]
     #[inline]
     pub fn spend(&self, effective: Exact, cost: u64, start: Time) -> Exact {
-        effective.max(at(start)).plus(self.span(cost), self.rate.tokens())
+        effective.max(exact(start)).plus(self.span(cost), self.rate.tokens())
     }
 
     /// The arrival time after spending `cost` tokens at `now`, if they fit then: [`spend`](Self::spend)
@@ -167,8 +167,8 @@ impl Bucket {
             return self.fits(after, now).then_some(after);
         }
         let now = now.as_nanos();
-        let after = effective.ns.max(now).saturating_add(self.one.ns.saturating_mul(cost));
-        (after <= now.saturating_add(self.full.ns)).then_some(Exact::whole(after))
+        let after = effective.ns.max(now).saturating_add(self.token_time.ns.saturating_mul(cost));
+        (after <= now.saturating_add(self.fill_time.ns)).then_some(Exact::whole(after))
     }
 
     /// Whether a spend that leads to this arrival time fits at `now`: it does as long as the
@@ -176,7 +176,7 @@ impl Bucket {
     #[must_use]
     #[inline]
     pub fn fits(&self, after: Exact, now: Time) -> bool {
-        after <= at(now).plus(self.full, self.rate.tokens())
+        after <= exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
     /// Whole tokens there are at `now`.
@@ -184,15 +184,18 @@ impl Bucket {
     #[inline]
     pub fn remaining(&self, effective: Exact, now: Time) -> u64 {
         let n = self.rate.tokens();
-        let gap = effective.minus(at(now), n);
+        let gap = effective.minus(exact(now), n);
         if gap == Exact::ZERO {
             return self.capacity;
         }
-        let there = self.full.minus(gap, n);
-        match there.ns.checked_mul(n.into()).and_then(|units| units.checked_add(there.part.into()))
+        let available = self.fill_time.minus(gap, n);
+        match available
+            .ns
+            .checked_mul(n.into())
+            .and_then(|units| units.checked_add(available.part.into()))
         {
             Some(units) => units / self.rate.period(),
-            None => u64::try_from(there.units(n) / u128::from(self.rate.period()))
+            None => u64::try_from(available.units(n) / u128::from(self.rate.period()))
                 .unwrap_or(self.capacity),
         }
     }
@@ -201,8 +204,8 @@ impl Bucket {
     #[must_use]
     pub fn millitokens(&self, reset: Duration) -> u64 {
         let n = self.rate.tokens();
-        let there = self.full.minus(Exact::whole(nanos(reset)), n).units(n);
-        let milli = there.saturating_mul(1_000) / u128::from(self.rate.period());
+        let available = self.fill_time.minus(Exact::whole(nanos(reset)), n).units(n);
+        let milli = available.saturating_mul(1_000) / u128::from(self.rate.period());
         u64::try_from(milli).unwrap_or(u64::MAX)
     }
 
@@ -210,7 +213,7 @@ impl Bucket {
     #[must_use]
     #[inline]
     pub fn reset(&self, effective: Exact, now: Time) -> Duration {
-        Duration::from_nanos(effective.minus(at(now), self.rate.tokens()).ceil())
+        Duration::from_nanos(effective.minus(exact(now), self.rate.tokens()).ceil())
     }
 
     /// Charges `tokens` more, into debt if need be. The second value tells whether the debt
@@ -218,9 +221,9 @@ impl Bucket {
     #[must_use]
     pub fn charge(&self, tat: Exact, tokens: u64, now: Time) -> (Exact, bool) {
         let n = self.rate.tokens();
-        let tat = self.effective(tat, Time::ZERO, now).max(at(now));
+        let tat = self.effective(tat, Time::ZERO, now).max(exact(now));
         let wanted = tat.plus(self.span(tokens), n);
-        let bound = at(now).plus(self.deepest, n);
+        let bound = exact(now).plus(self.deepest, n);
         // A reservation may have moved the arrival time past the bound: it stays there.
         if wanted > bound { (tat.max(bound), true) } else { (wanted, false) }
     }
@@ -231,10 +234,10 @@ impl Bucket {
     pub fn refund(&self, tat: Exact, tokens: u64, built_on: Exact, now: Time) -> Exact {
         let n = self.rate.tokens();
         let tat = self.effective(tat, Time::ZERO, now);
-        if tat <= at(now) {
+        if tat <= exact(now) {
             return tat;
         }
-        tat.minus(self.span(tokens).minus(built_on, n), n).max(at(now))
+        tat.minus(self.span(tokens).minus(built_on, n), n).max(exact(now))
     }
 
     /// How long until so many tokens in a row have been granted by a bucket that would be full
@@ -243,14 +246,14 @@ impl Bucket {
     pub fn wait_for(&self, tokens: u64, reset: Duration) -> Duration {
         let n = self.rate.tokens();
         let after = Exact::whole(nanos(reset)).plus(self.span(tokens), n);
-        Duration::from_nanos(after.minus(self.full, n).ceil())
+        Duration::from_nanos(after.minus(self.fill_time, n).ceil())
     }
 
     /// Whole tokens between two arrival times, of which the first may have passed.
     #[must_use]
     pub fn tokens_between(&self, before: Exact, after: Exact, now: Time) -> u64 {
         let n = self.rate.tokens();
-        let before = self.effective(before, Time::ZERO, now).max(at(now));
+        let before = self.effective(before, Time::ZERO, now).max(exact(now));
         let tokens = after.minus(before, n).units(n) / u128::from(self.rate.period());
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
@@ -271,21 +274,21 @@ impl Bucket {
     /// The arrival time of a bucket with no token in it.
     #[must_use]
     pub fn empty(&self, now: Time) -> Exact {
-        at(now).plus(self.full, self.rate.tokens())
+        exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
     /// The arrival time under this policy of a bucket that stood at `tat` under `old`, with the
     /// same tokens in it, cut to the new capacity and rounded down.
     #[must_use]
     pub fn keep_tokens(&self, old: &Self, tat: Exact, now: Time) -> Exact {
-        let missing = old.missing_units(tat, now);
-        if missing == 0 {
+        let deficit = old.deficit_units(tat, now);
+        if deficit == 0 {
             return Exact::ZERO;
         }
         let (old_period, period) = (u128::from(old.rate.period()), u128::from(self.rate.period()));
-        let (whole, rest) = (missing / old_period, missing % old_period);
+        let (whole, rest) = (deficit / old_period, deficit % old_period);
         let rest = (rest * period).div_ceil(old_period);
-        // Tokens stay, so what is missing changes with the capacity.
+        // Tokens stay, so what is deficit changes with the capacity.
         let grown = whole.saturating_add(self.capacity.into());
         let Some(whole) = grown.checked_sub(old.capacity.into()) else {
             // More than a whole token above the new capacity: the rest cannot outweigh it.
@@ -293,36 +296,36 @@ impl Bucket {
         };
         let deepest = u128::from(self.capacity) + u128::from(self.max_debt);
         let units = whole.min(deepest).saturating_mul(period).saturating_add(rest);
-        self.behind(units, now)
+        self.tat_after(units, now)
     }
 
     /// The arrival time under this policy of a bucket that stood at `tat` under `old`, filled to
     /// the same part of its capacity, rounded down.
     #[must_use]
     pub fn keep_share(&self, old: &Self, tat: Exact, now: Time) -> Exact {
-        // What is missing is to the time to full as it was before, both in units of 1/N ns.
+        // What is deficit is to the time to full as it was before, both in units of 1/N ns.
         let full = |bucket: &Self| u128::from(bucket.capacity) * u128::from(bucket.rate.period());
-        self.behind(mul_div_ceil(old.missing_units(tat, now), full(self), full(old)), now)
+        self.tat_after(mul_div_ceil(old.deficit_units(tat, now), full(self), full(old)), now)
     }
 
     /// The arrival time `units` of 1/N ns after `now`, not beyond the deepest debt.
-    fn behind(&self, units: u128, now: Time) -> Exact {
+    fn tat_after(&self, units: u128, now: Time) -> Exact {
         if units == 0 {
             return Exact::ZERO;
         }
         let n = self.rate.tokens();
-        at(now).plus(Exact::from_units(units, n).min(self.deepest), n)
+        exact(now).plus(Exact::from_units(units, n).min(self.deepest), n)
     }
 
-    /// What is missing to full, in units of `1/N` ns.
-    fn missing_units(&self, tat: Exact, now: Time) -> u128 {
+    /// What is deficit to full, in units of `1/N` ns.
+    fn deficit_units(&self, tat: Exact, now: Time) -> u128 {
         let n = self.rate.tokens();
-        self.effective(tat, Time::ZERO, now).minus(at(now), n).units(n)
+        self.effective(tat, Time::ZERO, now).minus(exact(now), n).units(n)
     }
 }
 
 #[inline]
-fn at(time: Time) -> Exact {
+fn exact(time: Time) -> Exact {
     Exact::whole(time.as_nanos())
 }
 
@@ -352,7 +355,7 @@ mod tests {
 
     /// A limiter that floors the refill and forgets the rest starves: 10 of 110, 510 of 710.
     #[test]
-    fn no_fraction_is_lost_at_any_polling_rate() {
+    fn no_fraction_of_a_token_is_lost_at_any_polling_rate() {
         assert_eq!(admitted("1/s", 10, SECOND / 10, 100 * SECOND), 110);
         assert_eq!(admitted("1/s", 10, 499 * SECOND / 1_000, 499 * SECOND), 509);
         assert_eq!(admitted("1/s", 10, 7 * SECOND / 10, 700 * SECOND), 710);
@@ -371,7 +374,7 @@ mod tests {
 
     /// Ten years at one poll a minute and a bit, with a bucket that is never full.
     #[test]
-    fn ten_years_bring_no_drift() {
+    fn no_drift_over_ten_years() {
         let year = 365 * 24 * 3_600 * SECOND;
         let (step, total) = (61 * SECOND + 7, 10 * year);
         let polls = total / step + 1;
@@ -385,7 +388,7 @@ mod tests {
 
     /// Three ways to ask whether a cost fits, each for those who have what it takes.
     #[test]
-    fn what_fits_now_is_not_due_later() {
+    fn earliest_fits_and_try_spend_agree() {
         for rate in ["1/s", "3/7s", "1.5/s", "999/min"] {
             let bucket = bucket(rate, 10);
             for tat in (0..25 * SECOND).step_by(97_654_321).map(Exact::whole) {
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn thousandths_are_told_for_people() {
+    fn millitokens_show_fractions() {
         let bucket = bucket("2/s", 10);
         assert_eq!(bucket.millitokens(Duration::ZERO), 10_000);
         assert_eq!(bucket.millitokens(Duration::from_millis(125)), 9_750);
@@ -414,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_reopens_empty_and_paced() {
+    fn bucket_is_empty_after_a_hold_and_refills_at_its_rate() {
         let bucket = bucket("1/s", 10);
         let until = Time::from_nanos(5 * SECOND);
         let level = |secs: u64| {
@@ -425,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stepped_back_locks_nobody_out_for_long() {
+    fn clock_step_back_locks_out_for_a_bounded_time() {
         let bucket = bucket("1/s", 10);
         let tat = Exact::whole(1_000_000 * SECOND);
         let effective = bucket.effective(tat, Time::ZERO, Time::ZERO);
@@ -433,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_beyond_a_hundred_years_are_refused() {
+    fn spans_over_a_hundred_years_are_rejected() {
         let rate: Rate = "1/10day".parse().unwrap();
         assert!(Bucket::new(rate, 1_000, None, Duration::ZERO).is_ok());
         assert_eq!(Bucket::new(rate, 2_000, None, Duration::ZERO), Err(PolicyError::TooLong));

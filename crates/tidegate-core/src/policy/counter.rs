@@ -89,7 +89,7 @@ impl Concurrency {
 
 /// Adds `delta` to what was used, between nothing and `most`. The second value tells whether the
 /// upper bound was hit and the rest forgiven.
-pub(crate) fn settled(used: u64, delta: i64, most: u64) -> (u64, bool) {
+pub(crate) fn settle_used(used: u64, delta: i64, most: u64) -> (u64, bool) {
     let wanted = used.saturating_add_signed(delta);
     // A lowered quota may leave more used than the new bound: a charge then adds nothing.
     let bound = most.max(used);
@@ -101,11 +101,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settlement_stays_between_nothing_and_the_deepest_debt() {
-        assert_eq!(settled(5, -9, 20), (0, false));
-        assert_eq!(settled(5, 9, 20), (14, false));
-        assert_eq!(settled(5, 99, 20), (20, true));
-        assert_eq!(settled(25, 1, 20), (25, true));
-        assert_eq!(settled(25, -1, 20), (24, false));
+    fn settlement_stays_between_zero_and_max_debt() {
+        assert_eq!(settle_used(5, -9, 20), (0, false));
+        assert_eq!(settle_used(5, 9, 20), (14, false));
+        assert_eq!(settle_used(5, 99, 20), (20, true));
+        assert_eq!(settle_used(25, 1, 20), (25, true));
+        assert_eq!(settle_used(25, -1, 20), (24, false));
     }
 }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_mean_their_shortest_decimal() {
+    fn floats_convert_to_their_shortest_decimal() {
         for (float, text) in
             [(0.1, "0.1"), (1.5, "1.5"), (50.5, "50.5"), (1e-7, "0.0000001"), (7.0, "7")]
         {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_texts_are_refused() {
+    fn malformed_decimals_are_rejected() {
         for text in ["", ".", "1.", ".5", "1e3", "+1", "1_000", "0x10", "--1", "1.2.3"] {
             assert_eq!(text.parse::<Decimal>(), Err(DecimalError::Malformed), "{text:?}");
         }

@@ -165,26 +165,26 @@ fn gcd(a: u128, b: u128) -> u128 {
 mod tests {
     use super::*;
 
-    fn terms(text: &str) -> (u32, u64) {
+    fn reduced(text: &str) -> (u32, u64) {
         let rate: Rate = text.parse().unwrap();
         (rate.tokens(), rate.period())
     }
 
     #[test]
-    fn rates_are_kept_in_lowest_terms() {
-        assert_eq!(terms("50/s"), (1, 20_000_000));
-        assert_eq!(terms("7/min"), (7, 60_000_000_000));
-        assert_eq!(terms("0.1/s"), (1, 10_000_000_000));
-        assert_eq!(terms("1.5/s"), (3, 2_000_000_000));
-        assert_eq!(terms("600000000/s"), (3, 5));
-        assert_eq!(terms("10000/day"), (1, 8_640_000_000));
-        assert_eq!(terms("1/10day"), (1, 864_000_000_000_000));
-        assert_eq!(terms(" 5 / 10s "), (1, 2_000_000_000));
-        assert_eq!(terms("999983/min"), (999_983, 60_000_000_000));
+    fn rates_are_reduced_to_lowest_terms() {
+        assert_eq!(reduced("50/s"), (1, 20_000_000));
+        assert_eq!(reduced("7/min"), (7, 60_000_000_000));
+        assert_eq!(reduced("0.1/s"), (1, 10_000_000_000));
+        assert_eq!(reduced("1.5/s"), (3, 2_000_000_000));
+        assert_eq!(reduced("600000000/s"), (3, 5));
+        assert_eq!(reduced("10000/day"), (1, 8_640_000_000));
+        assert_eq!(reduced("1/10day"), (1, 864_000_000_000_000));
+        assert_eq!(reduced(" 5 / 10s "), (1, 2_000_000_000));
+        assert_eq!(reduced("999983/min"), (999_983, 60_000_000_000));
     }
 
     #[test]
-    fn bad_rates_say_what_is_wrong() {
+    fn invalid_rates_report_the_cause() {
         assert_eq!("0/s".parse::<Rate>(), Err(RateError::NotPositive));
         assert_eq!("-1/s".parse::<Rate>(), Err(RateError::NotPositive));
         assert_eq!("1/0s".parse::<Rate>(), Err(RateError::NoPeriod));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_burst_is_one_seconds_worth() {
+    fn default_burst_is_one_second_of_tokens() {
         assert_eq!("50/s".parse::<Rate>().unwrap().one_seconds_worth(), 50);
         assert_eq!("1.9/s".parse::<Rate>().unwrap().one_seconds_worth(), 1);
         assert_eq!("7/min".parse::<Rate>().unwrap().one_seconds_worth(), 1);

@@ -1,6 +1,6 @@
 //! One bucket of a decision: its policy, its state, and what is asked of it.
 //!
-//! A store opens an account for each bucket it has locked, lets [`decide`](crate::decide) work on
+//! A store opens an entry for each bucket it has locked, lets [`decide`](crate::decide) work on
 //! them, and writes the states back. All kinds of policy meet here and nowhere else.
 
 use core::time::Duration;
@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::decision::{Outcome, Retry};
 use crate::policy::Policy;
 use crate::policy::bucket::Bucket;
-use crate::policy::counter::{Concurrency, Quota, settled};
+use crate::policy::counter::{Concurrency, Quota, settle_used};
 use crate::policy::exact::Exact;
 use crate::receipt::Stamp;
 use crate::state::State;
@@ -23,7 +23,7 @@ pub(crate) enum Fit {
     Blocked(Retry),
 }
 
-/// What a settlement did to one account.
+/// What a settlement did to one entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// The debt reached its bound; the rest is forgiven.
@@ -36,7 +36,7 @@ pub struct Settled {
 
 impl Settled {
     /// Done as asked.
-    const fn whole(delta: i64) -> Self {
+    const fn in_full(delta: i64) -> Self {
         Self { saturated: false, dropped: false, applied: delta }
     }
 
@@ -68,7 +68,7 @@ pub struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    /// The account of a bucket in this state, held until `held_until` (zero: not held).
+    /// The entry of a bucket in this state, held until `held_until` (zero: not held).
     #[must_use]
     #[inline]
     pub fn new(policy: &'a Policy, state: State, held_until: Time, cost: u64) -> Self {
@@ -83,7 +83,7 @@ impl<'a> Account<'a> {
         let Some(present) = windows.end_of(now.wall) else { return false };
         self.window = present;
         if let State::Quota { ends, .. } = self.state {
-            if ends > present && windows.knows_end(ends) {
+            if ends > present && windows.has_window_ending(ends) {
                 self.window = ends;
             } else if ends != present {
                 self.state = State::Fresh;
@@ -173,7 +173,7 @@ impl<'a> Account<'a> {
     }
 
     /// Whether a reservation may start at `start`: not in a later calendar window.
-    pub(crate) fn covers(&self, start: Time, now: Now) -> bool {
+    pub(crate) fn can_start_at(&self, start: Time, now: Now) -> bool {
         self.cost == 0
             || !matches!(self.policy, Policy::Quota(_))
             || start.since(now.time) < self.window_left(now)
@@ -218,7 +218,7 @@ impl<'a> Account<'a> {
             Policy::Allowance(allowance) => {
                 let amount = allowance.amount();
                 let before = self.used();
-                let (used, saturated) = settled(before, delta, amount.saturating_mul(2));
+                let (used, saturated) = settle_used(before, delta, amount.saturating_mul(2));
                 self.state = State::Allowance { used };
                 Settled { saturated, dropped: false, applied: difference(used, before) }
             }
@@ -240,7 +240,7 @@ impl<'a> Account<'a> {
             let (charged, saturated) = bucket.charge(tat, tokens, now.time);
             self.state = State::Bucket(charged);
             if !saturated {
-                return Settled::whole(delta);
+                return Settled::in_full(delta);
             }
             let applied = i64::try_from(bucket.tokens_between(tat, charged, now.time));
             return Settled { saturated, dropped: false, applied: applied.unwrap_or(i64::MAX) };
@@ -261,7 +261,7 @@ impl<'a> Account<'a> {
             self.state = State::Bucket(bucket.refund(tat, tokens, built_on, now.time));
         }
         let kept = i64::try_from(bucket.tokens_ceil(built_on)).unwrap_or(i64::MAX);
-        Settled::whole(delta.saturating_add(kept))
+        Settled::in_full(delta.saturating_add(kept))
     }
 
     fn settle_quota(&mut self, quota: Quota, delta: i64, spend: Option<(&Stamp, Time)>) -> Settled {
@@ -274,12 +274,12 @@ impl<'a> Account<'a> {
         }
         let most = quota.amount().saturating_add(quota.max_debt());
         let before = self.used();
-        let (used, saturated) = settled(before, delta, most);
+        let (used, saturated) = settle_used(before, delta, most);
         self.state = State::Quota { ends: self.window, used };
         Settled { saturated, dropped: false, applied: difference(used, before) }
     }
 
-    /// How the account stands at `now`, with the wait for its cost.
+    /// How the entry stands at `now`, with the wait for its cost.
     #[must_use]
     #[inline]
     pub fn outcome(&self, now: Now, retry: Option<Retry>) -> Outcome {
