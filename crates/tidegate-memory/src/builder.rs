@@ -66,7 +66,7 @@ pub(crate) struct Sizes {
 impl Sizes {
     /// Three quarters of the memory for the table, an eighth for shared buckets, an eighth for
     /// holds and leases and what they are kept in.
-    fn of(max_memory: usize) -> Self {
+    fn for_memory(max_memory: usize) -> Self {
         let eighth = max_memory / 8;
         let lines = eighth * 6 / size_of::<Line>();
         let mut max_depth = 0;
@@ -82,12 +82,12 @@ impl Sizes {
             max_leases: eighth / 2 / Leases::BYTES,
             max_shared_sets: (eighth / SharedBuckets::SET_BYTES).max(1),
         };
-        sizes.of_model()
+        sizes.for_model_checker()
     }
 
     /// Model checkers cannot look at tables of a real size.
     #[cfg(any(loom, shuttle))]
-    fn of_model(self) -> Self {
+    fn for_model_checker(self) -> Self {
         if cfg!(loom) {
             Self { slab_lines: 4, max_depth: 1, ..self }
         } else {
@@ -96,7 +96,7 @@ impl Sizes {
     }
 
     #[cfg(not(any(loom, shuttle)))]
-    const fn of_model(self) -> Self {
+    const fn for_model_checker(self) -> Self {
         self
     }
 }
@@ -159,13 +159,13 @@ impl MemoryStoreBuilder {
     pub fn build(self) -> Result<MemoryStore, MemoryError> {
         let seed = match self.seed {
             Some(seed) => seed,
-            None => random()?,
+            None => random_u64()?,
         };
-        self.build_with(seed)
+        self.build_with_seed(seed)
     }
 
     /// A store with this secret.
-    pub(crate) fn build_with(self, seed: u64) -> Result<MemoryStore, MemoryError> {
+    pub(crate) fn build_with_seed(self, seed: u64) -> Result<MemoryStore, MemoryError> {
         if self.max_memory < MIN_MEMORY {
             return Err(MemoryError::TooLittle(self.max_memory));
         }
@@ -174,15 +174,15 @@ impl MemoryStoreBuilder {
         }
         let issuer = match self.seed {
             Some(seed) => seed,
-            None => random()?,
+            None => random_u64()?,
         };
         let clock = self.clock.unwrap_or_default();
-        let sizes = Sizes::of(self.max_memory);
+        let sizes = Sizes::for_memory(self.max_memory);
         MemoryStore::assemble(sizes, self.overflow, clock, seed, issuer)
             .ok_or(MemoryError::NoAddressSpace(self.max_memory))
     }
 }
 
-fn random() -> Result<u64, MemoryError> {
+fn random_u64() -> Result<u64, MemoryError> {
     getrandom::u64().map_err(MemoryError::NoRandomness)
 }

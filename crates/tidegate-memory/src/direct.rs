@@ -26,7 +26,7 @@ use tidegate_core::{
 use crate::clock::{Clock, ClockSource};
 use crate::operation::bare_decision::BareDecision;
 use atomic_bucket::AtomicBucket;
-use locked_bucket::{Locked, LockedBucket};
+use locked_bucket::{LockedBucket, LockedState};
 
 /// One token bucket without a key, for a whole process or one connection.
 ///
@@ -40,7 +40,7 @@ use locked_bucket::{Locked, LockedBucket};
 #[derive(Debug)]
 pub struct DirectLimiter {
     /// The bucket, until it is closed because its state does not fit a word any more.
-    word: Option<AtomicBucket>,
+    atomic: Option<AtomicBucket>,
     clock: ClockSource,
     /// The policy of the word, and of the locked bucket before its first change.
     bucket: Bucket,
@@ -57,7 +57,7 @@ impl DirectLimiter {
     /// # Errors
     /// When the policy is no token bucket.
     pub fn new(policy: Policy) -> Result<Self, PolicyError> {
-        Self::on(policy, ClockSource::default())
+        Self::with_source(policy, ClockSource::default())
     }
 
     /// A full bucket on another clock. A clock that is not of this crate may be set back; as with a
@@ -67,13 +67,13 @@ impl DirectLimiter {
     /// # Errors
     /// When the policy is no token bucket.
     pub fn with_clock(policy: Policy, clock: impl Clock + 'static) -> Result<Self, PolicyError> {
-        Self::on(policy, clock.into_source())
+        Self::with_source(policy, clock.into_source())
     }
 
-    fn on(policy: Policy, clock: ClockSource) -> Result<Self, PolicyError> {
+    fn with_source(policy: Policy, clock: ClockSource) -> Result<Self, PolicyError> {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
-        let word = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
-        Ok(Self { word, clock, bucket, locked: LockedBucket::new(bucket), issuer: next_issuer() })
+        let atomic = AtomicBucket::new(&bucket).filter(|_| clock.is_steady());
+        Ok(Self { atomic, clock, bucket, locked: LockedBucket::new(bucket), issuer: next_issuer() })
     }
 
     /// Spends `cost` tokens now, or denies and spends nothing.
@@ -81,10 +81,10 @@ impl DirectLimiter {
     // by a cached clock.
     #[inline(always)]
     pub fn take(&self, cost: u64) -> BareDecision<'_> {
-        if let Some(word) = &self.word {
+        if let Some(atomic) = &self.atomic {
             let now = self.clock.now();
-            if let Some(taken) = word.take(cost, now) {
-                return BareDecision::of_units(&self.bucket, cost, taken.tat, now, taken.allowed);
+            if let Some(taken) = atomic.take(cost, now) {
+                return BareDecision::from_units(&self.bucket, cost, taken.tat, now, taken.allowed);
             }
         }
         self.take_locked(cost)
@@ -111,18 +111,18 @@ impl DirectLimiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve(&self, cost: u64, max_wait: Duration) -> Decision {
-        self.update(cost, |account, generation, now| {
-            let accounts = std::slice::from_mut(account);
-            let Some(start) = decide::start(accounts, max_wait, now) else {
-                let outcomes = decide::refused(accounts, std::iter::once(0), now);
-                accounts[0].repair(now);
+        self.update(cost, |entry, generation, now| {
+            let entries = std::slice::from_mut(entry);
+            let Some(start) = decide::start(entries, max_wait, now) else {
+                let outcomes = decide::refused(entries, std::iter::once(0), now);
+                entries[0].repair(now);
                 return Decision::Denied(Denial::new(outcomes));
             };
-            decide::spend(accounts, start, now);
-            let state = accounts[0].state();
+            decide::spend(entries, start, now);
+            let state = entries[0].state();
             let stamp = Stamp { bucket: self.issuer, place: Place::Own, generation, state };
             let receipt = Receipt::new(self.issuer, start, [stamp]);
-            let outcomes = decide::granted(accounts, std::iter::once(0), now);
+            let outcomes = decide::granted(entries, std::iter::once(0), now);
             Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt))
         })
     }
@@ -142,10 +142,10 @@ impl DirectLimiter {
             receipt.check(self.issuer, std::iter::once(self.issuer))?;
         }
         let spend = receipt.and_then(|receipt| Some((receipt.stamps().first()?, receipt.start())));
-        Ok(self.update(0, |account, generation, now| {
-            let settled = account.settle(delta, spend, generation, now);
-            let accounts = std::slice::from_ref(account);
-            decide::settlement(accounts, &[settled], std::iter::once(0), now)
+        Ok(self.update(0, |entry, generation, now| {
+            let settled = entry.settle(delta, spend, generation, now);
+            let entries = std::slice::from_ref(entry);
+            decide::settlement(entries, &[settled], std::iter::once(0), now)
         }))
     }
 
@@ -166,7 +166,7 @@ impl DirectLimiter {
     pub fn reconfigure(&self, policy: Policy) -> Result<(), PolicyError> {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
         self.locked.with(|locked| {
-            self.leave_word(locked);
+            self.switch_to_locked(locked);
             let now = self.clock.now_after();
             locked.tat = bucket.keep_tokens(&locked.bucket, locked.tat, now);
             locked.bucket = bucket;
@@ -188,7 +188,7 @@ impl DirectLimiter {
         // A clock that may be set back has its arrival time brought back with it, so it is read
         // under the lock. Else an older reading than that of another thread does no harm.
         let early = self.clock.is_steady().then(|| self.clock.now());
-        self.locked.with(|Locked { tat, bucket, generation }| {
+        self.locked.with(|LockedState { tat, bucket, generation }| {
             let now = early.unwrap_or_else(|| self.clock.now_after());
             if early.is_none() {
                 *tat = bucket.effective(*tat, Time::ZERO, now);
@@ -200,47 +200,48 @@ impl DirectLimiter {
                 *tat = after;
             }
             if *generation == 0 {
-                BareDecision::of_bucket(&self.bucket, cost, *tat, now, allowed)
+                BareDecision::from_bucket(&self.bucket, cost, *tat, now, allowed)
             } else {
                 // The policy may be another one by the time that somebody asks.
-                let decision = BareDecision::of_bucket(bucket, cost, *tat, now, allowed);
-                BareDecision::of_outcome(decision.outcome())
+                let decision = BareDecision::from_bucket(bucket, cost, *tat, now, allowed);
+                BareDecision::from_outcome(decision.outcome())
             }
         })
     }
 
-    /// Changes the bucket by a function of its account, its generation and the time, which may be
+    /// Changes the bucket by a function of its entry, its generation and the time, which may be
     /// called more than once.
     fn update<R>(&self, cost: u64, mut change: impl FnMut(&mut Account<'_>, u32, Now) -> R) -> R {
         let mut changed = |bucket: Bucket, generation, tat: &mut Exact| {
             // Not before any reading by which this arrival time was written.
             let now = Now::at(self.clock.now_after());
             let policy = Policy::Bucket(bucket);
-            let mut account = Account::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
-            let result = change(&mut account, generation, now);
-            if let State::Bucket(after) = account.state() {
+            let mut entry = Account::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
+            let result = change(&mut entry, generation, now);
+            if let State::Bucket(after) = entry.state() {
                 *tat = after;
             }
             result
         };
-        if let Some(word) = &self.word {
-            while let Some((units, before)) = word.load() {
+        if let Some(atomic) = &self.atomic {
+            while let Some((units, before)) = atomic.load() {
                 let mut after = before;
                 let result = changed(self.bucket, 0, &mut after);
-                match word.units(after) {
+                match atomic.units(after) {
                     _ if after == before => return result,
-                    Some(after) if word.replace(units, after) => return result,
+                    Some(after) if atomic.replace(units, after) => return result,
                     Some(_) => {}
-                    None => self.locked.with(|locked| self.leave_word(locked)),
+                    None => self.locked.with(|locked| self.switch_to_locked(locked)),
                 }
             }
         }
-        self.locked.with(|Locked { tat, bucket, generation }| changed(*bucket, *generation, tat))
+        self.locked
+            .with(|LockedState { tat, bucket, generation }| changed(*bucket, *generation, tat))
     }
 
     /// Goes on under the lock for good, if that has not happened yet.
-    fn leave_word(&self, locked: &mut Locked) {
-        if let Some(tat) = self.word.as_ref().and_then(AtomicBucket::close) {
+    fn switch_to_locked(&self, locked: &mut LockedState) {
+        if let Some(tat) = self.atomic.as_ref().and_then(AtomicBucket::close) {
             locked.tat = tat;
         }
     }

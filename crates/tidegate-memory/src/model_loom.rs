@@ -35,7 +35,7 @@ fn left(store: &MemoryStore, limit: &Limit) -> u64 {
 }
 
 #[test]
-fn opposite_lists_neither_deadlock_nor_spend_by_halves() {
+fn opposite_lists_neither_deadlock_nor_spend_partially() {
     loom::model(|| {
         let (a, b) = (limit("a", 1), limit("b", 1));
         let store = Arc::new(store());
@@ -51,7 +51,7 @@ fn opposite_lists_neither_deadlock_nor_spend_by_halves() {
 }
 
 #[test]
-fn a_denied_list_leaves_no_trace_for_others() {
+fn denied_list_is_invisible_to_others() {
     loom::model(|| {
         let (client, organization) = (limit("client", 2), limit("organization", 1));
         let store = Arc::new(store());
@@ -68,7 +68,7 @@ fn a_denied_list_leaves_no_trace_for_others() {
 }
 
 #[test]
-fn a_stale_caller_and_a_policy_change_agree_on_one_bucket() {
+fn callers_with_old_and_new_policy_share_one_bucket() {
     loom::model(|| {
         let old = limit("a", 2);
         let policy = Policy::per_second(1).capacity(1).build().unwrap();
@@ -107,18 +107,18 @@ fn take_all(store: &MemoryStore, limit: &Limit, keys: &[&str]) -> bool {
 }
 
 /// Runs a take of an old key beside the coming of a new one, in a table of so many keys.
-fn beside_a_newcomer(keys: u32, clock: impl Clock + 'static) {
+fn take_while_a_key_is_inserted(keys: u32, clock: impl Clock + 'static) {
     let limit = limit("a", 2);
     let store = Arc::new(store_on(clock));
     for key in 0..keys {
         assert!(take_key(&store, &limit, key));
     }
-    let newcomer = {
+    let inserter = {
         let (store, limit) = (store.clone(), limit.clone());
         thread::spawn(move || take_key(&store, &limit, keys))
     };
     assert!(take_key(&store, &limit, 0), "its second token");
-    assert!(newcomer.join().unwrap());
+    assert!(inserter.join().unwrap());
     assert!(!take_key(&store, &limit, 0), "it had two");
     for key in 1..=keys {
         assert!(take_key(&store, &limit, key), "key {key} had one more");
@@ -128,17 +128,17 @@ fn beside_a_newcomer(keys: u32, clock: impl Clock + 'static) {
 }
 
 #[test]
-fn a_decision_beside_a_segment_that_grows() {
-    bounded(|| beside_a_newcomer(2, ManualClock::new()));
+fn decision_while_a_segment_grows() {
+    bounded(|| take_while_a_key_is_inserted(2, ManualClock::new()));
 }
 
 #[test]
-fn a_decision_beside_a_segment_that_splits() {
-    bounded(|| beside_a_newcomer(4, ManualClock::new()));
+fn decision_while_a_segment_splits() {
+    bounded(|| take_while_a_key_is_inserted(4, ManualClock::new()));
 }
 
 #[test]
-fn two_newcomers_split_a_segment_once() {
+fn two_inserts_split_a_segment_once() {
     bounded(|| {
         let limit = limit("a", 1);
         let store = Arc::new(store());
@@ -159,7 +159,7 @@ fn two_newcomers_split_a_segment_once() {
 }
 
 #[test]
-fn a_decision_beside_a_table_that_shrinks() {
+fn decision_while_the_table_shrinks() {
     bounded(|| {
         let limit = limit("a", 2);
         let store = Arc::new(store());
@@ -185,12 +185,12 @@ fn a_decision_beside_a_table_that_shrinks() {
 
 /// A clock that never runs backwards is read before the line is locked.
 #[test]
-fn a_decision_by_an_early_reading_beside_a_segment_that_splits() {
-    bounded(|| beside_a_newcomer(4, CachedClock::new()));
+fn decision_with_an_early_reading_while_a_segment_splits() {
+    bounded(|| take_while_a_key_is_inserted(4, CachedClock::new()));
 }
 
 #[test]
-fn a_hold_is_seen_by_all_who_come_after_it() {
+fn hold_is_visible_to_later_decisions() {
     loom::model(|| {
         let limit = limit("a", 2);
         let store = Arc::new(store());

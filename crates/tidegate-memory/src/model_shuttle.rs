@@ -26,7 +26,7 @@ fn allowed(store: &MemoryStore, charges: &[Charge<'_>]) -> bool {
 }
 
 #[test]
-fn lists_spend_whole_or_not_at_all() {
+fn lists_are_spent_completely_or_not_at_all() {
     shuttle::check_random(
         || {
             let (client, organization) = (limit("client", 3), limit("organization", 5));
@@ -103,12 +103,12 @@ fn growth_and_eviction_lose_no_debt() {
 
 /// A full store: keys of different segments meet on shared buckets, each under its own lock.
 #[test]
-fn shared_buckets_lose_no_update() {
+fn no_update_of_a_shared_bucket_is_lost() {
     shuttle::check_random(
         || {
             let builder = MemoryStore::builder().max_memory(1 << 20).clock(ManualClock::new());
             let store = Arc::new(builder.seed(7).build().unwrap());
-            store.pretend_full();
+            store.force_full();
             let late = limit("late", 3);
             // Different keys that share a bucket.
             let workers: Vec<_> = (0..THREADS)
@@ -131,14 +131,15 @@ fn shared_buckets_lose_no_update() {
 
 impl MemoryStore {
     /// Lets no segment take a key: as if all were full of keys in debt.
-    fn pretend_full(&self) {
-        self.table.pretend_full();
+    fn force_full(&self) {
+        self.table.force_full();
     }
 
     /// The `nth` key that shares this bucket of a limit.
     fn key_on_shared_bucket(&self, limit: &Limit, bucket: usize, nth: usize) -> String {
         let shares = |key: &String| {
-            crate::table::overflow::bucket(self.hasher.bucket(limit, Key::new(key))) == bucket
+            crate::table::overflow::shared_bucket_index(self.hasher.bucket(limit, Key::new(key)))
+                == bucket
         };
         (0_u32..).map(|number| number.to_string()).filter(shares).nth(nth).unwrap()
     }

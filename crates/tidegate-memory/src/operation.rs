@@ -5,8 +5,8 @@ mod batch;
 mod fast_path;
 pub(crate) mod line_locks;
 mod list_entry;
-mod locked;
-mod open;
+mod load_states;
+mod locks;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::side_table::SideTable;
 use crate::store::MemoryStore;
 use crate::table::cell::Fingerprint;
 use list_entry::{ListEntries, ListEntry};
-use locked::Locked;
+use locks::OperationLocks;
 
 /// What to do with the leases of a receipt.
 #[derive(Clone, Copy)]
-pub(crate) enum LeaseAct {
+pub(crate) enum LeaseAction {
     Release,
     Renew,
 }
@@ -40,8 +40,8 @@ impl MemoryStore {
     ) -> Result<Decision, StoreError> {
         let fast = match (charges, mode) {
             ([charge], DecisionMode::Take) => self.fast_charge(charge).and_then(|fast| {
-                let found = self.table.fetch(fast.fingerprint());
-                self.take_fast(fast, found, self.early_now())
+                let found = self.table.look_up_and_prefetch(fast.fingerprint());
+                self.take_fast(fast, found, self.now_before_lock())
             }),
             ([a, b], DecisionMode::Take) => self.take_list_fast(&[*a, *b]),
             ([a, b, c], DecisionMode::Take) => self.take_list_fast(&[*a, *b, *c]),
@@ -51,11 +51,11 @@ impl MemoryStore {
         if let Some(decision) = fast {
             return Ok(decision);
         }
-        self.decide_any(charges, mode)
+        self.decide_general(charges, mode)
     }
 
     /// Decides whatever the charges are on.
-    pub(crate) fn decide_any(
+    pub(crate) fn decide_general(
         &self,
         charges: &[Charge<'_>],
         mode: DecisionMode,
@@ -63,33 +63,34 @@ impl MemoryStore {
         decide::check_list(charges.iter().map(|charge| charge.target.key))?;
         let items = charges.iter().map(|charge| (charge.target, i128::from(charge.cost)));
         let mut entries = ListEntries::new(items, |target| self.hash(target));
-        let mut locked = Locked::new(self, &mut entries);
-        let now = self.moment(&entries);
-        locked.open(&mut entries, None, now)?;
-        let mut accounts = entries.accounts(now)?;
-        for (account, entry) in accounts.iter_mut().zip(entries.iter()) {
-            locked.hint_at_leases(account, entry, now.time);
+        let mut locked = OperationLocks::new(self, &mut entries);
+        let now = self.read_now(&entries);
+        locked.load_states(&mut entries, None, now)?;
+        let mut buckets = entries.bucket_entries(now)?;
+        for (bucket, entry) in buckets.iter_mut().zip(entries.iter()) {
+            locked.set_slot_hint(bucket, entry, now.time);
         }
-        let open = entries.iter().all(|entry| !entry.rejected || entry.amount == 0);
-        let start = if open { decide::start(&accounts, mode.horizon(), now) } else { None };
+        let none_rejected = entries.iter().all(|entry| !entry.rejected || entry.amount == 0);
+        let start = if none_rejected { decide::start(&buckets, mode.horizon(), now) } else { None };
         let Some(start) = start else {
-            let mut outcomes = decide::refused(&accounts, entries.order(), now);
+            let mut outcomes = decide::refused(&buckets, entries.order(), now);
             locked.mark_rejected(&mut outcomes, &entries, now.time);
             if !matches!(mode, DecisionMode::Peek) {
-                let mended = |(account, entry)| mended(account, entry, now);
-                let states: States = accounts.into_iter().zip(entries.iter()).map(mended).collect();
+                let after_denial = |(bucket, entry)| state_after_denial(bucket, entry, now);
+                let states: States =
+                    buckets.into_iter().zip(entries.iter()).map(after_denial).collect();
                 write_back(&mut entries, &states, &mut locked, now);
-                locked.drop_reopened(&entries);
+                locked.drop_merged_holds(&entries);
             }
             return Ok(Decision::Denied(Denial::new(outcomes)));
         };
-        decide::spend(&mut accounts, start, now);
-        let outcomes = decide::granted(&accounts, entries.order(), now);
+        decide::spend(&mut buckets, start, now);
+        let outcomes = decide::granted(&buckets, entries.order(), now);
         if let DecisionMode::Peek = mode {
             let grant = Grant::new(outcomes, Duration::ZERO, Receipt::default());
             return Ok(Decision::Allowed(grant));
         }
-        let states: States = accounts.into_iter().map(|a| Some(a.state())).collect();
+        let states: States = buckets.into_iter().map(|a| Some(a.state())).collect();
         write_back(&mut entries, &states, &mut locked, now);
         let receipt = Receipt::new(self.issuer, start, entries.stamps());
         Ok(Decision::Allowed(Grant::new(outcomes, start.since(now.time), receipt)))
@@ -107,43 +108,42 @@ impl MemoryStore {
         }
         let amounts = corrections.iter().map(|correction| i128::from(correction.delta));
         let mut entries = ListEntries::new(targets().zip(amounts), |target| self.hash(target));
-        let mut locked = Locked::to_settle(self, &mut entries, receipt);
-        let now = self.moment(&entries);
-        locked.open(&mut entries, receipt, now)?;
-        let mut accounts = entries.accounts(now)?;
+        let mut locked = OperationLocks::for_settle(self, &mut entries, receipt);
+        let now = self.read_now(&entries);
+        locked.load_states(&mut entries, receipt, now)?;
+        let mut buckets = entries.bucket_entries(now)?;
         let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
-        for (index, (account, entry)) in accounts.iter_mut().zip(entries.iter()).enumerate() {
+        for (index, (bucket, entry)) in buckets.iter_mut().zip(entries.iter()).enumerate() {
             let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
             let spend = stamp.zip(receipt.map(Receipt::start));
-            let of_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
-            results.push(if account.concurrency().is_some() || of_slots {
-                let settled = locked.give_slots_back(entry, stamp, now.time);
-                if account.concurrency().is_some() {
-                    account.set_taken(locked.taken(entry, now.time));
+            let charged_slots = matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }));
+            results.push(if bucket.concurrency().is_some() || charged_slots {
+                let settled = locked.release_slots(entry, stamp, now.time);
+                if bucket.concurrency().is_some() {
+                    bucket.set_taken(locked.taken(entry, now.time));
                 }
                 settled
             } else if entry.rejected || (entry.repaid && entry.amount < 0) {
                 Settled::nothing_of(entry.delta())
             } else {
-                account.settle(entry.delta(), spend, entry.limit().generation(), now)
+                bucket.settle(entry.delta(), spend, entry.limit().generation(), now)
             });
         }
-        let settlement = decide::settlement(&accounts, &results, entries.order(), now);
+        let settlement = decide::settlement(&buckets, &results, entries.order(), now);
         // Slots are not charged after the fact: what was given back has been given back already.
-        let settled =
-            |account: Account<'_>| account.concurrency().is_none().then(|| account.state());
-        let states: States = accounts.into_iter().map(settled).collect();
+        let settled = |bucket: Account<'_>| bucket.concurrency().is_none().then(|| bucket.state());
+        let states: States = buckets.into_iter().map(settled).collect();
         write_back(&mut entries, &states, &mut locked, now);
         self.saturated.fetch_add(settlement.saturated as u64, Ordering::Relaxed);
         Ok(settlement)
     }
 
     /// Releases or renews every lease of a receipt.
-    pub(crate) fn each_lease(
+    pub(crate) fn update_leases(
         &self,
         targets: &[Target<'_>],
         receipt: &Receipt,
-        act: LeaseAct,
+        action: LeaseAction,
     ) -> Result<u64, StoreError> {
         decide::check_list(targets.iter().map(|target| target.key))?;
         self.check(receipt, targets.iter().copied())?;
@@ -151,17 +151,17 @@ impl MemoryStore {
         let now = self.clock.now();
         let mut slots = 0;
         for (index, entry) in entries.iter().enumerate() {
-            let place = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
-            let Some(Place::Slot(id)) = place else { continue };
+            let location = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
+            let Some(Place::Slot(id)) = location else { continue };
             // Each lease is released by itself: there is nothing to decide about all of them.
-            let leases = &mut self.side_table.lock(SideTable::part_of(entry.hash)).leases;
+            let leases = &mut self.side_table.lock(SideTable::shard_of(entry.hash)).leases;
             // A slot is given back whatever the limit has become meanwhile.
-            slots += match (act, entry.limit().policy()) {
-                (LeaseAct::Release, _) => leases.release(entry.hash, id, u64::MAX, now),
-                (LeaseAct::Renew, Policy::Concurrency(policy)) => {
+            slots += match (action, entry.limit().policy()) {
+                (LeaseAction::Release, _) => leases.release(entry.hash, id, u64::MAX, now),
+                (LeaseAction::Renew, Policy::Concurrency(policy)) => {
                     leases.renew(entry.hash, id, policy.lease(), now)
                 }
-                (LeaseAct::Renew, _) => 0,
+                (LeaseAction::Renew, _) => 0,
             };
         }
         Ok(slots)
@@ -174,7 +174,7 @@ impl MemoryStore {
             _ => Duration::ZERO,
         };
         // Decisions on the table look at the filter under the lock of the line.
-        let _line = self.table.lock_home(Fingerprint::of(hash));
+        let _line = self.table.lock_home(Fingerprint::from_hash(hash));
         let now = self.clock.now_after();
         let until = now.after(span.min(MAX_SPAN));
         let hold = (until, refill, target.limit.generation());
@@ -185,7 +185,7 @@ impl MemoryStore {
     pub(crate) fn reset(&self, target: &Target<'_>) -> bool {
         let mut entries =
             ListEntries::new(std::iter::once((*target, 0)), |target| self.hash(target));
-        let mut locked = Locked::to_forget(self, &mut entries);
+        let mut locked = OperationLocks::for_reset(self, &mut entries);
         entries.iter().any(|entry| locked.forget(entry))
     }
 
@@ -199,8 +199,8 @@ impl MemoryStore {
     }
 
     #[inline]
-    fn moment(&self, entries: &ListEntries<'_>) -> Now {
-        let wall = if entries.need_wall() { self.clock.wall() } else { WallTime::default() };
+    fn read_now(&self, entries: &ListEntries<'_>) -> Now {
+        let wall = if entries.needs_wall_time() { self.clock.wall() } else { WallTime::default() };
         Now { time: self.clock.now_after(), wall }
     }
 
@@ -215,7 +215,12 @@ type States = SmallVec<[Option<State>; 2]>;
 
 /// Writes states to where their entries live.
 #[inline]
-fn write_back(entries: &mut ListEntries<'_>, states: &States, locked: &mut Locked<'_>, now: Now) {
+fn write_back(
+    entries: &mut ListEntries<'_>,
+    states: &States,
+    locked: &mut OperationLocks<'_>,
+    now: Now,
+) {
     for (entry, state) in entries.iter_mut().zip(states) {
         if let (Some(state), true) = (state, entry.amount != 0 && !entry.rejected) {
             entry.state = *state;
@@ -227,9 +232,9 @@ fn write_back(entries: &mut ListEntries<'_>, states: &States, locked: &mut Locke
 /// The state that a denial leaves, if it changes: nothing is spent, but a bucket comes under the
 /// present policy, and what a clock that stepped back has left is brought back. The time of a
 /// shared bucket may have been read by another thread later than ours: it is left alone.
-fn mended(mut account: Account<'_>, entry: &ListEntry<'_>, now: Now) -> Option<State> {
-    if account.concurrency().is_some() || entry.place == Place::Shared {
+fn state_after_denial(mut bucket: Account<'_>, entry: &ListEntry<'_>, now: Now) -> Option<State> {
+    if bucket.concurrency().is_some() || entry.location == Place::Shared {
         return None;
     }
-    (account.repair(now) || entry.converted).then(|| account.state())
+    (bucket.repair(now) || entry.converted).then(|| bucket.state())
 }

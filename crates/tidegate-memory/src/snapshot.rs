@@ -5,7 +5,7 @@
 //! are written as wall time, so the time in which the program was down counts as refill. A file is
 //! either whole or refused; half of one is never restored.
 //!
-//! If saving fails, the file of before is there, with one exception: when the new one has its name
+//! If context fails, the file of before is there, with one exception: when the new one has its name
 //! and only the folder cannot be brought to the disk, the new one is there, whole. Should the
 //! machine stop before the system has written the folder by itself, it is either of the two.
 //!
@@ -13,15 +13,15 @@
 //! limits, since the processes that held them are gone. What is in it: the secret of the hash, so
 //! the file is for its owner's eyes only.
 
-pub(crate) mod adopt;
 mod bytes;
+pub(crate) mod convert;
 mod error;
 mod file;
 mod format;
 mod history;
-mod part;
 mod policy;
 mod reader;
+mod records;
 mod save_restore;
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
@@ -29,7 +29,7 @@ mod tests;
 mod times;
 
 pub use error::SnapshotError;
-pub(crate) use history::Lineage;
+pub(crate) use history::RestoredLimits;
 
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

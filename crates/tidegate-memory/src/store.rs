@@ -14,12 +14,12 @@ use tidegate_core::{
 
 use crate::builder::{MemoryStoreBuilder, Overflow, Sizes};
 use crate::clock::ClockSource;
-use crate::operation::LeaseAct;
+use crate::operation::LeaseAction;
 use crate::operation::bare_decision::BareDecision;
 use crate::side_table::SideTable;
 use crate::side_table::holds::Holds;
 use crate::side_table::leases::Leases;
-use crate::snapshot::Lineage;
+use crate::snapshot::RestoredLimits;
 use crate::stats::Stats;
 use crate::sync::RwLock;
 use crate::table::Table;
@@ -45,7 +45,7 @@ pub struct MemoryStore {
     /// hold an older one.
     pub(crate) newest: RwLock<BTreeMap<Arc<str>, Limit>>,
     /// The limits of the processes that wrote what was restored.
-    pub(crate) restored: Lineage,
+    pub(crate) restored: RestoredLimits,
     pub(crate) hasher: Hasher,
     pub(crate) clock: ClockSource,
     pub(crate) sizes: Sizes,
@@ -87,7 +87,7 @@ impl MemoryStore {
             side_table: SideTable::new(sizes.max_holds, sizes.max_leases),
             shared: SharedBuckets::new(sizes.max_shared_sets),
             newest: RwLock::new(BTreeMap::new()),
-            restored: Lineage::default(),
+            restored: RestoredLimits::default(),
             hasher: Hasher::new(seed),
             clock,
             sizes,
@@ -117,10 +117,10 @@ impl MemoryStore {
                 self.settle(corrections, receipt).map(Answer::Settled)
             }
             Operation::Release { targets, receipt } => {
-                self.each_lease(targets, receipt, LeaseAct::Release).map(Answer::Slots)
+                self.update_leases(targets, receipt, LeaseAction::Release).map(Answer::Slots)
             }
             Operation::Renew { targets, receipt } => {
-                self.each_lease(targets, receipt, LeaseAct::Renew).map(Answer::Slots)
+                self.update_leases(targets, receipt, LeaseAction::Renew).map(Answer::Slots)
             }
             Operation::Hold { target, span } => {
                 decide::check_list([target.key])?;
@@ -141,19 +141,19 @@ impl MemoryStore {
     /// or too long: all are denied here; [`execute`](Self::execute) tells them apart.
     pub fn take_one(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
-            let found = self.table.fetch(fast.fingerprint());
-            if let Some(decision) = self.take_fast(fast, found, self.early_now()) {
+            let found = self.table.look_up_and_prefetch(fast.fingerprint());
+            if let Some(decision) = self.take_fast(fast, found, self.now_before_lock()) {
                 return decision;
             }
         }
-        self.take_any(limit, key, cost)
+        self.take_general(limit, key, cost)
     }
 
     /// Takes what the fast path leaves.
     #[cold]
-    fn take_any(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
+    fn take_general(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         let charge = Charge { target: Target { limit, key, windows: None }, cost };
-        self.decide_any(&[charge], DecisionMode::Take).unwrap_or_else(|_| {
+        self.decide_general(&[charge], DecisionMode::Take).unwrap_or_else(|_| {
             let outcome = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
             Decision::Denied(Denial::new(smallvec::smallvec![outcome]))
         })
@@ -163,25 +163,25 @@ impl MemoryStore {
     #[inline(always)]
     pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> BareDecision<'l> {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
-            let found = self.table.fetch(fast.fingerprint());
-            if let Some(decision) = self.spend_fast(fast, found, self.early_now()) {
+            let found = self.table.look_up_and_prefetch(fast.fingerprint());
+            if let Some(decision) = self.spend_fast(fast, found, self.now_before_lock()) {
                 return decision;
             }
         }
-        self.spend_any(limit, key, cost)
+        self.spend_general(limit, key, cost)
     }
 
     /// Spends what the fast path leaves.
     #[cold]
-    pub(crate) fn spend_any<'l>(
+    pub(crate) fn spend_general<'l>(
         &self,
         limit: &'l Limit,
         key: Key<'_>,
         cost: u64,
     ) -> BareDecision<'l> {
-        let decision = self.take_any(limit, key, cost);
+        let decision = self.take_general(limit, key, cost);
         let never = Outcome::new(limit.policy().capacity(), 0, None, Some(Retry::Never));
-        BareDecision::of_outcome(decision.outcomes().first().copied().unwrap_or(never))
+        BareDecision::from_outcome(decision.outcomes().first().copied().unwrap_or(never))
     }
 
     /// The number of this store on its receipts, by which it knows them again.
@@ -233,7 +233,7 @@ impl MemoryStore {
     /// How many keys are in the table.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.table.extent().keys
+        self.table.stats().keys
     }
 
     /// Whether no key is in the table.
@@ -242,10 +242,10 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    /// Figures for people and metrics. Looks at every segment of the table for a moment.
+    /// Figures for people and metrics. Looks at every segment of the table for a decided_at.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let table = self.table.extent();
+        let table = self.table.stats();
         let (held_keys, leases) = (self.side_table.holds(), self.side_table.leases());
         Stats {
             keys: table.keys,

@@ -8,11 +8,11 @@ mod arena;
 pub(crate) mod cell;
 mod cell_refs;
 pub(crate) mod directory;
+mod grow;
 pub(crate) mod hash;
 pub(crate) mod line;
 pub(crate) mod overflow;
 pub(crate) mod prefetch;
-mod room;
 pub(crate) mod segment;
 mod shrink;
 
@@ -23,12 +23,12 @@ use crate::sync::Backoff;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::table::arena::Arena;
 use crate::table::cell::{Cell, Fingerprint, Tag};
-use crate::table::directory::{Directory, LookedUp};
-use crate::table::line::{Held, Line};
+use crate::table::directory::{Directory, Lookup};
+use crate::table::line::{Line, LineGuard};
 use crate::table::prefetch::prefetch;
-use crate::table::segment::{Header, Prefix, SPILL, Segment, Whole};
+use crate::table::segment::{Header, LockedSegment, Prefix, SPILL_LINES, Segment};
 
-pub(crate) use room::{Wanted, fresh_at};
+pub(crate) use grow::{RoomRequest, fresh_at};
 
 /// The end of time: nothing to wait for.
 pub(crate) const NEVER: Time = Time::from_nanos(u64::MAX);
@@ -49,12 +49,12 @@ pub(crate) struct Table {
     /// The most that was told of keys put in.
     inserted: AtomicU64,
     #[cfg(all(test, shuttle))]
-    full_by_force: std::sync::atomic::AtomicBool,
+    forced_full: std::sync::atomic::AtomicBool,
 }
 
 /// What a table has, and has had.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extent {
+pub(crate) struct TableStats {
     pub(crate) keys: usize,
     pub(crate) bytes: usize,
     pub(crate) evicted: u64,
@@ -66,7 +66,7 @@ impl Table {
     pub(crate) fn new(sizes: &Sizes) -> Option<Self> {
         let arena = Arena::new(1 << sizes.max_depth, sizes.slab_lines)?;
         let max_homes = Segment::max_homes(sizes.slab_lines);
-        let mut only = Whole::unused(&arena, arena.take()?);
+        let mut only = LockedSegment::unused(&arena, arena.take_slab()?);
         let first = Segment::FIRST_HOMES;
         only.rebuild(&[], (first, first, first), Prefix::ROOT);
         let directory = Directory::new(sizes.max_depth, only.segment());
@@ -80,24 +80,24 @@ impl Table {
             removed: AtomicU64::new(0),
             inserted: AtomicU64::new(0),
             #[cfg(all(test, shuttle))]
-            full_by_force: std::sync::atomic::AtomicBool::new(false),
+            forced_full: std::sync::atomic::AtomicBool::new(false),
         })
     }
 
     /// How many keys so much room is for.
     pub(crate) const fn max_keys(sizes: &Sizes) -> usize {
-        Segment::load(Segment::max_homes(sizes.slab_lines)) << sizes.max_depth
+        Segment::max_keys(Segment::max_homes(sizes.slab_lines)) << sizes.max_depth
     }
 
     /// Looks a key up.
     #[inline(always)]
-    pub(crate) fn look_up(&self, fingerprint: Fingerprint) -> LookedUp {
+    pub(crate) fn look_up(&self, fingerprint: Fingerprint) -> Lookup {
         self.directory.look_up(fingerprint)
     }
 
     /// Looks a key up, and begins to fetch the line where its search begins.
     #[inline(always)]
-    pub(crate) fn fetch(&self, fingerprint: Fingerprint) -> LookedUp {
+    pub(crate) fn look_up_and_prefetch(&self, fingerprint: Fingerprint) -> Lookup {
         let found = self.directory.look_up(fingerprint);
         prefetch(self.arena.line(found.segment().home(fingerprint)));
         found
@@ -106,14 +106,14 @@ impl Table {
     /// Locks the line in which a token bucket is, further on than the line where its search began,
     /// which is held; also says which cell it is.
     #[cold]
-    pub(crate) fn lock_further(
+    pub(crate) fn lock_spilled(
         &self,
         tag: Tag,
         segment: Segment,
-        home: &Held<'_>,
-    ) -> Option<(Held<'_>, usize)> {
+        home: &LineGuard<'_>,
+    ) -> Option<(LineGuard<'_>, usize)> {
         let number = segment.home(tag.fingerprint());
-        (number + 1..=number + home.reach()).find_map(|number| {
+        (number + 1..=number + home.probe_len()).find_map(|number| {
             let line = self.arena.line(number).lock()?;
             line.find(tag).map(|cell| (line, cell))
         })
@@ -121,7 +121,7 @@ impl Table {
 
     /// Locks the line where the search for a key begins, and says in which segment that is.
     #[inline(always)]
-    pub(crate) fn lock_home(&self, fingerprint: Fingerprint) -> (Segment, Held<'_>) {
+    pub(crate) fn lock_home(&self, fingerprint: Fingerprint) -> (Segment, LineGuard<'_>) {
         self.lock_found(fingerprint, self.directory.look_up(fingerprint))
     }
 
@@ -130,23 +130,23 @@ impl Table {
     pub(crate) fn lock_found(
         &self,
         fingerprint: Fingerprint,
-        found: LookedUp,
-    ) -> (Segment, Held<'_>) {
+        found: Lookup,
+    ) -> (Segment, LineGuard<'_>) {
         match self.try_lock_found(fingerprint, found) {
             Some(line) => (found.segment(), line),
-            None => self.lock_later(fingerprint),
+            None => self.lock_slow(fingerprint),
         }
     }
 
     /// Takes the lock of a line, unless its segment has changed meanwhile.
     #[inline(always)]
-    fn try_lock_found(&self, fingerprint: Fingerprint, found: LookedUp) -> Option<Held<'_>> {
+    fn try_lock_found(&self, fingerprint: Fingerprint, found: Lookup) -> Option<LineGuard<'_>> {
         let line = self.arena.line(found.segment().home(fingerprint)).lock();
         line.filter(|_| self.directory.is_unchanged(found))
     }
 
     #[cold]
-    fn lock_later(&self, fingerprint: Fingerprint) -> (Segment, Held<'_>) {
+    fn lock_slow(&self, fingerprint: Fingerprint) -> (Segment, LineGuard<'_>) {
         let mut backoff = Backoff::default();
         loop {
             let found = self.directory.look_up(fingerprint);
@@ -173,59 +173,61 @@ impl Table {
 
     /// Looks at the cells of one segment after another, without any lock. Keys that come, go or
     /// move meanwhile may be shown or not, or twice; all others are shown.
-    pub(crate) fn each_segment<E>(
+    pub(crate) fn for_each_segment_cells<E>(
         &self,
         mut look: impl FnMut(&[Cell]) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.walk(|whole, _| {
-            let cells = whole.cells();
-            drop(whole);
+        self.try_for_each_segment(|locked, _| {
+            let cells = locked.cells();
+            drop(locked);
             look(&cells)
         })
     }
 
     /// Any key may owe something to a shared bucket until then.
-    pub(crate) fn note_owing(&self, until: Time) {
-        self.each(|whole, _| whole.header().note_owing(until));
+    pub(crate) fn note_shared_debt(&self, until: Time) {
+        self.for_each_segment(|locked, _| locked.header().note_shared_debt(until));
     }
 
     /// What there is now, and has been.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn stats(&self) -> TableStats {
         let evicted = self.evicted.load(Ordering::Relaxed);
-        let mut extent = Extent { evicted, bytes: self.directory.bytes(), ..Extent::default() };
-        for first in self.arena.touched() {
+        let mut stats =
+            TableStats { evicted, bytes: self.directory.bytes(), ..TableStats::default() };
+        for first in self.arena.used_slabs() {
             let header = self.arena.header(first);
             if let Some((homes, _)) = header.shape() {
-                extent.keys += header.keys();
-                extent.bytes += ((1 + homes + SPILL) * size_of::<Line>()).next_multiple_of(PAGE);
+                stats.keys += header.keys();
+                stats.bytes +=
+                    ((1 + homes + SPILL_LINES) * size_of::<Line>()).next_multiple_of(PAGE);
             }
         }
         let removed = self.removed.load(Ordering::Relaxed);
         // Read one after the other while keys come and go, the sum may be a little too low.
-        let inserted = extent.keys as u64 + evicted + removed;
-        extent.inserted = self.inserted.fetch_max(inserted, Ordering::Relaxed).max(inserted);
-        extent
+        let inserted = stats.keys as u64 + evicted + removed;
+        stats.inserted = self.inserted.fetch_max(inserted, Ordering::Relaxed).max(inserted);
+        stats
     }
 
     /// From now on there is no room: as if the table were full of keys in debt.
     #[cfg(all(test, shuttle))]
-    pub(crate) fn pretend_full(&self) {
-        self.full_by_force.store(true, Ordering::SeqCst);
+    pub(crate) fn force_full(&self) {
+        self.forced_full.store(true, Ordering::SeqCst);
     }
 
     #[cfg(all(test, shuttle))]
-    pub(crate) fn is_full_by_force(&self) -> bool {
-        self.full_by_force.load(Ordering::SeqCst)
+    pub(crate) fn is_forced_full(&self) -> bool {
+        self.forced_full.load(Ordering::SeqCst)
     }
 
     /// All lines of the segment of a key.
-    fn lock_whole(&self, fingerprint: Fingerprint) -> Whole<'_> {
+    fn lock_segment(&self, fingerprint: Fingerprint) -> LockedSegment<'_> {
         let mut backoff = Backoff::default();
         loop {
             let segment = self.directory.segment(fingerprint);
             let current = || self.directory.is_current(fingerprint, segment);
-            if let Some(whole) = Whole::lock(&self.arena, segment, current) {
-                return whole;
+            if let Some(locked) = LockedSegment::lock(&self.arena, segment, current) {
+                return locked;
             }
             backoff.wait();
         }
@@ -233,14 +235,17 @@ impl Table {
 
     /// Goes through all segments, in the order of their prefixes: whatever splits or merges
     /// meanwhile, none is left out.
-    fn walk<E>(&self, mut visit: impl FnMut(Whole<'_>, Prefix) -> Result<(), E>) -> Result<(), E> {
+    fn try_for_each_segment<E>(
+        &self,
+        mut visit: impl FnMut(LockedSegment<'_>, Prefix) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut next = Prefix::FIRST;
         loop {
-            let whole = self.lock_whole(next.any_key());
-            let shape = whole.header().shape();
+            let locked = self.lock_segment(next.any_key());
+            let shape = locked.header().shape();
             debug_assert!(shape.is_some(), "a segment that is in the directory has a shape");
             let Some((_, prefix)) = shape else { return Ok(()) };
-            visit(whole, prefix)?;
+            visit(locked, prefix)?;
             match prefix.next() {
                 Some(prefix) => next = prefix,
                 None => return Ok(()),
@@ -249,17 +254,18 @@ impl Table {
     }
 
     /// The same for those who cannot fail.
-    fn each(&self, mut visit: impl FnMut(Whole<'_>, Prefix)) {
-        let done: Result<(), std::convert::Infallible> = self.walk(|whole, prefix| {
-            visit(whole, prefix);
-            Ok(())
-        });
+    fn for_each_segment(&self, mut visit: impl FnMut(LockedSegment<'_>, Prefix)) {
+        let done: Result<(), std::convert::Infallible> =
+            self.try_for_each_segment(|locked, prefix| {
+                visit(locked, prefix);
+                Ok(())
+            });
         let Ok(()) = done;
     }
 
     /// What is in the table now, by prefix.
     fn prefixes(&self) -> Vec<Prefix> {
-        let shapes = self.arena.touched().filter_map(|first| self.arena.header(first).shape());
+        let shapes = self.arena.used_slabs().filter_map(|first| self.arena.header(first).shape());
         shapes.map(|(_, prefix)| prefix).collect()
     }
 }

@@ -12,7 +12,7 @@ use super::{Clock, ClockSource, SystemClock, wall_now};
 
 /// The finest resolution of a clock with a thread of its own; below it, the thread would do
 /// nothing but tick.
-const FINEST: Duration = Duration::from_micros(50);
+const MIN_RESOLUTION: Duration = Duration::from_micros(50);
 
 /// A clock that costs a load from memory, and shows the time of its last tick. Clones show the
 /// same time.
@@ -66,7 +66,7 @@ impl CachedClock {
     /// # Errors
     /// When the operating system gives no thread.
     pub fn ticking(resolution: Duration) -> io::Result<Self> {
-        Ok(Self::with_ticker(resolution.max(FINEST))?.0)
+        Ok(Self::with_ticker(resolution.max(MIN_RESOLUTION))?.0)
     }
 
     fn with_ticker(resolution: Duration) -> io::Result<(Self, JoinHandle<()>)> {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stands_still_until_it_is_told_to_tick() {
+    fn time_stands_still_until_tick() {
         let clock = CachedClock::new();
         let other = clock.clone();
         assert_eq!(clock.now(), Time::ZERO);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_tick_does_not_set_it_back() {
+    fn late_tick_does_not_move_time_backwards() {
         let clock = CachedClock::new();
         clock.shared.now.store(u64::MAX / 2, Ordering::Relaxed);
         clock.tick();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_it_ticking() {
+    fn ticking_clock_advances() {
         let clock = CachedClock::ticking(Duration::ZERO).unwrap();
         let mut time = clock.now();
         for _ in 0..5 {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_ends_with_the_last_clone_and_not_a_tick_later() {
+    fn thread_ends_immediately_with_the_last_clone() {
         let (clock, ticker) = CachedClock::with_ticker(HOUR).unwrap();
         let last = clock.clone();
         drop(clock);

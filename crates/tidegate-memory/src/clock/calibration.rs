@@ -11,19 +11,19 @@
 /// Fractional bits of the nanoseconds that a tick takes.
 const FRACTION: u32 = 32;
 /// Rates that are believed at first: 50 MHz to 50 GHz.
-const SLOWEST: u64 = 20 << FRACTION;
-const FASTEST: u64 = (1 << FRACTION) / 50;
+const MAX_TICK: u64 = 20 << FRACTION;
+const MIN_TICK: u64 = (1 << FRACTION) / 50;
 /// Two measured rates that differ by more than one part in this are not of one steady counter.
 /// The operating system may slew its clock by 0.05 %, and a first measurement takes milliseconds.
-const AGREEMENT: u64 = 256;
+const MAX_RATE_CHANGE: u64 = 256;
 /// Measurements in a row that may be off. One is: the computer may have been asleep.
-const STRIKES: u32 = 2;
+const MAX_BAD_MEASUREMENTS: u32 = 2;
 /// A counter this many ticks behind was read on another core; further behind, it was set back.
-const SKEW: u64 = 1 << 20;
+const MAX_SKEW: u64 = 1 << 20;
 
 /// The counter is not what the processor promised; the reason does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Distrust;
+pub(super) struct Unreliable;
 
 /// Counter and operating system, read at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,31 +34,31 @@ pub(super) struct Anchor {
 
 /// Nanoseconds as a function of ticks, from `ticks` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct Conversion {
     pub(super) ticks: u64,
     pub(super) ns: u64,
     /// Nanoseconds of a tick, in fixed point.
     pub(super) slope: u64,
 }
 
-impl Line {
+impl Conversion {
     /// The time, so many ticks after the start of the line. These are bounded by its reach, so
     /// nothing is lost but in the year 2600.
     #[inline]
     pub(super) const fn after(&self, ticks: u64) -> u64 {
-        self.ns.wrapping_add(span(ticks, self.slope))
+        self.ns.wrapping_add(ticks_to_ns(ticks, self.slope))
     }
 }
 
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "a reach takes seconds")]
-const fn span(ticks: u64, slope: u64) -> u64 {
+const fn ticks_to_ns(ticks: u64, slope: u64) -> u64 {
     ((ticks as u128 * slope as u128) >> FRACTION) as u64
 }
 
 /// How far a line goes, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reach {
+pub(super) struct Validity {
     /// From here on the next line is due.
     pub(super) due: u64,
     /// Here it ends, a little later.
@@ -68,37 +68,37 @@ pub(super) struct Reach {
 /// The line in force, and what the next one is computed from.
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
-    line: Line,
-    reach: Reach,
+    conversion: Conversion,
+    validity: Validity,
     anchor: Anchor,
     /// The last measured nanoseconds of a tick that were believed.
     rate: u64,
-    strikes: u32,
+    bad_measurements: u32,
 }
 
 impl Calibration {
     /// A calibration through two anchors some milliseconds apart, corrected every `period` nanoseconds.
-    pub(super) fn new(first: Anchor, second: Anchor, period: u64) -> Result<Self, Distrust> {
-        let rate = rate(first, second).filter(|rate| (FASTEST..=SLOWEST).contains(rate));
-        let rate = rate.ok_or(Distrust)?;
+    pub(super) fn new(first: Anchor, second: Anchor, period: u64) -> Result<Self, Unreliable> {
+        let rate = rate(first, second).filter(|rate| (MIN_TICK..=MAX_TICK).contains(rate));
+        let rate = rate.ok_or(Unreliable)?;
         let due = (u128::from(period) << FRACTION) / u128::from(rate);
-        let due = u64::try_from(due).map_err(|_| Distrust)?;
-        let reach = Reach { due, end: due + due / 256 };
-        let line = Line { ticks: second.ticks, ns: second.ns, slope: rate };
-        Ok(Self { line, reach, anchor: second, rate, strikes: 0 })
+        let due = u64::try_from(due).map_err(|_| Unreliable)?;
+        let validity = Validity { due, end: due + due / 256 };
+        let conversion = Conversion { ticks: second.ticks, ns: second.ns, slope: rate };
+        Ok(Self { conversion, validity, anchor: second, rate, bad_measurements: 0 })
     }
 
-    pub(super) const fn line(&self) -> Line {
-        self.line
+    pub(super) const fn conversion(&self) -> Conversion {
+        self.conversion
     }
 
-    pub(super) const fn reach(&self) -> Reach {
-        self.reach
+    pub(super) const fn validity(&self) -> Validity {
+        self.validity
     }
 
     /// The furthest that anybody can have read.
     pub(super) const fn end(&self) -> u64 {
-        self.line.after(self.reach.end)
+        self.conversion.after(self.validity.end)
     }
 
     /// The next line, if it is due by what was just read.
@@ -106,44 +106,44 @@ impl Calibration {
     /// If the line in force has not ended, the next one begins at its end: readers who have not
     /// heard of it go by the old one until then, and are right. Else nobody reads until there is
     /// a new one, and it begins at once.
-    pub(super) fn renew(&mut self, seen: Anchor) -> Result<Option<Line>, Distrust> {
+    pub(super) fn recalibrate(&mut self, seen: Anchor) -> Result<Option<Conversion>, Unreliable> {
         if seen.ticks < self.anchor.ticks {
             let behind = self.anchor.ticks - seen.ticks;
-            return if behind > SKEW { Err(Distrust) } else { Ok(None) };
+            return if behind > MAX_SKEW { Err(Unreliable) } else { Ok(None) };
         }
-        let Some(gone) = seen.ticks.checked_sub(self.line.ticks) else { return Ok(None) };
-        if gone < self.reach.due {
+        let Some(elapsed) = seen.ticks.checked_sub(self.conversion.ticks) else { return Ok(None) };
+        if elapsed < self.validity.due {
             return Ok(None);
         }
         self.measure(seen)?;
-        let ahead = self.reach.end.saturating_sub(gone);
+        let ahead = self.validity.end.saturating_sub(elapsed);
         let start = Anchor {
-            ticks: seen.ticks.checked_add(ahead).ok_or(Distrust)?,
-            ns: seen.ns.saturating_add(span(ahead, self.rate)),
+            ticks: seen.ticks.checked_add(ahead).ok_or(Unreliable)?,
+            ns: seen.ns.saturating_add(ticks_to_ns(ahead, self.rate)),
         };
         let ns = self.end().max(start.ns);
-        self.line = Line { ticks: start.ticks, ns, slope: self.slope(ns - start.ns) };
+        self.conversion = Conversion { ticks: start.ticks, ns, slope: self.slope(ns - start.ns) };
         self.anchor = seen;
-        Ok(Some(self.line))
+        Ok(Some(self.conversion))
     }
 
     /// Believes the rate since the last anchor if it is near that of before.
-    fn measure(&mut self, seen: Anchor) -> Result<(), Distrust> {
+    fn measure(&mut self, seen: Anchor) -> Result<(), Unreliable> {
         match rate(self.anchor, seen) {
-            Some(rate) if rate.abs_diff(self.rate) <= self.rate / AGREEMENT => {
-                (self.rate, self.strikes) = (rate, 0);
+            Some(rate) if rate.abs_diff(self.rate) <= self.rate / MAX_RATE_CHANGE => {
+                (self.rate, self.bad_measurements) = (rate, 0);
             }
-            _ => self.strikes += 1,
+            _ => self.bad_measurements += 1,
         }
-        if self.strikes < STRIKES { Ok(()) } else { Err(Distrust) }
+        if self.bad_measurements < MAX_BAD_MEASUREMENTS { Ok(()) } else { Err(Unreliable) }
     }
 
     /// The slope of a line that begins so many nanoseconds too late: it meets the right time at
     /// its end, but time goes at half its pace at least.
     fn slope(&self, ahead: u64) -> u64 {
-        let whole = span(self.reach.end, self.rate);
-        let wanted = u128::from(whole.saturating_sub(ahead)) << FRACTION;
-        let wanted = u64::try_from(wanted / u128::from(self.reach.end)).unwrap_or(self.rate);
+        let elapsed_ns = ticks_to_ns(self.validity.end, self.rate);
+        let wanted = u128::from(elapsed_ns.saturating_sub(ahead)) << FRACTION;
+        let wanted = u64::try_from(wanted / u128::from(self.validity.end)).unwrap_or(self.rate);
         if ahead == 0 { self.rate } else { wanted.clamp(self.rate / 2, self.rate) }
     }
 }
@@ -157,7 +157,7 @@ fn rate(first: Anchor, second: Anchor) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::seqlock::{Found, SeqLock};
+    use super::super::seqlock::{Reading, SeqLock};
     use super::*;
 
     const MILLI: u64 = 1_000_000;
@@ -167,7 +167,7 @@ mod tests {
     struct Machine {
         seen: Anchor,
         calibration: Calibration,
-        lines: SeqLock,
+        conversions: SeqLock,
         last: u64,
         trusted: bool,
     }
@@ -177,8 +177,8 @@ mod tests {
             let first = Anchor { ticks: 7 << 40, ns: 5 };
             let second = Anchor { ticks: first.ticks + 4_800_000, ns: first.ns + 2 * MILLI };
             let calibration = Calibration::new(first, second, SECOND).unwrap();
-            let lines = SeqLock::new(calibration.line(), calibration.reach());
-            Self { seen: second, calibration, lines, last: 0, trusted: true }
+            let conversions = SeqLock::new(calibration.conversion(), calibration.validity());
+            Self { seen: second, calibration, conversions, last: 0, trusted: true }
         }
 
         /// So many nanoseconds by the operating system, in which the counter is off by `ppm`.
@@ -195,18 +195,18 @@ mod tests {
         /// What the clock says, as `Counter` does it; and never less than before.
         fn read(&mut self) -> u64 {
             for _ in 0..3 {
-                let found = match self.lines.at(self.seen.ticks) {
-                    Some(time) => Found::At(time),
-                    None => self.lines.find(self.seen.ticks, self.calibration.reach()),
+                let found = match self.conversions.at(self.seen.ticks) {
+                    Some(time) => Reading::Valid(time),
+                    None => self.conversions.find(self.seen.ticks, self.calibration.validity()),
                 };
                 let time = match found {
-                    Found::At(time) => Some(time),
-                    Found::Due(time) => {
-                        self.renew();
+                    Reading::Valid(time) => Some(time),
+                    Reading::Due(time) => {
+                        self.recalibrate();
                         Some(time)
                     }
-                    Found::Nowhere => {
-                        self.renew();
+                    Reading::Unknown => {
+                        self.recalibrate();
                         None
                     }
                 };
@@ -222,11 +222,11 @@ mod tests {
             panic!("no line holds {:?}: {:?}", self.seen, self.calibration);
         }
 
-        fn renew(&mut self) {
-            match self.calibration.renew(self.seen) {
-                Ok(Some(line)) => self.lines.publish(line),
+        fn recalibrate(&mut self) {
+            match self.calibration.recalibrate(self.seen) {
+                Ok(Some(conversion)) => self.conversions.publish(conversion),
                 Ok(None) => {}
-                Err(Distrust) => self.trusted = false,
+                Err(Unreliable) => self.trusted = false,
             }
         }
 
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_counter_stays_with_the_operating_system() {
+    fn steady_counter_follows_the_operating_system() {
         let mut machine = Machine::new();
         for _ in 0..100_000 {
             machine.pass(MILLI, 0);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_drifts_is_corrected_every_second() {
+    fn drifting_counter_is_corrected_every_second() {
         for ppm in [-500, -50, 50, 500] {
             let mut machine = Machine::new();
             for step in 0..20_000 {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_that_comes_and_goes_neither_adds_up_nor_sets_time_back() {
+    fn alternating_drift_neither_accumulates_nor_moves_time_backwards() {
         let mut machine = Machine::new();
         for step in 0..200_000_i64 {
             let ppm = if step / 1_700 % 2 == 0 { 500 } else { -500 };
@@ -274,34 +274,37 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_ahead_is_flatter_until_it_meets_and_not_set_back() {
+    fn clock_that_is_ahead_is_slowed_down_not_set_back() {
         let mut machine = Machine::new();
         machine.pass(900 * MILLI, 400);
         machine.read();
         machine.pass(101 * MILLI, 400);
         let before = machine.read();
         assert!(before > machine.seen.ns, "ahead of the operating system");
-        let slow = machine.calibration.line().slope;
+        let slow = machine.calibration.conversion().slope;
         assert!(slow < machine.calibration.rate, "so it is slowed");
         assert!(slow > machine.calibration.rate / 2);
     }
 
     #[test]
-    fn readers_of_the_old_line_and_of_the_new_one_agree_on_every_tick() {
+    fn old_and_new_conversion_agree_on_every_tick() {
         let mut machine = Machine::new();
         machine.pass(1_001 * MILLI, 300);
-        let old = machine.calibration.line();
+        let old = machine.calibration.conversion();
         machine.read();
-        let (new, reach) = (machine.calibration.line(), machine.calibration.reach());
-        assert_eq!(new.ticks, old.ticks + reach.end, "it begins where the old one ends");
-        assert_eq!(machine.lines.find(new.ticks, reach), Found::At(new.ns));
+        let (new, validity) = (machine.calibration.conversion(), machine.calibration.validity());
+        assert_eq!(new.ticks, old.ticks + validity.end, "it begins where the old one ends");
+        assert_eq!(machine.conversions.find(new.ticks, validity), Reading::Valid(new.ns));
         let last = new.ticks - 1;
-        assert_eq!(machine.lines.find(last, reach), Found::At(old.after(reach.end - 1)));
-        assert!(new.ns >= old.after(reach.end));
+        assert_eq!(
+            machine.conversions.find(last, validity),
+            Reading::Valid(old.after(validity.end - 1))
+        );
+        assert!(new.ns >= old.after(validity.end));
     }
 
     #[test]
-    fn a_sleep_that_the_operating_system_does_not_count_is_not_counted() {
+    fn suspend_ignored_by_the_operating_system_is_ignored() {
         let mut machine = Machine::new();
         machine.pass(300 * MILLI, 0);
         machine.read();
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_that_the_counter_does_not_count_is_made_up_for_at_once() {
+    fn suspend_missed_by_the_counter_is_caught_up_at_once() {
         let mut machine = Machine::new();
         machine.pass(300 * MILLI, 0);
         machine.read();
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn years_without_a_reading_are_no_trouble() {
+    fn years_without_a_reading_are_handled() {
         let mut machine = Machine::new();
         for _ in 0..3 {
             machine.pass(400 * 86_400 * SECOND, 20);
@@ -340,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_runs_at_another_rate_is_given_up() {
+    fn counter_at_another_rate_is_unreliable() {
         for ppm in [-200_000, -10_000, 10_000, 900_000] {
             let mut machine = Machine::new();
             for _ in 0..4_000 {
@@ -354,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_set_back_is_given_up_and_time_is_not() {
+    fn counter_set_back_is_unreliable_and_time_does_not_go_back() {
         let mut machine = Machine::new();
         machine.pass(500 * MILLI, 0);
         let before = machine.read();
@@ -364,18 +367,18 @@ mod tests {
     }
 
     #[test]
-    fn another_core_that_is_a_little_behind_is_forgiven() {
+    fn small_skew_between_cores_is_tolerated() {
         let mut machine = Machine::new();
         machine.pass(5 * SECOND, 0);
         machine.read();
-        machine.seen.ticks -= SKEW;
-        assert_eq!(machine.calibration.renew(machine.seen), Ok(None));
+        machine.seen.ticks -= MAX_SKEW;
+        assert_eq!(machine.calibration.recalibrate(machine.seen), Ok(None));
         machine.seen.ticks -= 1;
-        assert_eq!(machine.calibration.renew(machine.seen), Err(Distrust));
+        assert_eq!(machine.calibration.recalibrate(machine.seen), Err(Unreliable));
     }
 
     #[test]
-    fn a_counter_that_stands_still_or_races_is_not_begun_with() {
+    fn stopped_or_racing_counter_is_rejected_at_start() {
         let first = Anchor { ticks: 100, ns: 100 };
         for ticks in [0, 100, 101, 10_000_000_000] {
             let second = Anchor { ticks, ns: 2 * MILLI + 100 };

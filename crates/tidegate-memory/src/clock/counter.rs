@@ -11,16 +11,16 @@ use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 
 use tidegate_core::{Time, WallTime};
 
-use super::calibration::{Anchor, Calibration, Distrust, Reach};
-use super::seqlock::{Found, SeqLock};
+use super::calibration::{Anchor, Calibration, Unreliable, Validity};
+use super::seqlock::{Reading, SeqLock};
 use super::{Clock, ClockSource, SystemClock, ticks, wall_now};
 
 /// How long the first measurement takes, once in a process, in nanoseconds.
-const CALIBRATION: u64 = 2_000_000;
+const CALIBRATION_NS: u64 = 2_000_000;
 /// How often the clock is corrected, in nanoseconds.
-const PERIOD: u64 = 1_000_000_000;
+const CORRECTION_PERIOD_NS: u64 = 1_000_000_000;
 /// Readings of which the tightest counts.
-const TRIES: u32 = 8;
+const SAMPLES: u32 = 8;
 /// Where Linux tells which counter its own clock goes by.
 #[cfg(target_os = "linux")]
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -71,9 +71,11 @@ impl CounterClock {
     /// When there is no counter that can be trusted.
     pub fn new() -> Result<Self, NoCounter> {
         static COUNTER: OnceLock<Result<Counter, NoCounter>> = OnceLock::new();
-        let counter =
-            COUNTER.get_or_init(|| Counter::measured(PERIOD)).as_ref().map_err(|&reason| reason)?;
-        Ok(Self { counter, origin: counter.at(ticks::now_after()) })
+        let counter = COUNTER
+            .get_or_init(|| Counter::calibrate(CORRECTION_PERIOD_NS))
+            .as_ref()
+            .map_err(|&reason| reason)?;
+        Ok(Self { counter, origin: counter.at(ticks::now_ordered()) })
     }
 
     /// The time, read after everything that stands ahead of this call. A processor may run
@@ -82,13 +84,13 @@ impl CounterClock {
     #[must_use]
     #[inline]
     pub fn now_after(&self) -> Time {
-        self.since_origin(ticks::now_after())
+        self.since_origin(ticks::now_ordered())
     }
 
     /// Whether the counter was given up in this process, and this is the operating system's clock.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
-        self.counter.given_up.load(Ordering::Acquire)
+        self.counter.fell_back.load(Ordering::Acquire)
     }
 
     #[inline]
@@ -115,26 +117,26 @@ impl Clock for CounterClock {
 /// The counter of this process, in nanoseconds.
 #[derive(Debug)]
 struct Counter {
-    lines: SeqLock,
-    reach: Reach,
+    conversions: SeqLock,
+    validity: Validity,
     calibration: Mutex<Calibration>,
     system: SystemClock,
     /// Whether the counter was given up, and the time that had been told until then.
-    given_up: AtomicBool,
+    fell_back: AtomicBool,
     floor: AtomicU64,
 }
 
 /// Who saw to the next line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Renewed {
+enum Recalibration {
     /// This thread, if it was due.
-    Here,
+    Done,
     /// Another one, which is at it now.
-    ByAnother,
+    InProgress,
 }
 
 impl Counter {
-    fn measured(period: u64) -> Result<Self, NoCounter> {
+    fn calibrate(period: u64) -> Result<Self, NoCounter> {
         if !ticks::is_invariant() {
             return Err(NoCounter::NotInvariant);
         }
@@ -142,23 +144,23 @@ impl Counter {
             return Err(NoCounter::NotTrusted);
         }
         let system = SystemClock::new();
-        let disagrees = |Distrust| NoCounter::Disagrees;
+        let disagrees = |Unreliable| NoCounter::Disagrees;
         let first = anchor(&system).map_err(disagrees)?;
-        while system.nanos() < first.ns.saturating_add(CALIBRATION) {
+        while system.nanos() < first.ns.saturating_add(CALIBRATION_NS) {
             std::hint::spin_loop();
         }
         let second = anchor(&system).map_err(disagrees)?;
         let calibration = Calibration::new(first, second, period).map_err(disagrees)?;
-        Ok(Self::of(calibration, system))
+        Ok(Self::new(calibration, system))
     }
 
-    fn of(calibration: Calibration, system: SystemClock) -> Self {
+    fn new(calibration: Calibration, system: SystemClock) -> Self {
         Self {
-            lines: SeqLock::new(calibration.line(), calibration.reach()),
-            reach: calibration.reach(),
+            conversions: SeqLock::new(calibration.conversion(), calibration.validity()),
+            validity: calibration.validity(),
             calibration: Mutex::new(calibration),
             system,
-            given_up: AtomicBool::new(false),
+            fell_back: AtomicBool::new(false),
             floor: AtomicU64::new(0),
         }
     }
@@ -166,76 +168,77 @@ impl Counter {
     /// The time at which the counter stood at `ticks`, which were read just now.
     #[inline]
     fn at(&self, ticks: u64) -> u64 {
-        self.lines.at(ticks).unwrap_or_else(|| self.the_long_way(ticks))
+        self.conversions.at(ticks).unwrap_or_else(|| self.at_slow(ticks))
     }
 
     #[cold]
     #[inline(never)]
-    fn the_long_way(&self, ticks: u64) -> u64 {
+    fn at_slow(&self, ticks: u64) -> u64 {
         let mut ticks = ticks;
         loop {
-            if self.given_up.load(Ordering::Acquire) {
+            if self.fell_back.load(Ordering::Acquire) {
                 return self.system.nanos().max(self.floor.load(Ordering::Relaxed));
             }
-            match self.lines.find(ticks, self.reach) {
-                Found::At(time) => return time,
-                Found::Due(time) => {
+            match self.conversions.find(ticks, self.validity) {
+                Reading::Valid(time) => return time,
+                Reading::Due(time) => {
                     // If somebody else is at it, the old line will do.
-                    self.renew();
+                    self.recalibrate();
                     return time;
                 }
                 // The clock was not read for a while, or this thread was held up after it read
                 // the counter. Somebody makes a new line, and all who come meanwhile read again.
-                Found::Nowhere => {
-                    if self.renew() == Renewed::ByAnother {
+                Reading::Unknown => {
+                    if self.recalibrate() == Recalibration::InProgress {
                         std::thread::yield_now();
                     }
                 }
             }
-            ticks = ticks::now_after();
+            ticks = ticks::now_ordered();
         }
     }
 
     /// Corrects the clock if that is due, unless somebody else is at it.
-    fn renew(&self) -> Renewed {
+    fn recalibrate(&self) -> Recalibration {
         let mut calibration = match self.calibration.try_lock() {
             Ok(calibration) => calibration,
             Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(TryLockError::WouldBlock) => return Renewed::ByAnother,
+            Err(TryLockError::WouldBlock) => return Recalibration::InProgress,
         };
-        match anchor(&self.system).and_then(|seen| calibration.renew(seen)) {
-            Ok(Some(line)) => self.lines.publish(line),
+        match anchor(&self.system).and_then(|seen| calibration.recalibrate(seen)) {
+            Ok(Some(conversion)) => self.conversions.publish(conversion),
             Ok(None) => {}
-            Err(Distrust) => self.give_up(calibration.end()),
+            Err(Unreliable) => self.fall_back(calibration.end()),
         }
-        Renewed::Here
+        Recalibration::Done
     }
 
     /// From now on the clock of the operating system, but nothing before `floor`.
-    fn give_up(&self, floor: u64) {
+    fn fall_back(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
-        self.lines.close();
+        self.conversions.close();
         // Whoever sees this also sees that there are no more lines to go by.
-        self.given_up.store(true, Ordering::Release);
+        self.fell_back.store(true, Ordering::Release);
     }
 }
 
 /// Counter and operating system at one instant: the tightest of a few readings, since this thread
 /// may be interrupted between the two.
-fn anchor(system: &SystemClock) -> Result<Anchor, Distrust> {
-    let readings = (0..TRIES).map(|_| (ticks::now_after(), system.nanos(), ticks::now_after()));
+fn anchor(system: &SystemClock) -> Result<Anchor, Unreliable> {
+    let readings =
+        (0..SAMPLES).map(|_| (ticks::now_ordered(), system.nanos(), ticks::now_ordered()));
     tightest(readings)
 }
 
 /// The best of some readings of the counter, the operating system, and the counter again. Those in
 /// which the counter went back are of a thread that came to another core between the two, and are
 /// passed over: they would seem to be the tightest. If all are, the counter is of no use.
-fn tightest(readings: impl Iterator<Item = (u64, u64, u64)>) -> Result<Anchor, Distrust> {
+fn tightest(readings: impl Iterator<Item = (u64, u64, u64)>) -> Result<Anchor, Unreliable> {
     let widths = readings.filter_map(|(before, ns, after)| {
         let width = after.checked_sub(before)?;
         Some((width, Anchor { ticks: before + width / 2, ns }))
     });
-    widths.min_by_key(|(width, _)| *width).map(|(_, anchor)| anchor).ok_or(Distrust)
+    widths.min_by_key(|(width, _)| *width).map(|(_, anchor)| anchor).ok_or(Unreliable)
 }
 
 /// Whether the operating system goes by the counter itself: it watches it better than we can.
@@ -256,16 +259,16 @@ mod tests {
 
     /// A counter of a test's own. On a machine without one there is nothing to test here.
     fn counter(period: u64) -> Option<Counter> {
-        Counter::measured(period).ok()
+        Counter::calibrate(period).ok()
     }
 
-    fn given_up(counter: &Counter) -> bool {
-        counter.given_up.load(Ordering::Relaxed)
+    fn fell_back(counter: &Counter) -> bool {
+        counter.fell_back.load(Ordering::Relaxed)
     }
 
     #[test]
-    fn time_handed_around_under_a_lock_never_goes_back_while_it_is_corrected() {
-        const OFTEN: u64 = PERIOD / 5_000;
+    fn corrections_never_move_time_backwards_between_threads() {
+        const OFTEN: u64 = CORRECTION_PERIOD_NS / 5_000;
         let Some(counter) = counter(OFTEN) else { return };
         let (latest, until) = (Mutex::new(0), counter.system.nanos() + 1_000 * OFTEN);
         std::thread::scope(|scope| {
@@ -274,44 +277,47 @@ mod tests {
                     let mut own = 0;
                     while own < until {
                         let mut latest = latest.lock().unwrap();
-                        own = counter.at(ticks::now_after());
+                        own = counter.at(ticks::now_ordered());
                         assert!(own >= *latest, "{own} after {latest}");
                         *latest = own;
                     }
                 });
             }
         });
-        let line = counter.calibration.lock().unwrap().line();
-        assert!(line.ns > until / 2, "it was corrected on the way: {line:?}");
+        let conversion = counter.calibration.lock().unwrap().conversion();
+        assert!(conversion.ns > until / 2, "it was corrected on the way: {conversion:?}");
     }
 
     #[test]
-    fn the_two_clocks_of_the_machine_agree() {
-        let Some(counter) = counter(PERIOD) else { return };
+    fn counter_and_system_clock_agree() {
+        let Some(counter) = counter(CORRECTION_PERIOD_NS) else { return };
         for _ in 0..1_000 {
             let before = counter.system.nanos();
-            let time = counter.at(ticks::now_after());
+            let time = counter.at(ticks::now_ordered());
             let after = counter.system.nanos();
             // Some 100 ppm of the few milliseconds since the first measurement, and then some.
-            let slack = PERIOD / 1_000;
+            let slack = CORRECTION_PERIOD_NS / 1_000;
             assert!(time + slack > before && time < after + slack, "{before} {time} {after}");
         }
     }
 
     #[test]
-    fn a_counter_that_lies_about_its_rate_is_given_up_and_time_does_not_go_back() {
-        let Some(honest) = counter(PERIOD) else { return };
+    fn counter_with_a_wrong_rate_falls_back_without_moving_time_backwards() {
+        let Some(honest) = counter(CORRECTION_PERIOD_NS) else { return };
         let first = anchor(&honest.system).unwrap();
         // Three times as fast as it is, and asked about it every 20 ms.
-        let second = Anchor { ticks: first.ticks + honest.reach.due, ns: first.ns + 3 * PERIOD };
-        let calibration = Calibration::new(first, second, PERIOD / 50).unwrap();
-        let counter = Counter::of(calibration, honest.system);
+        let second = Anchor {
+            ticks: first.ticks + honest.validity.due,
+            ns: first.ns + 3 * CORRECTION_PERIOD_NS,
+        };
+        let calibration = Calibration::new(first, second, CORRECTION_PERIOD_NS / 50).unwrap();
+        let counter = Counter::new(calibration, honest.system);
         let mut last = 0;
-        while !given_up(&counter) {
+        while !fell_back(&counter) {
             let time = counter.at(ticks::now());
             assert!(time >= last);
             last = time;
-            assert!(honest.system.nanos() < 60 * PERIOD, "nobody noticed");
+            assert!(honest.system.nanos() < 60 * CORRECTION_PERIOD_NS, "nobody noticed");
         }
         assert!(counter.at(ticks::now()) >= last, "nothing is taken back");
         counter.floor.store(0, Ordering::Relaxed);
@@ -320,30 +326,33 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_far_behind_its_own_past_is_given_up_at_once() {
-        let Some(honest) = counter(PERIOD) else { return };
-        let far = ticks::now() + honest.reach.due * 1_000;
+    fn counter_far_behind_its_anchor_falls_back_at_once() {
+        let Some(honest) = counter(CORRECTION_PERIOD_NS) else { return };
+        let far = ticks::now() + honest.validity.due * 1_000;
         let first = Anchor { ticks: far, ns: 0 };
-        let second = Anchor { ticks: far + honest.reach.due, ns: PERIOD };
-        let counter = Counter::of(Calibration::new(first, second, PERIOD).unwrap(), honest.system);
-        assert!(counter.at(ticks::now()) >= PERIOD, "what was told stays told");
-        assert!(given_up(&counter));
+        let second = Anchor { ticks: far + honest.validity.due, ns: CORRECTION_PERIOD_NS };
+        let counter = Counter::new(
+            Calibration::new(first, second, CORRECTION_PERIOD_NS).unwrap(),
+            honest.system,
+        );
+        assert!(counter.at(ticks::now()) >= CORRECTION_PERIOD_NS, "what was told stays told");
+        assert!(fell_back(&counter));
     }
 
     #[test]
-    fn a_reading_in_which_the_counter_goes_back_is_not_the_tightest() {
+    fn sample_in_which_the_counter_goes_back_is_ignored() {
         let best =
             tightest([(100, 1, 180), (200, 2, 190), (300, 3, 340), (400, 4, 460)].into_iter());
         assert_eq!(best, Ok(Anchor { ticks: 320, ns: 3 }));
-        assert_eq!(tightest([(200, 2, 190)].into_iter()), Err(Distrust));
+        assert_eq!(tightest([(200, 2, 190)].into_iter()), Err(Unreliable));
     }
 
     #[test]
-    fn who_finds_the_clock_being_corrected_goes_on_by_the_old_line() {
-        let Some(counter) = counter(PERIOD) else { return };
+    fn readers_use_the_old_conversion_during_a_correction() {
+        let Some(counter) = counter(CORRECTION_PERIOD_NS) else { return };
         let correcting = counter.calibration.lock().unwrap();
-        let line = correcting.line();
-        let due = line.ticks + counter.reach.due + 1;
-        assert_eq!(counter.at(due), line.after(counter.reach.due + 1));
+        let conversion = correcting.conversion();
+        let due = conversion.ticks + counter.validity.due + 1;
+        assert_eq!(counter.at(due), conversion.after(counter.validity.due + 1));
     }
 }

@@ -5,57 +5,61 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::calibration::{Line, Reach};
-use super::seqlock::{Found, SeqLock};
+use super::calibration::{Conversion, Validity};
+use super::seqlock::{Reading, SeqLock};
 
-const REACH: Reach = Reach { due: 80, end: 100 };
+const VALIDITY: Validity = Validity { due: 80, end: 100 };
 /// A tick takes a nanosecond.
-const SLOPE: u64 = 1 << 32;
+const ONE_NS_PER_TICK: u64 = 1 << 32;
 
-/// The line of a turn. Of halves of two lines no time comes out that either of them has.
-fn line(turn: u64) -> Line {
-    Line { ticks: turn * 100, ns: turn * 1_000, slope: SLOPE * (turn + 1) }
+/// The line of a sequence. Of halves of two seqlock no time comes out that either of them has.
+fn conversion(sequence: u64) -> Conversion {
+    Conversion {
+        ticks: sequence * 100,
+        ns: sequence * 1_000,
+        slope: ONE_NS_PER_TICK * (sequence + 1),
+    }
 }
 
-fn by(turn: u64, ticks: u64) -> u64 {
-    line(turn).after(ticks - turn * 100)
+fn time_by(sequence: u64, ticks: u64) -> u64 {
+    conversion(sequence).after(ticks - sequence * 100)
 }
 
-/// Two lines are published while `read` runs. Threads are interrupted three times at most, else
+/// Two seqlock are published while `read` runs. Threads are interrupted three times at most, else
 /// there are too many ways.
-fn while_corrected(read: fn(&SeqLock)) {
+fn with_concurrent_writer(read: fn(&SeqLock)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let lines = Arc::new(SeqLock::new(line(0), REACH));
+        let seqlock = Arc::new(SeqLock::new(conversion(0), VALIDITY));
         let writer = {
-            let lines = lines.clone();
+            let seqlock = seqlock.clone();
             thread::spawn(move || {
-                lines.publish(line(1));
-                lines.publish(line(2));
+                seqlock.publish(conversion(1));
+                seqlock.publish(conversion(2));
             })
         };
-        read(&lines);
+        read(&seqlock);
         writer.join().unwrap();
-        assert_eq!(lines.at(250), Some(by(2, 250)));
-        assert_eq!(lines.find(190, REACH), Found::At(by(1, 190)));
-        assert_eq!(lines.find(50, REACH), Found::Nowhere);
+        assert_eq!(seqlock.at(250), Some(time_by(2, 250)));
+        assert_eq!(seqlock.find(190, VALIDITY), Reading::Valid(time_by(1, 190)));
+        assert_eq!(seqlock.find(50, VALIDITY), Reading::Unknown);
     });
 }
 
 #[test]
-fn a_reader_never_sees_half_of_a_line() {
-    while_corrected(|lines| {
-        if let Some(time) = lines.at(150) {
-            assert_eq!(time, by(1, 150));
+fn fast_reader_never_sees_a_torn_conversion() {
+    with_concurrent_writer(|seqlock| {
+        if let Some(time) = seqlock.at(150) {
+            assert_eq!(time, time_by(1, 150));
         }
     });
 }
 
 #[test]
-fn a_reader_on_the_long_way_never_sees_half_of_a_line() {
-    while_corrected(|lines| match lines.find(150, REACH) {
-        Found::At(time) | Found::Due(time) => assert_eq!(time, by(1, 150)),
-        Found::Nowhere => {}
+fn slow_reader_never_sees_a_torn_conversion() {
+    with_concurrent_writer(|seqlock| match seqlock.find(150, VALIDITY) {
+        Reading::Valid(time) | Reading::Due(time) => assert_eq!(time, time_by(1, 150)),
+        Reading::Unknown => {}
     });
 }

@@ -1,20 +1,20 @@
 //! The line in force and the one before it, in one cache line, read without a lock.
 //!
-//! A reader writes nothing. It notes the turn, reads, and looks whether the turn is still the
+//! A reader writes nothing. It notes the sequence, reads, and looks whether the sequence is still the
 //! same. A writer (one at a time; its caller sees to that) writes the older of the two lines, so
-//! those who go by the newer one are not held up, and then starts a new turn.
+//! those who go by the newer one are not held up, and then starts a new sequence.
 
 use std::sync::atomic::Ordering;
 
-use super::calibration::{Line, Reach};
+use super::calibration::{Conversion, Validity};
 use crate::sync::{AtomicU64, fence};
 
-/// Two lines: that of this turn, and that of the turn before.
+/// Two lines: that of this sequence, and that of the sequence before.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, shuttle)), repr(align(64)))]
 pub(super) struct SeqLock {
-    /// Odd while the line of the turn before is being written over; the rest counts turns.
-    turn: AtomicU64,
+    /// Odd while the line of the sequence before is being written over; the rest counts turns.
+    sequence: AtomicU64,
     /// Ticks after the start of the line in force from which on readers take the long way. Zero
     /// sends all of them there.
     due: AtomicU64,
@@ -30,64 +30,68 @@ struct Slot {
 
 /// What the lines say of a number of ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Reading {
     /// The time.
-    At(u64),
+    Valid(u64),
     /// The time, and that the next line is due.
     Due(u64),
     /// Nothing: they lie after all lines, or between two of them, or are older than both.
-    Nowhere,
+    Unknown,
 }
 
 impl SeqLock {
-    pub(super) fn new(line: Line, reach: Reach) -> Self {
+    pub(super) fn new(conversion: Conversion, validity: Validity) -> Self {
         let slot = || Slot {
-            ticks: AtomicU64::new(line.ticks),
-            ns: AtomicU64::new(line.ns),
-            slope: AtomicU64::new(line.slope),
+            ticks: AtomicU64::new(conversion.ticks),
+            ns: AtomicU64::new(conversion.ns),
+            slope: AtomicU64::new(conversion.slope),
         };
-        Self { turn: AtomicU64::new(0), due: AtomicU64::new(reach.due), slots: [slot(), slot()] }
+        Self {
+            sequence: AtomicU64::new(0),
+            due: AtomicU64::new(validity.due),
+            slots: [slot(), slot()],
+        }
     }
 
     /// The time by the line in force, unless there is anything else to think of.
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
-        let turn = self.turn.load(Ordering::Acquire);
-        let line = self.newest(turn).load();
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let conversion = self.newest(sequence).load();
         // Before the start of the line this is a large number.
-        let gone = ticks.wrapping_sub(line.ticks);
-        let usual = gone < self.due.load(Ordering::Relaxed);
-        (usual && self.is_still(turn)).then(|| line.after(gone))
+        let elapsed = ticks.wrapping_sub(conversion.ticks);
+        let is_common_case = elapsed < self.due.load(Ordering::Relaxed);
+        (is_common_case && self.is_current(sequence)).then(|| conversion.after(elapsed))
     }
 
     /// The time by either line.
-    pub(super) fn find(&self, ticks: u64, reach: Reach) -> Found {
-        let turn = self.turn.load(Ordering::Acquire);
-        let (newest, older) = (self.newest(turn).load(), self.older(turn).load());
-        if !self.is_still(turn) {
-            return Found::Nowhere;
+    pub(super) fn find(&self, ticks: u64, validity: Validity) -> Reading {
+        let sequence = self.sequence.load(Ordering::Acquire);
+        let (newest, older) = (self.newest(sequence).load(), self.older(sequence).load());
+        if !self.is_current(sequence) {
+            return Reading::Unknown;
         }
-        let gone = ticks.wrapping_sub(newest.ticks);
-        if gone < reach.end {
-            let time = newest.after(gone);
-            return if gone < reach.due { Found::At(time) } else { Found::Due(time) };
+        let elapsed = ticks.wrapping_sub(newest.ticks);
+        if elapsed < validity.end {
+            let time = newest.after(elapsed);
+            return if elapsed < validity.due { Reading::Valid(time) } else { Reading::Due(time) };
         }
-        let gone = ticks.wrapping_sub(older.ticks);
-        if turn % 2 == 0 && gone < reach.end {
-            return Found::At(older.after(gone));
+        let elapsed = ticks.wrapping_sub(older.ticks);
+        if sequence % 2 == 0 && elapsed < validity.end {
+            return Reading::Valid(older.after(elapsed));
         }
-        Found::Nowhere
+        Reading::Unknown
     }
 
     /// Puts a line into force. One caller at a time.
-    pub(super) fn publish(&self, line: Line) {
-        let turn = self.turn.load(Ordering::Relaxed);
+    pub(super) fn publish(&self, conversion: Conversion) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
         // Whoever reads this number goes by the line of before, and must see all of it.
-        self.turn.store(turn + 1, Ordering::Release);
-        // Whoever sees any of what follows sees the odd turn too.
+        self.sequence.store(sequence + 1, Ordering::Release);
+        // Whoever sees any of what follows sees the odd sequence too.
         fence(Ordering::Release);
-        self.older(turn).store(line);
-        self.turn.store(turn + 2, Ordering::Release);
+        self.older(sequence).store(conversion);
+        self.sequence.store(sequence + 2, Ordering::Release);
     }
 
     /// Sends every reader the long way, for good.
@@ -96,36 +100,36 @@ impl SeqLock {
     }
 
     #[inline]
-    fn newest(&self, turn: u64) -> &Slot {
-        &self.slots[usize::from(turn & 2 != 0)]
+    fn newest(&self, sequence: u64) -> &Slot {
+        &self.slots[usize::from(sequence & 2 != 0)]
     }
 
     #[inline]
-    fn older(&self, turn: u64) -> &Slot {
-        &self.slots[usize::from(turn & 2 == 0)]
+    fn older(&self, sequence: u64) -> &Slot {
+        &self.slots[usize::from(sequence & 2 == 0)]
     }
 
-    /// Whether all that was read so far belongs to this turn.
+    /// Whether all that was read so far belongs to this sequence.
     #[inline]
-    fn is_still(&self, turn: u64) -> bool {
+    fn is_current(&self, sequence: u64) -> bool {
         fence(Ordering::Acquire);
-        self.turn.load(Ordering::Relaxed) == turn
+        self.sequence.load(Ordering::Relaxed) == sequence
     }
 }
 
 impl Slot {
     #[inline]
-    fn load(&self) -> Line {
-        Line {
+    fn load(&self) -> Conversion {
+        Conversion {
             ticks: self.ticks.load(Ordering::Relaxed),
             ns: self.ns.load(Ordering::Relaxed),
             slope: self.slope.load(Ordering::Relaxed),
         }
     }
 
-    fn store(&self, line: Line) {
-        self.ticks.store(line.ticks, Ordering::Relaxed);
-        self.ns.store(line.ns, Ordering::Relaxed);
-        self.slope.store(line.slope, Ordering::Relaxed);
+    fn store(&self, conversion: Conversion) {
+        self.ticks.store(conversion.ticks, Ordering::Relaxed);
+        self.ns.store(conversion.ns, Ordering::Relaxed);
+        self.slope.store(conversion.slope, Ordering::Relaxed);
     }
 }

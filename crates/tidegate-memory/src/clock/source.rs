@@ -43,7 +43,7 @@ impl ClockSource {
         } else if let Self::Cached(clock) = self {
             clock.now()
         } else {
-            self.called()
+            self.now_outlined()
         }
     }
 
@@ -60,7 +60,7 @@ impl ClockSource {
     /// The time of a clock that takes a call. It is kept out of the callers' code, which is then
     /// short for the others.
     #[inline(never)]
-    fn called(&self) -> Time {
+    fn now_outlined(&self) -> Time {
         match self {
             Self::Counter(clock) => clock.now(),
             Self::Cached(clock) => clock.now(),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_has_a_name() {
+    fn clocks_report_their_name() {
         assert_eq!(SystemClock::new().into_source().name(), "system");
         assert_eq!(CachedClock::new().into_source().name(), "cached");
         assert_eq!(ManualClock::new().into_source().name(), "other");
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clock_from_elsewhere_may_run_backwards() {
+    fn only_foreign_clocks_may_run_backwards() {
         assert!(ClockSource::default().is_steady());
         assert!(CachedClock::new().into_source().is_steady());
         assert!(!ManualClock::new().into_source().is_steady());
     }
 
     #[test]
-    fn a_fresh_clock_starts_near_zero_and_goes_on() {
+    fn new_clock_starts_near_zero_and_advances() {
         for source in [ClockSource::default(), ClockSource::System(SystemClock::new())] {
             let first = source.now();
             assert!(first < Time::from_nanos(60_000_000_000), "{first:?}");

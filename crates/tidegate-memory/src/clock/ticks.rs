@@ -5,7 +5,7 @@
 
 #![allow(unsafe_code, reason = "the instructions have no safe form in older compilers")]
 
-pub(super) use machine::{is_invariant, now, now_after};
+pub(super) use machine::{is_invariant, now, now_ordered};
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]
 mod machine {
@@ -15,14 +15,17 @@ mod machine {
 
     /// The leaf of CPUID with power management, and the bit in EDX that promises a counter which
     /// goes on at one rate whatever the processor does.
-    const POWER: u32 = 0x8000_0007;
-    const INVARIANT: u32 = 1 << 8;
+    const POWER_MANAGEMENT_LEAF: u32 = 0x8000_0007;
+    const INVARIANT_BIT: u32 = 1 << 8;
     /// The leaf that tells which is the last of its kind.
-    const LAST: u32 = 0x8000_0000;
+    const MAX_LEAF: u32 = 0x8000_0000;
 
     pub(in super::super) fn is_invariant() -> bool {
         // SAFETY: every x86-64 processor has CPUID, and a leaf is asked for only if it is there.
-        unsafe { __cpuid(LAST).eax >= POWER && __cpuid(POWER).edx & INVARIANT != 0 }
+        unsafe {
+            __cpuid(MAX_LEAF).eax >= POWER_MANAGEMENT_LEAF
+                && __cpuid(POWER_MANAGEMENT_LEAF).edx & INVARIANT_BIT != 0
+        }
     }
 
     /// The counter. The processor may read it before what stands ahead of it is done.
@@ -35,7 +38,7 @@ mod machine {
 
     /// The counter, read after everything that stands ahead is done.
     #[inline]
-    pub(in super::super) fn now_after() -> u64 {
+    pub(in super::super) fn now_ordered() -> u64 {
         // SAFETY: LFENCE is part of SSE2, which every x86-64 processor has. It touches no memory.
         unsafe { _mm_lfence() };
         now()
@@ -55,7 +58,7 @@ mod machine {
     }
 
     #[inline]
-    pub(in super::super) const fn now_after() -> u64 {
+    pub(in super::super) const fn now_ordered() -> u64 {
         0
     }
 }

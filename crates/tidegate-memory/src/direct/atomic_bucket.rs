@@ -12,7 +12,7 @@ use tidegate_core::{Bucket, Exact, Time};
 use crate::sync::AtomicU64;
 
 /// Nanoseconds of the years that a word must last.
-const YEARS: u64 = 36 * 31_557_600 * 1_000_000_000;
+const MIN_LIFETIME_NS: u64 = 36 * 31_557_600 * 1_000_000_000;
 
 /// The word of a bucket that has moved behind a lock. It is later than every arrival time, so who
 /// finds it is denied first and need not look for it before.
@@ -27,16 +27,16 @@ pub(super) struct AtomicBucket {
     /// Units of a nanosecond.
     scale: u64,
     /// Units that a token takes.
-    one: u64,
+    token_units: u64,
     /// Units from empty to full.
-    full: u64,
+    fill_units: u64,
     /// The last instant, after which time stands still: what is added to it does not overflow.
     end: u64,
 }
 
 /// What came of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct TakeResult {
     pub(super) allowed: bool,
     /// The arrival time after it, in units.
     pub(super) tat: u64,
@@ -45,32 +45,38 @@ pub(super) struct Taken {
 impl AtomicBucket {
     /// A full bucket, if its arrival times fit.
     pub(super) fn new(bucket: &Bucket) -> Option<Self> {
-        let (scale, one) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
-        let full = one.checked_mul(bucket.capacity())?;
+        let (scale, token_units) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
+        let fill_units = token_units.checked_mul(bucket.capacity())?;
         // A sum that saturates must be beyond every instant at which a bucket can be empty.
-        let end = (u64::MAX - 1).checked_sub(full)?;
-        let lasts = YEARS.checked_mul(scale)? <= end;
-        lasts.then(|| Self { tat: AtomicU64::new(0), scale, one, full, end })
+        let end = (u64::MAX - 1).checked_sub(fill_units)?;
+        let lasts_long_enough = MIN_LIFETIME_NS.checked_mul(scale)? <= end;
+        lasts_long_enough.then(|| Self {
+            tat: AtomicU64::new(0),
+            scale,
+            token_units,
+            fill_units,
+            end,
+        })
     }
 
     /// Spends `cost` tokens at `now`, or nothing. `None` if the bucket is closed.
     #[inline]
-    pub(super) fn take(&self, cost: u64, now: Time) -> Option<Taken> {
+    pub(super) fn take(&self, cost: u64, now: Time) -> Option<TakeResult> {
         let now = now.as_nanos().saturating_mul(self.scale).min(self.end);
-        let last = now + self.full;
-        let span = self.one.saturating_mul(cost);
+        let last = now + self.fill_units;
+        let span = self.token_units.saturating_mul(cost);
         // Nothing but this word is guarded, so nothing needs to be ordered with it.
         let mut tat = self.tat.load(Ordering::Relaxed);
         loop {
             let after = tat.max(now).saturating_add(span);
             // What costs nothing is granted also to those in debt, and moves nothing.
             if after > last || cost == 0 {
-                return (tat != CLOSED).then_some(Taken { allowed: cost == 0, tat });
+                return (tat != CLOSED).then_some(TakeResult { allowed: cost == 0, tat });
             }
             let swapped =
                 self.tat.compare_exchange_weak(tat, after, Ordering::Relaxed, Ordering::Relaxed);
             match swapped {
-                Ok(_) => return Some(Taken { allowed: true, tat: after }),
+                Ok(_) => return Some(TakeResult { allowed: true, tat: after }),
                 Err(other) => tat = other,
             }
         }
@@ -126,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_that_fit_a_word_for_36_years_are_kept_in_one() {
+    fn atomic_bucket_takes_rates_that_fit_a_word_for_36_years() {
         for rate in ["50/s", "7/min", "1.5/s", "3/s", "0.1/s", "13/7s", "1/day", "1000000/s"] {
             assert!(AtomicBucket::new(&bucket(rate, 1_000)).is_some(), "{rate}");
         }
@@ -141,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_granted_is_the_capacity_and_what_came_since_exactly() {
+    fn grants_are_exactly_capacity_plus_refill() {
         for (rate, n, period) in
             [("7/min", 7, 60 * SECOND), ("3/s", 3, SECOND), ("1.5/s", 3, 2 * SECOND)]
         {
             for step in [1_000_003, 333_333_333, SECOND / 3 + 1] {
-                let word = AtomicBucket::new(&bucket(rate, 10)).unwrap();
+                let atomic = AtomicBucket::new(&bucket(rate, 10)).unwrap();
                 let (mut granted, mut now) = (0, 0);
                 for _ in 0..5_000 {
-                    while word.take(1, Time::from_nanos(now)).unwrap().allowed {
+                    while atomic.take(1, Time::from_nanos(now)).unwrap().allowed {
                         granted += 1;
                     }
                     // It is drained at every step, so nothing that came is lost in being full.
@@ -161,27 +167,27 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_its_years_it_denies_and_does_not_wrap() {
+    fn denies_without_wrapping_at_the_end_of_its_range() {
         for rate in ["13/7s", "1/s"] {
-            let word = AtomicBucket::new(&bucket(rate, 2)).unwrap();
-            for now in [YEARS, YEARS + 1, u64::MAX / 2, u64::MAX] {
+            let atomic = AtomicBucket::new(&bucket(rate, 2)).unwrap();
+            for now in [MIN_LIFETIME_NS, MIN_LIFETIME_NS + 1, u64::MAX / 2, u64::MAX] {
                 let granted =
-                    (0..10).filter(|_| word.take(1, Time::from_nanos(now)).unwrap().allowed);
+                    (0..10).filter(|_| atomic.take(1, Time::from_nanos(now)).unwrap().allowed);
                 assert!(granted.count() <= 2, "{rate} at {now}");
             }
         }
     }
 
     #[test]
-    fn threads_share_the_tokens_and_none_gets_one_twice() {
-        let word = AtomicBucket::new(&bucket("1000000/s", 5_000)).unwrap();
+    fn threads_never_spend_a_token_twice() {
+        let atomic = AtomicBucket::new(&bucket("1000000/s", 5_000)).unwrap();
         let now = &AtomicU64::new(0);
         let granted: u64 = std::thread::scope(|scope| {
             let worker = || {
                 let mut granted = 0;
                 for _ in 0..100_000 {
                     let at = now.fetch_add(7, Ordering::Relaxed);
-                    granted += u64::from(word.take(1, Time::from_nanos(at)).unwrap().allowed);
+                    granted += u64::from(atomic.take(1, Time::from_nanos(at)).unwrap().allowed);
                 }
                 granted
             };
@@ -195,7 +201,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_decides_and_tells_as_the_general_arithmetic_does(
+        fn atomic_bucket_matches_the_exact_arithmetic(
             rate in prop_oneof![
                 Just("7/min"), Just("3/s"), Just("1.5/s"), Just("50/s"), Just("600000000/s"),
                 Just("0.1/s"), Just("13/7s")
@@ -210,19 +216,19 @@ mod tests {
             ),
         ) {
             let bucket = bucket(rate, capacity);
-            let word = AtomicBucket::new(&bucket).unwrap();
+            let atomic = AtomicBucket::new(&bucket).unwrap();
             let (mut tat, mut now) = (Exact::ZERO, Time::ZERO);
             for (wait, cost) in steps {
                 now = Time::from_nanos(now.as_nanos() + wait);
                 let after = bucket.spend(tat, cost, now);
                 let allowed = cost == 0 || bucket.fits(after, now);
                 tat = if allowed { after } else { tat };
-                let taken = word.take(cost, now).unwrap();
-                let told = BareDecision::of_units(&bucket, cost, taken.tat, now, taken.allowed);
-                let expected = BareDecision::of_bucket(&bucket, cost, tat, now, allowed);
-                prop_assert_eq!(told.is_allowed(), allowed);
-                prop_assert_eq!(told.outcome(), expected.outcome());
-                prop_assert_eq!(told.retry(), expected.retry());
+                let taken = atomic.take(cost, now).unwrap();
+                let actual = BareDecision::from_units(&bucket, cost, taken.tat, now, taken.allowed);
+                let expected = BareDecision::from_bucket(&bucket, cost, tat, now, allowed);
+                prop_assert_eq!(actual.is_allowed(), allowed);
+                prop_assert_eq!(actual.outcome(), expected.outcome());
+                prop_assert_eq!(actual.retry(), expected.retry());
             }
         }
     }

@@ -14,13 +14,13 @@ use crate::sync::{Backoff, UnsafeCell};
 /// The state of a direct limiter whose arrival time does not fit a word, or whose policy has
 /// changed.
 pub(super) struct LockedBucket {
-    held: AtomicBool,
-    locked: UnsafeCell<Locked>,
+    is_locked: AtomicBool,
+    state: UnsafeCell<LockedState>,
 }
 
 /// What the lock guards.
 #[derive(Debug)]
-pub(super) struct Locked {
+pub(super) struct LockedState {
     pub(super) tat: Exact,
     pub(super) bucket: Bucket,
     /// How often the policy has changed.
@@ -29,35 +29,35 @@ pub(super) struct Locked {
 
 /// The right to look at the state. A clock that is not ours may panic under it, so giving back is
 /// left to `drop`.
-struct Held<'l>(&'l AtomicBool);
+struct Guard<'l>(&'l AtomicBool);
 
 impl LockedBucket {
     pub(super) fn new(bucket: Bucket) -> Self {
-        let locked = Locked { tat: Exact::ZERO, bucket, generation: 0 };
-        Self { held: AtomicBool::new(false), locked: UnsafeCell::new(locked) }
+        let state = LockedState { tat: Exact::ZERO, bucket, generation: 0 };
+        Self { is_locked: AtomicBool::new(false), state: UnsafeCell::new(state) }
     }
 
     /// Runs `act` under the lock.
     #[inline]
     #[allow(unsafe_code, reason = "the state under the lock")]
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Locked) -> R) -> R {
-        let _held = self.hold();
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut LockedState) -> R) -> R {
+        let _guard = self.lock();
         // SAFETY: the lock is held until the end of this function, by this thread alone, and the
         // borrow ends with the call of `act`.
-        self.locked.with_mut(|locked| act(unsafe { &mut *locked }))
+        self.state.with_mut(|locked| act(unsafe { &mut *locked }))
     }
 
-    fn hold(&self) -> Held<'_> {
+    fn lock(&self) -> Guard<'_> {
         let mut backoff = Backoff::default();
         let (taken, seen) = (Ordering::Acquire, Ordering::Relaxed);
-        while self.held.compare_exchange_weak(false, true, taken, seen).is_err() {
+        while self.is_locked.compare_exchange_weak(false, true, taken, seen).is_err() {
             backoff.wait();
         }
-        Held(&self.held)
+        Guard(&self.is_locked)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Guard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
     }

@@ -13,23 +13,23 @@ fn policy(capacity: u64) -> Policy {
 }
 
 #[test]
-fn an_atomic_bucket_gives_its_last_token_to_one_of_two() {
+fn atomic_bucket_grants_its_last_token_once() {
     loom::model(|| {
         let Policy::Bucket(bucket) = policy(3) else { unreachable!() };
-        let word = Arc::new(AtomicBucket::new(&bucket).unwrap());
+        let atomic = Arc::new(AtomicBucket::new(&bucket).unwrap());
         let other = {
-            let word = word.clone();
-            thread::spawn(move || word.take(2, Time::ZERO).unwrap().allowed)
+            let atomic = atomic.clone();
+            thread::spawn(move || atomic.take(2, Time::ZERO).unwrap().allowed)
         };
-        let mine = word.take(2, Time::ZERO).unwrap().allowed;
+        let mine = atomic.take(2, Time::ZERO).unwrap().allowed;
         assert!(mine ^ other.join().unwrap(), "three tokens, two takes of two");
-        assert!(word.take(1, Time::ZERO).unwrap().allowed);
-        assert!(!word.take(1, Time::ZERO).unwrap().allowed);
+        assert!(atomic.take(1, Time::ZERO).unwrap().allowed);
+        assert!(!atomic.take(1, Time::ZERO).unwrap().allowed);
     });
 }
 
 #[test]
-fn a_locked_bucket_gives_its_last_token_to_one_of_two() {
+fn locked_bucket_grants_its_last_token_once() {
     loom::model(|| {
         let limiter = Arc::new(DirectLimiter::with_clock(policy(3), ManualClock::new()).unwrap());
         let other = {
@@ -44,7 +44,7 @@ fn a_locked_bucket_gives_its_last_token_to_one_of_two() {
 }
 
 #[test]
-fn a_change_of_the_policy_loses_no_take_and_gives_no_token_twice() {
+fn policy_change_loses_no_take_and_grants_no_token_twice() {
     loom::model(|| {
         let limiter = Arc::new(DirectLimiter::with_clock(policy(4), CachedClock::new()).unwrap());
         assert!(limiter.take(1).is_allowed());
@@ -61,7 +61,7 @@ fn a_change_of_the_policy_loses_no_take_and_gives_no_token_twice() {
 }
 
 #[test]
-fn a_reservation_and_a_take_share_the_tokens() {
+fn reserve_and_take_share_the_tokens() {
     loom::model(|| {
         let limiter = Arc::new(DirectLimiter::with_clock(policy(3), CachedClock::new()).unwrap());
         let other = {

@@ -54,7 +54,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn on(clock: &(impl Clock + Clone + 'static), first: (&str, u64)) -> Self {
+    fn new(clock: &(impl Clock + Clone + 'static), first: (&str, u64)) -> Self {
         let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone());
         Self {
             limiter: DirectLimiter::with_clock(policy(first), clock.clone()).unwrap(),
@@ -114,7 +114,7 @@ fn both_agree(
     first: (&str, u64),
     steps: Vec<Step>,
 ) {
-    let mut pair = Pair::on(clock, first);
+    let mut pair = Pair::new(clock, first);
     for step in steps {
         match step {
             Step::Advance(nanos) => set(clock.now().after(Duration::from_nanos(nanos))),
@@ -128,28 +128,28 @@ fn both_agree(
 
 proptest! {
     #[test]
-    fn it_decides_as_a_store_on_one_key_in_a_word(first in policies(), steps in steps()) {
+    fn atomic_limiter_matches_the_store(first in policies(), steps in steps()) {
         let clock = CachedClock::new();
         both_agree(&clock, |time| clock.set(time), first, steps);
     }
 
     #[test]
-    fn it_decides_as_a_store_on_one_key_under_the_lock(first in policies(), steps in steps()) {
+    fn locked_limiter_matches_the_store(first in policies(), steps in steps()) {
         let clock = ManualClock::new();
         both_agree(&clock, |time| clock.set(time), first, steps);
     }
 }
 
 #[test]
-fn a_debt_that_does_not_fit_a_word_is_kept_under_the_lock() {
+fn debt_that_overflows_the_word_moves_to_the_locked_bucket() {
     let clock = CachedClock::new();
     // Nine years to fill; as many again of debt, after 30 years, are more than a word holds.
-    let mut pair = Pair::on(&clock, ("13/3day", 14_000));
-    assert!(pair.limiter.word.as_ref().unwrap().load().is_some());
+    let mut pair = Pair::new(&clock, ("13/3day", 14_000));
+    assert!(pair.limiter.atomic.as_ref().unwrap().load().is_some());
     clock.set(Time::from_nanos(30 * 31_557_600 * SECOND));
     pair.take(14_000);
     pair.settle(13_999, None);
-    assert!(pair.limiter.word.as_ref().unwrap().load().is_none(), "it is closed");
+    assert!(pair.limiter.atomic.as_ref().unwrap().load().is_none(), "it is closed");
     pair.take(1);
     pair.reserve(1, Duration::ZERO);
     clock.set(Time::from_nanos(48 * 31_557_600 * SECOND));
@@ -157,7 +157,7 @@ fn a_debt_that_does_not_fit_a_word_is_kept_under_the_lock() {
 }
 
 #[test]
-fn a_receipt_of_another_limiter_is_refused() {
+fn receipt_of_another_limiter_is_rejected() {
     let limiters = [("1/s", 2), ("1/s", 2)].map(|it| DirectLimiter::new(policy(it)).unwrap());
     let grant = limiters[0].reserve(1, Duration::ZERO).granted().unwrap();
     assert!(limiters[1].settle(-1, Some(&grant.receipt)).is_err());

@@ -20,25 +20,25 @@ use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a decision that nobody reads limits nothing"]
-pub struct BareDecision<'l>(Told<'l>);
+pub struct BareDecision<'l>(Repr<'l>);
 
 #[derive(Clone, Copy, Debug)]
-enum Told<'l> {
+enum Repr<'l> {
     /// A token bucket: how it stands after the decision.
-    Bucket { bucket: &'l Bucket, cost: u64, tat: Arrival, now: Time, allowed: bool },
+    Bucket { bucket: &'l Bucket, cost: u64, tat: Tat, now: Time, allowed: bool },
     /// Anything else, told at once.
     Outcome(Outcome),
 }
 
 /// An arrival time as it was decided with.
 #[derive(Clone, Copy, Debug)]
-enum Arrival {
+enum Tat {
     Exact(Exact),
-    /// In units of `1/N` ns, which take a division to tell.
+    /// In units of `1/N` ns, which take a division to push_outcomes.
     Units(u64),
 }
 
-impl Arrival {
+impl Tat {
     fn exact(self, bucket: &Bucket) -> Exact {
         match self {
             Self::Exact(exact) => exact,
@@ -55,38 +55,38 @@ impl Arrival {
 impl<'l> BareDecision<'l> {
     /// `tat` is the arrival time after the decision.
     #[inline]
-    pub(crate) const fn of_bucket(
+    pub(crate) const fn from_bucket(
         bucket: &'l Bucket,
         cost: u64,
         tat: Exact,
         now: Time,
         allowed: bool,
     ) -> Self {
-        Self(Told::Bucket { bucket, cost, tat: Arrival::Exact(tat), now, allowed })
+        Self(Repr::Bucket { bucket, cost, tat: Tat::Exact(tat), now, allowed })
     }
 
     /// The same of an arrival time in units of `1/N` ns.
     #[inline]
-    pub(crate) const fn of_units(
+    pub(crate) const fn from_units(
         bucket: &'l Bucket,
         cost: u64,
         tat: u64,
         now: Time,
         allowed: bool,
     ) -> Self {
-        Self(Told::Bucket { bucket, cost, tat: Arrival::Units(tat), now, allowed })
+        Self(Repr::Bucket { bucket, cost, tat: Tat::Units(tat), now, allowed })
     }
 
-    pub(crate) const fn of_outcome(outcome: Outcome) -> Self {
-        Self(Told::Outcome(outcome))
+    pub(crate) const fn from_outcome(outcome: Outcome) -> Self {
+        Self(Repr::Outcome(outcome))
     }
 
     /// When it was decided, if that is known.
     #[inline]
-    pub(crate) const fn moment(&self) -> Option<Time> {
+    pub(crate) const fn decided_at(&self) -> Option<Time> {
         match &self.0 {
-            Told::Bucket { now, .. } => Some(*now),
-            Told::Outcome(_) => None,
+            Repr::Bucket { now, .. } => Some(*now),
+            Repr::Outcome(_) => None,
         }
     }
 
@@ -95,8 +95,8 @@ impl<'l> BareDecision<'l> {
     #[inline]
     pub const fn is_allowed(&self) -> bool {
         match &self.0 {
-            Told::Bucket { allowed, .. } => *allowed,
-            Told::Outcome(outcome) => outcome.retry.is_none(),
+            Repr::Bucket { allowed, .. } => *allowed,
+            Repr::Outcome(outcome) => outcome.retry.is_none(),
         }
     }
 
@@ -105,8 +105,8 @@ impl<'l> BareDecision<'l> {
     #[inline]
     pub fn outcome(&self) -> Outcome {
         match self.0 {
-            Told::Outcome(outcome) => outcome,
-            Told::Bucket { bucket, tat, now, .. } => {
+            Repr::Outcome(outcome) => outcome,
+            Repr::Bucket { bucket, tat, now, .. } => {
                 let tat = tat.exact(bucket);
                 let (remaining, reset) = (bucket.remaining(tat, now), bucket.reset(tat, now));
                 Outcome::new(bucket.capacity(), remaining, Some(reset), self.retry())
@@ -118,9 +118,9 @@ impl<'l> BareDecision<'l> {
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         match self.0 {
-            Told::Outcome(outcome) => outcome.retry,
-            Told::Bucket { allowed: true, .. } => None,
-            Told::Bucket { bucket, cost, tat, now, .. } => {
+            Repr::Outcome(outcome) => outcome.retry,
+            Repr::Bucket { allowed: true, .. } => None,
+            Repr::Bucket { bucket, cost, tat, now, .. } => {
                 let wait = |time: Time| Retry::After(time.since(now));
                 let earliest = bucket.earliest(tat.exact(bucket), cost, now);
                 Some(earliest.map_or(Retry::Never, wait))

@@ -10,13 +10,13 @@ use crate::store::MemoryStore;
 use crate::table::cell::Fingerprint;
 
 /// So many lines are fetched at once: about as many as a processor keeps under way.
-const AHEAD: usize = 16;
+const BATCH: usize = 16;
 
 impl MemoryStore {
     /// Decides many charges in one go, each by itself and in their order, and tells the decision on
     /// each, with its place in the list. The memory of several is fetched at once and the clock is
     /// read once for sixteen, so this takes a fraction of the time of as many calls. The charges are
-    /// gone through twice, and must be the same both times. `tell` is called between two decisions:
+    /// gone through twice, and must be the same both times. `on_decision` is called between two decisions:
     /// if it takes long, those that follow are made by a time that is as old.
     ///
     /// ```
@@ -34,21 +34,21 @@ impl MemoryStore {
     pub fn take_many<'c>(
         &self,
         charges: impl IntoIterator<Item = Charge<'c>, IntoIter: Clone>,
-        mut tell: impl FnMut(usize, BareDecision<'_>),
+        mut on_decision: impl FnMut(usize, BareDecision<'_>),
     ) {
-        let mut ahead = charges.into_iter();
-        let mut charges = ahead.clone();
-        let (mut hashes, mut index) = ([0; AHEAD], 0);
+        let mut upcoming = charges.into_iter();
+        let mut charges = upcoming.clone();
+        let (mut hashes, mut index) = ([0; BATCH], 0);
         loop {
             let mut fetched = 0;
-            for (hash, charge) in hashes.iter_mut().zip(ahead.by_ref()) {
-                *hash = self.fetch(&charge);
+            for (hash, charge) in hashes.iter_mut().zip(upcoming.by_ref()) {
+                *hash = self.prefetch(&charge);
                 fetched += 1;
             }
             if fetched == 0 {
                 return;
             }
-            let mut now = self.early_now();
+            let mut now = self.now_before_lock();
             for (&hash, charge) in hashes[..fetched].iter().zip(charges.by_ref()) {
                 let Target { limit, key, .. } = charge.target;
                 let key_is_valid = key.check().is_ok();
@@ -59,12 +59,12 @@ impl MemoryStore {
                 });
                 match decision {
                     Some(decision) => {
-                        now = self.not_before(now, decision.moment());
-                        tell(index, decision);
+                        now = self.latest_time(now, decision.decided_at());
+                        on_decision(index, decision);
                     }
                     None => {
-                        tell(index, self.spend_any(limit, key, charge.cost));
-                        now = self.early_now();
+                        on_decision(index, self.spend_general(limit, key, charge.cost));
+                        now = self.now_before_lock();
                     }
                 }
                 index += 1;
@@ -74,12 +74,12 @@ impl MemoryStore {
 
     /// Carries out several operations, in their order.
     pub(crate) fn execute_many(&self, operations: &[Operation<'_>], answers: &mut Answers) {
-        for operations in operations.chunks(AHEAD) {
-            let mut hashes = [0; AHEAD];
+        for operations in operations.chunks(BATCH) {
+            let mut hashes = [0; BATCH];
             for (hash, operation) in hashes.iter_mut().zip(operations) {
-                *hash = self.fetch_all(operation);
+                *hash = self.prefetch_all(operation);
             }
-            let mut now = self.early_now();
+            let mut now = self.now_before_lock();
             for (hash, operation) in hashes.into_iter().zip(operations) {
                 let fast = match operation {
                     Operation::Take([charge]) if charge.target.key.check().is_ok() => {
@@ -95,7 +95,7 @@ impl MemoryStore {
                     Some(decision) => Ok(Answer::Decision(decision)),
                     None => self.execute(operation),
                 };
-                now = self.not_before(now, taken_at(operation, &answer));
+                now = self.latest_time(now, grant_time(operation, &answer));
                 answers.push(answer);
             }
         }
@@ -104,29 +104,29 @@ impl MemoryStore {
     /// The time for the next of a batch: not before the one that was just decided, which may have
     /// been decided by a later reading. `None` if that is not known.
     #[inline]
-    fn not_before(&self, now: Option<Time>, decided: Option<Time>) -> Option<Time> {
+    fn latest_time(&self, now: Option<Time>, decided: Option<Time>) -> Option<Time> {
         match (now, decided) {
             (Some(now), Some(decided)) => Some(now.max(decided)),
-            (Some(_), None) => self.early_now(),
+            (Some(_), None) => self.now_before_lock(),
             (None, _) => None,
         }
     }
 
     /// Begins to fetch the line of a charge; says its hash.
     #[inline]
-    fn fetch(&self, charge: &Charge<'_>) -> u64 {
+    fn prefetch(&self, charge: &Charge<'_>) -> u64 {
         let hash = self.hash(&charge.target);
-        self.table.fetch(Fingerprint::of(hash));
+        self.table.look_up_and_prefetch(Fingerprint::from_hash(hash));
         hash
     }
 
     /// Begins to fetch what an operation needs; says the hash of its first charge.
-    fn fetch_all(&self, operation: &Operation<'_>) -> u64 {
+    fn prefetch_all(&self, operation: &Operation<'_>) -> u64 {
         match operation {
             Operation::Take(charges)
             | Operation::Peek(charges)
             | Operation::Reserve { charges, .. } => {
-                charges.iter().rev().map(|charge| self.fetch(charge)).last().unwrap_or(0)
+                charges.iter().rev().map(|charge| self.prefetch(charge)).last().unwrap_or(0)
             }
             _ => 0,
         }
@@ -134,7 +134,7 @@ impl MemoryStore {
 }
 
 /// When a take was granted. Other operations may be granted for a later time.
-fn taken_at(operation: &Operation<'_>, answer: &Result<Answer, StoreError>) -> Option<Time> {
+fn grant_time(operation: &Operation<'_>, answer: &Result<Answer, StoreError>) -> Option<Time> {
     match (operation, answer) {
         (Operation::Take(_), Ok(Answer::Decision(Decision::Allowed(grant)))) => {
             Some(grant.receipt.start())

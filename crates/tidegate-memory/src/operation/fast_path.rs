@@ -20,13 +20,13 @@ use tidegate_core::{
 use crate::operation::bare_decision::BareDecision;
 use crate::store::MemoryStore;
 use crate::table::cell::{Cell, Fingerprint, Tag};
-use crate::table::directory::LookedUp;
-use crate::table::line::Held;
+use crate::table::directory::Lookup;
+use crate::table::line::LineGuard;
 use crate::table::segment::Segment;
 
 /// How old a reading may have become before the line was locked: longer than a thread is usually
 /// put aside for.
-const STALE: Duration = Duration::from_millis(100);
+const MAX_READING_AGE: Duration = Duration::from_millis(100);
 
 /// One charge, and whose cell it is on.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct FastCharge<'a> {
 
 /// What came of charges: the arrival times after the decision, and when that was made.
 #[derive(Clone, Copy)]
-struct Charged<const N: usize> {
+struct FastResult<const N: usize> {
     tats: [Exact; N],
     allowed: bool,
     now: Time,
@@ -51,7 +51,7 @@ impl MemoryStore {
     pub(crate) fn take_fast(
         &self,
         fast: FastCharge<'_>,
-        found: LookedUp,
+        found: Lookup,
         now: Option<Time>,
     ) -> Option<Decision> {
         self.charge(fast, found, now).map(|charged| self.decision(&[fast], charged))
@@ -62,11 +62,11 @@ impl MemoryStore {
     pub(crate) fn spend_fast<'l>(
         &self,
         fast: FastCharge<'l>,
-        found: LookedUp,
+        found: Lookup,
         now: Option<Time>,
     ) -> Option<BareDecision<'l>> {
-        let Charged { tats: [tat], allowed, now } = self.charge(fast, found, now)?;
-        Some(BareDecision::of_bucket(fast.bucket, fast.cost, tat, now, allowed))
+        let FastResult { tats: [tat], allowed, now } = self.charge(fast, found, now)?;
+        Some(BareDecision::from_bucket(fast.bucket, fast.cost, tat, now, allowed))
     }
 
     /// Spends all of some charges or none.
@@ -85,7 +85,7 @@ impl MemoryStore {
         charges: &[Charge<'_>; N],
         outcomes: &mut Outcomes,
     ) -> Option<()> {
-        self.charge_list(charges).map(|(fast, charged)| charged.tell(&fast, outcomes))
+        self.charge_list(charges).map(|(fast, charged)| charged.push_outcomes(&fast, outcomes))
     }
 
     /// A charge as the fast path takes it; `None` if it cannot.
@@ -108,7 +108,7 @@ impl MemoryStore {
 
     /// The time, if it may be read before anything is locked.
     #[inline(always)]
-    pub(crate) fn early_now(&self) -> Option<Time> {
+    pub(crate) fn now_before_lock(&self) -> Option<Time> {
         self.clock.is_steady().then(|| self.clock.now())
     }
 
@@ -116,18 +116,18 @@ impl MemoryStore {
     fn charge(
         &self,
         fast: FastCharge<'_>,
-        found: LookedUp,
+        found: Lookup,
         now: Option<Time>,
-    ) -> Option<Charged<1>> {
+    ) -> Option<FastResult<1>> {
         let (segment, mut line) = self.table.lock_found(fast.fingerprint(), found);
-        if self.side_table.may_hold(fast.hash) {
+        if self.side_table.may_be_held(fast.hash) {
             return None;
         }
         match line.find(fast.tag()) {
             Some(cell) => self.charge_cell(fast, &mut line, cell, now),
-            None if line.reach() == 0 => self.insert_new(fast, segment, line),
+            None if line.probe_len() == 0 => self.insert_new(fast, segment, line),
             None => {
-                let (mut further, cell) = self.table.lock_further(fast.tag(), segment, &line)?;
+                let (mut further, cell) = self.table.lock_spilled(fast.tag(), segment, &line)?;
                 self.charge_cell(fast, &mut further, cell, now)
             }
         }
@@ -139,65 +139,65 @@ impl MemoryStore {
         &self,
         fast: FastCharge<'_>,
         segment: Segment,
-        mut line: Held<'_>,
-    ) -> Option<Charged<1>> {
+        mut line: LineGuard<'_>,
+    ) -> Option<FastResult<1>> {
         #[cfg(all(test, shuttle))]
-        if self.table.is_full_by_force() {
+        if self.table.is_forced_full() {
             return None;
         }
         // A revised limit is to be remembered, and a key may be here under another generation.
         if fast.generation > 0 || line.find_key(fast.fingerprint()).is_some() {
             return None;
         }
-        let vacancy = line.vacancy()?;
+        let vacant = line.find_vacant()?;
         let header = self.table.header(segment);
-        // The key may have been here until a moment ago, and full then: a time from before that
+        // The key may have been here until a decided_at ago, and full then: a time from before that
         // would give it something twice.
         let now = self.clock.now_after();
-        if !header.has_room(segment) || now < header.times().owing_until {
+        if !header.has_room(segment) || now < header.times().shared_debt_until {
             return None;
         }
         let tat = fast.bucket.try_spend(Exact::ZERO, fast.cost, now)?;
-        line.set(vacancy, Cell::of_bucket(fast.tag(), tat));
+        line.set(vacant, Cell::from_bucket(fast.tag(), tat));
         header.add_key();
         header.note_full_at(Time::from_nanos(tat.ns));
-        Some(Charged { tats: [tat], allowed: true, now })
+        Some(FastResult { tats: [tat], allowed: true, now })
     }
 
     #[inline(always)]
     fn charge_cell(
         &self,
         fast: FastCharge<'_>,
-        line: &mut Held<'_>,
+        line: &mut LineGuard<'_>,
         cell: usize,
         now: Option<Time>,
-    ) -> Option<Charged<1>> {
+    ) -> Option<FastResult<1>> {
         let stored = line.cell(cell).tat();
         let early = now.is_some();
         let (before, mut now) = self.effective(&fast, stored, now);
         let mut after = fast.bucket.try_spend(before, fast.cost, now);
         if after.is_none() && early {
-            (after, now) = self.decide_again(fast, before, now)?;
+            (after, now) = self.decide_with_new_reading(fast, before, now)?;
         }
         let tat = after.unwrap_or(before);
         if tat != stored {
-            line.set(cell, Cell::of_bucket(fast.tag(), tat));
+            line.set(cell, Cell::from_bucket(fast.tag(), tat));
             self.note_lowered(&fast, stored, tat);
         }
-        Some(Charged { tats: [tat], allowed: after.is_some(), now })
+        Some(FastResult { tats: [tat], allowed: after.is_some(), now })
     }
 
     /// Decides a charge again that an early reading has denied, if a later one may allow it. `None`
     /// leaves it to the general way.
     #[cold]
     #[inline(never)]
-    fn decide_again(
+    fn decide_with_new_reading(
         &self,
         fast: FastCharge<'_>,
         tat: Exact,
         now: Time,
     ) -> Option<(Option<Exact>, Time)> {
-        if fast.is_absurd(tat, now) {
+        if fast.is_too_far_ahead(tat, now) {
             return None;
         }
         if !fast.fits_soon(tat, now) {
@@ -210,7 +210,7 @@ impl MemoryStore {
     fn charge_list<'a, const N: usize>(
         &self,
         charges: &[Charge<'a>; N],
-    ) -> Option<([FastCharge<'a>; N], Charged<N>)> {
+    ) -> Option<([FastCharge<'a>; N], FastResult<N>)> {
         let mut fast = [self.fast_charge(&charges[0])?; N];
         for index in 1..N {
             fast[index] = self.fast_charge(&charges[index])?;
@@ -221,11 +221,11 @@ impl MemoryStore {
             }
         }
         for fast in fast {
-            self.table.fetch(fast.fingerprint());
+            self.table.look_up_and_prefetch(fast.fingerprint());
         }
-        let now = self.early_now();
+        let now = self.now_before_lock();
         let mut cells = self.table.lock_buckets(fast.map(|fast| fast.tag()))?;
-        if fast.iter().any(|fast| self.side_table.may_hold(fast.hash)) {
+        if fast.iter().any(|fast| self.side_table.may_be_held(fast.hash)) {
             return None;
         }
         let early = now.is_some();
@@ -238,8 +238,9 @@ impl MemoryStore {
         let all_fit_soon =
             |now: Time| early && fast.iter().zip(tats).all(|(fast, tat)| fast.fits_soon(tat, now));
         let mut afters = spend_all(&fast, &tats, now);
-        let mut absurd = fast.iter().zip(tats).filter(|(fast, tat)| fast.is_absurd(*tat, now));
-        if afters.is_none() && early && absurd.next().is_some() {
+        let mut too_far_ahead =
+            fast.iter().zip(tats).filter(|(fast, tat)| fast.is_too_far_ahead(*tat, now));
+        if afters.is_none() && early && too_far_ahead.next().is_some() {
             return None;
         }
         if afters.is_none() && all_fit_soon(now) {
@@ -254,10 +255,10 @@ impl MemoryStore {
                 self.note_lowered(fast, stored, tats[index]);
             }
         }
-        Some((fast, Charged { tats, allowed, now }))
+        Some((fast, FastResult { tats, allowed, now }))
     }
 
-    /// The arrival time that counts, and the moment.
+    /// The arrival time that counts, and the decided_at.
     #[inline(always)]
     fn effective(&self, fast: &FastCharge<'_>, stored: Exact, now: Option<Time>) -> (Exact, Time) {
         match now {
@@ -276,7 +277,7 @@ impl MemoryStore {
     #[inline(always)]
     fn note_lowered(&self, fast: &FastCharge<'_>, stored: Exact, tat: Exact) {
         if tat < stored {
-            let segment = self.table.directory.settled(fast.fingerprint());
+            let segment = self.table.directory.stable_segment(fast.fingerprint());
             self.table.header(segment).note_full_at(Time::from_nanos(tat.ns));
         }
     }
@@ -285,10 +286,10 @@ impl MemoryStore {
     fn decision<const N: usize>(
         &self,
         fast: &[FastCharge<'_>; N],
-        charged: Charged<N>,
+        charged: FastResult<N>,
     ) -> Decision {
         let mut outcomes = Outcomes::new();
-        charged.tell(fast, &mut outcomes);
+        charged.push_outcomes(fast, &mut outcomes);
         if !charged.allowed {
             return Decision::Denied(Denial::new(outcomes));
         }
@@ -312,10 +313,10 @@ fn spend_all<const N: usize>(
     Some(afters)
 }
 
-impl<const N: usize> Charged<N> {
+impl<const N: usize> FastResult<N> {
     /// Pushes the outcome of each charge.
     #[inline]
-    fn tell(&self, fast: &[FastCharge<'_>; N], outcomes: &mut Outcomes) {
+    fn push_outcomes(&self, fast: &[FastCharge<'_>; N], outcomes: &mut Outcomes) {
         for (fast, tat) in fast.iter().zip(self.tats) {
             let retry = if self.allowed { None } else { fast.retry(tat, self.now) };
             outcomes.push(fast.outcome(tat, self.now, retry));
@@ -334,7 +335,7 @@ impl<'l> FastCharge<'l> {
 
     #[inline]
     pub(crate) const fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.hash)
+        Fingerprint::from_hash(self.hash)
     }
 
     #[inline]
@@ -344,14 +345,14 @@ impl<'l> FastCharge<'l> {
 
     /// Whether an arrival time is further ahead than any spend under this policy can have left it: it
     /// was written under another one of the same generation.
-    fn is_absurd(&self, tat: Exact, now: Time) -> bool {
-        self.bucket.effective(tat, Time::ZERO, now.after(STALE)) != tat
+    fn is_too_far_ahead(&self, tat: Exact, now: Time) -> bool {
+        self.bucket.effective(tat, Time::ZERO, now.after(MAX_READING_AGE)) != tat
     }
 
     /// Whether the charge fits if the reading is as old as it may be.
     #[inline]
     fn fits_soon(&self, tat: Exact, now: Time) -> bool {
-        self.bucket.try_spend(tat, self.cost, now.after(STALE)).is_some()
+        self.bucket.try_spend(tat, self.cost, now.after(MAX_READING_AGE)).is_some()
     }
 
     #[inline]

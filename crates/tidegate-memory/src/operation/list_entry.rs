@@ -23,11 +23,11 @@ pub(crate) struct ListedBucket<'a> {
     pub(crate) slot: Option<SlotRef>,
     /// There is no room in the table for it.
     pub(crate) no_slot: bool,
-    pub(crate) place: Place,
+    pub(crate) location: Place,
     pub(crate) state: State,
     pub(crate) held_until: Time,
     /// A hold that has passed is part of the state now.
-    pub(crate) reopened: bool,
+    pub(crate) hold_merged: bool,
     /// What the receipt charged is paid off and forgotten: there is nothing to give back.
     pub(crate) repaid: bool,
     /// The state was brought under another policy than it was written under. From now on it
@@ -48,10 +48,10 @@ impl<'a> ListedBucket<'a> {
             segment: None,
             slot: None,
             no_slot: false,
-            place: Place::Own,
+            location: Place::Own,
             state: State::Fresh,
             held_until: Time::ZERO,
-            reopened: false,
+            hold_merged: false,
             repaid: false,
             converted: false,
             rejected: false,
@@ -67,12 +67,12 @@ impl<'a> ListedBucket<'a> {
 
     #[inline]
     pub(crate) const fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.hash)
+        Fingerprint::from_hash(self.hash)
     }
 
     /// Whether its state is in the side table: slots of a concurrency limit are leases.
     #[inline]
-    pub(crate) fn is_of_slots(&self) -> bool {
+    pub(crate) fn is_concurrency(&self) -> bool {
         matches!(self.limit().policy(), Policy::Concurrency(_))
     }
 }
@@ -95,7 +95,8 @@ impl<'a> ListEntries<'a> {
         let mut entries = Self { list: MergedList::new(), hashes: SmallVec::new() };
         for (target, amount) in items {
             let hash = hash(&target);
-            let same = |known: &ListedBucket<'_>| known.fingerprint() == Fingerprint::of(hash);
+            let same =
+                |known: &ListedBucket<'_>| known.fingerprint() == Fingerprint::from_hash(hash);
             entries.list.add(amount, same, || ListedBucket::new(hash, target));
             entries.hashes.push(hash);
         }
@@ -108,32 +109,35 @@ impl<'a> ListEntries<'a> {
         self.order().zip(&self.hashes).map(|(index, &bucket)| {
             let entry = &self[index];
             let generation = entry.limit().generation();
-            Stamp { bucket, place: entry.place, generation, state: entry.state }
+            Stamp { bucket, place: entry.location, generation, state: entry.state }
         })
     }
 
     /// Whether a calendar quota is among them, so that the wall clock is needed.
     #[inline]
-    pub(crate) fn need_wall(&self) -> bool {
+    pub(crate) fn needs_wall_time(&self) -> bool {
         self.iter().any(|entry| matches!(entry.limit().policy(), Policy::Quota(_)))
     }
 
-    /// The accounts to decide on, in the order of the entries.
+    /// The buckets to decide on, in the order of the entries.
     #[inline]
-    pub(crate) fn accounts(&self, now: Now) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
-        let mut accounts = SmallVec::with_capacity(self.len());
+    pub(crate) fn bucket_entries(
+        &self,
+        now: Now,
+    ) -> Result<SmallVec<[Account<'_>; 2]>, ChargeError> {
+        let mut buckets = SmallVec::with_capacity(self.len());
         for (index, entry) in self.iter().enumerate() {
             let policy = entry.limit().policy();
-            let mut account = Account::new(policy, entry.state, entry.held_until, entry.cost());
+            let mut bucket = Account::new(policy, entry.state, entry.held_until, entry.cost());
             if let Policy::Quota(_) = policy {
                 let windows = entry.target.windows.ok_or(ChargeError::NoWindows(index))?;
-                if !account.open_window(&windows, now) {
+                if !bucket.open_window(&windows, now) {
                     return Err(ChargeError::OtherWindows(index));
                 }
             }
-            accounts.push(account);
+            buckets.push(bucket);
         }
-        Ok(accounts)
+        Ok(buckets)
     }
 }
 

@@ -32,7 +32,7 @@ impl Holds {
         self.keys.get(&hash).copied()
     }
 
-    /// Holds a key until `until`, and not shorter than it is held already. `refill` is the time it
+    /// Holds a key until `until`, and not shorter than it is held_keys already. `refill` is the time it
     /// then takes to fill.
     pub(crate) fn put(
         &mut self,

@@ -1,4 +1,4 @@
-//! Slots taken under concurrency limits: one lease per acquisition, released or run out.
+//! Slots taken under concurrency limits: one lease per acquisition, released or run in_use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ struct Lease {
     ends: Option<Time>,
 }
 
-/// How many leases the whole store may have, and has. All those of a key are in one part of what is
-/// kept beside the table, so the parts cannot have a budget each.
+/// How many leases the whole store may have, and has. All those of a key are in one shard of what is
+/// kept beside the table, so the shards cannot have a budget each.
 #[derive(Debug)]
 pub(crate) struct LeaseBudget {
-    most: usize,
-    out: AtomicUsize,
+    max: usize,
+    in_use: AtomicUsize,
 }
 
 impl LeaseBudget {
-    pub(crate) const fn new(most: usize) -> Self {
-        Self { most, out: AtomicUsize::new(0) }
+    pub(crate) const fn new(max: usize) -> Self {
+        Self { max, in_use: AtomicUsize::new(0) }
     }
 
-    fn is_spent(&self) -> bool {
-        self.out.load(Ordering::Relaxed) >= self.most
+    fn is_exhausted(&self) -> bool {
+        self.in_use.load(Ordering::Relaxed) >= self.max
     }
 }
 
-/// The leases of one part, by bucket.
+/// The leases of one shard, by bucket.
 #[derive(Debug)]
 pub(crate) struct Leases {
     buckets: BTreeMap<u64, Vec<Lease>>,
@@ -44,28 +44,28 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Bytes that a lease takes at most, alone under its key: map entry, list and allocator.
+    /// Bytes that a lease takes at max, alone under its key: map entry, list and allocator.
     pub(crate) const BYTES: usize = 224;
 
     pub(crate) fn new(budget: Arc<LeaseBudget>) -> Self {
         Self { buckets: BTreeMap::new(), total: 0, last_id: 0, budget }
     }
 
-    /// Whether one more lease may be given out. What has run out in this part is forgotten
+    /// Whether one more lease may be given in_use. What has run in_use in this shard is forgotten
     /// first.
-    pub(crate) fn have_room(&mut self, now: Time) -> bool {
-        if self.budget.is_spent() {
+    pub(crate) fn has_capacity(&mut self, now: Time) -> bool {
+        if self.budget.is_exhausted() {
             self.expire_all(now);
         }
-        !self.budget.is_spent()
+        !self.budget.is_exhausted()
     }
 
-    /// Counts leases in or out.
+    /// Counts leases in or in_use.
     fn set_total(&mut self, total: usize) {
         if total > self.total {
-            self.budget.out.fetch_add(total - self.total, Ordering::Relaxed);
+            self.budget.in_use.fetch_add(total - self.total, Ordering::Relaxed);
         } else {
-            self.budget.out.fetch_sub(self.total - total, Ordering::Relaxed);
+            self.budget.in_use.fetch_sub(self.total - total, Ordering::Relaxed);
         }
         self.total = total;
     }
@@ -82,7 +82,7 @@ impl Leases {
         leases.map_or(0, |leases| leases.iter().map(|lease| lease.slots).sum())
     }
 
-    /// How long until `wanted` of the `policy`'s slots have run out by themselves.
+    /// How long until `wanted` of the `policy`'s slots have run in_use by themselves.
     pub(crate) fn free_in(
         &self,
         bucket: u64,
@@ -115,7 +115,7 @@ impl Leases {
         self.last_id
     }
 
-    /// Gives up to `slots` slots of a lease back; says how many were still held.
+    /// Gives up to `slots` slots of a lease back; says how many were still held_keys.
     pub(crate) fn release(&mut self, bucket: u64, id: u64, slots: u64, now: Time) -> u64 {
         self.expire(bucket, now);
         let Some(leases) = self.buckets.get_mut(&bucket) else { return 0 };
@@ -160,7 +160,7 @@ impl Leases {
         self.set_total(0);
     }
 
-    /// Forgets what has run out everywhere.
+    /// Forgets what has run in_use everywhere.
     pub(crate) fn expire_all(&mut self, now: Time) {
         self.buckets.retain(|_, leases| {
             leases.retain(|lease| lease.ends.is_none_or(|end| end > now));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_run_out_unless_renewed() {
+    fn leases_expire_unless_renewed() {
         let mut leases = Leases::new(Arc::new(LeaseBudget::new(9)));
         let lease = Some(Duration::from_secs(10));
         let first = leases.acquire(1, 2, lease, at(0));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_is_when_enough_leases_have_run_out() {
+    fn free_in_is_when_enough_leases_have_expired() {
         let Policy::Concurrency(policy) = Policy::concurrency(4, None).unwrap() else {
             unreachable!()
         };

@@ -1,4 +1,4 @@
-//! Numbers and texts as bytes, little-endian. Reading gives `None` where bytes are missing.
+//! VersionMap and texts as bytes, little-endian. Reading gives `None` where bytes are missing.
 
 /// Appends a text of less than 64 KiB with its length before it; says whether it was short enough.
 pub(super) fn put_text(text: &str, to: &mut Vec<u8>) -> bool {

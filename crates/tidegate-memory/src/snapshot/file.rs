@@ -28,12 +28,12 @@ pub(super) fn replace<T>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, SnapshotError>,
 ) -> Result<T, SnapshotError> {
-    let _alone = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     remove_leftovers(path);
-    let temporary = beside(path, std::process::id());
+    let temporary = temporary_path(path, std::process::id());
     let written = write_whole(&temporary, write).and_then(|written| {
         fs::rename(&temporary, path)?;
-        sync_folder(path)?;
+        sync_directory(path)?;
         Ok(written)
     });
     if written.is_err() {
@@ -78,7 +78,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// The name of a file until it is whole: `FILE.tmp.PROCESS`.
-fn beside(path: &Path, process: u32) -> PathBuf {
+fn temporary_path(path: &Path, process: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!("{INFIX}{process}"));
     name.into()
@@ -92,7 +92,9 @@ fn remove_leftovers(path: &Path) {
     if !alive.join("self").exists() {
         return;
     }
-    let (Some(name), Ok(found)) = (path.file_name(), fs::read_dir(folder(path))) else { return };
+    let (Some(name), Ok(found)) = (path.file_name(), fs::read_dir(directory_of(path))) else {
+        return;
+    };
     let name = name.as_encoded_bytes();
     for found in found.flatten() {
         let found = found.file_name();
@@ -100,7 +102,7 @@ fn remove_leftovers(path: &Path) {
         let process = rest.and_then(|rest| rest.strip_prefix(INFIX.as_bytes()));
         let process = process.and_then(|process| std::str::from_utf8(process).ok()?.parse().ok());
         let Some(process) = process else { continue };
-        let leftover = beside(path, process);
+        let leftover = temporary_path(path, process);
         // A number may be written in several ways; only one of them is ours.
         if leftover.file_name() == Some(&found) && !alive.join(process.to_string()).exists() {
             let _ = fs::remove_file(leftover);
@@ -109,19 +111,19 @@ fn remove_leftovers(path: &Path) {
 }
 
 /// Where a file is.
-fn folder(path: &Path) -> &Path {
+fn directory_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
 /// Brings the new name to the disk as well.
 #[cfg(unix)]
-fn sync_folder(path: &Path) -> io::Result<()> {
-    File::open(folder(path))?.sync_all()
+fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
 }
 
 /// Elsewhere a folder cannot be opened as a file; the system writes its names by itself.
 #[cfg(not(unix))]
-fn sync_folder(_path: &Path) -> io::Result<()> {
+fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())
 }

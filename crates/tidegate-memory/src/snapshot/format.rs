@@ -3,7 +3,7 @@
 //! Eight bytes of magic and the format number; then blocks, each a kind, a length, its records and
 //! a checksum over these and the checksum of the block before. So a block that is missing, moved or
 //! from another file is noticed like one that has changed. The first block is the head; the last
-//! one tells how many records there are, and nothing follows it. Numbers are little-endian.
+//! one tells how many records there are, and nothing follows it. VersionMap are little-endian.
 //!
 //! What is written is never held whole: a block at a time.
 
@@ -14,7 +14,7 @@ use tidegate_core::{Key, Limit, Policy};
 
 use super::bytes::put_text;
 use super::history::History;
-use super::part::{Head, SavedCell, SavedHold, SavedLimit, SavedShared};
+use super::records::{FileHeader, SavedCell, SavedHold, SavedLimit, SavedShared};
 use crate::table::hash::Hasher;
 
 pub(super) const MAGIC: [u8; 8] = *b"TIDESNAP";
@@ -29,7 +29,7 @@ pub(super) const MAX_LIMITS: u64 = 1 << 16;
 pub(super) const PREFIX: usize = CHECKSUM + 1 + 4;
 pub(super) const CHECKSUM: usize = 8;
 
-pub(super) const HEAD: u8 = 1;
+pub(super) const HEADER: u8 = 1;
 pub(super) const CELLS: u8 = 2;
 pub(super) const HOLDS: u8 = 3;
 pub(super) const SHARED: u8 = 4;
@@ -38,7 +38,7 @@ pub(super) const END: u8 = 6;
 
 /// Records of one block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Records {
     Cells(Vec<SavedCell>),
     Holds(Vec<SavedHold>),
     /// Shared buckets of the limit with this identity.
@@ -60,12 +60,12 @@ impl Totals {
         [self.cells, self.holds, self.shared, self.limits]
     }
 
-    pub(super) fn add(&mut self, part: &Part) {
-        match part {
-            Part::Cells(cells) => self.cells += cells.len() as u64,
-            Part::Holds(holds) => self.holds += holds.len() as u64,
-            Part::Shared(_, buckets) => self.shared += buckets.len() as u64,
-            Part::Limits(limits) => self.limits += limits.len() as u64,
+    pub(super) fn add(&mut self, records: &Records) {
+        match records {
+            Records::Cells(cells) => self.cells += cells.len() as u64,
+            Records::Holds(holds) => self.holds += holds.len() as u64,
+            Records::Shared(_, buckets) => self.shared += buckets.len() as u64,
+            Records::Limits(limits) => self.limits += limits.len() as u64,
         }
     }
 }
@@ -83,13 +83,13 @@ pub(super) struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    pub(super) fn new(mut to: W, head: Head) -> io::Result<Self> {
+    pub(super) fn new(mut to: W, header: FileHeader) -> io::Result<Self> {
         to.write_all(&MAGIC)?;
         to.write_all(&FORMAT.to_le_bytes())?;
         let (block, totals) = (vec![0; PREFIX], Totals::default());
         let bytes = (MAGIC.len() + size_of_val(&FORMAT)) as u64;
-        let mut writer = Self { to, block, kind: HEAD, checksum: 0, totals, bytes };
-        writer.put_numbers(&[head.wall.as_nanos(), head.seed, self_test(head.seed)]);
+        let mut writer = Self { to, block, kind: HEADER, checksum: 0, totals, bytes };
+        writer.put_numbers(&[header.wall.as_nanos(), header.seed, hash_check(header.seed)]);
         Ok(writer)
     }
 
@@ -179,7 +179,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Changes what the head says of the hash.
-    pub(super) fn doubt_hash(&mut self) {
+    pub(super) fn corrupt_hash_check(&mut self) {
         *self.block.last_mut().expect("a head") ^= 1;
     }
 }
@@ -194,7 +194,7 @@ pub(super) fn seal(block: &mut [u8], before: u64, kind: u8, length: u32) -> u64 
 
 /// What the hash function makes of some texts, short and long. If that changes, no key of an older
 /// file would be found.
-pub(super) fn self_test(seed: u64) -> u64 {
+pub(super) fn hash_check(seed: u64) -> u64 {
     const LONG: &str = "a text that is long enough for the hash function to take more than one turn, \
                         as it does with the longest of keys, and then somewhat longer than that";
     let hasher = Hasher::new(seed);

@@ -5,14 +5,14 @@
 //! numbers below a base, and the generations of this process follow from the base on. A policy
 //! holds from a number until the limit has another one; a restart that changes nothing adds
 //! nothing. When a file is read the numbers are made small again: only those at which some limit
-//! changed have to be told apart.
+//! changed have to be listed apart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tidegate_core::{Change, Limit, Policy, Revision};
 
-use super::part::SavedLimit;
+use super::records::SavedLimit;
 
 /// How many policies of one limit are remembered. A bucket from before the oldest of them counts
 /// as empty: never in the caller's favour.
@@ -24,7 +24,7 @@ const REMEMBERED: u32 = 256;
 
 /// One policy in the life of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
+pub(crate) struct PolicySpan {
     /// The number from which on it holds.
     pub(super) from: u32,
     pub(super) policy: Policy,
@@ -35,13 +35,13 @@ pub(crate) struct Span {
 /// The policies of one limit, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
-    spans: Vec<Span>,
-    /// From this number on nobody has told of the limit.
+    spans: Vec<PolicySpan>,
+    /// From this number on nobody has listed of the limit.
     ends: Option<u32>,
 }
 
 impl History {
-    pub(super) fn spans(&self) -> &[Span] {
+    pub(super) fn spans(&self) -> &[PolicySpan] {
         &self.spans
     }
 
@@ -50,8 +50,8 @@ impl History {
     }
 
     /// The same, but nothing is known of it from a number on.
-    pub(super) fn ending(mut self, number: u32) -> Self {
-        self.ends = Some(self.ends.map_or(number, |ends| ends.min(number)));
+    pub(super) fn ending_at(mut self, version: u32) -> Self {
+        self.ends = Some(self.ends.map_or(version, |ends| ends.min(version)));
         self
     }
 
@@ -59,22 +59,22 @@ impl History {
     pub(super) fn push(&mut self, from: u32, policy: Policy, change: Change) -> bool {
         let later = self.spans.last().is_none_or(|last| last.from < from);
         if later {
-            self.spans.push(Span { from, policy, change });
+            self.spans.push(PolicySpan { from, policy, change });
         }
         later
     }
 
     /// The policy at a number, and those that followed; `None` if it is not remembered.
-    pub(super) fn since(&self, number: u32) -> Option<&[Span]> {
-        if self.ends.is_some_and(|ends| ends <= number) {
+    pub(super) fn since(&self, version: u32) -> Option<&[PolicySpan]> {
+        if self.ends.is_some_and(|ends| ends <= version) {
             return None;
         }
-        let after = self.spans.partition_point(|span| span.from <= number);
+        let after = self.spans.partition_point(|span| span.from <= version);
         self.spans.get(after.checked_sub(1)?..)
     }
 
     /// The same, and what became of the limit in this process.
-    pub(super) fn continued(mut self, limit: &Limit, base: u32) -> Self {
+    pub(super) fn extended(mut self, limit: &Limit, base: u32) -> Self {
         let oldest = limit.generation().saturating_sub(REMEMBERED);
         if oldest > 0 || self.ends.take().is_some() {
             // What lies between is forgotten, so what was before does not help.
@@ -93,69 +93,69 @@ impl History {
 
     /// Whether a revision changes nothing.
     fn ends_with(&self, revision: &Revision) -> bool {
-        let same = |last: &Span| last.policy == *revision.policy();
+        let same = |last: &PolicySpan| last.policy == *revision.policy();
         revision.change() != Change::Reset && self.spans.last().is_some_and(same)
     }
 
     /// The same under other numbers. Policies that are too old for a number of their own are gone
     /// but for the last of them, which holds from number 1 on.
-    fn renumbered(&self, numbers: &Numbers) -> Self {
-        let mut spans: Vec<Span> = Vec::with_capacity(self.spans.len());
+    fn renumbered(&self, versions: &VersionMap) -> Self {
+        let mut spans: Vec<PolicySpan> = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
-            let from = numbers.of(span.from).max(1);
+            let from = versions.get(span.from).max(1);
             if spans.last().is_some_and(|last| last.from == from) {
                 spans.pop();
             }
-            spans.push(Span { from, ..*span });
+            spans.push(PolicySpan { from, ..*span });
         }
-        Self { spans, ends: self.ends.map(|ends| numbers.of(ends)) }
+        Self { spans, ends: self.ends.map(|ends| versions.get(ends)) }
     }
 }
 
-/// Numbers that tell apart what has to be told apart.
+/// VersionMap that tell apart what has to be listed apart.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct VersionMap {
     /// The old numbers at which some limit changed, in order.
     changes: Vec<u32>,
 }
 
-impl Numbers {
+impl VersionMap {
     /// At most `most` numbers, from 1 on; what is too old for them has number 0.
-    fn new(limits: &[SavedLimit], most: u32) -> Self {
+    fn new(limits: &[SavedLimit], max: u32) -> Self {
         let spans = limits.iter().flat_map(|limit| limit.history.spans());
         let ends = limits.iter().filter_map(|limit| limit.history.ends());
         let mut changes: Vec<u32> = spans.map(|span| span.from).chain(ends).collect();
         changes.sort_unstable();
         changes.dedup();
-        let excess = changes.len().saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        let excess = changes.len().saturating_sub(usize::try_from(max).unwrap_or(usize::MAX));
         changes.drain(..excess);
         Self { changes }
     }
 
     /// The new number of an old one.
-    pub(super) fn of(&self, old: u32) -> u32 {
-        let number = self.changes.partition_point(|&change| change <= old);
-        u32::try_from(number).unwrap_or(u32::MAX)
+    pub(super) fn get(&self, old: u32) -> u32 {
+        let version = self.changes.partition_point(|&change| change <= old);
+        u32::try_from(version).unwrap_or(u32::MAX)
     }
 }
 
 /// What is known of the limits of the processes before this one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lineage {
+pub(crate) struct RestoredLimits {
     limits: BTreeMap<Arc<str>, History>,
     /// The number of generation 0 in this process.
     base: u32,
 }
 
-impl Lineage {
+impl RestoredLimits {
     /// That of a file, with at most `most` numbers, and what its numbers have become.
-    pub(super) fn new(limits: &[SavedLimit], most: u32) -> (Self, Numbers) {
-        let numbers = Numbers::new(limits, most);
+    pub(super) fn new(limits: &[SavedLimit], max: u32) -> (Self, VersionMap) {
+        let versions = VersionMap::new(limits, max);
         let renumbered = limits
             .iter()
-            .map(|limit| (Arc::from(limit.identity.as_str()), limit.history.renumbered(&numbers)));
-        let base = numbers.of(u32::MAX).saturating_add(1);
-        (Self { limits: renumbered.collect(), base }, numbers)
+            .map(|limit| (Arc::from(limit.identity.as_str()), limit.history.renumbered(&versions)));
+        let base = versions.get(u32::MAX).saturating_add(1);
+        (Self { limits: renumbered.collect(), base }, versions)
     }
 
     /// The history of a limit before this process.
@@ -164,32 +164,32 @@ impl Lineage {
     }
 
     /// The number of a generation of this process.
-    pub(super) fn number(&self, generation: u32) -> u32 {
+    pub(super) fn version_of(&self, generation: u32) -> u32 {
         self.base.saturating_add(generation)
     }
 
     /// What the next process has to know: these limits, and the others from before unless nothing
     /// of theirs is left.
-    pub(super) fn continued(
+    pub(super) fn extended(
         &self,
         limits: &BTreeMap<Arc<str>, Limit>,
-        rest: Rest,
+        restored_cells: RestoredCells,
     ) -> BTreeMap<Arc<str>, History> {
-        let mut histories = match rest {
+        let mut histories = match restored_cells {
             // What this process spent under a name that nobody tells of, it spent under a policy that
             // nobody knows.
-            Rest::Some => {
+            RestoredCells::Remain => {
                 let ended = |(identity, history): (&Arc<str>, &History)| {
-                    let (history, told) = (history.clone(), limits.contains_key(identity));
-                    (identity.clone(), if told { history } else { history.ending(self.base) })
+                    let (history, listed) = (history.clone(), limits.contains_key(identity));
+                    (identity.clone(), if listed { history } else { history.ending_at(self.base) })
                 };
                 self.limits.iter().map(ended).collect()
             }
-            Rest::Nothing => BTreeMap::new(),
+            RestoredCells::Gone => BTreeMap::new(),
         };
         for (identity, limit) in limits {
             let before = histories.remove(identity).unwrap_or_default();
-            histories.insert(identity.clone(), before.continued(limit, self.base));
+            histories.insert(identity.clone(), before.extended(limit, self.base));
         }
         histories
     }
@@ -197,7 +197,7 @@ impl Lineage {
 
 /// Whether the store still has anything that was restored and not touched since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rest {
-    Some,
-    Nothing,
+pub(super) enum RestoredCells {
+    Remain,
+    Gone,
 }

@@ -10,16 +10,16 @@ use tidegate_core::WallTime;
 use super::bytes::Bytes;
 use super::error::SnapshotError;
 use super::format::{
-    CELLS, CHECKSUM, END, FORMAT, HEAD, HOLDS, LIMITS, MAGIC, MAX_BLOCK, MAX_LIMITS, PREFIX, Part,
-    SHARED, Totals, seal, self_test,
+    CELLS, CHECKSUM, END, FORMAT, HEADER, HOLDS, LIMITS, MAGIC, MAX_BLOCK, MAX_LIMITS, PREFIX,
+    Records, SHARED, Totals, hash_check, seal,
 };
-use super::part::{Head, SavedCell, SavedHold, SavedLimit, SavedShared};
+use super::records::{FileHeader, SavedCell, SavedHold, SavedLimit, SavedShared};
 
 /// Reads a snapshot, block by block.
 #[derive(Debug)]
 pub(super) struct Reader<R> {
     from: R,
-    head: Head,
+    header: FileHeader,
     block: Vec<u8>,
     checksum: u64,
     totals: Totals,
@@ -44,19 +44,19 @@ impl<R: Read> Reader<R> {
             return Err(SnapshotError::Format(format));
         }
         let at = begin.len() as u64;
-        let head = Head { wall: WallTime::default(), seed: 0 };
+        let header = FileHeader { wall: WallTime::default(), seed: 0 };
         let (block, totals) = (Vec::new(), Totals::default());
-        let mut reader = Self { from, head, block, checksum: 0, totals, at };
-        reader.read_head()?;
+        let mut reader = Self { from, header, block, checksum: 0, totals, at };
+        reader.read_header()?;
         Ok(reader)
     }
 
-    pub(super) const fn head(&self) -> Head {
-        self.head
+    pub(super) const fn header(&self) -> FileHeader {
+        self.header
     }
 
     /// The records of the next block; `None` at the end, when all of them were there.
-    pub(super) fn next(&mut self) -> Result<Option<Part>, SnapshotError> {
+    pub(super) fn next(&mut self) -> Result<Option<Records>, SnapshotError> {
         let at = self.at;
         let damaged = |what| SnapshotError::Damaged { what, at };
         let kind = self.read_block()?;
@@ -68,27 +68,29 @@ impl<R: Read> Reader<R> {
             }
             return self.expect_end().map(|()| None);
         }
-        let part = records(kind, bytes).ok_or_else(|| damaged("a record makes no sense"))?;
-        self.totals.add(&part);
+        let records =
+            parse_records(kind, bytes).ok_or_else(|| damaged("a record makes no sense"))?;
+        self.totals.add(&records);
         if self.totals.limits > MAX_LIMITS {
             return Err(damaged("it has more limits than are ever written"));
         }
-        Ok(Some(part))
+        Ok(Some(records))
     }
 
-    fn read_head(&mut self) -> Result<(), SnapshotError> {
+    fn read_header(&mut self) -> Result<(), SnapshotError> {
         let at = self.at;
         let kind = self.read_block()?;
         let mut bytes = Bytes(&self.block[PREFIX..]);
         let numbers = (bytes.u64(), bytes.u64(), bytes.u64());
-        let (HEAD, (Some(wall), Some(seed), Some(hash)), true) = (kind, numbers, bytes.is_empty())
+        let (HEADER, (Some(wall), Some(seed), Some(hash)), true) =
+            (kind, numbers, bytes.is_empty())
         else {
             return Err(SnapshotError::Damaged { what: "it does not begin with its head", at });
         };
-        if hash != self_test(seed) {
+        if hash != hash_check(seed) {
             return Err(SnapshotError::OtherHash);
         }
-        self.head = Head { wall: WallTime::from_nanos(wall), seed };
+        self.header = FileHeader { wall: WallTime::from_nanos(wall), seed };
         Ok(())
     }
 
@@ -139,15 +141,15 @@ impl<R: Read> Reader<R> {
 }
 
 /// The records of a block, which must fill it.
-fn records(kind: u8, mut bytes: Bytes<'_>) -> Option<Part> {
+fn parse_records(kind: u8, mut bytes: Bytes<'_>) -> Option<Records> {
     Some(match kind {
-        CELLS => Part::Cells(all(bytes, SavedCell::read)?),
-        HOLDS => Part::Holds(all(bytes, SavedHold::read)?),
+        CELLS => Records::Cells(all(bytes, SavedCell::read)?),
+        HOLDS => Records::Holds(all(bytes, SavedHold::read)?),
         SHARED => {
             let identity = bytes.text()?.to_owned();
-            Part::Shared(identity, all(bytes, SavedShared::read)?)
+            Records::Shared(identity, all(bytes, SavedShared::read)?)
         }
-        LIMITS => Part::Limits(all(bytes, SavedLimit::read)?),
+        LIMITS => Records::Limits(all(bytes, SavedLimit::read)?),
         _ => return None,
     })
 }

@@ -13,10 +13,10 @@ use tidegate_core::{Limit, Now, State, Time};
 
 use super::error::SnapshotError;
 use super::file;
-use super::format::{MAX_LIMITS, Part, Writer};
-use super::history::{Lineage, Numbers, Rest};
-use super::part::{Head, SavedCell, SavedHold, SavedShared};
+use super::format::{MAX_LIMITS, Records, Writer};
+use super::history::{RestoredCells, RestoredLimits, VersionMap};
 use super::reader::Reader;
+use super::records::{FileHeader, SavedCell, SavedHold, SavedShared};
 use super::times::{time_of, to_store, to_wall, wall_of};
 use super::{Restored, Saved};
 use crate::builder::MemoryStoreBuilder;
@@ -62,12 +62,16 @@ impl MemoryStore {
 
     fn write_snapshot(&self, to: impl Write, limits: &[Limit]) -> Result<Saved, SnapshotError> {
         let at = Now { time: self.clock.now(), wall: self.clock.wall() };
-        let mut writer = Writer::new(to, Head { wall: at.wall, seed: self.hasher.seed() })?;
-        let mut saving = Saving { lineage: &self.restored, at, rest: Rest::Nothing };
+        let mut writer = Writer::new(to, FileHeader { wall: at.wall, seed: self.hasher.seed() })?;
+        let mut context = SaveContext {
+            restored_limits: &self.restored,
+            at,
+            restored_cells: RestoredCells::Gone,
+        };
         // The holds first: one that passes meanwhile becomes part of its bucket.
         let holds = self.side_table.all_holds();
-        self.table.each_segment(|cells| {
-            cells.iter().try_for_each(|cell| match saving.state(cell) {
+        self.table.for_each_segment_cells(|cells| {
+            cells.iter().try_for_each(|cell| match context.state(cell) {
                 Some((state, generation)) => {
                     let fingerprint = cell.tag().fingerprint().bits();
                     writer.cell(&SavedCell { fingerprint, state, generation })
@@ -76,17 +80,17 @@ impl MemoryStore {
             })
         })?;
         for (hash, hold) in holds {
-            if let Some(hold) = saving.hold(hash, hold) {
+            if let Some(hold) = context.hold(hash, hold) {
                 writer.hold(&hold)?;
             }
         }
         let shared: Vec<Arc<str>> = self.shared.lock().limits().collect();
         for identity in shared {
-            let cells = self.shared.lock().each(&identity);
+            let cells = self.shared.lock().cells(&identity);
             let buckets: Vec<_> = (0..)
                 .zip(cells)
                 .filter_map(|(bucket, cell)| {
-                    let (state, generation) = saving.state(&cell)?;
+                    let (state, generation) = context.state(&cell)?;
                     Some(SavedShared { bucket, state, generation })
                 })
                 .collect();
@@ -94,9 +98,11 @@ impl MemoryStore {
         }
         // The limits last: each generation that was met above is known by now, since who writes
         // under a revised limit makes it known.
-        let known = self.known(limits);
-        let most = usize::try_from(MAX_LIMITS).unwrap_or(usize::MAX);
-        for (identity, history) in self.restored.continued(&known, saving.rest).iter().take(most) {
+        let newest = self.newest_limits(limits);
+        let max = usize::try_from(MAX_LIMITS).unwrap_or(usize::MAX);
+        for (identity, history) in
+            self.restored.extended(&newest, context.restored_cells).iter().take(max)
+        {
             writer.limit(identity, history)?;
         }
         let (totals, bytes) = writer.finish()?;
@@ -104,7 +110,7 @@ impl MemoryStore {
     }
 
     /// The newest that is known of each named limit.
-    fn known(&self, limits: &[Limit]) -> BTreeMap<Arc<str>, Limit> {
+    fn newest_limits(&self, limits: &[Limit]) -> BTreeMap<Arc<str>, Limit> {
         let mut known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
         for limit in limits.iter().filter(|limit| !limit.is_inline()) {
             let entry = known.entry(limit.shared_identity()).or_insert_with(|| limit.clone());
@@ -117,26 +123,26 @@ impl MemoryStore {
 }
 
 /// How states are written, and what was seen of them.
-struct Saving<'s> {
-    lineage: &'s Lineage,
+struct SaveContext<'s> {
+    restored_limits: &'s RestoredLimits,
     at: Now,
-    rest: Rest,
+    restored_cells: RestoredCells,
 }
 
-impl Saving<'_> {
+impl SaveContext<'_> {
     /// A state as it is written, and its number, if it is to be.
     fn state(&mut self, cell: &Cell) -> Option<(State, u32)> {
         let (state, tag) = (cell.state(), cell.tag());
         if state.is_fresh(self.at) {
             return None;
         }
-        let number = match tag.restored_number() {
-            Some(number) => self.old(number),
+        let version = match tag.restored_version() {
+            Some(version) => self.restored_version(version),
             // Of a limit that was revised more often than fits, this is a number from before all
             // that is remembered: an empty bucket.
-            None => self.lineage.number(tag.kept_generation()),
+            None => self.restored_limits.version_of(tag.generation_bits()),
         };
-        Some((to_wall(state, self.at), number))
+        Some((to_wall(state, self.at), version))
     }
 
     fn hold(&mut self, hash: u64, hold: Hold) -> Option<SavedHold> {
@@ -145,21 +151,21 @@ impl Saving<'_> {
             hash,
             until: wall_of(until, self.at),
             lapses: wall_of(lapses, self.at),
-            generation: self.number(generation),
+            generation: self.version_of(generation),
         })
     }
 
-    fn number(&mut self, generation: u32) -> u32 {
+    fn version_of(&mut self, generation: u32) -> u32 {
         if generation & RESTORED == 0 {
-            return self.lineage.number(generation);
+            return self.restored_limits.version_of(generation);
         }
-        self.old(generation & !RESTORED)
+        self.restored_version(generation & !RESTORED)
     }
 
     /// A number of an earlier process stays what it is.
-    fn old(&mut self, number: u32) -> u32 {
-        self.rest = Rest::Some;
-        number
+    fn restored_version(&mut self, version: u32) -> u32 {
+        self.restored_cells = RestoredCells::Remain;
+        version
     }
 }
 
@@ -178,102 +184,103 @@ impl MemoryStoreBuilder {
         // The whole file is checked before any of it is used.
         let mut reader = Reader::new(BufReader::new(&file))?;
         let mut limits = Vec::new();
-        while let Some(part) = reader.next()? {
-            if let Part::Limits(more) = part {
+        while let Some(records) = reader.next()? {
+            if let Records::Limits(more) = records {
                 limits.extend(more);
             }
         }
         file.rewind()?;
         let mut reader = Reader::new(BufReader::new(&file))?;
-        let head = reader.head();
-        let mut store = self.build_with(head.seed)?;
-        let (lineage, numbers) = Lineage::new(&limits, Tag::MAX_NUMBER);
-        store.restored = lineage;
+        let header = reader.header();
+        let mut store = self.build_with_seed(header.seed)?;
+        let (restored_limits, versions) = RestoredLimits::new(&limits, Tag::MAX_VERSION);
+        store.restored = restored_limits;
         let now = Now { time: store.clock.now(), wall: store.clock.wall() };
-        let since = Now { wall: now.wall.max(head.wall), ..now };
-        let (owing_until, done) = (Time::ZERO, Restored::default());
-        let mut restoring = Restoring { store: &store, numbers, now, since, owing_until, done };
-        while let Some(part) = reader.next()? {
-            restoring.part(part);
+        let since = Now { wall: now.wall.max(header.wall), ..now };
+        let (shared_debt_until, done) = (Time::ZERO, Restored::default());
+        let mut restorer =
+            Restorer { store: &store, versions, now, since, shared_debt_until, done };
+        while let Some(records) = reader.next()? {
+            restorer.restore(records);
         }
-        let restored = restoring.finish();
+        let restored = restorer.finish();
         Ok((store, restored))
     }
 }
 
 /// A store that is being filled.
-struct Restoring<'s> {
+struct Restorer<'s> {
     store: &'s MemoryStore,
-    numbers: Numbers,
+    versions: VersionMap,
     now: Now,
     /// The same moment, but not before the snapshot by the wall clock.
     since: Now,
     /// Until then somebody may owe to a shared bucket.
-    owing_until: Time,
+    shared_debt_until: Time,
     done: Restored,
 }
 
 /// What becomes of a record.
 #[derive(Clone, Copy)]
-enum Fate {
+enum RestoreOutcome {
     Kept,
     Full,
     NoRoom,
 }
 
-impl Restoring<'_> {
-    fn part(&mut self, part: Part) {
-        match part {
-            Part::Cells(cells) => cells.iter().for_each(|cell| {
-                let fate = self.cell(cell);
-                self.count(fate);
+impl Restorer<'_> {
+    fn restore(&mut self, records: Records) {
+        match records {
+            Records::Cells(cells) => cells.iter().for_each(|cell| {
+                let outcome = self.cell(cell);
+                self.count(outcome);
             }),
-            Part::Holds(holds) => holds.iter().for_each(|hold| {
-                let fate = self.hold(hold);
-                self.count(fate);
+            Records::Holds(holds) => holds.iter().for_each(|hold| {
+                let outcome = self.hold(hold);
+                self.count(outcome);
             }),
-            Part::Shared(identity, buckets) => buckets.iter().for_each(|bucket| {
-                let fate = self.shared(&identity, bucket);
-                self.count(fate);
+            Records::Shared(identity, buckets) => buckets.iter().for_each(|bucket| {
+                let outcome = self.shared(&identity, bucket);
+                self.count(outcome);
             }),
             // These were read before.
-            Part::Limits(_) => {}
+            Records::Limits(_) => {}
         }
     }
 
-    fn cell(&self, saved: &SavedCell) -> Fate {
-        let Some(state) = self.state(saved.state) else { return Fate::Full };
+    fn cell(&self, saved: &SavedCell) -> RestoreOutcome {
+        let Some(state) = self.state(saved.state) else { return RestoreOutcome::Full };
         let fingerprint = Fingerprint::from_bits(saved.fingerprint);
-        let Some(cell) = Cell::new(fingerprint, state, self.numbers.of(saved.generation)) else {
-            return Fate::Full;
+        let Some(cell) = Cell::new(fingerprint, state, self.versions.get(saved.generation)) else {
+            return RestoreOutcome::Full;
         };
         let full_at = fresh_at(state, self.now.time, || self.now.wall);
-        if line_locks::put(self.store, cell.restored(), full_at) {
-            Fate::Kept
+        if line_locks::insert_cell(self.store, cell.restored(), full_at) {
+            RestoreOutcome::Kept
         } else {
-            Fate::NoRoom
+            RestoreOutcome::NoRoom
         }
     }
 
-    fn hold(&self, saved: &SavedHold) -> Fate {
+    fn hold(&self, saved: &SavedHold) -> RestoreOutcome {
         let (until, lapses) = (time_of(saved.until, self.since), time_of(saved.lapses, self.since));
         if lapses <= self.now.time {
-            return Fate::Full;
+            return RestoreOutcome::Full;
         }
-        let generation = self.numbers.of(saved.generation) | RESTORED;
+        let generation = self.versions.get(saved.generation) | RESTORED;
         let kept = self.store.side_table.restore(saved.hash, Hold { until, lapses, generation });
-        if kept { Fate::Kept } else { Fate::NoRoom }
+        if kept { RestoreOutcome::Kept } else { RestoreOutcome::NoRoom }
     }
 
-    fn shared(&mut self, identity: &str, saved: &SavedShared) -> Fate {
-        let Some(state) = self.state(saved.state) else { return Fate::Full };
-        let number = self.numbers.of(saved.generation);
-        if !self.store.shared.lock().restore(identity, saved.bucket, state, number) {
-            return Fate::NoRoom;
+    fn shared(&mut self, identity: &str, saved: &SavedShared) -> RestoreOutcome {
+        let Some(state) = self.state(saved.state) else { return RestoreOutcome::Full };
+        let version = self.versions.get(saved.generation);
+        if !self.store.shared.lock().restore(identity, saved.bucket, state, version) {
+            return RestoreOutcome::NoRoom;
         }
         let fresh_at = fresh_at(state, self.now.time, || self.now.wall);
-        self.owing_until = self.owing_until.max(fresh_at);
-        Fate::Kept
+        self.shared_debt_until = self.shared_debt_until.max(fresh_at);
+        RestoreOutcome::Kept
     }
 
     /// A state as the store keeps it; `None` if it has become full.
@@ -282,18 +289,18 @@ impl Restoring<'_> {
         (!state.is_fresh(self.now)).then_some(state)
     }
 
-    fn count(&mut self, fate: Fate) {
+    fn count(&mut self, outcome: RestoreOutcome) {
         let Restored { keys, full, no_room } = &mut self.done;
-        *match fate {
-            Fate::Kept => keys,
-            Fate::Full => full,
-            Fate::NoRoom => no_room,
+        *match outcome {
+            RestoreOutcome::Kept => keys,
+            RestoreOutcome::Full => full,
+            RestoreOutcome::NoRoom => no_room,
         } += 1;
     }
 
     /// Any key may owe to a shared bucket.
     fn finish(self) -> Restored {
-        self.store.table.note_owing(self.owing_until);
+        self.store.table.note_shared_debt(self.shared_debt_until);
         self.done
     }
 }

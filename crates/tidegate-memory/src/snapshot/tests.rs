@@ -8,14 +8,14 @@ use proptest::prelude::*;
 use tidegate_core::{Change, Exact, Policy, Rate, State, WallTime};
 
 use super::SnapshotError;
-use super::format::{MAX_BLOCK, Part, Writer};
-use super::history::{History, Lineage};
-use super::part::{Head, SavedCell, SavedHold, SavedLimit, SavedShared};
+use super::format::{MAX_BLOCK, Records, Writer};
+use super::history::{History, RestoredLimits};
 use super::reader::Reader;
+use super::records::{FileHeader, SavedCell, SavedHold, SavedLimit, SavedShared};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Image {
-    head: Head,
+    header: FileHeader,
     cells: Vec<SavedCell>,
     holds: Vec<SavedHold>,
     shared: Vec<(String, Vec<SavedShared>)>,
@@ -25,7 +25,7 @@ struct Image {
 impl Image {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut writer = Writer::new(&mut bytes, self.head).unwrap();
+        let mut writer = Writer::new(&mut bytes, self.header).unwrap();
         self.cells.iter().for_each(|cell| writer.cell(cell).unwrap());
         self.holds.iter().for_each(|hold| writer.hold(hold).unwrap());
         for (identity, buckets) in &self.shared {
@@ -41,18 +41,18 @@ impl Image {
 
     fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let mut reader = Reader::new(bytes)?;
-        let head = reader.head();
+        let header = reader.header();
         let (cells, holds, shared, limits) = (vec![], vec![], vec![], vec![]);
-        let mut image = Self { head, cells, holds, shared, limits };
-        while let Some(part) = reader.next()? {
-            match part {
-                Part::Cells(cells) => image.cells.extend(cells),
-                Part::Holds(holds) => image.holds.extend(holds),
-                Part::Shared(identity, buckets) => match image.shared.last_mut() {
+        let mut image = Self { header, cells, holds, shared, limits };
+        while let Some(records) = reader.next()? {
+            match records {
+                Records::Cells(cells) => image.cells.extend(cells),
+                Records::Holds(holds) => image.holds.extend(holds),
+                Records::Shared(identity, buckets) => match image.shared.last_mut() {
                     Some((last, known)) if *last == identity => known.extend(buckets),
                     _ => image.shared.push((identity, buckets)),
                 },
-                Part::Limits(limits) => image.limits.extend(limits),
+                Records::Limits(limits) => image.limits.extend(limits),
             }
         }
         Ok(image)
@@ -102,8 +102,8 @@ fn limits() -> impl Strategy<Value = SavedLimit> {
 }
 
 fn images() -> impl Strategy<Value = Image> {
-    let head = any::<(u64, u64)>()
-        .prop_map(|(wall, seed)| Head { wall: WallTime::from_nanos(wall), seed });
+    let header = any::<(u64, u64)>()
+        .prop_map(|(wall, seed)| FileHeader { wall: WallTime::from_nanos(wall), seed });
     let cell = (any::<u64>(), states(), any::<u32>())
         .prop_map(|(fingerprint, state, generation)| SavedCell { fingerprint, state, generation });
     let hold = any::<(u64, u64, u64, u32)>().prop_map(|(hash, until, lapses, generation)| {
@@ -114,8 +114,8 @@ fn images() -> impl Strategy<Value = Image> {
         .prop_map(|(bucket, state, generation)| SavedShared { bucket, state, generation });
     let shared = prop::collection::btree_map("[a-z ]{1,40}", vec(bucket, 1..20), 0..4);
     let parts = (vec(cell, 0..60), vec(hold, 0..20), shared, vec(limits(), 0..4));
-    (head, parts).prop_map(|(head, (cells, holds, shared, limits))| Image {
-        head,
+    (header, parts).prop_map(|(header, (cells, holds, shared, limits))| Image {
+        header,
         cells,
         holds,
         shared: shared.into_iter().collect(),
@@ -125,12 +125,12 @@ fn images() -> impl Strategy<Value = Image> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(image in images()) {
+    fn snapshot_round_trips(image in images()) {
         prop_assert_eq!(Image::decode(&image.encode()).unwrap(), image);
     }
 
     #[test]
-    fn a_byte_that_changed_is_noticed(
+    fn changed_byte_is_detected(
         image in images(),
         place in any::<prop::sample::Index>(),
         flip in 1..=u8::MAX,
@@ -142,7 +142,7 @@ proptest! {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_or_goes_on_is_noticed(
+    fn truncated_or_extended_file_is_detected(
         image in images(),
         place in any::<prop::sample::Index>(),
         more in vec(any::<u8>(), 1..40),
@@ -156,14 +156,14 @@ proptest! {
 
     /// Somebody who knows the checksum can write anything; it is still no more than an error.
     #[test]
-    fn nonsense_with_a_true_checksum_is_an_error_or_an_image(
+    fn arbitrary_records_with_a_valid_checksum_do_not_panic(
         kind in 0_u8..9,
         records in vec(any::<u8>(), 1..600),
         pieces in vec(0_u8..8, 0..40),
     ) {
         for records in [records, pieces] {
             let mut bytes = Vec::new();
-            let mut writer = Writer::new(&mut bytes, head()).unwrap();
+            let mut writer = Writer::new(&mut bytes, header()).unwrap();
             writer.raw(kind, &records).unwrap();
             writer.finish().unwrap();
             if let Ok(image) = Image::decode(&bytes) {
@@ -173,25 +173,25 @@ proptest! {
     }
 }
 
-fn head() -> Head {
-    Head { wall: WallTime::from_secs(5), seed: 7 }
+fn header() -> FileHeader {
+    FileHeader { wall: WallTime::from_secs(5), seed: 7 }
 }
 
 fn empty() -> Vec<u8> {
     let mut bytes = Vec::new();
-    Writer::new(&mut bytes, head()).unwrap().finish().unwrap();
+    Writer::new(&mut bytes, header()).unwrap().finish().unwrap();
     bytes
 }
 
 #[test]
-fn many_cells_go_into_several_blocks_and_two_files_do_not_mix() {
+fn blocks_of_two_files_cannot_be_mixed() {
     let cell = |fingerprint| SavedCell {
         fingerprint,
         state: State::Allowance { used: fingerprint },
         generation: 1,
     };
     let image = |from: u64| Image {
-        head: head(),
+        header: header(),
         cells: (from..from + 9_000).map(cell).collect(),
         holds: vec![],
         shared: vec![],
@@ -209,7 +209,7 @@ fn many_cells_go_into_several_blocks_and_two_files_do_not_mix() {
 }
 
 #[test]
-fn a_length_from_nowhere_makes_no_room() {
+fn oversized_block_length_is_rejected() {
     let mut bytes = empty();
     // The length of the head's block, after magic, format and kind.
     bytes[13..17].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -218,7 +218,7 @@ fn a_length_from_nowhere_makes_no_room() {
 }
 
 #[test]
-fn other_files_other_formats_and_other_hashes_are_told_apart() {
+fn foreign_files_formats_and_hashes_have_their_own_errors() {
     for other in [&b"{}"[..], b"TIDETABLE", b"TIDESNAq\x01\0\0\0"] {
         assert!(matches!(Image::decode(other), Err(SnapshotError::NotASnapshot)), "{other:?}");
     }
@@ -231,8 +231,8 @@ fn other_files_other_formats_and_other_hashes_are_told_apart() {
     later[8] = 2;
     assert!(matches!(Image::decode(&later), Err(SnapshotError::Format(2))));
     let mut bytes = Vec::new();
-    let mut writer = Writer::new(&mut bytes, head()).unwrap();
-    writer.doubt_hash();
+    let mut writer = Writer::new(&mut bytes, header()).unwrap();
+    writer.corrupt_hash_check();
     writer.finish().unwrap();
     assert!(matches!(Image::decode(&bytes), Err(SnapshotError::OtherHash)));
 }
@@ -240,7 +240,7 @@ fn other_files_other_formats_and_other_hashes_are_told_apart() {
 /// The numbers of a file count on with every restart; a reader needs only those at which a limit
 /// changed, and has a bounded number of bits for them.
 #[test]
-fn numbers_are_made_small_again_and_old_ones_are_forgotten_rather_than_mixed_up() {
+fn versions_are_renumbered_and_the_oldest_are_forgotten() {
     let policy = |capacity| Policy::per_second(1).capacity(capacity).build().unwrap();
     let limit = |identity: &str, spans: &[(u32, u64)]| {
         let mut history = History::default();
@@ -250,11 +250,11 @@ fn numbers_are_made_small_again_and_old_ones_are_forgotten_rather_than_mixed_up(
         SavedLimit { identity: identity.to_owned(), history }
     };
     let limits = [limit("a", &[(10, 1), (900, 2), (5_000, 3)]), limit("b", &[(700, 4)])];
-    let at = |lineage: &Lineage, identity: &str, number: u32| {
-        let spans = lineage.get(identity).and_then(|history| history.since(number));
+    let at = |restored_limits: &RestoredLimits, identity: &str, version: u32| {
+        let spans = restored_limits.get(identity).and_then(|history| history.since(version));
         spans.map(|spans| spans[0].policy)
     };
-    let (lineage, numbers) = Lineage::new(&limits, 100);
+    let (restored_limits, versions) = RestoredLimits::new(&limits, 100);
     for (old, a, b) in [
         (9, None, None),
         (10, Some(1), None),
@@ -262,16 +262,16 @@ fn numbers_are_made_small_again_and_old_ones_are_forgotten_rather_than_mixed_up(
         (900, Some(2), Some(4)),
         (9_999, Some(3), Some(4)),
     ] {
-        let number = numbers.of(old);
-        assert!(number < lineage.number(0));
-        assert_eq!(at(&lineage, "a", number), a.map(policy), "a at {old}");
-        assert_eq!(at(&lineage, "b", number), b.map(policy), "b at {old}");
+        let version = versions.get(old);
+        assert!(version < restored_limits.version_of(0));
+        assert_eq!(at(&restored_limits, "a", version), a.map(policy), "a at {old}");
+        assert_eq!(at(&restored_limits, "b", version), b.map(policy), "b at {old}");
     }
-    let (lineage, numbers) = Lineage::new(&limits, 2);
+    let (restored_limits, versions) = RestoredLimits::new(&limits, 2);
     for (old, a, b) in
         [(10, None, None), (800, None, None), (900, Some(2), Some(4)), (5_000, Some(3), Some(4))]
     {
-        assert_eq!(at(&lineage, "a", numbers.of(old)), a.map(policy), "a at {old}");
-        assert_eq!(at(&lineage, "b", numbers.of(old)), b.map(policy), "b at {old}");
+        assert_eq!(at(&restored_limits, "a", versions.get(old)), a.map(policy), "a at {old}");
+        assert_eq!(at(&restored_limits, "b", versions.get(old)), b.map(policy), "b at {old}");
     }
 }

@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_to_wait_is_the_same_in_the_next_process_less_what_has_passed() {
+    fn remaining_wait_shrinks_by_the_downtime() {
         let tat = State::Bucket(Exact { ns: 1_500, part: 7 });
         let written = to_wall(tat, at(1_000, 90_000));
         assert_eq!(written, State::Bucket(Exact { ns: 90_500, part: 7 }));
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_time_are_not_passed() {
+    fn conversion_saturates() {
         assert_eq!(wall_of(Time::from_nanos(u64::MAX), at(0, 9)), WallTime::from_nanos(u64::MAX));
         assert_eq!(time_of(WallTime::from_nanos(3), at(1, 9)), Time::ZERO);
     }

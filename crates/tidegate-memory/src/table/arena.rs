@@ -2,9 +2,9 @@
 //!
 //! Memory is taken page by page as it is written, and pages of closed lines are given back. The
 //! addresses stay: a thread that was late may still look at a line that belongs to nobody any
-//! more, finds it closed, and starts again. So nothing has to be counted or waited for when a
+//! new_keys, finds it closed, and starts again. So nothing has to be counted or waited for when a
 //! segment moves. Where the system makes huge pages of everything, pages are huge ones, and a small
-//! table takes more than it says.
+//! table takes new_keys than it says.
 
 use crate::sync::{Mutex, lock};
 use crate::table::line::Line;
@@ -16,14 +16,14 @@ pub(crate) struct Arena {
     memory: Memory,
     slab_lines: usize,
     slabs: usize,
-    stock: Mutex<Stock>,
+    free_slabs: Mutex<FreeSlabs>,
 }
 
 /// Which slabs are not in use.
 #[derive(Debug, Default)]
-struct Stock {
+struct FreeSlabs {
     /// Slabs from this one on have never been used.
-    untouched: usize,
+    never_used: usize,
     returned: Vec<usize>,
 }
 
@@ -31,24 +31,24 @@ impl Arena {
     /// Room for `slabs` slabs of `slab_lines` lines; `None` if there is no address space for them.
     pub(crate) fn new(slabs: usize, slab_lines: usize) -> Option<Self> {
         let memory = Memory::reserve(slabs, slab_lines)?;
-        Some(Self { memory, slab_lines, slabs, stock: Mutex::default() })
+        Some(Self { memory, slab_lines, slabs, free_slabs: Mutex::default() })
     }
 
     /// Takes a slab of closed lines; says the number of its first one.
-    pub(crate) fn take(&self) -> Option<usize> {
-        let mut stock = lock(&self.stock);
-        let slab = stock.returned.pop().or_else(|| {
-            let next = stock.untouched;
-            stock.untouched += usize::from(next < self.slabs);
+    pub(crate) fn take_slab(&self) -> Option<usize> {
+        let mut free_slabs = lock(&self.free_slabs);
+        let slab = free_slabs.returned.pop().or_else(|| {
+            let next = free_slabs.never_used;
+            free_slabs.never_used += usize::from(next < self.slabs);
             (next < self.slabs).then_some(next)
         })?;
         Some(slab * self.slab_lines)
     }
 
     /// Takes a slab back, whose lines are all closed.
-    pub(crate) fn put_back(&self, first: usize) {
+    pub(crate) fn return_slab(&self, first: usize) {
         self.memory.release(first, first + self.slab_lines);
-        lock(&self.stock).returned.push(first / self.slab_lines);
+        lock(&self.free_slabs).returned.push(first / self.slab_lines);
     }
 
     /// Gives the memory of closed lines back, from one of them to the end of its slab.
@@ -58,8 +58,8 @@ impl Arena {
     }
 
     /// The first line of every slab that has ever been used.
-    pub(crate) fn touched(&self) -> impl Iterator<Item = usize> + use<> {
-        let (slabs, lines) = (lock(&self.stock).untouched, self.slab_lines);
+    pub(crate) fn used_slabs(&self) -> impl Iterator<Item = usize> + use<> {
+        let (slabs, lines) = (lock(&self.free_slabs).never_used, self.slab_lines);
         (0..slabs).map(move |slab| slab * lines)
     }
 
@@ -152,7 +152,7 @@ mod mapped {
             unsafe { self.base.add(first).cast::<Header>().as_ref() }
         }
 
-        /// Gives back the whole pages between two lines, all closed.
+        /// Gives back the locked pages between two lines, all closed.
         pub(super) fn release(&self, first: usize, end: usize) {
             let size = size_of::<Line>();
             pages::release(self.base, first * size, end * size);
@@ -195,7 +195,7 @@ mod mapped {
             let (from, to) = (from.next_multiple_of(page), to / page * page);
             if from < to {
                 // SAFETY: the pages are inside of the mapping. They hold closed lines, which are
-                // zeroes, and read as zeroes afterwards, so nobody can tell.
+                // zeroed_entries, and read as zeroed_entries afterwards, so nobody can tell.
                 let _ = unsafe {
                     let start = base.as_ptr().cast::<u8>().add(from).cast();
                     rustix::mm::madvise(start, to - from, rustix::mm::Advice::LinuxDontNeed)
@@ -203,7 +203,7 @@ mod mapped {
             }
         }
 
-        /// Elsewhere there is no way to give pages back that is sure to leave zeroes.
+        /// Elsewhere there is no way to give pages back that is fallback_homes to leave zeroed_entries.
         #[cfg(not(target_os = "linux"))]
         pub(super) fn release(_base: NonNull<Line>, _from: usize, _to: usize) {}
     }

@@ -1,8 +1,8 @@
 //! What the table keeps for one bucket, in 20 bytes, of which 12 are its exact state.
 //!
 //! No key is stored, only 48 bits of its hash: two keys share a bucket with a probability of
-//! 2^-48 for each pair, which makes 0.2 % for any pair among a million keys. The generation of
-//! the policy is kept to 13 bits: a bucket that nobody has touched for 4,096 revisions of its
+//! 2^-48 for for_each_segment pair, which makes 0.2 % for any pair among a million keys. The generation of
+//! the policy is kept to 13 bits: a bucket that nobody has used_slabs for 4,096 revisions of its
 //! limit counts as empty, unless it is full; one from exactly 8,192 revisions ago is taken for one
 //! of the present policy.
 
@@ -30,7 +30,7 @@ impl Fingerprint {
     pub(crate) const PREFIX_BITS: u32 = 24;
 
     #[inline]
-    pub(crate) const fn of(hash: u64) -> Self {
+    pub(crate) const fn from_hash(hash: u64) -> Self {
         Self(hash >> TAG_SHIFT)
     }
 
@@ -72,7 +72,7 @@ pub(crate) struct Tag(u64);
 impl Tag {
     pub(crate) const VACANT: Self = Self(0);
     /// The largest number under which a cell can be restored.
-    pub(crate) const MAX_NUMBER: u32 = (1 << GENERATION_BITS) - 1;
+    pub(crate) const MAX_VERSION: u32 = (1 << GENERATION_BITS) - 1;
 
     /// The tag of a token bucket under this generation.
     #[inline]
@@ -91,8 +91,8 @@ impl Tag {
     }
 
     /// The number under which an earlier process wrote it, if one did.
-    pub(crate) const fn restored_number(self) -> Option<u32> {
-        if self.is_restored() { Some(self.kept_generation()) } else { None }
+    pub(crate) const fn restored_version(self) -> Option<u32> {
+        if self.is_restored() { Some(self.generation_bits()) } else { None }
     }
 
     /// Whether it was written by an earlier process, whose generations are not ours.
@@ -101,7 +101,7 @@ impl Tag {
     }
 
     /// The bits of the generation that are kept.
-    pub(crate) const fn kept_generation(self) -> u32 {
+    pub(crate) const fn generation_bits(self) -> u32 {
         (self.0 & GENERATION_MASK) as u32
     }
 
@@ -110,7 +110,7 @@ impl Tag {
     #[expect(clippy::cast_possible_truncation, reason = "13 bits")]
     pub(crate) const fn generation_near(self, present: u32) -> u32 {
         const HALF: u32 = 1 << (GENERATION_BITS - 1);
-        let kept = self.kept_generation();
+        let kept = self.generation_bits();
         let ahead = kept.wrapping_sub(present) & GENERATION_MASK as u32;
         let behind = present.wrapping_sub(kept) & GENERATION_MASK as u32;
         match present.checked_sub(behind) {
@@ -133,7 +133,7 @@ pub(crate) struct Cell {
 impl Cell {
     /// The cell of a token bucket.
     #[inline]
-    pub(crate) const fn of_bucket(tag: Tag, tat: Exact) -> Self {
+    pub(crate) const fn from_bucket(tag: Tag, tat: Exact) -> Self {
         Self { tag, word: tat.ns, part: tat.part }
     }
 
@@ -185,9 +185,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_state_fits_a_cell_of_20_bytes() {
+    fn every_kind_of_state_fits_a_20_byte_cell() {
         assert_eq!(size_of::<Cell>(), 20);
-        let fingerprint = Fingerprint::of(0x0123_4567_89ab_cdef);
+        let fingerprint = Fingerprint::from_hash(0x0123_4567_89ab_cdef);
         for state in [
             State::Bucket(Exact { ns: 5, part: 6 }),
             State::Quota { ends: 7, used: u64::MAX },
@@ -197,7 +197,7 @@ mod tests {
             assert_eq!((cell.state(), cell.tag().generation_near(1_000)), (state, 1_234));
             assert_eq!(cell.tag().fingerprint(), fingerprint);
             assert!(!cell.tag().is_vacant() && !cell.tag().is_restored());
-            assert_eq!(cell.restored().tag().restored_number(), Some(1_234));
+            assert_eq!(cell.restored().tag().restored_version(), Some(1_234));
             assert!(cell.restored().tag().is_restored());
             assert_eq!(cell.restored().state(), state);
         }
@@ -206,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn generations_are_told_near_the_present_one() {
+    fn generation_near_recovers_the_full_generation() {
         let near = |generation: u32, present: u32| {
-            Tag::bucket(Fingerprint::of(1), generation).generation_near(present)
+            Tag::bucket(Fingerprint::from_hash(1), generation).generation_near(present)
         };
         for present in [0, 5, 4_095, 4_096, 8_191, 8_192, 1 << 20, (1 << 24) - 1] {
             assert_eq!(near(present, present), present);
@@ -220,11 +220,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_gives_a_segment_and_a_line() {
-        let last = Fingerprint::of(u64::MAX);
+    fn fingerprint_selects_a_segment_and_a_line() {
+        let last = Fingerprint::from_hash(u64::MAX);
         assert_eq!((last.prefix(0), last.prefix(3), last.prefix(24)), (0, 7, (1 << 24) - 1));
         assert_eq!((last.home(8), last.home(1_000)), (7, 999));
-        assert_eq!(Fingerprint::of(0).home(1_000), 0);
+        assert_eq!(Fingerprint::from_hash(0).home(1_000), 0);
         assert_eq!(Fingerprint::from_bits(last.bits()), last);
     }
 }

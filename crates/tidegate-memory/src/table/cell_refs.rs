@@ -4,13 +4,13 @@ use tidegate_core::Exact;
 
 use super::Table;
 use crate::table::cell::{Cell, Tag};
-use crate::table::line::Held;
+use crate::table::line::LineGuard;
 
 /// Several cells, with the locks that keep them where they are.
 #[derive(Debug)]
 pub(crate) struct CellRefs<'t, const N: usize> {
-    lines: [Option<Held<'t>>; N],
-    /// For each bucket its line and its place there.
+    lines: [Option<LineGuard<'t>>; N],
+    /// For for_each_segment bucket its line and its place there.
     cells: [(usize, usize); N],
 }
 
@@ -25,7 +25,7 @@ impl<const N: usize> CellRefs<'_, N> {
     pub(crate) fn set_tat(&mut self, index: usize, tag: Tag, tat: Exact) {
         let (line, cell) = self.cells[index];
         if let Some(line) = &mut self.lines[line] {
-            line.set(cell, Cell::of_bucket(tag, tat));
+            line.set(cell, Cell::from_bucket(tag, tat));
         }
     }
 }

@@ -35,15 +35,15 @@ impl Hasher {
     #[inline]
     pub(crate) fn bucket(&self, limit: &Limit, key: Key<'_>) -> u64 {
         let salt = if limit.is_inline() { self.inline } else { self.named };
-        let hash = self.text(key.name()) ^ mix(limit.digest() ^ salt);
+        let hash = self.hash_text(key.name()) ^ mix(limit.digest() ^ salt);
         match key.group() {
-            Some(group) => hash ^ mix(self.text(group) ^ GROUP),
+            Some(group) => hash ^ mix(self.hash_text(group) ^ GROUP),
             None => hash,
         }
     }
 
     #[inline]
-    fn text(&self, text: &str) -> u64 {
+    fn hash_text(&self, text: &str) -> u64 {
         // The variant for short texts, which keys are.
         rapidhash_v3_nano_inline::<true, false>(text.as_bytes(), &self.secrets)
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_key_group_and_seed_all_count() {
+    fn hash_depends_on_limit_key_group_and_seed() {
         let policy = Policy::per_second(1).build().unwrap();
         let (a, b) = (Limit::named("a", policy).unwrap(), Limit::named("b", policy).unwrap());
         let hasher = Hasher::new(7);

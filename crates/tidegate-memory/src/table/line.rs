@@ -15,7 +15,7 @@ pub(crate) const CELLS: usize = 3;
 
 const CLOSED: u8 = 0;
 const FREE: u8 = 1;
-const HELD: u8 = 2;
+const LOCKED: u8 = 2;
 
 /// One cache line of the table.
 #[cfg_attr(not(any(loom, shuttle)), repr(C, align(64)))]
@@ -23,10 +23,10 @@ pub(crate) struct Line {
     cells: UnsafeCell<[Cell; CELLS]>,
     lock: AtomicU8,
     /// How many lines further on a key may be that belongs here.
-    reach: UnsafeCell<u8>,
+    probe_len: UnsafeCell<u8>,
 }
 
-// SAFETY: `cells` and `reach` are accessed by the holder of `lock` only: through `Held`, of which
+// SAFETY: `cells` and `probe_len` are accessed by the holder of `lock` only: through `LineGuard`, of which
 // there is one at a time, since it is made when the lock is taken and gone when it is given back.
 #[allow(unsafe_code, reason = "a lock of one byte, which std has not")]
 unsafe impl Sync for Line {}
@@ -38,21 +38,21 @@ impl Line {
         Self {
             cells: UnsafeCell::new([Cell::default(); CELLS]),
             lock: AtomicU8::new(CLOSED),
-            reach: UnsafeCell::new(0),
+            probe_len: UnsafeCell::new(0),
         }
     }
 
     /// Takes the lock; `None` if the line is closed.
     #[inline]
-    pub(crate) fn lock(&self) -> Option<Held<'_>> {
-        match self.lock.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Some(Held { line: self }),
-            Err(_) => self.lock_later(),
+    pub(crate) fn lock(&self) -> Option<LineGuard<'_>> {
+        match self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(LineGuard { line: self }),
+            Err(_) => self.lock_slow(),
         }
     }
 
     #[cold]
-    fn lock_later(&self) -> Option<Held<'_>> {
+    fn lock_slow(&self) -> Option<LineGuard<'_>> {
         let mut backoff = Backoff::default();
         loop {
             match self.lock.load(Ordering::Relaxed) {
@@ -60,12 +60,12 @@ impl Line {
                 FREE => {
                     let taken = self.lock.compare_exchange(
                         FREE,
-                        HELD,
+                        LOCKED,
                         Ordering::Acquire,
                         Ordering::Relaxed,
                     );
                     if taken.is_ok() {
-                        return Some(Held { line: self });
+                        return Some(LineGuard { line: self });
                     }
                 }
                 _ => {}
@@ -75,9 +75,9 @@ impl Line {
     }
 
     /// Opens a closed line that nobody else can know yet, and holds it.
-    pub(crate) fn open(&self) -> Held<'_> {
-        self.lock.store(HELD, Ordering::Relaxed);
-        Held { line: self }
+    pub(crate) fn open(&self) -> LineGuard<'_> {
+        self.lock.store(LOCKED, Ordering::Relaxed);
+        LineGuard { line: self }
     }
 }
 
@@ -89,12 +89,12 @@ impl fmt::Debug for Line {
 
 /// The lock of a line. It is given back when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held<'t> {
+pub(crate) struct LineGuard<'t> {
     line: &'t Line,
 }
 
 #[allow(unsafe_code, reason = "the cells under the lock")]
-impl Held<'_> {
+impl LineGuard<'_> {
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Cell {
         // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
@@ -122,18 +122,18 @@ impl Held<'_> {
 
     /// How many lines further on a key may be that belongs here.
     #[inline]
-    pub(crate) fn reach(&self) -> usize {
+    pub(crate) fn probe_len(&self) -> usize {
         // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
-        self.line.reach.with(|reach| usize::from(unsafe { *reach }))
+        self.line.probe_len.with(|probe_len| usize::from(unsafe { *probe_len }))
     }
 
-    pub(crate) fn set_reach(&mut self, lines: u8) {
+    pub(crate) fn set_probe_len(&mut self, lines: u8) {
         // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
-        self.line.reach.with_mut(|reach| unsafe { *reach = lines });
+        self.line.probe_len.with_mut(|probe_len| unsafe { *probe_len = lines });
     }
 }
 
-impl Held<'_> {
+impl LineGuard<'_> {
     /// The place of the cell of a key, of whatever kind and generation.
     pub(crate) fn find_key(&self, fingerprint: Fingerprint) -> Option<usize> {
         (0..CELLS).find(|&index| {
@@ -143,13 +143,13 @@ impl Held<'_> {
     }
 
     /// Notes that a key which belongs here is so many lines further on.
-    pub(crate) fn extend_reach(&mut self, lines: usize) {
-        if lines > self.reach() {
-            self.set_reach(u8::try_from(lines).unwrap_or(u8::MAX));
+    pub(crate) fn extend_probe(&mut self, lines: usize) {
+        if lines > self.probe_len() {
+            self.set_probe_len(u8::try_from(lines).unwrap_or(u8::MAX));
         }
     }
 
-    pub(crate) fn vacancy(&self) -> Option<usize> {
+    pub(crate) fn find_vacant(&self) -> Option<usize> {
         self.find(Tag::VACANT)
     }
 
@@ -158,14 +158,14 @@ impl Held<'_> {
         for index in 0..CELLS {
             self.set(index, Cell::default());
         }
-        self.set_reach(0);
+        self.set_probe_len(0);
         let line = self.line;
         std::mem::forget(self);
         line.lock.store(CLOSED, Ordering::Release);
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for LineGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         self.line.lock.store(FREE, Ordering::Release);
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_a_cache_line() {
+    fn line_is_one_cache_line() {
         assert_eq!((size_of::<Line>(), align_of::<Line>()), (64, 64));
     }
 }

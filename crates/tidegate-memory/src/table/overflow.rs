@@ -18,19 +18,19 @@ const BUCKETS: usize = 4_096;
 /// The shared buckets of every limit that has overflowed.
 #[derive(Debug)]
 pub(crate) struct SharedBuckets {
-    sets: Mutex<Sets>,
+    sets: Mutex<SharedSets>,
 }
 
 /// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
 /// keys of different segments share it.
 #[derive(Debug, Default)]
-pub(crate) struct Sets {
+pub(crate) struct SharedSets {
     by_limit: BTreeMap<Arc<str>, Box<[Cell]>>,
     /// How many sets there may be.
-    most: usize,
+    max_sets: usize,
     /// How many of them inline limits may have, so that callers cannot use up what the configured
     /// ones need.
-    most_inline: usize,
+    max_inline_sets: usize,
     /// Limits whose buckets the present operation has read: their sets stay until it is done.
     pinned: Vec<Arc<str>>,
 }
@@ -39,13 +39,13 @@ impl SharedBuckets {
     /// Bytes that the overflow of one limit takes.
     pub(crate) const SET_BYTES: usize = BUCKETS * size_of::<Cell>();
 
-    pub(crate) fn new(most: usize) -> Self {
-        let sets = Sets { most, most_inline: most / 2, ..Sets::default() };
+    pub(crate) fn new(max_sets: usize) -> Self {
+        let sets = SharedSets { max_sets, max_inline_sets: max_sets / 2, ..SharedSets::default() };
         Self { sets: Mutex::new(sets) }
     }
 
     /// Locks the sets, for one operation. Always after the locks of lines and of what is beside the table.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Sets> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedSets> {
         let mut sets = lock(&self.sets);
         sets.pinned.clear();
         sets
@@ -66,9 +66,9 @@ impl SharedBuckets {
 }
 
 /// The fingerprint of a shared bucket in its cell: any, since many keys share it.
-const ANYBODY: Fingerprint = Fingerprint::of(0);
+const SHARED_FINGERPRINT: Fingerprint = Fingerprint::from_hash(0);
 
-impl Sets {
+impl SharedSets {
     /// The shared bucket of a key, opening the set of its limit if need be. `None` if there is no
     /// memory left for it.
     pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<Cell> {
@@ -81,13 +81,14 @@ impl Sets {
             }
             self.by_limit.insert(limit.shared_identity(), empty_set());
         }
-        self.look(limit, hash)
+        self.get(limit, hash)
     }
 
     fn has_room_for(&self, identity: &str) -> bool {
         // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
         let inline = || self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
-        self.by_limit.len() < self.most && (!identity.contains(' ') || inline() < self.most_inline)
+        self.by_limit.len() < self.max_sets
+            && (!identity.contains(' ') || inline() < self.max_inline_sets)
     }
 
     /// The limits that have shared buckets.
@@ -96,7 +97,7 @@ impl Sets {
     }
 
     /// Every shared bucket of a limit.
-    pub(crate) fn each(&self, identity: &str) -> Vec<Cell> {
+    pub(crate) fn cells(&self, identity: &str) -> Vec<Cell> {
         self.by_limit.get(identity).map_or_else(Vec::new, |set| set.to_vec())
     }
 
@@ -115,16 +116,18 @@ impl Sets {
             self.by_limit.insert(identity.into(), empty_set());
         }
         let set = self.by_limit.get_mut(identity);
-        let Some(place) = set.and_then(|set| set.get_mut(usize::from(bucket))) else {
+        let Some(cell) = set.and_then(|set| set.get_mut(usize::from(bucket))) else {
             return false;
         };
-        *place = Cell::new(ANYBODY, state, generation).map(Cell::restored).unwrap_or_default();
+        *cell = Cell::new(SHARED_FINGERPRINT, state, generation)
+            .map(Cell::restored)
+            .unwrap_or_default();
         true
     }
 
     /// The shared bucket of a key, if its limit has any.
-    pub(crate) fn look(&mut self, limit: &Limit, hash: u64) -> Option<Cell> {
-        let cell = self.by_limit.get(limit.identity())?[bucket(hash)];
+    pub(crate) fn get(&mut self, limit: &Limit, hash: u64) -> Option<Cell> {
+        let cell = self.by_limit.get(limit.identity())?[shared_bucket_index(hash)];
         self.pinned.push(limit.shared_identity());
         Some(cell)
     }
@@ -132,7 +135,8 @@ impl Sets {
     /// Writes the shared bucket of a key, which the operation has read before.
     pub(crate) fn write(&mut self, limit: &Limit, hash: u64, state: State) {
         if let Some(set) = self.by_limit.get_mut(limit.identity()) {
-            set[bucket(hash)] = Cell::new(ANYBODY, state, limit.generation()).unwrap_or_default();
+            set[shared_bucket_index(hash)] =
+                Cell::new(SHARED_FINGERPRINT, state, limit.generation()).unwrap_or_default();
         }
     }
 
@@ -149,7 +153,7 @@ fn empty_set() -> Box<[Cell]> {
 }
 
 /// Which of the buckets a key shares.
-pub(crate) const fn bucket(hash: u64) -> usize {
-    // Not the low bits alone: those choose the place in the table.
+pub(crate) const fn shared_bucket_index(hash: u64) -> usize {
+    // Not the low bits alone: those choose the cell in the table.
     (hash >> 20) as usize % BUCKETS
 }

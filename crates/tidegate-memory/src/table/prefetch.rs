@@ -13,16 +13,16 @@
     target_arch = "x86_64",
     expect(unsafe_code, reason = "the instruction is to be had as an intrinsic alone")
 )]
-pub fn prefetch<T>(place: &T) {
+pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the instruction belongs to SSE, which every x86_64 processor has; it is a hint that
     // neither reads nor faults, whatever the address, and this one comes from a reference.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = value;
 }
 
 #[cfg(test)]
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prefetch_changes_nothing() {
+    fn prefetch_changes_nothing() {
         let values = [1_u64, 2, 3];
         for value in &values {
             prefetch(value);

@@ -9,17 +9,17 @@ use tidegate_core::Time;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::table::arena::Arena;
 use crate::table::cell::{Cell, Fingerprint};
-use crate::table::line::{CELLS, Held};
+use crate::table::line::{CELLS, LineGuard};
 use crate::table::prefetch::prefetch;
 
 /// Lines behind the last home.
-pub(crate) const SPILL: usize = if cfg!(any(loom, shuttle)) { 1 } else { 15 };
+pub(crate) const SPILL_LINES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 15 };
 /// Homes come in such numbers.
-const STEP: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+const HOMES_STEP: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 /// So many lines ahead are fetched while all are locked.
-const AHEAD: usize = 16;
+const PREFETCH_AHEAD: usize = 16;
 /// How far a key may be from its home.
-const MAX_REACH: usize = 127;
+const MAX_PROBE: usize = 127;
 
 /// Where a segment is, and how large: one word of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// The smallest segment.
-    pub(crate) const FIRST_HOMES: usize = STEP;
+    pub(crate) const FIRST_HOMES: usize = HOMES_STEP;
 
     pub(crate) const fn new(first: usize, homes: usize) -> Self {
         Self { first, homes }
@@ -39,18 +39,18 @@ impl Segment {
 
     /// The most homes that a slab has lines for.
     pub(crate) const fn max_homes(slab_lines: usize) -> usize {
-        (slab_lines - 1 - SPILL) / STEP * STEP
+        (slab_lines - 1 - SPILL_LINES) / HOMES_STEP * HOMES_STEP
     }
 
     /// How many keys may live in so many homes, so that few of them spill over.
-    pub(crate) const fn load(homes: usize) -> usize {
+    pub(crate) const fn max_keys(homes: usize) -> usize {
         homes * CELLS * 11 / 16
     }
 
-    /// Homes for so many keys with room for some more. Near the most it is the most, so that no
+    /// Homes for so many keys with room for some new_keys. Near the most it is the most, so that no
     /// keys are moved for a few homes.
     pub(crate) fn homes_for(keys: usize, max_homes: usize) -> usize {
-        let homes = (keys * 2).div_ceil(CELLS).next_multiple_of(STEP);
+        let homes = (keys * 2).div_ceil(CELLS).next_multiple_of(HOMES_STEP);
         if homes * 4 > max_homes * 3 { max_homes } else { homes.max(Self::FIRST_HOMES) }
     }
 
@@ -83,7 +83,7 @@ impl Segment {
     /// The number behind its last line.
     #[inline]
     pub(crate) const fn end(self) -> usize {
-        self.first + 1 + self.homes + SPILL
+        self.first + 1 + self.homes + SPILL_LINES
     }
 }
 
@@ -93,11 +93,11 @@ impl Segment {
 #[repr(C)]
 pub(crate) struct Header {
     /// No key becomes full before this.
-    earliest: AtomicU64,
+    earliest_full: AtomicU64,
     /// No sweep of a full segment before this.
     sweep_after: AtomicU64,
     /// Until then a key of this segment may owe something to a shared bucket.
-    owing_until: AtomicU64,
+    shared_debt_until: AtomicU64,
     /// Prefix, depth and homes in one word, since they are also read by those who have no lock.
     /// No homes mean that the slab is not in use.
     shape: AtomicU64,
@@ -136,7 +136,7 @@ impl Prefix {
         (bits < 1 << depth).then_some(Self { bits, depth })
     }
 
-    pub(crate) fn holds(self, fingerprint: Fingerprint) -> bool {
+    pub(crate) fn contains(self, fingerprint: Fingerprint) -> bool {
         fingerprint.prefix(self.depth) == self.bits
     }
 
@@ -148,10 +148,10 @@ impl Prefix {
 
 /// Where the times of a header are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    pub(crate) earliest: Time,
+pub(crate) struct SegmentTimes {
+    pub(crate) earliest_full: Time,
     pub(crate) sweep_after: Time,
-    pub(crate) owing_until: Time,
+    pub(crate) shared_debt_until: Time,
 }
 
 impl Header {
@@ -159,16 +159,16 @@ impl Header {
         self.keys.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether one more key may come.
+    /// Whether one new_keys key may come.
     pub(crate) fn has_room(&self, segment: Segment) -> bool {
-        self.keys() < Segment::load(segment.homes())
+        self.keys() < Segment::max_keys(segment.homes())
     }
 
     pub(crate) fn add_key(&self) {
         self.keys.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn drop_key(&self) {
+    pub(crate) fn remove_key(&self) {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -181,33 +181,33 @@ impl Header {
         (homes > 0).then_some((homes, Prefix { bits, depth }))
     }
 
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> SegmentTimes {
         let time = |word: &AtomicU64| Time::from_nanos(word.load(Ordering::Relaxed));
-        Times {
-            earliest: time(&self.earliest),
+        SegmentTimes {
+            earliest_full: time(&self.earliest_full),
             sweep_after: time(&self.sweep_after),
-            owing_until: time(&self.owing_until),
+            shared_debt_until: time(&self.shared_debt_until),
         }
     }
 
-    pub(crate) fn set_times(&self, times: Times) {
-        self.earliest.store(times.earliest.as_nanos(), Ordering::Relaxed);
+    pub(crate) fn set_times(&self, times: SegmentTimes) {
+        self.earliest_full.store(times.earliest_full.as_nanos(), Ordering::Relaxed);
         self.sweep_after.store(times.sweep_after.as_nanos(), Ordering::Relaxed);
-        self.owing_until.store(times.owing_until.as_nanos(), Ordering::Relaxed);
+        self.shared_debt_until.store(times.shared_debt_until.as_nanos(), Ordering::Relaxed);
     }
 
     /// Some key becomes full at this time, perhaps before all others.
     pub(crate) fn note_full_at(&self, time: Time) {
-        self.earliest.fetch_min(time.as_nanos(), Ordering::Relaxed);
+        self.earliest_full.fetch_min(time.as_nanos(), Ordering::Relaxed);
     }
 
     /// A key of this segment owes something to a shared bucket until then.
-    pub(crate) fn note_owing(&self, until: Time) {
-        self.owing_until.fetch_max(until.as_nanos(), Ordering::Relaxed);
+    pub(crate) fn note_shared_debt(&self, until: Time) {
+        self.shared_debt_until.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a segment has some thousand keys")]
-    fn describe(&self, keys: usize, homes: usize, prefix: Prefix) {
+    fn set_shape(&self, keys: usize, homes: usize, prefix: Prefix) {
         self.keys.store(keys as u32, Ordering::Relaxed);
         let shape = (prefix.bits as u64) << 32 | u64::from(prefix.depth) << 16 | homes as u64;
         self.shape.store(shape, Ordering::Relaxed);
@@ -216,13 +216,13 @@ impl Header {
 
 /// All lines of a segment, held.
 #[derive(Debug)]
-pub(crate) struct Whole<'t> {
+pub(crate) struct LockedSegment<'t> {
     arena: &'t Arena,
     first: usize,
-    lines: Vec<Held<'t>>,
+    lines: Vec<LineGuard<'t>>,
 }
 
-impl<'t> Whole<'t> {
+impl<'t> LockedSegment<'t> {
     /// Takes the lock of every line. `None` if it turns out not to be current when the first one
     /// is held; then nothing is.
     pub(crate) fn lock(
@@ -236,8 +236,8 @@ impl<'t> Whole<'t> {
             return None;
         }
         for number in segment.first + 2..segment.end() {
-            if number + AHEAD < segment.end() {
-                prefetch(arena.line(number + AHEAD));
+            if number + PREFETCH_AHEAD < segment.end() {
+                prefetch(arena.line(number + PREFETCH_AHEAD));
             }
             // A line that is held keeps the segment as it is, so that none of it is closed.
             lines.push(arena.line(number).lock()?);
@@ -255,7 +255,7 @@ impl<'t> Whole<'t> {
     }
 
     pub(crate) fn segment(&self) -> Segment {
-        Segment::new(self.first, self.lines.len() - SPILL)
+        Segment::new(self.first, self.lines.len() - SPILL_LINES)
     }
 
     /// Every cell that is not vacant.
@@ -264,8 +264,8 @@ impl<'t> Whole<'t> {
         all.filter(|cell| !cell.tag().is_vacant()).collect()
     }
 
-    /// Makes a segment of these cells, in `homes` homes, or in as many more as they need to find
-    /// room, or else in `sure` homes. `false` if there is no room for all even there: then some are
+    /// Makes a segment of these cells, in `homes` homes, or in as many new_keys as they need to find
+    /// room, or else in `fallback_homes` homes. `false` if there is no room for all even there: then some are
     /// missing, and the caller has to make something else of it.
     ///
     /// Cells that have been in so many homes find room in them again, and so do some of them: with
@@ -273,33 +273,33 @@ impl<'t> Whole<'t> {
     pub(crate) fn rebuild(
         &mut self,
         cells: &[Cell],
-        (homes, max_homes, sure): (usize, usize, usize),
+        (homes, max_homes, fallback_homes): (usize, usize, usize),
         prefix: Prefix,
     ) -> bool {
-        let mut homes = homes.next_multiple_of(STEP).clamp(Segment::FIRST_HOMES, max_homes);
+        let mut homes = homes.next_multiple_of(HOMES_STEP).clamp(Segment::FIRST_HOMES, max_homes);
         let mut fits = self.fill(cells, homes);
         while !fits && homes < max_homes {
-            homes = (homes + homes.div_ceil(4)).next_multiple_of(STEP).min(max_homes);
+            homes = (homes + homes.div_ceil(4)).next_multiple_of(HOMES_STEP).min(max_homes);
             fits = self.fill(cells, homes);
         }
         if !fits {
-            homes = sure;
+            homes = fallback_homes;
             fits = self.fill(cells, homes);
         }
-        self.header().describe(cells.len(), homes, prefix);
+        self.header().set_shape(cells.len(), homes, prefix);
         fits
     }
 
     /// Closes every line.
     pub(crate) fn close(mut self) {
-        self.header().describe(0, 0, Prefix::ROOT);
-        self.lines.drain(..).for_each(Held::close);
+        self.header().set_shape(0, 0, Prefix::ROOT);
+        self.lines.drain(..).for_each(LineGuard::close);
     }
 
     /// Puts the cells into so many homes; says whether all found room.
     fn fill(&mut self, cells: &[Cell], homes: usize) -> bool {
         let before = self.lines.len();
-        while self.lines.len() > homes + SPILL {
+        while self.lines.len() > homes + SPILL_LINES {
             if let Some(line) = self.lines.pop() {
                 line.close();
             }
@@ -307,23 +307,23 @@ impl<'t> Whole<'t> {
         if self.lines.len() < before {
             self.arena.release_from(self.first + 1 + self.lines.len());
         }
-        while self.lines.len() < homes + SPILL {
+        while self.lines.len() < homes + SPILL_LINES {
             self.lines.push(self.arena.line(self.first + 1 + self.lines.len()).open());
         }
         for line in &mut self.lines {
             (0..CELLS).for_each(|index| line.set(index, Cell::default()));
-            line.set_reach(0);
+            line.set_probe_len(0);
         }
         cells.iter().all(|cell| self.put(*cell, homes))
     }
 
     fn put(&mut self, cell: Cell, homes: usize) -> bool {
         let home = cell.tag().fingerprint().home(homes);
-        let end = self.lines.len().min(home + MAX_REACH + 1);
+        let end = self.lines.len().min(home + MAX_PROBE + 1);
         for at in home..end {
-            if let Some(vacant) = self.lines[at].vacancy() {
+            if let Some(vacant) = self.lines[at].find_vacant() {
                 self.lines[at].set(vacant, cell);
-                self.lines[home].extend_reach(at - home);
+                self.lines[home].extend_probe(at - home);
                 return true;
             }
         }
@@ -332,6 +332,6 @@ impl<'t> Whole<'t> {
 }
 
 /// The lines in which a key that begins at `home` may be put.
-pub(crate) fn within_reach(segment: Segment, home: usize) -> std::ops::Range<usize> {
-    home..segment.end().min(home + MAX_REACH + 1)
+pub(crate) fn probe_range(segment: Segment, home: usize) -> std::ops::Range<usize> {
+    home..segment.end().min(home + MAX_PROBE + 1)
 }

@@ -7,17 +7,17 @@ use tidegate_core::Time;
 use super::{NEVER, Table};
 use crate::clock::ClockSource;
 use crate::table::cell::Cell;
-use crate::table::segment::{Prefix, Segment, Times, Whole};
+use crate::table::segment::{LockedSegment, Prefix, Segment, SegmentTimes};
 
 impl Table {
     /// Takes out what has been full for `idle`, and gives memory back. Says how many that were.
     pub(crate) fn clean(&self, idle: Duration, now: Time, clock: &ClockSource) -> usize {
         let mut freed = 0;
-        self.each(|mut whole, prefix| {
-            let (cells, gone) = self.sweep(&whole, idle, now, clock);
+        self.for_each_segment(|mut locked, prefix| {
+            let (cells, gone) = self.sweep(&locked, idle, now, clock);
             freed += gone;
-            if gone > 0 || self.fewer_homes(&whole, &cells) < whole.segment().homes() {
-                self.shrink(&mut whole, &cells, prefix);
+            if gone > 0 || self.needed_homes(&locked, &cells) < locked.segment().homes() {
+                self.shrink(&mut locked, &cells, prefix);
             }
         });
         self.merge_all();
@@ -26,26 +26,29 @@ impl Table {
 
     /// Forgets every key.
     pub(crate) fn clear(&self) {
-        self.each(|mut whole, prefix| {
-            self.count_removed(whole.header().keys());
-            let nothing =
-                Times { earliest: NEVER, sweep_after: Time::ZERO, owing_until: Time::ZERO };
-            whole.header().set_times(nothing);
-            self.shrink(&mut whole, &[], prefix);
+        self.for_each_segment(|mut locked, prefix| {
+            self.count_removed(locked.header().keys());
+            let nothing = SegmentTimes {
+                earliest_full: NEVER,
+                sweep_after: Time::ZERO,
+                shared_debt_until: Time::ZERO,
+            };
+            locked.header().set_times(nothing);
+            self.shrink(&mut locked, &[], prefix);
         });
         self.merge_all();
     }
 
     /// Leaves a segment with these cells as many homes as they need.
-    fn shrink(&self, whole: &mut Whole<'_>, cells: &[Cell], prefix: Prefix) {
-        let (homes, fewer) = (whole.segment().homes(), self.fewer_homes(whole, cells));
-        whole.rebuild(cells, (fewer, homes, homes), prefix);
-        self.directory.replace(prefix.bits, prefix.depth, whole.segment());
+    fn shrink(&self, locked: &mut LockedSegment<'_>, cells: &[Cell], prefix: Prefix) {
+        let (homes, fewer) = (locked.segment().homes(), self.needed_homes(locked, cells));
+        locked.rebuild(cells, (fewer, homes, homes), prefix);
+        self.directory.replace(prefix.bits, prefix.depth, locked.segment());
     }
 
-    /// How many homes are enough for these cells, and not more than there are.
-    fn fewer_homes(&self, whole: &Whole<'_>, cells: &[Cell]) -> usize {
-        Segment::homes_for(cells.len(), self.max_homes).min(whole.segment().homes())
+    /// How many homes are enough for these cells, and not new_keys than there are.
+    fn needed_homes(&self, locked: &LockedSegment<'_>, cells: &[Cell]) -> usize {
+        Segment::homes_for(cells.len(), self.max_homes).min(locked.segment().homes())
     }
 
     /// Puts halves together that fit one segment.
@@ -61,18 +64,18 @@ impl Table {
     /// Puts the two halves of a prefix together, if there are two and they fit.
     fn merge(&self, prefix: Prefix) -> bool {
         let halves = prefix.halves();
-        let segments = halves.map(|half| self.directory.settled(half.any_key()));
+        let segments = halves.map(|half| self.directory.stable_segment(half.any_key()));
         let shape = |index: usize| self.header(segments[index]).shape();
         let is_half = |index: usize| shape(index).is_some_and(|(_, seen)| seen == halves[index]);
         let keys: usize = segments.iter().map(|segment| self.header(*segment).keys()).sum();
-        if !is_half(0) || !is_half(1) || keys * 2 > Segment::load(self.max_homes) {
+        if !is_half(0) || !is_half(1) || keys * 2 > Segment::max_keys(self.max_homes) {
             return false;
         }
         // In the order of their lines, as everybody locks.
         let order = if segments[0].first() < segments[1].first() { [0, 1] } else { [1, 0] };
         let lock = |index: usize| {
             let current = || self.directory.is_current(halves[index].any_key(), segments[index]);
-            Whole::lock(&self.arena, segments[index], current)
+            LockedSegment::lock(&self.arena, segments[index], current)
         };
         let (Some(mut kept), Some(other)) = (lock(order[0]), lock(order[1])) else { return false };
         if !is_half(0) || !is_half(1) {
@@ -81,10 +84,10 @@ impl Table {
         let times = [kept.header().times(), other.header().times()];
         let (own, homes) = (kept.cells(), kept.segment().homes());
         let cells: Vec<Cell> = own.iter().copied().chain(other.cells()).collect();
-        kept.header().set_times(Times {
-            earliest: times[0].earliest.min(times[1].earliest),
+        kept.header().set_times(SegmentTimes {
+            earliest_full: times[0].earliest_full.min(times[1].earliest_full),
             sweep_after: times[0].sweep_after.max(times[1].sweep_after),
-            owing_until: times[0].owing_until.max(times[1].owing_until),
+            shared_debt_until: times[0].shared_debt_until.max(times[1].shared_debt_until),
         });
         let wanted = Segment::homes_for(cells.len(), self.max_homes);
         if !kept.rebuild(&cells, (wanted, self.max_homes, self.max_homes), prefix) {
@@ -94,7 +97,7 @@ impl Table {
         self.directory.replace(prefix.bits, prefix.depth, kept.segment());
         let first = other.segment().first();
         other.close();
-        self.arena.put_back(first);
+        self.arena.return_slab(first);
         true
     }
 }

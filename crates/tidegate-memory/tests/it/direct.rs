@@ -16,13 +16,13 @@ fn policy(rate: &str, capacity: u64) -> Policy {
 }
 
 #[test]
-fn a_direct_limiter_is_a_token_bucket_and_nothing_else() {
+fn direct_limiter_accepts_only_token_buckets() {
     let allowance = Policy::allowance(3).unwrap();
     assert_eq!(DirectLimiter::new(allowance).unwrap_err(), PolicyError::NotABucket);
 }
 
 #[test]
-fn a_direct_limiter_tells_what_is_left_and_when_to_come_back() {
+fn direct_limiter_reports_remaining_and_reset() {
     let clock = ManualClock::new();
     let limiter = DirectLimiter::with_clock(policy("999/s", 3), clock.clone()).unwrap();
     assert_eq!(limiter.take(2).outcome().remaining, 1);
@@ -35,7 +35,7 @@ fn a_direct_limiter_tells_what_is_left_and_when_to_come_back() {
 }
 
 #[test]
-fn a_direct_limiter_on_the_clocks_of_the_machine_is_full_at_first_and_then_paced() {
+fn direct_limiter_starts_full_on_every_clock() {
     let hourly = || policy("1/h", 2);
     let limiters = [
         DirectLimiter::new(hourly()).unwrap(),
@@ -55,7 +55,7 @@ fn a_direct_limiter_on_the_clocks_of_the_machine_is_full_at_first_and_then_paced
 }
 
 /// Threads that begin together and try a number of times each.
-fn never_above_its_bound(rate: u64, clock: &(impl Clock + Clone + 'static)) {
+fn assert_bounded_under_threads(rate: u64, clock: &(impl Clock + Clone + 'static)) {
     const CAPACITY: u64 = 1_000;
     const THREADS: usize = 4;
     const TRIES: usize = 10_000;
@@ -79,19 +79,22 @@ fn never_above_its_bound(rate: u64, clock: &(impl Clock + Clone + 'static)) {
 }
 
 #[test]
-fn threads_get_no_more_than_the_limit_by_any_clock() {
+fn threads_never_exceed_the_limit_on_any_clock() {
     for rate in [1_000_000, 999_983] {
-        never_above_its_bound(rate, &SystemClock::new());
-        never_above_its_bound(rate, &CachedClock::ticking(Duration::from_micros(100)).unwrap());
+        assert_bounded_under_threads(rate, &SystemClock::new());
+        assert_bounded_under_threads(
+            rate,
+            &CachedClock::ticking(Duration::from_micros(100)).unwrap(),
+        );
         if let Ok(clock) = CounterClock::new() {
-            never_above_its_bound(rate, &clock);
+            assert_bounded_under_threads(rate, &clock);
         }
     }
 }
 
 proptest! {
     #[test]
-    fn a_direct_limiter_decides_as_a_store_does_also_when_the_clock_is_set_back(
+    fn direct_limiter_matches_the_store_even_when_the_clock_is_set_back(
         rate in prop_oneof![
             Just("7/min"), Just("3/s"), Just("999/s"), Just("999983/min"), Just("1.5/s")
         ],

@@ -1,7 +1,7 @@
-//! The short way for plain takes decides, writes and counts as the general way does.
+//! The fast way for plain takes decides, writes and counts as the general way does.
 //!
 //! Two stores live through the same history. One is asked as callers ask; the other is asked for
-//! lists of three, padded with charges of nothing, for which there is no short way.
+//! lists of three, padded with charges of nothing, for which there is no fast way.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ enum Step {
     Spend(Vec<(usize, u64)>),
     /// The same with a receipt.
     Take(Vec<(usize, u64)>),
-    /// A take by somebody who still has the policy before the last one.
-    TakeLate(usize, u64),
+    /// A take by somebody who still has the policy previous the last one.
+    TakeWithOldPolicy(usize, u64),
     /// A correction of the last receipt.
     Settle(i64),
     Hold(usize, u64),
@@ -43,7 +43,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => list().prop_map(Step::Spend),
         6 => list().prop_map(Step::Take),
-        1 => (key(), cost()).prop_map(|(key, cost)| Step::TakeLate(key, cost)),
+        1 => (key(), cost()).prop_map(|(key, cost)| Step::TakeWithOldPolicy(key, cost)),
         2 => (-12..12_i64).prop_map(Step::Settle),
         1 => (key(), 1..3_000_000_000_u64).prop_map(|(key, span)| Step::Hold(key, span)),
         1 => key().prop_map(Step::Reset),
@@ -66,31 +66,33 @@ fn policy(number: usize) -> Policy {
 }
 
 /// Two stores with one clock and one limit.
-struct Twins {
+struct StorePair {
     clock: ManualClock,
-    short: MemoryStore,
+    fast: MemoryStore,
     general: MemoryStore,
     limit: Limit,
-    before: Limit,
+    previous: Limit,
     /// The last receipts, and the keys that they are of.
     receipts: Option<([Receipt; 2], Vec<usize>)>,
 }
 
-impl Twins {
+impl StorePair {
     fn new() -> Self {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(100));
         let store = || MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let limit = Limit::named("x", policy(0)).unwrap();
-        let (short, general, before) = (store(), store(), limit.clone());
-        Self { clock, short, general, limit, before, receipts: None }
+        let (fast, general, previous) = (store(), store(), limit.clone());
+        Self { clock, fast, general, limit, previous, receipts: None }
     }
 
-    fn live_through(&mut self, step: Step) -> Result<(), TestCaseError> {
+    fn apply(&mut self, step: Step) -> Result<(), TestCaseError> {
         match step {
             Step::Spend(list) => self.spend(&list)?,
             Step::Take(list) => self.take(&self.limit.clone(), &list)?,
-            Step::TakeLate(key, cost) => self.take(&self.before.clone(), &[(key, cost)])?,
+            Step::TakeWithOldPolicy(key, cost) => {
+                self.take(&self.previous.clone(), &[(key, cost)])?
+            }
             Step::Settle(delta) => self.settle(delta)?,
             Step::Hold(key, span) => {
                 let span = Duration::from_nanos(span);
@@ -101,28 +103,28 @@ impl Twins {
             }
             Step::Revise(number) => {
                 let revised = self.limit.revise(policy(number), Change::KeepTokens).unwrap();
-                self.before = std::mem::replace(&mut self.limit, revised);
+                self.previous = std::mem::replace(&mut self.limit, revised);
             }
             Step::Advance(span) => self.clock.advance(Duration::from_nanos(span)),
             Step::Rewind(span) => {
-                let now = self.short.now().as_nanos();
+                let now = self.fast.now().as_nanos();
                 self.clock.set(Time::from_nanos(now.saturating_sub(span).max(1)));
             }
             Step::Clean => {
-                let cleaned = self.short.cleanup_stale(Duration::ZERO);
+                let cleaned = self.fast.cleanup_stale(Duration::ZERO);
                 prop_assert_eq!(cleaned, self.general.cleanup_stale(Duration::ZERO));
             }
         }
-        let [short, general] = [&self.short, &self.general].map(|store| {
+        let [fast, general] = [&self.fast, &self.general].map(|store| {
             let stats = store.stats();
             (stats.keys, stats.held_keys, stats.inserted, stats.evicted, stats.saturated)
         });
-        prop_assert_eq!(short, general);
+        prop_assert_eq!(fast, general);
         Ok(())
     }
 
     fn both(&self, operation: &Operation<'_>) -> Result<(), TestCaseError> {
-        let answers = [&self.short, &self.general].map(|store| store.execute(operation).unwrap());
+        let answers = [&self.fast, &self.general].map(|store| store.execute(operation).unwrap());
         prop_assert_eq!(&answers[0], &answers[1]);
         Ok(())
     }
@@ -130,11 +132,11 @@ impl Twins {
     fn spend(&mut self, list: &[(usize, u64)]) -> Result<(), TestCaseError> {
         let limit = self.limit.clone();
         let mut outcomes = Outcomes::new();
-        if !self.short.spend_list(&charges(&limit, list), &mut outcomes) {
+        if !self.fast.spend_list(&charges(&limit, list), &mut outcomes) {
             prop_assert!(outcomes.is_empty());
             return self.take(&limit, list);
         }
-        let general = decided(&self.general, &padded(&limit, list));
+        let general = take(&self.general, &padded(&limit, list));
         let denied = outcomes.iter().any(|outcome| outcome.retry.is_some());
         prop_assert_eq!(denied, !general.is_allowed());
         prop_assert_eq!(&outcomes[..], &general.outcomes()[..list.len()]);
@@ -142,31 +144,31 @@ impl Twins {
     }
 
     fn take(&mut self, limit: &Limit, list: &[(usize, u64)]) -> Result<(), TestCaseError> {
-        let short = decided(&self.short, &charges(limit, list));
-        let general = decided(&self.general, &padded(limit, list));
-        prop_assert_eq!(short.outcomes(), &general.outcomes()[..list.len()]);
-        prop_assert_eq!(short.retry(), general.retry());
-        prop_assert_eq!(short.is_allowed(), general.is_allowed());
-        if let (Some(short), Some(general)) = (short.granted(), general.granted()) {
-            prop_assert_eq!(short.wait, general.wait);
-            prop_assert_eq!(short.receipt.start(), general.receipt.start());
-            for (one, other) in short.receipt.stamps().iter().zip(general.receipt.stamps()) {
+        let fast = take(&self.fast, &charges(limit, list));
+        let general = take(&self.general, &padded(limit, list));
+        prop_assert_eq!(fast.outcomes(), &general.outcomes()[..list.len()]);
+        prop_assert_eq!(fast.retry(), general.retry());
+        prop_assert_eq!(fast.is_allowed(), general.is_allowed());
+        if let (Some(fast), Some(general)) = (fast.granted(), general.granted()) {
+            prop_assert_eq!(fast.wait, general.wait);
+            prop_assert_eq!(fast.receipt.start(), general.receipt.start());
+            for (one, other) in fast.receipt.stamps().iter().zip(general.receipt.stamps()) {
                 prop_assert_eq!((one.place, one.generation), (other.place, other.generation));
                 prop_assert_eq!(one.state, other.state);
             }
             let keys = list.iter().map(|(key, _)| *key).collect();
-            self.receipts = Some(([short.receipt, general.receipt], keys));
+            self.receipts = Some(([fast.receipt, general.receipt], keys));
         }
         Ok(())
     }
 
     fn settle(&self, delta: i64) -> Result<(), TestCaseError> {
-        let Some(([short, general], keys)) = &self.receipts else { return Ok(()) };
+        let Some(([fast, general], keys)) = &self.receipts else { return Ok(()) };
         let correction = |key: &usize| Correction { target: target(&self.limit, *key), delta };
         let mut corrections: Vec<_> = keys.iter().map(correction).collect();
-        let one = settled(&self.short, &corrections, short);
+        let one = settle(&self.fast, &corrections, fast);
         corrections.resize(3, Correction { delta: 0, ..correction(&keys[0]) });
-        let other = settled(&self.general, &corrections, general);
+        let other = settle(&self.general, &corrections, general);
         prop_assert_eq!(&one.outcomes[..], &other.outcomes[..keys.len()]);
         prop_assert_eq!(&one.applied[..], &other.applied[..keys.len()]);
         Ok(())
@@ -188,14 +190,14 @@ fn padded<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
     charges
 }
 
-fn decided(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
+fn take(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
     match store.execute(&Operation::Take(charges)).unwrap() {
         Answer::Decision(decision) => decision,
         other => panic!("{other:?}"),
     }
 }
 
-fn settled(store: &MemoryStore, corrections: &[Correction<'_>], receipt: &Receipt) -> Settlement {
+fn settle(store: &MemoryStore, corrections: &[Correction<'_>], receipt: &Receipt) -> Settlement {
     match store.execute(&Operation::Settle { corrections, receipt: Some(receipt) }).unwrap() {
         Answer::Settled(settlement) => settlement,
         other => panic!("{other:?}"),
@@ -206,10 +208,10 @@ proptest! {
 
 
     #[test]
-    fn the_short_way_is_the_general_way(steps in steps()) {
-        let mut twins = Twins::new();
+    fn fast_path_matches_general_path(steps in steps()) {
+        let mut pair = StorePair::new();
         for step in steps {
-            twins.live_through(step)?;
+            pair.apply(step)?;
         }
     }
 }

@@ -17,7 +17,7 @@ fn key(number: u64) -> String {
     format!("user:{number:08}")
 }
 
-fn use_up(store: &MemoryStore, limit: &Limit, number: u64, cost: u64) -> u64 {
+fn spend(store: &MemoryStore, limit: &Limit, number: u64, cost: u64) -> u64 {
     let decision = store.take_one(limit, Key::new(&key(number)), cost);
     assert!(decision.is_allowed(), "key {number}");
     AMOUNT - decision.remaining()
@@ -32,7 +32,7 @@ fn no_key_is_lost_while_the_table_grows_and_shrinks() {
     let brisk = Limit::named("brisk", Policy::per_second(1).capacity(1).build().unwrap()).unwrap();
     let keys = 300_000;
     for number in 0..keys {
-        assert_eq!(use_up(&store, &limit, number, number % 7 + 1), number % 7 + 1);
+        assert_eq!(spend(&store, &limit, number, number % 7 + 1), number % 7 + 1);
         assert!(store.take_one(&brisk, Key::new(&key(number)), 1).is_allowed());
     }
     let stats = store.stats();
@@ -45,7 +45,7 @@ fn no_key_is_lost_while_the_table_grows_and_shrinks() {
     assert_eq!(store.cleanup_stale(Duration::ZERO) as u64, keys);
     assert!(store.stats().memory_bytes < stats.memory_bytes * 6 / 10, "memory is given back");
     for number in 0..keys {
-        assert_eq!(use_up(&store, &limit, number, 0), number % 7 + 1, "key {number}");
+        assert_eq!(spend(&store, &limit, number, 0), number % 7 + 1, "key {number}");
     }
     for number in (0..keys).filter(|number| number % 64 > 0) {
         let key = key(number);
@@ -57,7 +57,7 @@ fn no_key_is_lost_while_the_table_grows_and_shrinks() {
     assert!(few.memory_bytes < stats.memory_bytes / 20, "{few:?} after {stats:?}");
     for number in 0..keys {
         let used = if number % 64 > 0 { 0 } else { number % 7 + 1 };
-        assert_eq!(use_up(&store, &limit, number, 0), used, "key {number}");
+        assert_eq!(spend(&store, &limit, number, 0), used, "key {number}");
     }
     store.clear();
     let nothing = store.stats();
@@ -86,7 +86,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// Whatever happens around it, a key has used what it used.
     #[test]
-    fn the_table_is_a_map(steps in steps()) {
+    fn table_behaves_like_a_map(steps in steps()) {
         let clock = ManualClock::new();
         let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone()).build().unwrap();
         let (limit, mut model) = (allowance(), [0_u64; 400]);
@@ -95,7 +95,7 @@ proptest! {
             match step {
                 Step::Use(number, cost) => {
                     model[number] += cost;
-                    let used = use_up(&store, &limit, number as u64, cost);
+                    let used = spend(&store, &limit, number as u64, cost);
                     prop_assert_eq!(used, model[number]);
                 }
                 Step::Reset(number) => {
@@ -117,7 +117,7 @@ proptest! {
             }
         }
         for (number, used) in model.iter().enumerate() {
-            prop_assert_eq!(use_up(&store, &limit, number as u64, 0), *used);
+            prop_assert_eq!(spend(&store, &limit, number as u64, 0), *used);
         }
         clock.advance(Duration::from_secs(1));
         store.cleanup_stale(Duration::ZERO);
@@ -128,7 +128,7 @@ proptest! {
 /// Threads that put new keys in make the table grow under each other's hands, and under those of
 /// others that use old ones.
 #[test]
-fn threads_grow_the_table_together() {
+fn threads_grow_the_table_concurrently() {
     let store = MemoryStore::new();
     let limit = allowance();
     std::thread::scope(|scope| {
@@ -136,8 +136,8 @@ fn threads_grow_the_table_together() {
             let (store, limit) = (&store, &limit);
             scope.spawn(move || {
                 for round in 0..20_000_u64 {
-                    use_up(store, limit, round * 4 + worker, 1);
-                    use_up(store, limit, round / 100, 1);
+                    spend(store, limit, round * 4 + worker, 1);
+                    spend(store, limit, round / 100, 1);
                     if round % 5_000 == worker {
                         store.cleanup_stale(Duration::ZERO);
                     }
@@ -145,7 +145,7 @@ fn threads_grow_the_table_together() {
             });
         }
     });
-    let total: u64 = (0..80_000).map(|number| use_up(&store, &limit, number, 0)).sum();
+    let total: u64 = (0..80_000).map(|number| spend(&store, &limit, number, 0)).sum();
     assert_eq!(total, 160_000);
     assert_eq!(store.len(), 80_000);
 }

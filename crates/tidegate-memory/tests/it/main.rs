@@ -3,11 +3,11 @@
 #![cfg(not(any(loom, shuttle)))]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
 
-mod bounded;
 mod clock;
 mod contract;
 mod direct;
 mod fast_path;
-mod faults;
 mod growth;
+mod overflow;
+mod regressions;
 mod snapshot;

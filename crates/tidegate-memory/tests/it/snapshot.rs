@@ -27,7 +27,7 @@ impl Machine {
     }
 
     /// The file while a process writes it.
-    fn beside(&self, process: u32) -> PathBuf {
+    fn temporary_file(&self, process: u32) -> PathBuf {
         self.folder.path().join(format!("buckets.tmp.{process}"))
     }
 
@@ -75,7 +75,7 @@ fn remaining(store: &MemoryStore, limit: &Limit, key: &str) -> u64 {
 }
 
 #[test]
-fn what_was_spent_is_still_spent_and_the_time_in_between_is_refill() {
+fn spending_survives_a_restart_and_downtime_refills() {
     let (mut machine, limit) = (Machine::new(), limit(10));
     let store = machine.first();
     assert!(take(&store, &limit, "alice", 10));
@@ -95,7 +95,7 @@ fn what_was_spent_is_still_spent_and_the_time_in_between_is_refill() {
 }
 
 #[test]
-fn a_wall_clock_that_went_back_counts_as_no_time() {
+fn wall_clock_set_back_counts_as_no_downtime() {
     let (mut machine, limit) = (Machine::new(), limit(10));
     let store = machine.first();
     assert!(take(&store, &limit, "alice", 10));
@@ -108,7 +108,7 @@ fn a_wall_clock_that_went_back_counts_as_no_time() {
 }
 
 #[test]
-fn quotas_allowances_and_holds_come_along_and_leases_do_not() {
+fn quotas_allowances_and_holds_are_restored_but_leases_are_not() {
     let mut machine = Machine::new();
     let day = u32::try_from(machine.wall / 1_000_000_000).unwrap();
     let windows = Windows::new([day - 9, day - 5, day + 100, day + 200]);
@@ -155,7 +155,7 @@ fn quotas_allowances_and_holds_come_along_and_leases_do_not() {
 }
 
 #[test]
-fn keys_that_share_a_bucket_still_do() {
+fn keys_on_shared_buckets_stay_there_after_a_restart() {
     let mut machine = Machine::new();
     let policy = Policy::per(1, secs(36_000)).capacity(1).build().unwrap();
     let limit = Limit::named("hourly", policy).unwrap();
@@ -176,7 +176,7 @@ fn keys_that_share_a_bucket_still_do() {
 }
 
 #[test]
-fn a_smaller_store_takes_what_fits_and_counts_the_rest() {
+fn smaller_store_restores_what_fits_and_counts_the_rest() {
     let (machine, limit) = (Machine::new(), limit(1_000));
     let store = machine.first();
     for number in 0..60_000 {
@@ -193,7 +193,7 @@ fn a_smaller_store_takes_what_fits_and_counts_the_rest() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_says_why() {
+fn unusable_file_is_reported_with_the_cause() {
     let (machine, limit) = (Machine::new(), limit(10));
     let restore = || machine.builder().0.restore(machine.file()).map(drop).unwrap_err();
     assert!(matches!(restore(), SnapshotError::NotFound));
@@ -216,14 +216,14 @@ fn a_file_that_cannot_be_used_says_why() {
 
 #[cfg(unix)]
 #[test]
-fn the_file_is_for_its_owner_and_what_was_left_beside_it_is_not_written_into() {
+fn file_is_private_and_leftover_temporary_files_are_not_reused() {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     let machine = Machine::new();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let elsewhere = machine.folder.path().join("elsewhere");
     std::fs::write(&elsewhere, "not ours").unwrap();
-    symlink(&elsewhere, machine.beside(std::process::id())).unwrap();
+    symlink(&elsewhere, machine.temporary_file(std::process::id())).unwrap();
     machine.first().save(machine.file(), &[]).unwrap();
     assert_eq!(mode(&machine.file()), 0o600);
     assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "not ours");
@@ -233,10 +233,10 @@ fn the_file_is_for_its_owner_and_what_was_left_beside_it_is_not_written_into() {
 /// Whether a process is alive is known where there is a `/proc`.
 #[cfg(target_os = "linux")]
 #[test]
-fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
+fn only_leftovers_of_dead_processes_are_removed() {
     let machine = Machine::new();
-    let left = machine.beside(u32::MAX);
-    let alive = machine.beside(std::os::unix::process::parent_id());
+    let left = machine.temporary_file(u32::MAX);
+    let alive = machine.temporary_file(std::os::unix::process::parent_id());
     let others = ["buckets.tmp", "buckets.tmp.", "buckets.tmp.0123", "buckets2.tmp.4294967295"];
     let others = others.map(|name| machine.folder.path().join(name));
     for path in others.iter().chain([&left, &alive]) {
@@ -248,7 +248,7 @@ fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
 }
 
 #[test]
-fn receipts_of_the_process_before_are_refused() {
+fn receipts_do_not_survive_a_restart() {
     let (mut machine, limit) = (Machine::new(), limit(10));
     let store = machine.first();
     let grant = store.take_one(&limit, "alice".into(), 1).granted().unwrap();
@@ -259,7 +259,7 @@ fn receipts_of_the_process_before_are_refused() {
 
 /// Segments split and move under the hands of a save; what was there when it began is in the file.
 #[test]
-fn a_save_beside_growth_leaves_nobody_out() {
+fn save_during_growth_omits_no_key() {
     let mut machine = Machine::new();
     let (store, limit) = (machine.first(), limit(3_600));
     let old = 10_000;

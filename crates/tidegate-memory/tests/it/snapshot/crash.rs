@@ -33,14 +33,14 @@ fn yearly() -> Limit {
 
 fn child(file: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    let name = "snapshot::crash::a_process_that_is_killed_while_it_writes_never_loses_the_file";
+    let name = "snapshot::crash::killing_the_process_during_a_save_never_loses_the_file";
     command.args(["--exact", name, "--nocapture"]).env(CHILD, file);
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "tells the inner run of this very test")]
-fn a_process_that_is_killed_while_it_writes_never_loses_the_file() {
+fn killing_the_process_during_a_save_never_loses_the_file() {
     if let Ok(path) = std::env::var(CHILD) {
         return write_until_killed(&path);
     }
@@ -49,11 +49,11 @@ fn a_process_that_is_killed_while_it_writes_never_loses_the_file() {
     let mut cut_off = 0;
     for kill in 0..KILLS {
         let mut child = child(&file);
-        let temporary = machine.beside(child.id());
+        let temporary = machine.temporary_file(child.id());
         let mut output = BufReader::new(child.stdout.take().unwrap());
         let said = output.by_ref().lines().map_while(Result::ok).find(|line| line == "saved");
         assert!(said.is_some(), "the child did not save");
-        // The output is read to its end beside, so that the child does not wait for us.
+        // The output is read to its end temporary_file, so that the child does not wait for us.
         let drained = std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         // Killed when the file is about so long: each time at another place.
         let whole = std::fs::metadata(&file).unwrap().len();

@@ -20,7 +20,7 @@ fn spent(limits: &[Limit]) -> Machine {
 }
 
 #[test]
-fn tokens_stay_under_another_policy() {
+fn tokens_are_kept_under_another_policy() {
     let mut machine = spent(&[limit(10)]);
     let (store, clock, _) = machine.restart(secs(0));
     let larger = limit(20);
@@ -32,7 +32,7 @@ fn tokens_stay_under_another_policy() {
 }
 
 #[test]
-fn a_name_that_the_file_does_not_know_means_an_empty_bucket() {
+fn limit_missing_from_the_file_gives_an_empty_bucket() {
     let mut machine = spent(&[]);
     let (store, ..) = machine.restart(secs(1));
     assert!(!take(&store, &limit(10), "alice", 1));
@@ -40,7 +40,7 @@ fn a_name_that_the_file_does_not_know_means_an_empty_bucket() {
 }
 
 #[test]
-fn an_inline_policy_is_known_by_itself() {
+fn inline_limit_needs_no_entry_in_the_file() {
     let mut machine = Machine::new();
     let (store, inline) = (machine.first(), Limit::inline(per_second(10)));
     assert!(take(&store, &inline, "alice", 9));
@@ -50,7 +50,7 @@ fn an_inline_policy_is_known_by_itself() {
 }
 
 #[test]
-fn a_limit_that_was_revised_is_known_without_being_told() {
+fn revised_limit_is_saved_without_being_listed() {
     let mut machine = Machine::new();
     let store = machine.first();
     let first = limit(10);
@@ -65,7 +65,7 @@ fn a_limit_that_was_revised_is_known_without_being_told() {
 }
 
 #[test]
-fn a_key_that_nobody_asked_for_comes_through_several_restarts() {
+fn untouched_key_survives_several_restarts() {
     let mut machine = spent(&[limit(10)]);
     // It is not touched while the limit is 20, and then revised to 30.
     let (store, ..) = machine.restart(secs(0));
@@ -87,7 +87,7 @@ fn a_key_that_nobody_asked_for_comes_through_several_restarts() {
 }
 
 #[test]
-fn restarts_without_a_change_leave_no_trace() {
+fn restarts_without_a_change_do_not_grow_the_file() {
     let mut machine = spent(&[limit(10)]);
     let size = std::fs::metadata(machine.file()).unwrap().len();
     for _ in 0..300 {
@@ -101,7 +101,7 @@ fn restarts_without_a_change_leave_no_trace() {
 
 /// One limit with many revisions changed how the generations of all others were read.
 #[test]
-fn a_limit_that_is_revised_often_does_not_change_what_others_are_worth() {
+fn frequent_revisions_of_one_limit_do_not_affect_others() {
     let mut machine = Machine::new();
     let store = machine.first();
     let mut often = Limit::named("often", limit(1).policy().to_owned()).unwrap();
@@ -122,7 +122,7 @@ fn a_limit_that_is_revised_often_does_not_change_what_others_are_worth() {
 /// What was spent under a name that `save` was not told of was read under the policy that the file
 /// of before had for it.
 #[test]
-fn a_name_that_is_not_told_means_an_empty_bucket_also_if_an_older_file_knew_it() {
+fn unlisted_limit_gives_an_empty_bucket_even_if_an_older_file_had_it() {
     let mut machine = Machine::new();
     let store = machine.first();
     assert!(take(&store, &limit(1_000), "bob", 1_000));
@@ -140,7 +140,7 @@ fn a_name_that_is_not_told_means_an_empty_bucket_also_if_an_older_file_knew_it()
 /// A limit was revised while the file was written, and what was spent under its new policy was read
 /// under the old one.
 #[test]
-fn a_limit_that_is_revised_while_it_is_saved_is_known_by_its_last_policy() {
+fn limit_revised_during_a_save_is_saved_with_its_last_policy() {
     const KEYS: u64 = 20_000;
     let mut machine = Machine::new();
     let (store, first) = (machine.first(), limit(1_000));

@@ -11,7 +11,7 @@ use tidegate_core::{State, Time, WallTime};
 use super::{NEVER, Table};
 use crate::clock::ClockSource;
 use crate::table::cell::{Cell, Fingerprint};
-use crate::table::segment::{Prefix, Segment, Times, Whole};
+use crate::table::segment::{LockedSegment, Prefix, Segment, SegmentTimes};
 
 /// A full segment whose sweep freed little is not swept again before this has passed, so that a
 /// flood of new keys cannot buy a sweep with every request.
@@ -21,129 +21,136 @@ const MAX_HINT: Duration = Duration::from_secs(60);
 
 /// For whom room is to be made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct RoomRequest {
     pub(crate) fingerprint: Fingerprint,
     /// How many keys are to be put into its segment.
-    pub(crate) more: usize,
+    pub(crate) new_keys: usize,
     /// Whether it found no room within reach, whatever the number of keys.
-    pub(crate) crowded: bool,
+    pub(crate) probe_full: bool,
 }
 
 impl Table {
     /// Makes room in the segment of a key. `false` if there is none to be made; else the key is to
     /// be looked up again.
-    pub(crate) fn make_room(&self, wanted: Wanted, now: Time, clock: &ClockSource) -> bool {
+    pub(crate) fn make_room(&self, request: RoomRequest, now: Time, clock: &ClockSource) -> bool {
         #[cfg(all(test, shuttle))]
-        if self.is_full_by_force() {
+        if self.is_forced_full() {
             return false;
         }
-        let Wanted { fingerprint, more, crowded } = wanted;
-        let segment = self.directory.settled(fingerprint);
-        if self.is_full_size(segment) && self.is_paused(self.header(segment).times(), now) {
+        let RoomRequest { fingerprint, new_keys, probe_full } = request;
+        let segment = self.directory.stable_segment(fingerprint);
+        if self.is_max_size(segment) && self.is_sweep_useless(self.header(segment).times(), now) {
             return false;
         }
-        let mut whole = self.lock_whole(fingerprint);
-        if whole.segment() != segment {
+        let mut locked = self.lock_segment(fingerprint);
+        if locked.segment() != segment {
             // Somebody else was here meanwhile: look again.
             return true;
         }
-        let Some((homes, prefix)) = whole.header().shape() else { return true };
-        let full_size = self.is_full_size(segment);
-        let load = Segment::load(homes);
-        let (cells, freed) = self.sweep(&whole, Duration::ZERO, now, clock);
+        let Some((homes, prefix)) = locked.header().shape() else { return true };
+        let max_size = self.is_max_size(segment);
+        let load = Segment::max_keys(homes);
+        let (cells, freed) = self.sweep(&locked, Duration::ZERO, now, clock);
         // Unless a quarter of the room is free now, the next sweep would come too soon.
-        let roomy = (cells.len() + more) * 4 <= load * 3 && !(crowded && freed == 0);
-        if full_size || roomy {
+        let has_free_quarter =
+            (cells.len() + new_keys) * 4 <= load * 3 && !(probe_full && freed == 0);
+        if max_size || has_free_quarter {
             if freed > 0 {
-                whole.rebuild(&cells, (homes, homes, homes), prefix);
+                locked.rebuild(&cells, (homes, homes, homes), prefix);
             }
-            if full_size {
-                let little = freed * 16 < load;
-                let pause = if little { SWEEP_PAUSE } else { Duration::ZERO };
-                let times = whole.header().times();
-                whole.header().set_times(Times { sweep_after: now.after(pause), ..times });
-                return cells.len() + more <= load && !(crowded && freed == 0);
+            if max_size {
+                let freed_little = freed * 16 < load;
+                let pause = if freed_little { SWEEP_PAUSE } else { Duration::ZERO };
+                let times = locked.header().times();
+                locked.header().set_times(SegmentTimes { sweep_after: now.after(pause), ..times });
+                return cells.len() + new_keys <= load && !(probe_full && freed == 0);
             }
             return true;
         }
-        self.grow(whole, &cells, more, prefix);
+        self.grow(locked, &cells, new_keys, prefix);
         true
     }
 
-    /// Gives a segment more homes, or splits it.
-    fn grow<'t>(&'t self, mut whole: Whole<'t>, cells: &[Cell], more: usize, prefix: Prefix) {
-        let homes = whole.segment().homes();
+    /// Gives a segment new_keys homes, or splits it.
+    fn grow<'t>(
+        &'t self,
+        mut locked: LockedSegment<'t>,
+        cells: &[Cell],
+        new_keys: usize,
+        prefix: Prefix,
+    ) {
+        let homes = locked.segment().homes();
         if homes < self.max_homes {
-            let wanted = Segment::homes_for(cells.len() + more, self.max_homes).max(homes + 1);
-            whole.rebuild(cells, (wanted, self.max_homes, homes), prefix);
-            self.directory.replace(prefix.bits, prefix.depth, whole.segment());
+            let wanted = Segment::homes_for(cells.len() + new_keys, self.max_homes).max(homes + 1);
+            locked.rebuild(cells, (wanted, self.max_homes, homes), prefix);
+            self.directory.replace(prefix.bits, prefix.depth, locked.segment());
             return;
         }
-        let Some(first) = self.arena.take() else {
-            whole.rebuild(cells, (homes, homes, homes), prefix);
+        let Some(first) = self.arena.take_slab() else {
+            locked.rebuild(cells, (homes, homes, homes), prefix);
             return;
         };
         let [low, high] = prefix.halves();
         let (upper, lower): (Vec<Cell>, Vec<Cell>) =
-            cells.iter().partition(|cell| high.holds(cell.tag().fingerprint()));
-        let mut other = Whole::unused(&self.arena, first);
-        other.header().set_times(whole.header().times());
-        for (half, cells, prefix) in [(&mut whole, &lower, low), (&mut other, &upper, high)] {
-            let wanted = Segment::homes_for(cells.len() + more, self.max_homes);
+            cells.iter().partition(|cell| high.contains(cell.tag().fingerprint()));
+        let mut other = LockedSegment::unused(&self.arena, first);
+        other.header().set_times(locked.header().times());
+        for (half, cells, prefix) in [(&mut locked, &lower, low), (&mut other, &upper, high)] {
+            let wanted = Segment::homes_for(cells.len() + new_keys, self.max_homes);
             half.rebuild(cells, (wanted, homes, homes), prefix);
         }
-        // In this order: keys of the upper half keep waiting for lines of `whole` until they find
+        // In this order: keys of the upper half keep waiting for lines of `locked` until they find
         // themselves in `other`.
         self.directory.replace(high.bits, high.depth, other.segment());
-        self.directory.replace(low.bits, low.depth, whole.segment());
+        self.directory.replace(low.bits, low.depth, locked.segment());
     }
 
     /// How long until a place in the segment of a key may become free. Others may want it too, and
-    /// a debt may be forgiven: an estimate, and not more than a minute.
-    pub(crate) fn room_in(&self, fingerprint: Fingerprint, now: Time) -> Duration {
-        let times = self.header(self.directory.settled(fingerprint)).times();
-        times.earliest.max(times.sweep_after).since(now).clamp(SWEEP_PAUSE, MAX_HINT)
+    /// a debt may be forgiven: an estimate, and not new_keys than a minute.
+    pub(crate) fn room_hint(&self, fingerprint: Fingerprint, now: Time) -> Duration {
+        let times = self.header(self.directory.stable_segment(fingerprint)).times();
+        times.earliest_full.max(times.sweep_after).since(now).clamp(SWEEP_PAUSE, MAX_HINT)
     }
 
     /// The cells that are not full for `idle`, and how many others there were. Remembers when the
     /// next one will be full.
     pub(super) fn sweep(
         &self,
-        whole: &Whole<'_>,
+        locked: &LockedSegment<'_>,
         idle: Duration,
         now: Time,
         clock: &ClockSource,
     ) -> (Vec<Cell>, usize) {
-        let (mut wall, mut earliest) = (None, NEVER);
-        let mut cells = whole.cells();
+        let (mut wall, mut earliest_full) = (None, NEVER);
+        let mut cells = locked.cells();
         let before = cells.len();
         cells.retain(|cell| {
             let wall = || *wall.get_or_insert_with(|| clock.wall());
             let fresh_at = fresh_at(cell.state(), now, wall);
             let stale = fresh_at < NEVER && fresh_at.after(idle) <= now;
             if !stale {
-                earliest = earliest.min(fresh_at);
+                earliest_full = earliest_full.min(fresh_at);
             }
             !stale
         });
-        let times = whole.header().times();
-        whole.header().set_times(Times { earliest, ..times });
+        let times = locked.header().times();
+        locked.header().set_times(SegmentTimes { earliest_full, ..times });
         let freed = before - cells.len();
         self.count_evicted(freed);
         (cells, freed)
     }
 
-    fn is_full_size(&self, segment: Segment) -> bool {
+    fn is_max_size(&self, segment: Segment) -> bool {
         let shape = self.header(segment).shape();
         segment.homes() >= self.max_homes
             && shape.is_some_and(|(_, prefix)| prefix.depth >= self.max_depth)
     }
 
     /// Whether a sweep of a full segment would be in vain, or too soon after the last one.
-    fn is_paused(&self, times: Times, now: Time) -> bool {
+    fn is_sweep_useless(&self, times: SegmentTimes, now: Time) -> bool {
         // The second test lets a clock that stepped back sweep again.
         let too_soon = now < times.sweep_after && times.sweep_after <= now.after(SWEEP_PAUSE);
-        now < times.earliest || too_soon
+        now < times.earliest_full || too_soon
     }
 }
 
@@ -209,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn indebted_keys_are_kept_and_full_ones_make_room() {
+    fn full_buckets_are_evicted_and_others_kept() {
         let (store, clock, limit, keys) = full_until(10);
         clock.set(at(9));
         assert!(!take(&store, &limit, keys, 1));
@@ -220,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refund_is_noticed_by_the_next_sweep() {
+    fn refund_is_seen_by_the_next_sweep() {
         let (store, clock, limit, keys) = full_until(1_000);
         clock.set(at(9));
         assert!(!take(&store, &limit, keys, 1));
@@ -235,12 +242,12 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stepped_back_does_not_stop_the_sweeps() {
+    fn clock_step_back_does_not_stop_sweeps() {
         let (store, clock, limit, keys) = full_until(10);
         clock.set(at(9));
         assert!(!take(&store, &limit, keys, 1), "a sweep in vain, after which there is a pause");
-        let header = store.table.header(store.table.directory.segment(Fingerprint::of(0)));
-        header.set_times(Times { sweep_after: at(1_000_000), ..header.times() });
+        let header = store.table.header(store.table.directory.segment(Fingerprint::from_hash(0)));
+        header.set_times(SegmentTimes { sweep_after: at(1_000_000), ..header.times() });
         clock.set(at(11));
         assert!(take(&store, &limit, keys, 1));
     }

@@ -38,12 +38,12 @@ fn resident() -> usize {
 /// The flood runs in a process of its own, so that its resident memory is its own.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "tells the inner run of this very test")]
-fn ten_million_one_shot_keys_stay_under_the_cap_and_free_nobody() {
+fn ten_million_one_shot_keys_stay_under_the_memory_cap() {
     const ALONE: &str = "TIDEGATE_TEST_FLOOD_ALONE";
     if std::env::var(ALONE).is_ok() {
         return flood();
     }
-    let name = "bounded::ten_million_one_shot_keys_stay_under_the_cap_and_free_nobody";
+    let name = "overflow::ten_million_one_shot_keys_stay_under_the_memory_cap";
     let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
     let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
@@ -97,7 +97,7 @@ fn full_buckets_make_room_without_loss() {
 }
 
 #[test]
-fn overflowing_keys_share_the_limit_and_keep_their_debt_when_there_is_room_again() {
+fn overflowing_keys_share_buckets_and_keep_their_debt_afterwards() {
     let (store, clock) = store(SMALL, Overflow::Shared);
     let (filler, limit) = (hourly(), Limit::named("late", hourly().policy().to_owned()).unwrap());
     let max = store.stats().max_keys as u64;
@@ -122,7 +122,7 @@ fn overflowing_keys_share_the_limit_and_keep_their_debt_when_there_is_room_again
 }
 
 #[test]
-fn a_receipt_names_the_shared_bucket_that_was_charged() {
+fn receipt_refunds_the_shared_bucket_that_was_charged() {
     let (store, _clock) = store(SMALL, Overflow::Shared);
     let (filler, limit) = (hourly(), Limit::named("late", hourly().policy().to_owned()).unwrap());
     for number in 0..store.stats().max_keys as u64 * 2 {
@@ -141,7 +141,7 @@ fn a_receipt_names_the_shared_bucket_that_was_charged() {
 }
 
 #[test]
-fn two_keys_of_a_list_on_one_shared_bucket_are_charged_together() {
+fn keys_of_a_list_on_one_shared_bucket_are_charged_together() {
     let (store, _clock) = store(SMALL, Overflow::Shared);
     let filler = hourly();
     let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(3).build().unwrap();
@@ -182,7 +182,7 @@ fn fill(store: &MemoryStore, limit: &Limit) {
 /// A set of shared buckets that one charge of a list has read was dropped to make room for the
 /// set of another, and the charge was lost: 100 grants of one a day.
 #[test]
-fn a_list_over_two_limits_loses_no_charge_when_shared_buckets_are_scarce() {
+fn list_over_two_limits_loses_no_charge_when_shared_buckets_are_scarce() {
     let (store, clock) = store(1 << 20, Overflow::Shared);
     let daily = Policy::per(1, Duration::from_secs(86_400)).capacity(1).build().unwrap();
     let daily = Limit::named("daily", daily).unwrap();
@@ -199,7 +199,7 @@ fn a_list_over_two_limits_loses_no_charge_when_shared_buckets_are_scarce() {
 }
 
 #[test]
-fn receipts_of_lists_on_shared_buckets_can_be_given_back() {
+fn list_receipts_on_shared_buckets_can_be_refunded() {
     let (store, _clock) = store(SMALL, Overflow::Shared);
     let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(1_000).build().unwrap();
     let limit = Limit::named("late", policy).unwrap();
@@ -220,7 +220,7 @@ fn receipts_of_lists_on_shared_buckets_can_be_given_back() {
 /// A receipt of a shared bucket whose set is gone must neither write without room nor touch what
 /// the key owes of its own.
 #[test]
-fn an_old_receipt_of_a_shared_bucket_does_no_harm() {
+fn old_receipt_of_a_shared_bucket_does_no_harm() {
     let (store, clock) = store(SMALL, Overflow::Shared);
     let policy = Policy::per_second(1).capacity(10).build().unwrap();
     let limit = Limit::named("late", policy).unwrap();
@@ -245,7 +245,7 @@ fn an_old_receipt_of_a_shared_bucket_does_no_harm() {
 }
 
 #[test]
-fn a_cost_of_zero_is_never_denied_not_even_without_room() {
+fn zero_cost_is_never_denied_even_without_room() {
     let (store, _clock) = store(1 << 20, Overflow::Deny);
     fill(&store, &Limit::named("filler", Policy::allowance(1).unwrap()).unwrap());
     let limit = hourly();
@@ -269,7 +269,7 @@ fn one_key_may_hold_many_slots() {
 }
 
 #[test]
-fn without_shared_buckets_a_newcomer_is_denied_with_a_hint() {
+fn new_key_is_denied_with_a_hint_when_overflow_denies() {
     let (store, _clock) = store(1 << 20, Overflow::Deny);
     let limit = hourly();
     let max = store.stats().max_keys as u64;

@@ -31,7 +31,7 @@ fn limit(policy: Policy) -> Limit {
 }
 
 #[test]
-fn a_panic_reaches_its_caller_and_nobody_else() {
+fn panic_in_one_call_does_not_affect_later_calls() {
     let clock = FlakyClock::default();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let limit = limit(Policy::per_second(1).capacity(2).build().unwrap());
@@ -66,7 +66,7 @@ fn the_number_of_holds_and_leases_is_bounded() {
 /// A clock read before the lock could be older than what another thread wrote meanwhile; with
 /// neither debt nor horizon the difference was then taken for a clock that stepped back.
 #[test]
-fn threads_on_the_real_clock_never_get_more_than_the_rate() {
+fn threads_on_the_real_clock_never_exceed_the_rate() {
     let store = MemoryStore::new();
     let policy = Policy::per_second(20_000).capacity(20).max_debt(0).max_horizon(Duration::ZERO);
     let limit = limit(policy.build().unwrap());
@@ -88,7 +88,7 @@ fn threads_on_the_real_clock_never_get_more_than_the_rate() {
 }
 
 #[test]
-fn cleaning_keeps_what_is_owed() {
+fn cleanup_keeps_keys_in_debt() {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let limit = limit(Policy::per_second(1).capacity(10).build().unwrap());
@@ -110,7 +110,7 @@ fn cleaning_keeps_what_is_owed() {
 
 /// A reset under a limit that had become one of slots left the bucket of before in the table.
 #[test]
-fn a_reset_forgets_what_there_is_whatever_the_limit_has_become() {
+fn reset_forgets_the_bucket_of_an_earlier_policy_kind() {
     let store = MemoryStore::new();
     let old = limit(Policy::allowance(3).unwrap());
     assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
@@ -124,7 +124,7 @@ fn a_reset_forgets_what_there_is_whatever_the_limit_has_become() {
 /// A key was closed for as long as a slow policy of the same name had left it, by clocks that never
 /// run backwards.
 #[test]
-fn two_policies_of_one_name_decide_alike_by_every_clock() {
+fn two_policies_of_one_name_decide_the_same_on_every_clock() {
     let slow = limit(Policy::per_minute(1).capacity(1_000).build().unwrap());
     let fast = limit(Policy::per_second(1_000).capacity(1).build().unwrap());
     let manual = MemoryStore::builder().clock(ManualClock::new()).build().unwrap();
@@ -148,7 +148,7 @@ fn two_policies_of_one_name_decide_alike_by_every_clock() {
 
 /// The bound is for all holds together, and only the lapsed ones of some keys made room.
 #[test]
-fn lapsed_holds_of_others_do_not_refuse_a_hold() {
+fn lapsed_holds_do_not_count_against_the_maximum() {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone()).build().unwrap();
     let limit = limit(Policy::per_second(1).capacity(1).build().unwrap());
@@ -166,7 +166,7 @@ fn lapsed_holds_of_others_do_not_refuse_a_hold() {
 
 /// A hold that has no effect any more is forgotten when its key is next asked for.
 #[test]
-fn a_hold_that_has_lapsed_does_not_slow_its_key_for_ever() {
+fn lapsed_hold_is_forgotten_on_the_next_decision() {
     let store = MemoryStore::builder().clock(SystemClock::new()).build().unwrap();
     let limit = limit(Policy::per_second(1_000_000_000).capacity(1).build().unwrap());
     let target = Target::new(&limit, "x");

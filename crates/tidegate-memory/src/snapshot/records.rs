@@ -8,7 +8,7 @@ use super::policy;
 
 /// What must be known before anything else: when the snapshot was taken, and the hash's secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct FileHeader {
     pub(super) wall: WallTime,
     pub(super) seed: u64,
 }
@@ -133,7 +133,7 @@ impl SavedLimit {
                 return None;
             }
         }
-        let history = if ends == OPEN { history } else { history.ending(ends) };
+        let history = if ends == OPEN { history } else { history.ending_at(ends) };
         Some(Self { identity: identity.to_owned(), history })
     }
 }

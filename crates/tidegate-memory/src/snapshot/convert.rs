@@ -6,16 +6,16 @@
 
 use tidegate_core::{Change, Limit, Policy, State, Time};
 
-use super::history::{History, Span};
+use super::history::{History, PolicySpan};
 
 /// A generation that no limit has.
 const UNKNOWN: u32 = u32::MAX;
 
 /// The state under the present policy of `limit`, of a bucket that an earlier process wrote under
 /// the number `number`. `history` is what the file knows of the limit.
-pub(crate) fn carried(
+pub(crate) fn converted(
     state: State,
-    number: u32,
+    version: u32,
     history: Option<&History>,
     limit: &Limit,
     now: Time,
@@ -24,24 +24,24 @@ pub(crate) fn carried(
     if limit.is_inline() {
         return state;
     }
-    let spans = history.and_then(|history| history.since(number));
+    let spans = history.and_then(|history| history.since(version));
     let first = limit.since(0).and_then(|mut revisions| revisions.next());
     let known = spans.zip(first).and_then(|(spans, first)| {
-        let state = through(state, spans, first.policy(), now)?;
+        let state = convert_through(state, spans, first.policy(), now)?;
         Some(state.carried(limit, 0, now))
     });
     known.unwrap_or_else(|| state.carried(limit, UNKNOWN, now))
 }
 
 /// Carries a state over every policy that followed the one it was written under, to `last`.
-fn through(state: State, spans: &[Span], last: &Policy, now: Time) -> Option<State> {
+fn convert_through(state: State, spans: &[PolicySpan], last: &Policy, now: Time) -> Option<State> {
     let (first, later) = spans.split_first()?;
     let later = later.iter().map(|span| (span.policy, span.change));
     let mut before = first.policy;
     let mut state = state;
     for (policy, change) in later.chain([(*last, Change::KeepTokens)]) {
         if policy != before || change == Change::Reset {
-            state = across(state, before, policy, change, now)?;
+            state = convert_step(state, before, policy, change, now)?;
         }
         before = policy;
     }
@@ -49,7 +49,13 @@ fn through(state: State, spans: &[Span], last: &Policy, now: Time) -> Option<Sta
 }
 
 /// One step, by the rules for a limit that is revised.
-fn across(state: State, old: Policy, new: Policy, change: Change, now: Time) -> Option<State> {
+fn convert_step(
+    state: State,
+    old: Policy,
+    new: Policy,
+    change: Change,
+    now: Time,
+) -> Option<State> {
     let limit = Limit::named("step", old).and_then(|limit| limit.revise(new, change)).ok()?;
     Some(state.carried(&limit, 0, now))
 }
@@ -86,60 +92,60 @@ mod tests {
     }
 
     #[test]
-    fn the_same_policy_leaves_the_bucket_as_it_is() {
+    fn unchanged_policy_keeps_the_state() {
         let known = history(&[(1, 10, Change::KeepTokens)]);
-        assert_eq!(carried(missing(3), 1, Some(&known), &limit(10), NOW), missing(3));
-        assert_eq!(carried(missing(3), 7, Some(&known), &limit(10), NOW), missing(3));
+        assert_eq!(converted(missing(3), 1, Some(&known), &limit(10), NOW), missing(3));
+        assert_eq!(converted(missing(3), 7, Some(&known), &limit(10), NOW), missing(3));
     }
 
     #[test]
-    fn another_policy_keeps_the_tokens() {
+    fn changed_policy_keeps_the_tokens() {
         let known = history(&[(1, 10, Change::KeepTokens)]);
         // Seven are there, of twenty from now on.
-        assert_eq!(carried(missing(3), 1, Some(&known), &limit(20), NOW), missing(13));
+        assert_eq!(converted(missing(3), 1, Some(&known), &limit(20), NOW), missing(13));
         // Five is all that a bucket of five can hold.
-        assert_eq!(carried(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
+        assert_eq!(converted(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
     }
 
     #[test]
-    fn every_change_in_between_counts_in_its_mode() {
+    fn every_intermediate_change_applies_in_its_mode() {
         let known = history(&[(1, 10, Change::KeepTokens), (2, 5, Change::Reset)]);
-        assert_eq!(carried(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
-        assert_eq!(carried(missing(3), 2, Some(&known), &limit(5), NOW), missing(3));
+        assert_eq!(converted(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
+        assert_eq!(converted(missing(3), 2, Some(&known), &limit(5), NOW), missing(3));
         let revised = limit(5).revise(per_second(6), Change::Reset).unwrap();
-        assert_eq!(carried(missing(3), 2, Some(&known), &revised, NOW), State::Fresh);
+        assert_eq!(converted(missing(3), 2, Some(&known), &revised, NOW), State::Fresh);
         let revised = limit(5).revise(per_second(6), Change::KeepTokens).unwrap();
-        assert_eq!(carried(missing(3), 2, Some(&known), &revised, NOW), missing(4));
+        assert_eq!(converted(missing(3), 2, Some(&known), &revised, NOW), missing(4));
     }
 
     #[test]
-    fn a_policy_that_nobody_remembers_means_an_empty_bucket() {
-        assert_eq!(carried(missing(3), 1, None, &limit(10), NOW), missing(10));
+    fn unknown_policy_gives_an_empty_bucket() {
+        assert_eq!(converted(missing(3), 1, None, &limit(10), NOW), missing(10));
         let known = history(&[(2, 10, Change::KeepTokens)]);
-        assert_eq!(carried(missing(3), 1, Some(&known), &limit(10), NOW), missing(10));
+        assert_eq!(converted(missing(3), 1, Some(&known), &limit(10), NOW), missing(10));
         let full = State::Bucket(Exact::whole(NOW.as_nanos()));
-        assert_eq!(carried(full, 1, None, &limit(10), NOW), State::Fresh);
+        assert_eq!(converted(full, 1, None, &limit(10), NOW), State::Fresh);
         let mut worn = limit(10);
         for capacity in 11..400 {
             worn = worn.revise(per_second(capacity), Change::KeepTokens).unwrap();
         }
-        assert_eq!(carried(missing(3), 2, Some(&known), &worn, NOW), missing(399));
+        assert_eq!(converted(missing(3), 2, Some(&known), &worn, NOW), missing(399));
     }
 
     #[test]
-    fn an_inline_limit_is_its_policy() {
+    fn inline_limit_keeps_the_state() {
         let inline = Limit::inline(per_second(10));
-        assert_eq!(carried(missing(3), 1, None, &inline, NOW), missing(3));
+        assert_eq!(converted(missing(3), 1, None, &inline, NOW), missing(3));
     }
 
     #[test]
-    fn what_was_used_of_a_quota_stays_and_another_kind_starts_anew() {
+    fn quota_usage_is_kept_and_another_kind_starts_fresh() {
         let mut known = History::default();
         assert!(known.push(1, Policy::quota(10).unwrap(), Change::KeepTokens));
         let used = State::Quota { ends: 500, used: 7 };
         let raised = Limit::named("a", Policy::quota(20).unwrap()).unwrap();
-        assert_eq!(carried(used, 1, Some(&known), &raised, NOW), used);
-        assert_eq!(carried(used, 1, None, &raised, NOW), used);
-        assert_eq!(carried(used, 1, Some(&known), &limit(5), NOW), State::Fresh);
+        assert_eq!(converted(used, 1, Some(&known), &raised, NOW), used);
+        assert_eq!(converted(used, 1, None, &raised, NOW), used);
+        assert_eq!(converted(used, 1, Some(&known), &limit(5), NOW), State::Fresh);
     }
 }

@@ -1,6 +1,6 @@
 //! What one operation has locked, and how it finds and writes its buckets there.
 //!
-//! Locks are taken in one order, so lists cannot deadlock: lines by their number, then the parts
+//! Locks are taken in one order, so lists cannot deadlock: lines by their number, then the shards
 //! beside the table by theirs, then the shared buckets, then the newest limits. The clock is read
 //! when the lines are locked: a reading from before could be older than what another thread has
 //! written meanwhile.
@@ -15,16 +15,16 @@ use tidegate_core::{
 
 use crate::operation::line_locks::{LineLocks, NewKeys, lock_lines};
 use crate::operation::list_entry::{ListEntries, ListEntry};
-use crate::side_table::{SidePart, SideTable};
+use crate::side_table::{SideShard, SideTable};
 use crate::store::MemoryStore;
 use crate::sync::MutexGuard;
 use crate::table::cell::Cell;
-use crate::table::overflow::Sets;
+use crate::table::overflow::SharedSets;
 use crate::table::{NEVER, fresh_at};
 
-/// Which parts beside the table are locked.
+/// Which shards beside the table are locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parts {
+enum ShardsToLock {
     /// Those of slots, and of keys that may be held.
     Needed,
     /// Those of every key.
@@ -32,67 +32,69 @@ enum Parts {
 }
 
 /// The locks of one operation.
-pub(crate) struct Locked<'s> {
+pub(crate) struct OperationLocks<'s> {
     pub(super) store: &'s MemoryStore,
     // Given back in this order.
-    shared: Option<MutexGuard<'s, Sets>>,
-    parts: SmallVec<[(usize, MutexGuard<'s, SidePart>); 1]>,
+    shared: Option<MutexGuard<'s, SharedSets>>,
+    shards: SmallVec<[(usize, MutexGuard<'s, SideShard>); 1]>,
     pub(super) lines: LineLocks<'s>,
 }
 
-impl<'s> Locked<'s> {
+impl<'s> OperationLocks<'s> {
     /// Locks what every charge needs, and makes room for keys that are not there.
     #[inline]
     pub(crate) fn new(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
-        Self::with(store, entries, NewKeys::Insert, Parts::Needed)
+        Self::lock(store, entries, NewKeys::Insert, ShardsToLock::Needed)
     }
 
     /// The same for a settlement. A receipt may have slots of a limit that has become another.
-    pub(crate) fn to_settle(
+    pub(crate) fn for_settle(
         store: &'s MemoryStore,
         entries: &mut ListEntries<'_>,
         receipt: Option<&Receipt>,
     ) -> Self {
         let mut stamps = receipt.into_iter().flat_map(Receipt::stamps);
         let slots = stamps.any(|stamp| matches!(stamp.place, Place::Slot(_)));
-        let parts = if slots { Parts::All } else { Parts::Needed };
-        Self::with(store, entries, NewKeys::Insert, parts)
+        let shards = if slots { ShardsToLock::All } else { ShardsToLock::Needed };
+        Self::lock(store, entries, NewKeys::Insert, shards)
     }
 
     /// The same to forget a key, whatever there is of it.
-    pub(crate) fn to_forget(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
-        Self::with(store, entries, NewKeys::Skip, Parts::All)
+    pub(crate) fn for_reset(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
+        Self::lock(store, entries, NewKeys::Skip, ShardsToLock::All)
     }
 
-    fn with(
+    fn lock(
         store: &'s MemoryStore,
         entries: &mut ListEntries<'_>,
         new_keys: NewKeys,
-        parts: Parts,
+        shards: ShardsToLock,
     ) -> Self {
         let lines = lock_lines(store, entries, new_keys);
         let wanted = |entry: &&ListEntry<'_>| {
-            parts == Parts::All || entry.is_of_slots() || store.side_table.may_hold(entry.hash)
+            shards == ShardsToLock::All
+                || entry.is_concurrency()
+                || store.side_table.may_be_held(entry.hash)
         };
         let mut numbers: SmallVec<[usize; 1]> =
-            entries.iter().filter(wanted).map(|entry| SideTable::part_of(entry.hash)).collect();
+            entries.iter().filter(wanted).map(|entry| SideTable::shard_of(entry.hash)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let parts = numbers.iter().map(|&part| (part, store.side_table.lock(part))).collect();
-        Self { store, shared: None, parts, lines }
+        let shards = numbers.iter().map(|&shard| (shard, store.side_table.lock(shard))).collect();
+        Self { store, shared: None, shards, lines }
     }
 
     /// Says when slots will have run out by themselves, if there are too few.
     #[inline]
-    pub(crate) fn hint_at_leases(
+    pub(crate) fn set_slot_hint(
         &mut self,
-        account: &mut Account<'_>,
+        bucket: &mut Account<'_>,
         entry: &ListEntry<'_>,
         now: Time,
     ) {
-        if let (Some(policy), Some(part)) = (account.concurrency(), self.part(entry)) {
-            let free_in = part.leases.free_in(entry.hash, entry.cost(), policy, now);
-            *account = account.slots_free_in(free_in);
+        if let (Some(policy), Some(shard)) = (bucket.concurrency(), self.shard(entry)) {
+            let free_in = shard.leases.free_in(entry.hash, entry.cost(), policy, now);
+            *bucket = bucket.slots_free_in(free_in);
         }
     }
 
@@ -106,7 +108,7 @@ impl<'s> Locked<'s> {
         for (outcome, index) in outcomes.iter_mut().zip(entries.order()) {
             let entry = &entries[index];
             if entry.rejected && entry.amount > 0 {
-                let retry = Retry::After(self.store.table.room_in(entry.fingerprint(), now));
+                let retry = Retry::After(self.store.table.room_hint(entry.fingerprint(), now));
                 *outcome = Outcome::new(outcome.capacity, 0, outcome.reset, Some(retry));
             }
         }
@@ -115,34 +117,34 @@ impl<'s> Locked<'s> {
     /// Writes the state of an entry to where it lives.
     #[inline]
     pub(crate) fn write(&mut self, entry: &mut ListEntry<'_>, now: Now) {
-        match (entry.place, *entry.limit().policy()) {
+        match (entry.location, *entry.limit().policy()) {
             (Place::Shared, _) => {
                 self.shared().write(entry.limit(), entry.hash, entry.state);
                 self.note_shared(entry, now);
-                self.remember(entry);
+                self.remember_newest(entry);
             }
             (_, Policy::Concurrency(policy)) if entry.amount > 0 => {
                 let (hash, cost) = (entry.hash, entry.cost());
-                if let Some(part) = self.part(entry) {
-                    let lease = part.leases.acquire(hash, cost, policy.lease(), now.time);
-                    entry.place = Place::Slot(lease);
+                if let Some(shard) = self.shard(entry) {
+                    let lease = shard.leases.acquire(hash, cost, policy.lease(), now.time);
+                    entry.location = Place::Slot(lease);
                 }
             }
             (_, Policy::Concurrency(_)) => {}
             _ => {
                 self.write_own(entry, now);
-                self.remember(entry);
+                self.remember_newest(entry);
             }
         }
-        if entry.reopened {
+        if entry.hold_merged {
             self.drop_hold(entry);
         }
     }
 
     /// Forgets holds that have passed under an older policy, now that they were looked at.
-    pub(crate) fn drop_reopened(&mut self, entries: &ListEntries<'_>) {
+    pub(crate) fn drop_merged_holds(&mut self, entries: &ListEntries<'_>) {
         for entry in entries.iter() {
-            if entry.reopened && entry.amount != 0 && entry.place != Place::Shared {
+            if entry.hold_merged && entry.amount != 0 && entry.location != Place::Shared {
                 self.drop_hold(entry);
             }
         }
@@ -154,25 +156,25 @@ impl<'s> Locked<'s> {
             self.lines.vacate(slot);
         }
         let side_table = &self.store.side_table;
-        let beside = self.part(entry).is_some_and(|part| {
+        let in_side_table = self.shard(entry).is_some_and(|shard| {
             let (hold, lease) =
-                (side_table.release(part, entry.hash), part.leases.forget(entry.hash));
+                (side_table.release(shard, entry.hash), shard.leases.forget(entry.hash));
             hold | lease
         });
-        beside | entry.slot.is_some()
+        in_side_table | entry.slot.is_some()
     }
 
     /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
-    pub(crate) fn give_slots_back(
+    pub(crate) fn release_slots(
         &mut self,
         entry: &ListEntry<'_>,
         stamp: Option<&Stamp>,
         now: Time,
     ) -> Settled {
         let slots = entry.delta().unsigned_abs();
-        match (stamp.map(|stamp| stamp.place), self.part(entry)) {
-            (Some(Place::Slot(id)), Some(part)) if entry.amount < 0 => {
-                Settled::slots_back(part.leases.release(entry.hash, id, slots, now))
+        match (stamp.map(|stamp| stamp.place), self.shard(entry)) {
+            (Some(Place::Slot(id)), Some(shard)) if entry.amount < 0 => {
+                Settled::slots_back(shard.leases.release(entry.hash, id, slots, now))
             }
             _ => Settled::nothing_of(entry.delta()),
         }
@@ -180,7 +182,7 @@ impl<'s> Locked<'s> {
 
     /// Slots of an entry that are taken.
     pub(crate) fn taken(&mut self, entry: &ListEntry<'_>, now: Time) -> u64 {
-        self.part(entry).map_or(0, |part| part.leases.taken(entry.hash, now))
+        self.shard(entry).map_or(0, |shard| shard.leases.taken(entry.hash, now))
     }
 
     fn write_own(&mut self, entry: &ListEntry<'_>, now: Now) {
@@ -207,19 +209,19 @@ impl<'s> Locked<'s> {
     fn note_shared(&self, entry: &ListEntry<'_>, now: Now) {
         if let Some(segment) = entry.segment {
             let until = fresh_at(entry.state, now.time, || now.wall);
-            self.store.table.header(segment).note_owing(until);
+            self.store.table.header(segment).note_shared_debt(until);
         }
     }
 
     pub(super) fn drop_hold(&mut self, entry: &ListEntry<'_>) {
         let side_table = &self.store.side_table;
-        if let Some(part) = self.part(entry) {
-            side_table.release(part, entry.hash);
+        if let Some(shard) = self.shard(entry) {
+            side_table.release(shard, entry.hash);
         }
     }
 
     /// Keeps a revised limit for callers that still hold an older one.
-    fn remember(&self, entry: &ListEntry<'_>) {
+    fn remember_newest(&self, entry: &ListEntry<'_>) {
         let (limit, generation) = (entry.limit(), entry.limit().generation());
         if generation == 0 {
             return;
@@ -236,15 +238,15 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// The part of an entry, if it was locked.
+    /// The shard of an entry, if it was locked.
     #[inline]
-    pub(super) fn part(&mut self, entry: &ListEntry<'_>) -> Option<&mut SidePart> {
-        let number = SideTable::part_of(entry.hash);
-        let mut parts = self.parts.iter_mut();
-        parts.find(|(part, _)| *part == number).map(|(_, part)| &mut **part)
+    pub(super) fn shard(&mut self, entry: &ListEntry<'_>) -> Option<&mut SideShard> {
+        let number = SideTable::shard_of(entry.hash);
+        let mut shards = self.shards.iter_mut();
+        shards.find(|(shard, _)| *shard == number).map(|(_, shard)| &mut **shard)
     }
 
-    pub(super) fn shared(&mut self) -> &mut Sets {
+    pub(super) fn shared(&mut self) -> &mut SharedSets {
         let store = self.store;
         self.shared.get_or_insert_with(|| store.shared.lock())
     }

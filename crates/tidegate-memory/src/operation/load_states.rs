@@ -5,19 +5,19 @@ use std::sync::atomic::Ordering;
 
 use tidegate_core::{Now, Place, Receipt, State, StoreError, Time};
 
-use super::locked::Locked;
+use super::locks::OperationLocks;
 use crate::builder::Overflow;
 use crate::operation::list_entry::{ListEntries, ListEntry};
 use crate::side_table::SideTable;
 use crate::side_table::holds::Hold;
-use crate::snapshot::adopt;
+use crate::snapshot::convert;
 use crate::table::cell::Cell;
-use crate::table::overflow::bucket;
+use crate::table::overflow::shared_bucket_index;
 
-impl Locked<'_> {
+impl OperationLocks<'_> {
     /// Finds the state of every entry, where it lives, and the limit that decides.
     #[inline]
-    pub(crate) fn open(
+    pub(crate) fn load_states(
         &mut self,
         entries: &mut ListEntries<'_>,
         receipt: Option<&Receipt>,
@@ -26,28 +26,28 @@ impl Locked<'_> {
         for index in 0..entries.len() {
             let stamp = receipt.and_then(|receipt| entries.stamp_of(index, receipt));
             let entry = &mut entries[index];
-            let hold = self.hold_of(entry, now.time);
-            if entry.is_of_slots() {
-                self.open_slots(entry, now.time)?;
-                count_hold(entry, hold, now.time);
+            let hold = self.current_hold(entry, now.time);
+            if entry.is_concurrency() {
+                self.load_slots(entry, now.time)?;
+                apply_hold(entry, hold, now.time);
                 continue;
             }
             let known = entry.slot.filter(|slot| !self.lines.is_new(*slot));
             let own = known.map(|slot| self.lines.cell(slot));
             let charged = match stamp.map(|stamp| stamp.place) {
-                Some(Place::Shared) => self.open_charged(entry),
+                Some(Place::Shared) => self.load_charged_shared(entry),
                 _ => None,
             };
             let found = match charged.or(own) {
                 Some(found) => Some(found),
-                None => self.open_new_key(entry, now),
+                None => self.load_new_key(entry, now),
             };
             match found {
-                Some(cell) => self.adopt(entry, cell, now.time),
+                Some(cell) => self.load_cell(entry, cell, now.time),
                 None => entry.rejected = true,
             }
-            count_hold(entry, hold, now.time);
-            if entry.place == Place::Shared {
+            apply_hold(entry, hold, now.time);
+            if entry.location == Place::Shared {
                 merge_shared(entries, index);
             }
         }
@@ -56,8 +56,8 @@ impl Locked<'_> {
 
     /// The hold of a key. One that has no effect any more is forgotten, unless the clock may step back
     /// to when it had.
-    fn hold_of(&mut self, entry: &ListEntry<'_>, now: Time) -> Option<Hold> {
-        let hold = self.part(entry).and_then(|part| SideTable::held(part, entry.hash))?;
+    fn current_hold(&mut self, entry: &ListEntry<'_>, now: Time) -> Option<Hold> {
+        let hold = self.shard(entry).and_then(|shard| SideTable::get_hold(shard, entry.hash))?;
         if hold.lapses > now || !self.store.clock.is_steady() {
             return Some(hold);
         }
@@ -65,48 +65,48 @@ impl Locked<'_> {
         None
     }
 
-    fn open_slots(&mut self, entry: &mut ListEntry<'_>, now: Time) -> Result<(), StoreError> {
-        let Some(part) = self.part(entry) else { return Err(StoreError::Full) };
-        if entry.amount > 0 && !part.leases.have_room(now) {
+    fn load_slots(&mut self, entry: &mut ListEntry<'_>, now: Time) -> Result<(), StoreError> {
+        let Some(shard) = self.shard(entry) else { return Err(StoreError::Full) };
+        if entry.amount > 0 && !shard.leases.has_capacity(now) {
             return Err(StoreError::Full);
         }
-        entry.state = State::Concurrency { taken: part.leases.taken(entry.hash, now) };
+        entry.state = State::Concurrency { taken: shard.leases.taken(entry.hash, now) };
         Ok(())
     }
 
     /// A key that is not in the table: new, or back after its bucket was full.
-    fn open_new_key(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
+    fn load_new_key(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
         if !entry.no_slot {
             // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
             // by the end of a flood.
             let may_owe = entry.segment.is_some_and(|segment| {
-                now.time < self.store.table.header(segment).times().owing_until
+                now.time < self.store.table.header(segment).times().shared_debt_until
             });
-            let owed = if may_owe { self.shared().look(entry.limit(), entry.hash) } else { None };
+            let owed = if may_owe { self.shared().get(entry.limit(), entry.hash) } else { None };
             return Some(owed.filter(|cell| !cell.state().is_fresh(now)).unwrap_or_default());
         }
         self.store.overflowed.fetch_add(1, Ordering::Relaxed);
         match self.store.overflow {
-            Overflow::Shared => self.open_shared(entry, now),
+            Overflow::Shared => self.load_shared(entry, now),
             Overflow::Deny => None,
         }
     }
 
     /// The shared bucket of a key that has no room of its own.
-    fn open_shared(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
+    fn load_shared(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
         let found = self.shared().open(entry.limit(), entry.hash, now);
         if found.is_some() {
-            entry.place = Place::Shared;
+            entry.location = Place::Shared;
         }
         found
     }
 
     /// The shared bucket that a receipt names. A set that is gone was full again: then there is
     /// nothing left to give back, and a further charge goes to the key's own bucket.
-    fn open_charged(&mut self, entry: &mut ListEntry<'_>) -> Option<Cell> {
-        let found = self.shared().look(entry.limit(), entry.hash);
+    fn load_charged_shared(&mut self, entry: &mut ListEntry<'_>) -> Option<Cell> {
+        let found = self.shared().get(entry.limit(), entry.hash);
         if found.is_some() {
-            entry.place = Place::Shared;
+            entry.location = Place::Shared;
         } else {
             entry.repaid = true;
         }
@@ -115,14 +115,14 @@ impl Locked<'_> {
 
     /// Brings a stored state under the policy that decides: the newer one of caller and store.
     #[inline]
-    fn adopt(&mut self, entry: &mut ListEntry<'_>, cell: Cell, now: Time) {
+    fn load_cell(&mut self, entry: &mut ListEntry<'_>, cell: Cell, now: Time) {
         if cell.tag().is_vacant() {
             entry.state = State::Fresh;
             return;
         }
-        if let Some(number) = cell.tag().restored_number() {
+        if let Some(version) = cell.tag().restored_version() {
             let history = self.store.restored.get(entry.limit().identity());
-            entry.state = adopt::carried(cell.state(), number, history, entry.limit(), now);
+            entry.state = convert::converted(cell.state(), version, history, entry.limit(), now);
             entry.converted = true;
             return;
         }
@@ -139,25 +139,25 @@ impl Locked<'_> {
 
 /// Counts the hold of a key. One that has passed under an older policy is, like the tokens of
 /// the bucket, carried over to the present one; it must not close the key a second time.
-fn count_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
+fn apply_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
     let Some(Hold { until, generation, .. }) = hold else { return };
     let limit = entry.limit();
     if until > now || generation == limit.generation() {
         entry.held_until = until;
         return;
     }
-    let reopened = State::after_hold(limit, generation, until, now);
-    entry.state = entry.state.or_less(reopened);
-    (entry.reopened, entry.converted) = (true, true);
+    let after_hold = State::after_hold(limit, generation, until, now);
+    entry.state = entry.state.or_less(after_hold);
+    (entry.hold_merged, entry.converted) = (true, true);
 }
 
 /// Merges an entry on a shared bucket with an earlier entry on the same one.
 fn merge_shared(entries: &mut ListEntries<'_>, index: usize) {
     let (before, entry) = entries.split_at(index);
     let same = |other: &ListEntry<'_>| {
-        other.place == Place::Shared
+        other.location == Place::Shared
             && other.target.limit == entry[0].target.limit
-            && bucket(other.hash) == bucket(entry[0].hash)
+            && shared_bucket_index(other.hash) == shared_bucket_index(entry[0].hash)
     };
     if let Some(earlier) = before.iter().position(same) {
         let held_until = entries[index].held_until.max(entries[earlier].held_until);
