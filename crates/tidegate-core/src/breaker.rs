@@ -1,24 +1,24 @@
-//! A circuit breaker: whether something that fails is called, as a pure state machine.
+//! Circuit breaker as a pure state machine.
 //!
-//! Closed, every call goes through, and so many failures in a row open it. Open, no call goes through
-//! until a pause is over. Half-open, one trial goes through: its answer closes the breaker, its
-//! failure opens it again for longer. Two kinds of drivers use it: one whose callers serve as the
-//! trial ([`CircuitBreaker::admit`]), and one with a prober of its own ([`CircuitBreaker::trial`]).
+//! Closed: every call is admitted; a number of consecutive failures opens the breaker. Open: no
+//! call is admitted until a pause has passed. Half-open: one trial call is admitted; its success
+//! closes the breaker, its failure opens it again for longer. A driver either uses callers as the
+//! trial ([`CircuitBreaker::admit`]) or runs a prober of its own ([`CircuitBreaker::trial`]).
 //!
-//! It reads no clock, draws no random number, takes no lock and starts nothing: time and jitter are
-//! arguments. An outcome counts only in the [`Epoch`] in which its call began, so that a late answer
-//! to an old call says nothing about the present state.
+//! The breaker reads no clock, draws no random numbers, takes no lock and starts no task; time and
+//! jitter are arguments. An outcome counts only in the [`Epoch`] in which its call began, so a late
+//! outcome of an old call does not affect the current state.
 
 use core::time::Duration;
 
 use crate::time::Time;
 
-/// When to come back while a trial is under way, since nobody knows how long it takes.
+/// Wait reported while a trial is in flight, since its duration is unknown.
 const RETRY_DURING_TRIAL: Duration = Duration::from_secs(1);
-/// Doublings after which a pause does not grow any more, whatever its bound.
+/// Number of doublings after which the pause stops growing, whatever its bound.
 const MAX_DOUBLINGS: u32 = 31;
 
-/// What opens a circuit breaker, and for how long.
+/// When a circuit breaker opens, and for how long.
 ///
 /// ```
 /// use core::time::Duration;
@@ -36,14 +36,15 @@ pub struct BreakerSettings {
 }
 
 impl Default for BreakerSettings {
-    /// Five failures in a row; 5 seconds, doubling up to 60 with every trial that fails.
+    /// Opens after 5 consecutive failures, for 5 seconds, doubling up to 60 with every failed
+    /// trial.
     fn default() -> Self {
         Self::after_failures(5)
     }
 }
 
 impl BreakerSettings {
-    /// After so many failures in a row, one at least.
+    /// Opens after this many consecutive failures, at least one.
     #[must_use]
     pub const fn after_failures(failures: u32) -> Self {
         let failures = if failures == 0 { 1 } else { failures };
@@ -51,30 +52,32 @@ impl BreakerSettings {
         Self { failures, shortest, longest, relapse: Duration::ZERO }
     }
 
-    /// How long it is open: `shortest` at first, twice as long after every trial that fails, never
-    /// above `longest`. Default: 5 and 60 seconds.
+    /// Sets how long the breaker stays open: `shortest` at first, doubled after every failed trial,
+    /// at most `longest`. Default: 5 and 60 seconds.
     #[must_use]
     pub const fn pause(mut self, shortest: Duration, longest: Duration) -> Self {
         (self.shortest, self.longest) = (shortest, longest);
         self
     }
 
-    /// A breaker that opens again within this time of closing had only seemed to be closed, and its
-    /// pause goes on growing. Default: zero, and every pause begins with the shortest.
+    /// If the breaker opens again within this time after closing, the pause continues to double
+    /// instead of starting from the shortest. Default: zero, so that it always starts from the
+    /// shortest.
     #[must_use]
     pub const fn relapse_within(mut self, span: Duration) -> Self {
         self.relapse = span;
         self
     }
 
-    /// How many failures in a row open it.
+    /// Returns the number of consecutive failures that open the breaker.
     #[must_use]
     pub const fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The pause after so many doublings. `jitter` is any number, and takes up to a quarter off, so
-    /// that nodes which lost something together do not all look for it together; zero takes nothing.
+    /// Returns the pause after `doublings` doublings. `jitter` is any number and shortens the pause
+    /// by up to a quarter, so that nodes that lost a server together do not all probe it together;
+    /// zero does not shorten it.
     fn pause_after(&self, doublings: u32, jitter: u64) -> Duration {
         let factor = 1 << doublings.min(MAX_DOUBLINGS);
         let full = self.shortest.saturating_mul(factor).min(self.longest);
@@ -84,59 +87,59 @@ impl BreakerSettings {
     }
 }
 
-/// Whether calls go through.
+/// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// All of them.
+    /// All calls are admitted.
     Closed,
-    /// None.
+    /// No call is admitted.
     Open,
-    /// One trial, or there will be one as soon as there is a call.
+    /// One trial call is in flight, or the next call will be the trial.
     HalfOpen,
 }
 
-/// The epoch in which a call began: each change of state begins another one.
+/// Epoch in which a call began. Every state change starts a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// Its number, to be kept in an atomic.
+    /// Returns the number of the epoch, for storing in an atomic.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 
-    /// The epoch of a number.
+    /// Creates an epoch from its number.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
 }
 
-/// What a call says about what was called.
+/// Outcome of a call, as evidence about the called service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOutcome {
-    /// It works.
+    /// The service works.
     Answered,
-    /// It is there, and does not want this call. That ends a trial, but not a row of failures.
+    /// The service responded but rejected this call. This ends a trial, but not a run of failures.
     Rejected,
-    /// It does not work.
+    /// The service does not work.
     Failed,
-    /// Nothing: it was not called, or the caller has gone. A trial is left to another call.
+    /// No evidence: the call was not made or was abandoned. The next call becomes the trial.
     Unknown,
 }
 
-/// A change that there is to tell.
+/// A state change to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// It was opened, for this long.
+    /// The breaker opened for this long.
     Opened(Duration),
-    /// It was closed, after this long.
+    /// The breaker closed after having been open this long.
     Closed(Duration),
 }
 
-/// A circuit breaker. See the [module](self).
+/// A circuit breaker; see the [module documentation](self).
 ///
 /// ```
 /// use core::time::Duration;
@@ -157,9 +160,9 @@ pub struct CircuitBreaker {
     settings: BreakerSettings,
     state: InnerState,
     epoch: Epoch,
-    /// When it was last opened from closed, or closed.
+    /// When it last went from closed to open, or closed.
     changed_at: Option<Time>,
-    /// How often the pause has doubled.
+    /// How many times the pause has doubled.
     doublings: u32,
 }
 
@@ -171,26 +174,26 @@ enum InnerState {
     Open {
         until: Time,
     },
-    /// One trial is under way. `until` is kept for the case that nothing comes of it.
+    /// One trial is in flight. `until` is restored if its outcome is unknown.
     HalfOpen {
         until: Time,
     },
 }
 
 impl CircuitBreaker {
-    /// A closed one.
+    /// Creates a closed breaker.
     #[must_use]
     pub const fn new(settings: BreakerSettings) -> Self {
         let state = InnerState::Closed { failures: 0 };
         Self { settings, state, epoch: Epoch(0), changed_at: None, doublings: 0 }
     }
 
-    /// Follows other settings from the next failure on. A pause that has begun stays as it is.
+    /// Applies new settings from the next failure on. A pause that has begun is not changed.
     pub const fn reconfigure(&mut self, settings: BreakerSettings) {
         self.settings = settings;
     }
 
-    /// Whether calls go through.
+    /// Returns the state at `now`.
     #[must_use]
     pub fn state(&self, now: Time) -> BreakerState {
         match self.state {
@@ -200,7 +203,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The present epoch, if it is closed.
+    /// Returns the current epoch if the breaker is closed.
     #[must_use]
     pub const fn closed(&self) -> Option<Epoch> {
         match self.state {
@@ -209,13 +212,13 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether a trial is under way.
+    /// Returns whether a trial is in flight.
     #[must_use]
     pub const fn is_tried(&self) -> bool {
         matches!(self.state, InnerState::HalfOpen { .. })
     }
 
-    /// Failures in a row while it is closed.
+    /// Returns the number of consecutive failures while closed.
     #[must_use]
     pub const fn failures(&self) -> u32 {
         match self.state {
@@ -224,7 +227,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// When the next trial is due, or the present one was; `None` while it is closed.
+    /// Returns when the next trial is due, or when the one in flight was; `None` while closed.
     #[must_use]
     pub const fn due(&self) -> Option<Time> {
         match self.state {
@@ -233,10 +236,10 @@ impl CircuitBreaker {
         }
     }
 
-    /// Lets a call through, or says when to come back. The first call after a pause is the trial.
+    /// Admits a call or returns how long to wait. The first call after a pause is the trial.
     ///
     /// # Errors
-    /// How long to wait, while it is open or a trial is under way.
+    /// How long to wait, while the breaker is open or a trial is in flight.
     pub fn admit(&mut self, now: Time) -> Result<Epoch, Duration> {
         match self.state {
             InnerState::Closed { .. } => Ok(self.epoch),
@@ -246,13 +249,13 @@ impl CircuitBreaker {
         }
     }
 
-    /// Begins a trial for a prober that keeps to [`due`](Self::due) by itself. A trial that is still
-    /// under way counts no more. `None` if there is nothing to try, since it is closed.
+    /// Starts a trial, for a prober that observes [`due`](Self::due) itself. Replaces a trial that
+    /// is still in flight. Returns `None` if the breaker is closed.
     pub fn trial(&mut self) -> Option<Epoch> {
         self.due().map(|until| self.half_open(until))
     }
 
-    /// A call that was let through has ended.
+    /// Records the outcome of an admitted call.
     pub fn settle(
         &mut self,
         epoch: Epoch,
@@ -292,15 +295,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// Ends a row of failures, as an answer does in whatever epoch its call began.
+    /// Resets the run of failures, as a success does in any epoch.
     pub fn clear_failures(&mut self) {
         if let InnerState::Closed { failures } = &mut self.state {
             *failures = 0;
         }
     }
 
-    /// Opens it at once, whatever the number of failures: there is better evidence than those. It
-    /// must be closed, and in the epoch in which the evidence was gathered.
+    /// Opens the breaker at once, regardless of the number of failures, on stronger evidence. Does
+    /// nothing unless the breaker is closed and still in `epoch`, in which the evidence was
+    /// gathered.
     pub fn trip(&mut self, epoch: Epoch, now: Time, jitter: u64) -> Option<Transition> {
         if self.closed() != Some(epoch) {
             return None;

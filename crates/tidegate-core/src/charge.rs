@@ -1,60 +1,62 @@
-//! Charges: what an operation spends where. Lists of them are decided all-or-nothing.
+//! Charges: how much to spend from which bucket. A list of charges is decided all-or-nothing.
 
 use crate::key::{Key, KeyError};
 use crate::limit::Limit;
 use crate::time::Windows;
 
-/// The most charges that one decision may have.
+/// Maximum number of charges in one decision.
 pub const MAX_CHARGES: usize = 16;
 
-/// Why a list of charges cannot be decided. The caller made the mistake; nothing was spent.
+/// Error in a list of charges. The caller must fix it; nothing was spent.
+///
+/// Numbers are the index of the charge in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChargeError {
-    /// No charge at all.
+    /// The list is empty.
     #[error("a decision needs at least one charge")]
     Empty,
-    /// More than [`MAX_CHARGES`].
+    /// The list has more than [`MAX_CHARGES`] charges.
     #[error("a decision has at most {MAX_CHARGES} charges, not {0}")]
     TooMany(usize),
-    /// A key that is empty or too long.
+    /// The key is empty or too long.
     #[error("the key of charge {0} {1}")]
     Key(usize, KeyError),
-    /// A limiter of another engine.
+    /// The limiter belongs to another engine.
     #[error("charge {0} is on a limiter of another engine")]
     OtherEngine(usize),
-    /// A calendar quota without its windows.
+    /// The limit is a calendar quota and the charge has no windows.
     #[error("charge {0} is on a calendar quota and needs its windows")]
     NoWindows(usize),
-    /// A policy of more tokens or slots than the store counts exactly.
+    /// The policy has more tokens or slots than the store can count exactly.
     #[error("the policy of charge {0} is for more than this store can count exactly")]
     Uncountable(usize),
-    /// The windows that came with a charge do not hold the store's wall time.
+    /// The windows of the charge do not contain the store's wall time.
     #[error(
         "the calendar windows of charge {0} do not hold the store's time: the clocks disagree by more than a window"
     )]
     OtherWindows(usize),
 }
 
-/// One bucket: a limit and a key, with the calendar windows if the limit is a calendar quota.
+/// One bucket: a limit, a key and, for a calendar quota, the calendar windows.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// Which limit.
+    /// The limit.
     pub limit: &'a Limit,
-    /// Whose bucket.
+    /// The key whose bucket it is.
     pub key: Key<'a>,
-    /// The calendar windows around the caller's present; calendar quotas need them.
+    /// Calendar windows around the caller's current time; required for calendar quotas.
     pub windows: Option<Windows>,
 }
 
 impl<'a> Target<'a> {
-    /// The bucket of `key` under `limit`.
+    /// Creates a target for the bucket of `key` under `limit`.
     #[must_use]
     pub fn new(limit: &'a Limit, key: impl Into<Key<'a>>) -> Self {
         Self { limit, key: key.into(), windows: None }
     }
 
-    /// With the calendar windows around the caller's present.
+    /// Sets the calendar windows around the caller's current time.
     #[must_use]
     pub fn with_windows(mut self, windows: Windows) -> Self {
         self.windows = Some(windows);
@@ -62,34 +64,35 @@ impl<'a> Target<'a> {
     }
 }
 
-/// A number of tokens to spend from one bucket. Zero reports its state and never denies.
+/// A number of tokens to spend from one bucket. A cost of zero reports the state and is never
+/// denied.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// Where.
+    /// The bucket to spend from.
     pub target: Target<'a>,
-    /// How much.
+    /// Number of tokens.
     pub cost: u64,
 }
 
 impl<'a> Charge<'a> {
-    /// Spends `cost` tokens of `key` under `limit`.
+    /// Creates a charge of `cost` tokens on `key` under `limit`.
     #[must_use]
     pub fn new(limit: &'a Limit, key: impl Into<Key<'a>>, cost: u64) -> Self {
         Self { target: Target::new(limit, key), cost }
     }
 }
 
-/// A signed correction of an earlier spend from one bucket.
+/// A signed correction of an earlier charge on one bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Correction<'a> {
-    /// Where.
+    /// The bucket to correct.
     pub target: Target<'a>,
-    /// Positive charges more, negative gives back.
+    /// Number of tokens: positive charges more, negative refunds.
     pub delta: i64,
 }
 
 impl<'a> Correction<'a> {
-    /// Corrects an earlier spend of `key` under `limit` by `delta` tokens.
+    /// Creates a correction by `delta` tokens for `key` under `limit`.
     #[must_use]
     pub fn new(limit: &'a Limit, key: impl Into<Key<'a>>, delta: i64) -> Self {
         Self { target: Target::new(limit, key), delta }

@@ -1,7 +1,8 @@
-//! The decision itself: pure, once, for every store.
+//! The decision logic: pure functions shared by every store.
 //!
-//! A store gathers the entries of a list under its own locks, merged so that no bucket occurs
-//! twice, and calls these. Nothing here blocks, allocates for short lists, or reads a clock.
+//! A store collects the entries of a list under its own locks, merged so that no bucket occurs
+//! twice, and calls these functions. They do not block, read no clock, and do not allocate for
+//! short lists.
 
 pub(crate) mod bucket_entry;
 
@@ -15,19 +16,19 @@ use crate::time::{Now, Time};
 
 pub use crate::decide::bucket_entry::Settled;
 
-/// Whether a decision spends, and when at the latest.
+/// Whether a decision spends tokens, and how far ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionMode {
-    /// Spends now or denies.
+    /// Spend now or deny.
     Take,
-    /// Tells what a take would say, and spends nothing.
+    /// Report what a take would decide; spend nothing.
     Peek,
-    /// Spends as of an instant that is at most this far ahead.
+    /// Spend as of an instant at most this far ahead, or deny.
     Reserve(Duration),
 }
 
 impl DecisionMode {
-    /// How far ahead the spend may count from.
+    /// Returns how far ahead the charges may take effect.
     #[must_use]
     pub const fn horizon(self) -> Duration {
         match self {
@@ -37,10 +38,10 @@ impl DecisionMode {
     }
 }
 
-/// Checks a list of charges, corrections or targets by its keys.
+/// Checks the length and the keys of a list of charges, corrections or targets.
 ///
 /// # Errors
-/// When it is empty or longer than [`MAX_CHARGES`], or a key is empty or too long.
+/// If the list is empty or longer than [`MAX_CHARGES`], or a key is empty or too long.
 pub fn check_list<'a>(
     keys: impl IntoIterator<Item = Key<'a>, IntoIter: ExactSizeIterator>,
 ) -> Result<(), ChargeError> {
@@ -56,9 +57,10 @@ pub fn check_list<'a>(
     Ok(())
 }
 
-/// The instant at which every entry can be charged, if it is at most `horizon` away.
+/// Returns the earliest instant at which every entry can be charged, if it is at most `horizon`
+/// away.
 ///
-/// With a horizon of zero this decides a take. Policies may allow less than `horizon`.
+/// A horizon of zero decides a take. The policies of the entries may shorten the horizon.
 #[must_use]
 #[inline]
 pub fn start(entries: &[Account<'_>], horizon: Duration, now: Now) -> Option<Time> {
@@ -86,27 +88,28 @@ pub fn spend(entries: &mut [Account<'_>], start: Time, now: Now) {
     }
 }
 
-/// The outcomes of a list that was not spent: how each entry stands and what it waits for.
+/// Returns the outcomes of a list that was denied: the state of each entry and when its cost would
+/// fit.
 ///
-/// `order` gives for each charge the index of its entry.
+/// `order` yields the index of the entry for each charge.
 #[must_use]
 pub fn refused(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
     order.map(|index| entries[index].outcome(now, entries[index].retry(now))).collect()
 }
 
-/// The outcomes of a list that was spent.
+/// Returns the outcomes of a list that was spent.
 ///
-/// `order` gives for each charge the index of its entry.
+/// `order` yields the index of the entry for each charge.
 #[must_use]
 #[inline]
 pub fn granted(entries: &[Account<'_>], order: impl Iterator<Item = usize>, now: Now) -> Outcomes {
     order.map(|index| entries[index].outcome(now, None)).collect()
 }
 
-/// The settlement of a list: how its entries stand now, and what was done to each.
+/// Returns the settlement of a list: the state of its entries and what was applied to each.
 ///
-/// `order` gives for each correction the index of its entry; what was done to an entry is reported
-/// at the first of its corrections.
+/// `order` yields the index of the entry for each correction. The amount applied to an entry is
+/// reported at its first correction.
 #[must_use]
 pub fn settlement(
     entries: &[Account<'_>],

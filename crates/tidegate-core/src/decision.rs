@@ -1,4 +1,6 @@
-//! Decisions. Denied is a value; a store that cannot answer is an error, and elsewhere.
+//! Decisions and their outcomes.
+//!
+//! A denial is a value, not an error. Failures of the store are [`StoreError`](crate::StoreError)s.
 
 use core::time::Duration;
 
@@ -7,23 +9,23 @@ use smallvec::SmallVec;
 use crate::failure::FailureRule;
 use crate::receipt::Receipt;
 
-/// The outcomes of a list, in the order of its charges.
+/// Outcomes of a list, in the order of its charges.
 pub type Outcomes = SmallVec<[Outcome; 2]>;
 
 /// When a denied charge may be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Retry {
-    /// After this long, if nobody else spends in between.
+    /// After this long, provided that no other caller spends in between.
     After(Duration),
-    /// When somebody releases a slot; nobody knows when.
+    /// When a slot is released; the time is unknown.
     OnRelease,
-    /// It can never fit: the cost is above the capacity, or an allowance is used up.
+    /// Never: the cost is above the capacity, or the allowance is used up.
     Never,
 }
 
 impl Retry {
-    /// The wait, if it is known.
+    /// Returns the wait, if it is known.
     #[must_use]
     pub const fn after(self) -> Option<Duration> {
         match self {
@@ -33,22 +35,22 @@ impl Retry {
     }
 }
 
-/// How one charge of a list came out.
+/// Outcome of one charge of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// The most the bucket can hold: capacity, quota, allowance or slots.
+    /// Maximum the bucket can hold: capacity, quota, allowance or slots.
     pub capacity: u64,
     /// Whole tokens left after the decision.
     pub remaining: u64,
-    /// How long until the bucket is full again; `None` if time alone does not fill it.
+    /// Time until the bucket is full again; `None` if it does not refill with time.
     pub reset: Option<Duration>,
     /// When this charge alone would fit; `None` if it fits now.
     pub retry: Option<Retry>,
 }
 
 impl Outcome {
-    /// An outcome; stores make them.
+    /// Creates an outcome. For store implementations.
     #[must_use]
     pub const fn new(
         capacity: u64,
@@ -60,7 +62,7 @@ impl Outcome {
     }
 }
 
-/// Whether a list of charges was spent.
+/// Decision on a list of charges: all of them are spent, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "a decision that nobody reads limits nothing"]
@@ -72,13 +74,13 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Whether every charge was spent.
+    /// Returns whether every charge was spent.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         matches!(self, Self::Allowed(_))
     }
 
-    /// The outcomes, in the order of the charges.
+    /// Returns the outcomes, in the order of the charges.
     #[must_use]
     pub fn outcomes(&self) -> &[Outcome] {
         match self {
@@ -87,7 +89,8 @@ impl Decision {
         }
     }
 
-    /// The index of the binding charge: the longest wait when denied, else the least left.
+    /// Returns the index of the binding charge: the one with the longest wait when denied,
+    /// otherwise the one with the least remaining.
     #[must_use]
     pub const fn binding(&self) -> usize {
         match self {
@@ -96,13 +99,13 @@ impl Decision {
         }
     }
 
-    /// The fewest whole tokens left in any bucket of the list.
+    /// Returns the smallest number of whole tokens left in any bucket of the list.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.outcomes().iter().map(|outcome| outcome.remaining).min().unwrap_or(0)
     }
 
-    /// When to try again; `None` when allowed.
+    /// Returns when to try again; `None` when allowed.
     #[must_use]
     pub const fn retry(&self) -> Option<Retry> {
         match self {
@@ -111,7 +114,7 @@ impl Decision {
         }
     }
 
-    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    /// Returns the failure rule that decided in place of the store; `None` if the store decided.
     ///
     /// ```
     /// use std::time::Duration;
@@ -129,7 +132,7 @@ impl Decision {
         }
     }
 
-    /// The grant, if allowed.
+    /// Returns the grant, if allowed.
     #[must_use]
     pub fn granted(self) -> Option<Grant> {
         match self {
@@ -139,24 +142,24 @@ impl Decision {
     }
 }
 
-/// A list that was spent.
+/// A list whose charges were all spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// One per charge.
+    /// One outcome per charge.
     pub outcomes: Outcomes,
-    /// The index of the charge with the least left.
+    /// Index of the charge with the least remaining.
     pub binding: usize,
-    /// How long to wait before going ahead: zero unless it was a reservation.
+    /// How long to wait before proceeding; zero unless this is a reservation.
     pub wait: Duration,
-    /// What settle, release and cancel take back.
+    /// Receipt to settle, release or cancel the charges with.
     pub receipt: Receipt,
-    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    /// Failure rule that decided in place of the store; `None` if the store decided.
     pub degraded: Option<FailureRule>,
 }
 
 impl Grant {
-    /// A grant; stores make them.
+    /// Creates a grant. For store implementations.
     #[must_use]
     pub fn new(outcomes: Outcomes, wait: Duration, receipt: Receipt) -> Self {
         let least = outcomes.iter().enumerate().min_by_key(|(_, outcome)| outcome.remaining);
@@ -164,7 +167,7 @@ impl Grant {
         Self { outcomes, binding, wait, receipt, degraded: None }
     }
 
-    /// The grant, marked as one of a failure rule instead of the store.
+    /// Marks the grant as decided by a failure rule in place of the store.
     #[must_use]
     pub fn degraded(mut self, rule: FailureRule) -> Self {
         self.degraded = Some(rule);
@@ -176,18 +179,18 @@ impl Grant {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Denial {
-    /// One per charge.
+    /// One outcome per charge.
     pub outcomes: Outcomes,
-    /// The index of the charge with the longest wait.
+    /// Index of the charge with the longest wait.
     pub by: usize,
-    /// The longest wait.
+    /// Longest wait of any charge.
     pub retry: Retry,
-    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    /// Failure rule that decided in place of the store; `None` if the store decided.
     pub degraded: Option<FailureRule>,
 }
 
 impl Denial {
-    /// A denial by the outcome with the longest wait; stores make them.
+    /// Creates a denial, bound by the outcome with the longest wait. For store implementations.
     #[must_use]
     pub fn new(outcomes: Outcomes) -> Self {
         let (mut by, mut longest) = (0, None);
@@ -199,7 +202,7 @@ impl Denial {
         Self { outcomes, by, retry: longest.unwrap_or(Retry::Never), degraded: None }
     }
 
-    /// The denial, marked as one of a failure rule instead of the store.
+    /// Marks the denial as decided by a failure rule in place of the store.
     #[must_use]
     pub fn degraded(mut self, rule: FailureRule) -> Self {
         self.degraded = Some(rule);
@@ -207,24 +210,24 @@ impl Denial {
     }
 }
 
-/// What a settlement did.
+/// Result of a settlement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settlement {
-    /// How each bucket stands now, in the order of the corrections.
+    /// State of each bucket after the settlement, in the order of the corrections.
     pub outcomes: Outcomes,
-    /// How many corrections hit the deepest debt; what was beyond it is forgiven.
+    /// Number of corrections that reached the maximum debt. The excess is forgiven.
     pub saturated: usize,
-    /// How many refunds were dropped whole: for an earlier calendar window, for a bucket whose
-    /// policy changed under a reservation, or because others had built on all of it.
+    /// Number of refunds that had no effect: the calendar window has ended, the policy changed
+    /// under a reservation, or later reservations already build on all of it.
     pub dropped: usize,
-    /// For each correction the whole tokens that were really charged, or given back if negative.
-    /// Several corrections of one bucket are told together, at the first of them.
+    /// Whole tokens actually charged per correction; negative if refunded. Corrections of the same
+    /// bucket are reported as one sum, at the first of them.
     pub applied: SmallVec<[i64; 2]>,
 }
 
 impl Settlement {
-    /// A settlement; stores make them.
+    /// Creates a settlement result. For store implementations.
     #[must_use]
     pub const fn new(
         outcomes: Outcomes,

@@ -1,12 +1,13 @@
-//! Failure rules: what is decided about a limit while its store does not answer.
+//! Failure rules: how a limit is decided while its store is unavailable.
 
 use core::fmt;
 
-/// What is decided about a limit while its store does not answer.
+/// How a limit is decided while its store does not respond.
 ///
-/// A rule belongs to the limit (`Limiter::set_failure_rule`, or
-/// [`Limit::on_failure`](crate::Limit::on_failure) for those who make limits) and is carried out by whoever stands between callers and the store. The order is by strictness: of several
-/// rules in one list the greatest is the one that is reported.
+/// A rule belongs to a limit; set it with `Limiter::set_failure_rule`, or with
+/// [`Limit::on_failure`](crate::Limit::on_failure) when creating limits directly. The guard in
+/// front of the store applies it. Rules are ordered by strictness: if the limits of a list have
+/// different rules, the greatest is reported.
 ///
 /// ```
 /// use tidegate::FailureRule;
@@ -16,16 +17,16 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum FailureRule {
-    /// Everything is allowed, and nothing counted.
+    /// Allow everything and count nothing.
     Open,
-    /// Each process enforces its share of the limit by itself.
+    /// Each process enforces its share of the limit locally.
     Local,
-    /// Everything is denied.
+    /// Deny everything.
     Closed,
 }
 
 impl FailureRule {
-    /// The word for it, as in configuration and answers: `open`, `local` or `closed`.
+    /// Returns the name used in configuration and responses: `open`, `local` or `closed`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

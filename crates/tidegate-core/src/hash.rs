@@ -1,6 +1,6 @@
-//! Numbers that stand for texts, and numbers that are spread. None of them is a secret.
+//! Non-cryptographic hashing. None of these functions is keyed.
 
-/// A text in 64 bits (FNV-1a): the same in every process and every version.
+/// Returns the 64-bit FNV-1a hash of `text`. It is stable across processes and versions.
 ///
 /// ```
 /// use tidegate_core::hash::digest;
@@ -14,8 +14,8 @@ pub fn digest(text: &str) -> u64 {
     })
 }
 
-/// A bijection of 64 bits in which every input bit reaches every output bit. Different numbers stay
-/// different, and the numbers of a counter look random.
+/// Mixes 64 bits: a bijection in which every input bit affects every output bit. Distinct inputs
+/// stay distinct, and consecutive numbers look random.
 ///
 /// ```
 /// use tidegate_core::hash::mix;

@@ -1,29 +1,29 @@
-//! Keys: who is limited. Encoded so that different parts never give the same key.
+//! Keys: who is limited. Keys built from different parts never collide.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
 use core::fmt::{self, Write as _};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest key, and the longest group, in bytes.
+/// Maximum length of a key name and of a group, in bytes.
 pub const MAX_KEY_BYTES: usize = 1_024;
 
-/// Why a key cannot be used.
+/// Error returned for an invalid key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// No bytes at all.
+    /// The name or the group is empty.
     #[error("must not be empty")]
     Empty,
-    /// More than [`MAX_KEY_BYTES`].
+    /// The name or the group is longer than [`MAX_KEY_BYTES`].
     #[error("must be at most {MAX_KEY_BYTES} bytes")]
     TooLong,
 }
 
-/// A key, borrowed: a name, and the group it is decided with.
+/// A borrowed key: a name and an optional group.
 ///
-/// Keys of one group live together in a store that is spread over machines. The group is part of
-/// the identity: the same name in two groups is two keys.
+/// A clustered store keeps all keys of one group on the same node. The group is part of the
+/// identity: the same name in two groups is two keys.
 ///
 /// ```
 /// use tidegate::Key;
@@ -37,34 +37,34 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key with this name and no group.
+    /// Creates a key without a group.
     #[must_use]
     pub const fn new(name: &'a str) -> Self {
         Self { name, group: None }
     }
 
-    /// The same name in a group.
+    /// Returns this key in `group`.
     #[must_use]
     pub const fn in_group(self, group: &'a str) -> Self {
         Self { name: self.name, group: Some(group) }
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(self) -> &'a str {
         self.name
     }
 
-    /// The group, if any.
+    /// Returns the group, if any.
     #[must_use]
     pub const fn group(self) -> Option<&'a str> {
         self.group
     }
 
-    /// Checks the lengths. Every store refuses a key that fails this.
+    /// Checks the lengths of name and group. Every store rejects a key that fails this check.
     ///
     /// # Errors
-    /// When name or group is empty or longer than [`MAX_KEY_BYTES`].
+    /// If the name or the group is empty or longer than [`MAX_KEY_BYTES`].
     #[inline]
     pub const fn check(self) -> Result<Self, KeyError> {
         let group = match self.group {
@@ -100,7 +100,7 @@ impl<'a> From<&'a KeyBuf> for Key<'a> {
 }
 
 impl fmt::Debug for Key<'_> {
-    /// Keys name people: only lengths are shown.
+    /// Shows only lengths, since keys may identify people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key(<{} bytes>", self.name.len())?;
         if let Some(group) = self.group {
@@ -112,8 +112,8 @@ impl fmt::Debug for Key<'_> {
 
 /// An owned key, built from parts.
 ///
-/// Parts are joined by `:`; a `:` or `%` inside a part is escaped, so that different lists of
-/// parts never give the same key.
+/// Parts are joined with `:`. A `:` or `%` inside a part is escaped, so different lists of parts
+/// never produce the same key.
 ///
 /// ```
 /// use tidegate::KeyBuf;
@@ -127,7 +127,7 @@ pub struct KeyBuf {
 }
 
 impl KeyBuf {
-    /// The key made of these parts; an empty list gives the key of one empty part.
+    /// Joins `parts` into a key. An empty list gives the same key as one empty part.
     pub fn from_parts<'p>(parts: impl IntoIterator<Item = &'p str>) -> Self {
         let mut name = String::new();
         for (index, part) in parts.into_iter().enumerate() {
@@ -145,14 +145,14 @@ impl KeyBuf {
         Self { name, group: None }
     }
 
-    /// The same key in a group.
+    /// Returns this key in `group`.
     #[must_use]
     pub fn in_group(mut self, group: impl Into<String>) -> Self {
         self.group = Some(group.into());
         self
     }
 
-    /// The key, borrowed.
+    /// Borrows the key.
     #[must_use]
     pub fn as_key(&self) -> Key<'_> {
         Key { name: &self.name, group: self.group.as_deref() }
@@ -160,14 +160,14 @@ impl KeyBuf {
 }
 
 impl From<Key<'_>> for KeyBuf {
-    /// The same key, owned; its name is taken as it is.
+    /// Copies the key; the name is not escaped.
     fn from(key: Key<'_>) -> Self {
         Self { name: key.name.into(), group: key.group.map(Into::into) }
     }
 }
 
 impl From<String> for KeyBuf {
-    /// The key of this name, taken as it is, and no group.
+    /// Uses the name as it is, unescaped and without a group.
     fn from(name: String) -> Self {
         Self { name, group: None }
     }
@@ -179,12 +179,12 @@ impl fmt::Debug for KeyBuf {
     }
 }
 
-/// What a limiter takes as a key: text, borrowed or owned, an address or a number.
+/// Anything a limiter accepts as a key: borrowed or owned text, an address or a number.
 ///
-/// An address or a number is the same key as its text, and becomes that text without an allocation;
-/// `::ffff:203.0.113.7` becomes `203.0.113.7`. Keys of several parts are made by
-/// [`KeyBuf::from_parts`]. An IPv6 address is taken whole; clients that own a network of them are
-/// better limited by its first 64 bits.
+/// An address or a number is the same key as its text and is formatted without an allocation.
+/// `::ffff:203.0.113.7` becomes `203.0.113.7`. Use [`KeyBuf::from_parts`] for keys of several
+/// parts. An IPv6 address is used in full; clients that own a whole network are better limited by
+/// their first 64 bits.
 ///
 /// ```
 /// use std::net::Ipv4Addr;
@@ -203,7 +203,7 @@ enum Repr<'a> {
 }
 
 impl AnyKey<'_> {
-    /// The key, borrowed.
+    /// Borrows the key.
     #[must_use]
     #[inline]
     pub fn as_key(&self) -> Key<'_> {
@@ -214,7 +214,7 @@ impl AnyKey<'_> {
         }
     }
 
-    /// The key, owned.
+    /// Converts into an owned key.
     #[must_use]
     pub fn into_key_buf(self) -> KeyBuf {
         match self.0 {
@@ -286,14 +286,14 @@ macro_rules! inline_keys {
 inline_keys!(Ipv4Addr, u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
 impl From<IpAddr> for AnyKey<'_> {
-    /// An IPv4 address that came in as an IPv6 one is the IPv4 address.
+    /// Treats an IPv4-mapped IPv6 address as the IPv4 address.
     fn from(address: IpAddr) -> Self {
         Self(Repr::Inline(InlineText::new(address.to_canonical())))
     }
 }
 
 impl From<Ipv6Addr> for AnyKey<'_> {
-    /// An IPv4 address that came in as an IPv6 one is the IPv4 address.
+    /// Treats an IPv4-mapped IPv6 address as the IPv4 address.
     fn from(address: Ipv6Addr) -> Self {
         IpAddr::from(address).into()
     }
@@ -312,7 +312,7 @@ macro_rules! keys_by_reference {
 keys_by_reference!(IpAddr, Ipv4Addr, Ipv6Addr);
 keys_by_reference!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
-/// The text of an address or a number.
+/// Text of an address or a number, stored inline.
 #[derive(Clone, Copy)]
 struct InlineText {
     bytes: [u8; Self::MAX_BYTES],
@@ -320,18 +320,18 @@ struct InlineText {
 }
 
 impl InlineText {
-    /// The smallest number, and a little more than the longest address.
+    /// Length of `i128::MIN` as text; the longest address is one byte shorter.
     const MAX_BYTES: usize = 40;
 
     fn new(value: impl fmt::Display) -> Self {
         let mut text = Self { bytes: [0; Self::MAX_BYTES], len: 0 };
-        // Nothing that is put in here is longer.
+        // Addresses and integers always fit.
         let _ = write!(text, "{value}");
         text
     }
 
     fn as_str(&self) -> &str {
-        // Whole texts were written, so this is one.
+        // Only whole strings are written, so this is valid UTF-8.
         core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
     }
 }

@@ -1,8 +1,8 @@
-//! The heart of Tidegate: policies, exact arithmetic, decisions, keys and the [`Store`] contract.
+//! Core of Tidegate: policies, exact arithmetic, decisions, keys and the [`Store`] contract.
 //!
-//! This crate reads no clock, does no I/O, starts no runtime and contains no unsafe code; it needs
-//! `alloc` and nothing else of `std`. Time is an argument everywhere. Programs use the crate
-//! `tidegate`; this one is for those who write a store.
+//! This crate reads no clock, does no I/O, starts no runtime and contains no unsafe code. It is
+//! `no_std` and needs only `alloc`. Time is always passed in as an argument. Applications use the
+//! `tidegate` crate; depend on this one to implement a store.
 #![no_std]
 
 extern crate alloc;

@@ -1,5 +1,7 @@
-//! Limits: a policy with a name. The name and the key identify a bucket; the parameters are a
-//! generation that may change while buckets live.
+//! Limits: policies with a name.
+//!
+//! The name and a key identify a bucket. The policy may change while buckets exist; each change is
+//! a new generation.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -9,64 +11,64 @@ use crate::failure::FailureRule;
 use crate::hash;
 use crate::policy::{Policy, PolicyError};
 
-/// The longest name of a limit, in bytes.
+/// Maximum length of a limit name, in bytes.
 const MAX_NAME_BYTES: usize = 128;
-/// How many past revisions a limit remembers. A bucket that was last touched before the oldest
-/// of them counts as empty: never in the caller's favour.
+/// Maximum number of past revisions kept per limit. A bucket last written before the oldest of them
+/// counts as empty, never in the caller's favour.
 const MAX_REVISIONS: usize = 256;
-/// Generations have 24 bits, so that they fit beside flags.
+/// Generations have 24 bits, which leaves room for flags in a `u32`.
 const MAX_GENERATION: u32 = (1 << 24) - 1;
 
-/// Why a limit cannot be made or changed.
+/// Error creating or changing a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// A name outside of `[a-z][a-z0-9_.-]*` or longer than 128 bytes.
+    /// The name does not match `[a-z][a-z0-9_.-]*` or is longer than 128 bytes.
     #[error(
         "{0:?} is not a limit name: a lower-case letter, then letters, digits, _ . or -, at most 128"
     )]
     Name(String),
-    /// An inline limit is its parameters: other parameters are another limit.
+    /// An inline limit cannot be revised, since its parameters are its identity.
     #[error("an inline limit cannot be revised; name it")]
     Inline,
-    /// Another policy has this name already.
+    /// Another limit with a different policy has this name.
     #[error(
         "there is a limit named {0:?} with another policy; reconfigure it, or take it as it is by Engine::find"
     )]
     Taken(String),
-    /// The policy cannot be used.
+    /// The policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A calendar quota without a schedule to take its windows from.
+    /// The limit is a calendar quota and has no schedule to take its windows from.
     #[error("a calendar quota needs a schedule; make the limit with one")]
     NoSchedule,
-    /// A limit that has to stay a token bucket was to become something else.
+    /// The limit must remain a token bucket.
     #[error(
         "the limit is a tier of an admission, which takes a token bucket: a capacity and a rate"
     )]
     NotABucket,
-    /// More than 2^24 revisions.
+    /// The limit has been revised 2^24 times.
     #[error("the limit has been revised too often; restart with its present policy")]
     TooManyRevisions,
 }
 
-/// What happens to the tokens of existing buckets when the policy of a limit changes.
+/// How existing buckets are converted when the policy of a limit changes.
 ///
-/// A bucket that is full stays full under every mode. Quotas, allowances and concurrency keep
-/// what was used, whatever the mode, except under [`Reset`](Self::Reset).
+/// A full bucket stays full in every mode. Quotas, allowances and concurrency limits keep their
+/// usage in every mode except [`Reset`](Self::Reset).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Change {
-    /// Tokens stay, cut to the new capacity and rounded down.
+    /// Keep the tokens, capped at the new capacity and rounded down.
     #[default]
     KeepTokens,
-    /// The bucket stays filled to the same part of its capacity, rounded down.
+    /// Keep the fill level as a fraction of the capacity, rounded down.
     Proportional,
-    /// Every bucket starts full.
+    /// Start every bucket full.
     Reset,
 }
 
-/// One policy in the life of a limit.
+/// One policy in the history of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revision {
     generation: u32,
@@ -75,26 +77,26 @@ pub struct Revision {
 }
 
 impl Revision {
-    /// The number of this revision; the first is 0.
+    /// Returns the number of this revision; the first is 0.
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// What the limit allows from this revision on.
+    /// Returns the policy in force from this revision on.
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// What happened to existing buckets at this revision.
+    /// Returns how existing buckets were converted at this revision.
     #[must_use]
     pub const fn change(&self) -> Change {
         self.change
     }
 }
 
-/// A named policy, or a policy that is its own name. Cheap to clone.
+/// A named policy, or an inline policy identified by its parameters. Cheap to clone.
 ///
 /// ```
 /// use tidegate::{Change, Policy};
@@ -119,13 +121,13 @@ struct Inner {
 }
 
 impl Limit {
-    /// The name under which inline limits are reported.
+    /// Name under which inline limits are reported.
     pub const INLINE: &'static str = "inline";
 
-    /// A limit with a name, which together with a key identifies a bucket.
+    /// Creates a limit with a name. The name and a key identify a bucket.
     ///
     /// # Errors
-    /// When the name is not `[a-z][a-z0-9_.-]*` or is longer than 128 bytes.
+    /// If the name does not match `[a-z][a-z0-9_.-]*` or is longer than 128 bytes.
     pub fn named(name: &str, policy: Policy) -> Result<Self, LimitError> {
         let mut bytes = name.bytes();
         let valid = bytes.next().is_some_and(|b| b.is_ascii_lowercase())
@@ -137,14 +139,14 @@ impl Limit {
         Ok(Self::new(name.into(), false, policy))
     }
 
-    /// A limit without a name: its parameters are its identity, and it never changes.
+    /// Creates a limit without a name. Its parameters are its identity, so it never changes.
     #[must_use]
     pub fn inline(policy: Policy) -> Self {
-        // Fingerprints hold a space and names do not, so the two never meet.
+        // Fingerprints contain a space and names do not, so they never collide.
         Self::new(policy.fingerprint().into(), true, policy)
     }
 
-    /// An inline calendar quota: the name of its schedule is part of its identity.
+    /// Creates an inline calendar quota. The name of its schedule is part of its identity.
     #[must_use]
     pub fn inline_on(schedule: &str, policy: Policy) -> Self {
         let identity = alloc::format!("{} {schedule}", policy.fingerprint());
@@ -158,10 +160,10 @@ impl Limit {
         Self(Arc::new(Inner { identity, digest, inline, current, past, on_failure: None }))
     }
 
-    /// The same limit with another policy, one generation on.
+    /// Returns this limit with another policy, as the next generation.
     ///
     /// # Errors
-    /// When the limit is inline, or has been revised 2^24 times.
+    /// If the limit is inline, or has been revised 2^24 times.
     pub fn revise(&self, policy: Policy, change: Change) -> Result<Self, LimitError> {
         if self.0.inline {
             return Err(LimitError::Inline);
@@ -179,10 +181,10 @@ impl Limit {
         Ok(Self(Arc::new(Inner { identity: self.0.identity.clone(), current, past, ..*self.0 })))
     }
 
-    /// The same limit with a rule for the time in which its store does not answer, or with none of
-    /// its own. The rule is no
-    /// part of the identity or the policy: buckets, generation and history stay, and a revision
-    /// keeps the rule.
+    /// Returns this limit with a failure rule of its own, or without one.
+    ///
+    /// The rule is part of neither identity nor policy: buckets, generation and history are
+    /// unchanged, and revisions keep the rule.
     ///
     /// ```
     /// use tidegate::{FailureRule, Policy};
@@ -198,62 +200,63 @@ impl Limit {
         Self(Arc::new(Inner { on_failure: rule.into(), ..(*self.0).clone() }))
     }
 
-    /// What is decided while the store does not answer; `None` leaves it to whoever decides then.
+    /// Returns how the limit is decided while the store does not respond; `None` uses the guard's
+    /// default.
     #[must_use]
     pub fn failure_rule(&self) -> Option<FailureRule> {
         self.0.on_failure
     }
 
-    /// The identity, shared.
+    /// Returns the identity as a shared string.
     #[must_use]
     pub fn shared_identity(&self) -> Arc<str> {
         self.0.identity.clone()
     }
 
-    /// What identifies the limit: its name, or the fingerprint of an inline policy.
+    /// Returns the identity: the name, or the fingerprint of an inline policy.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.0.identity
     }
 
-    /// A number that stands for the identity, for stores to hash. Whoever chooses inline policies can
-    /// choose two with the same number, which then share their buckets; a store keeps named limits
-    /// apart from inline ones by a secret.
+    /// Returns a 64-bit digest of the identity, for stores to hash. A caller who chooses inline
+    /// policies can construct two with the same digest, which then share buckets. A store separates
+    /// named from inline limits with a secret.
     #[must_use]
     #[inline]
     pub fn digest(&self) -> u64 {
         self.0.digest
     }
 
-    /// The name to show: [`Limit::INLINE`] for an inline policy.
+    /// Returns the display name: [`Limit::INLINE`] for an inline policy.
     #[must_use]
     pub fn name(&self) -> &str {
         if self.0.inline { Self::INLINE } else { &self.0.identity }
     }
 
-    /// Whether the parameters are the identity.
+    /// Returns whether the limit is inline, identified by its parameters.
     #[must_use]
     #[inline]
     pub fn is_inline(&self) -> bool {
         self.0.inline
     }
 
-    /// The policy now.
+    /// Returns the current policy.
     #[must_use]
     #[inline]
     pub fn policy(&self) -> &Policy {
         &self.0.current.policy
     }
 
-    /// How often the policy has changed.
+    /// Returns the number of policy changes so far.
     #[must_use]
     #[inline]
     pub fn generation(&self) -> u32 {
         self.0.current.generation
     }
 
-    /// The revisions after `generation`, oldest first, preceded by that one; `None` when it is
-    /// not remembered any more, or lies ahead.
+    /// Returns revision `generation` and all later ones, oldest first; `None` if it is no longer
+    /// remembered or does not exist yet.
     #[must_use]
     pub fn since(&self, generation: u32) -> Option<impl Iterator<Item = &Revision>> {
         let all = || self.0.past.iter().chain(core::iter::once(&self.0.current));
@@ -263,7 +266,7 @@ impl Limit {
 }
 
 impl PartialEq for Limit {
-    /// Equal identity: the same buckets.
+    /// Limits are equal if they have the same identity and so share their buckets.
     fn eq(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }

@@ -1,7 +1,8 @@
-//! The items of a list, merged: charges, corrections or targets on one bucket are one entry.
+//! Merging the items of a list: charges, corrections or targets on the same bucket become one
+//! entry.
 //!
-//! Two charges on one bucket are decided as one of their sum. Otherwise each would be compared
-//! with a balance that the other is about to spend. Nothing here allocates for short lists.
+//! Two charges on one bucket are decided as their sum. Otherwise each would be checked against a
+//! balance that the other is about to spend. Short lists do not allocate.
 
 use core::ops::{Deref, DerefMut};
 
@@ -9,24 +10,24 @@ use smallvec::SmallVec;
 
 use crate::receipt::{Receipt, Stamp};
 
-/// What a list asks of one bucket. `B` is what a store knows of the bucket.
+/// One bucket of a list and the amount for it. `B` is the store's representation of the bucket.
 #[derive(Clone, Debug)]
 pub struct ListEntry<B> {
     /// The bucket.
     pub bucket: B,
-    /// The sum of the costs of its charges, or of the deltas of its corrections.
+    /// Sum of the costs of its charges, or of the deltas of its corrections.
     pub amount: i128,
 }
 
 impl<B> ListEntry<B> {
-    /// The amount as the cost of a charge.
+    /// Returns the amount as the cost of a charge, saturating.
     #[must_use]
     #[inline]
     pub fn cost(&self) -> u64 {
         u64::try_from(self.amount).unwrap_or(u64::MAX)
     }
 
-    /// The amount as the delta of a correction.
+    /// Returns the amount as the delta of a correction, saturating.
     #[must_use]
     pub fn delta(&self) -> i64 {
         i64::try_from(self.amount).unwrap_or(if self.amount < 0 { i64::MIN } else { i64::MAX })
@@ -49,7 +50,7 @@ impl<B> DerefMut for ListEntry<B> {
     }
 }
 
-/// The buckets of a list, each once, and for each item of the list the index of its bucket.
+/// The distinct buckets of a list and, for each item, the index of its bucket.
 ///
 /// ```
 /// use tidegate_core::list::MergedList;
@@ -68,15 +69,15 @@ pub struct MergedList<B> {
 }
 
 impl<B> MergedList<B> {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     #[inline]
     pub fn new() -> Self {
         Self { entries: SmallVec::new(), order: SmallVec::new() }
     }
 
-    /// Adds an item of at most [`MAX_CHARGES`](crate::MAX_CHARGES): to the bucket that is the
-    /// `same`, else to a new one that `make` makes.
+    /// Adds an item to the bucket for which `same` returns true, or to a new one created by `make`.
+    /// A list holds at most [`MAX_CHARGES`](crate::MAX_CHARGES) items.
     #[inline]
     pub fn add(
         &mut self,
@@ -93,7 +94,8 @@ impl<B> MergedList<B> {
         self.order.push(index_byte(index));
     }
 
-    /// Moves the items of one bucket to an earlier one that turned out to be the same.
+    /// Moves the items of the bucket at `index` to an earlier one that turned out to be the same
+    /// bucket.
     pub fn merge(&mut self, index: usize, earlier: usize) {
         let amount = core::mem::take(&mut self.entries[index].amount);
         self.entries[earlier].amount += amount;
@@ -104,13 +106,13 @@ impl<B> MergedList<B> {
         }
     }
 
-    /// For each item of the list the index of its bucket.
+    /// Returns the index of the bucket for each item of the list.
     #[inline]
     pub fn order(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         self.order.iter().map(|&index| usize::from(index))
     }
 
-    /// The stamp that a receipt holds for a bucket: that of its first item.
+    /// Returns the stamp of a bucket in `receipt`: that of its first item.
     #[must_use]
     pub fn stamp_of<'r>(&self, index: usize, receipt: &'r Receipt) -> Option<&'r Stamp> {
         let item = self.order().position(|entry| entry == index)?;

@@ -1,4 +1,4 @@
-//! Policies: what a limit allows. Valid by construction, immutable afterwards.
+//! Policies: the parameters of a limit. Valid by construction and immutable.
 
 pub(crate) mod bucket;
 pub(crate) mod counter;
@@ -16,45 +16,45 @@ use crate::policy::counter::{Allowance, Concurrency, Quota};
 use crate::policy::rate::{Rate, RateError};
 use crate::time::MAX_SPAN;
 
-/// How far ahead a reservation may start unless the policy says otherwise.
+/// Default for how far ahead a reservation may start.
 const DEFAULT_HORIZON: Duration = HOUR;
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Why a policy cannot be used.
+/// Error returned for an invalid policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
-    /// A capacity of zero.
+    /// The capacity is zero.
     #[error("Rate limit capacity must be >= 1")]
     Capacity,
-    /// A rate that cannot be used.
+    /// The rate is invalid.
     #[error(transparent)]
     Rate(#[from] RateError),
-    /// Refill, debt and horizon together reach beyond 100 years.
+    /// Refill time, debt and horizon add up to more than 100 years.
     #[error("the time to refill capacity and debt, plus the horizon, must be at most 100 years")]
     TooLong,
-    /// A strict window with a burst outside of 1 to N.
+    /// The burst of a strict window is not between 1 and its number of tokens.
     #[error("the burst of a strict window must be between 1 and its number of tokens")]
     Burst,
-    /// A calendar quota of zero.
+    /// The calendar quota is zero.
     #[error("a calendar quota must be >= 1")]
     Quota,
-    /// An allowance of zero.
+    /// The allowance is zero.
     #[error("an allowance must be >= 1")]
     Allowance,
-    /// A concurrency limit of zero.
+    /// The concurrency limit is zero.
     #[error("a concurrency limit must be >= 1")]
     Slots,
-    /// A lease of zero or of more than 100 years.
+    /// The lease is zero or longer than 100 years.
     #[error("a lease must be longer than zero and at most 100 years")]
     Lease,
-    /// A limiter of one token bucket was given a policy of another kind.
+    /// The policy is not a token bucket, where only a token bucket is supported.
     #[error("the policy must be a token bucket: a capacity and a rate")]
     NotABucket,
 }
 
-/// What a limit allows.
+/// Parameters of a limit.
 ///
 /// ```
 /// use core::time::Duration;
@@ -67,18 +67,18 @@ pub enum PolicyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Tokens that come at a rate.
+    /// Token bucket: tokens refill at a rate, up to a capacity.
     Bucket(Bucket),
-    /// So many in every calendar window.
+    /// Calendar quota: an amount per calendar window.
     Quota(Quota),
-    /// So many in total.
+    /// Allowance: an amount in total, without refill.
     Allowance(Allowance),
-    /// So many at the same time.
+    /// Concurrency limit: a number of slots in use at the same time.
     Concurrency(Concurrency),
 }
 
 impl Policy {
-    /// `tokens` per second, all of them at once unless a [burst](PolicyBuilder::burst) is set.
+    /// `tokens` per second. The default [burst](PolicyBuilder::burst) is all of them.
     ///
     /// ```
     /// use tidegate::Policy;
@@ -90,8 +90,8 @@ impl Policy {
         PolicyBuilder::new(Rate::per_second(tokens))
     }
 
-    /// `tokens` per minute, a second's worth (a 60th, at least 1) at once unless a
-    /// [burst](PolicyBuilder::burst) is set.
+    /// `tokens` per minute. The default [burst](PolicyBuilder::burst) is one second's worth (a
+    /// 60th), at least 1.
     ///
     /// ```
     /// use tidegate::Policy;
@@ -103,44 +103,44 @@ impl Policy {
         PolicyBuilder::new(Rate::per_minute(tokens))
     }
 
-    /// `tokens` per hour, a second's worth (a 3,600th, at least 1) at once unless a
-    /// [burst](PolicyBuilder::burst) is set.
+    /// `tokens` per hour. The default [burst](PolicyBuilder::burst) is one second's worth (a
+    /// 3,600th), at least 1.
     pub fn per_hour(tokens: u64) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per(tokens, HOUR))
     }
 
-    /// `tokens` per 24 hours, a second's worth (an 86,400th, at least 1) at once unless a
-    /// [burst](PolicyBuilder::burst) is set. Days of a calendar are a [quota](Self::quota).
+    /// `tokens` per 24 hours. The default [burst](PolicyBuilder::burst) is one second's worth (an
+    /// 86,400th), at least 1. For calendar days, use a [quota](Self::quota).
     pub fn per_day(tokens: u64) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per(tokens, DAY))
     }
 
-    /// `tokens` per `period`, a second's worth (at least 1) at once unless a
-    /// [burst](PolicyBuilder::burst) is set.
+    /// `tokens` per `period`. The default [burst](PolicyBuilder::burst) is one second's worth, at
+    /// least 1.
     pub fn per(tokens: u64, period: Duration) -> PolicyBuilder {
         PolicyBuilder::new(Rate::per(tokens, period))
     }
 
-    /// Tokens at any rate, a second's worth (at least 1) at once unless a
-    /// [burst](PolicyBuilder::burst) is set.
+    /// Tokens at `rate`. The default [burst](PolicyBuilder::burst) is one second's worth, at least
+    /// 1.
     pub fn rate(rate: Rate) -> PolicyBuilder {
         PolicyBuilder::new(Ok(rate))
     }
 
-    /// Never more than `tokens` in any closed window of length `window`, wherever it starts.
+    /// At most `tokens` in any closed window of length `window`, wherever it starts.
     ///
-    /// This is a bucket of capacity `burst` that refills `tokens - burst` per window: what is
-    /// there at the start of any window and what comes during it are `tokens` together. A small
-    /// burst gives the higher sustained rate.
+    /// This is a bucket of capacity `burst` that refills `tokens - burst` per window, so a full
+    /// bucket and the refill of one window add up to `tokens`. A smaller burst gives a higher
+    /// sustained rate.
     ///
     /// # Errors
-    /// When `burst` is not between 1 and `tokens`, or the window is unusable.
+    /// If `burst` is not between 1 and `tokens`, or the window is invalid.
     pub fn strict_window(tokens: u64, window: Duration, burst: u64) -> Result<Self, PolicyError> {
         if burst < 1 || burst > tokens {
             return Err(PolicyError::Burst);
         }
         let rate = if burst == tokens {
-            // Nothing may come back within the closed window: the next token a nanosecond later.
+            // Nothing may refill within the closed window: the next token comes a nanosecond later.
             Rate::per(1, window.saturating_add(Duration::from_nanos(1)))?
         } else {
             Rate::per(tokens - burst, window)?
@@ -148,10 +148,10 @@ impl Policy {
         PolicyBuilder::new(Ok(rate)).capacity(burst).build()
     }
 
-    /// `amount` in every calendar window; the windows come with each charge.
+    /// `amount` per calendar window. Each charge brings the windows with it.
     ///
     /// # Errors
-    /// When `amount` is zero.
+    /// If `amount` is zero.
     pub fn quota(amount: u64) -> Result<Self, PolicyError> {
         Quota::new(amount, None).map(Self::Quota)
     }
@@ -159,21 +159,21 @@ impl Policy {
     /// `amount` in total, until the key is reset.
     ///
     /// # Errors
-    /// When `amount` is zero.
+    /// If `amount` is zero.
     pub fn allowance(amount: u64) -> Result<Self, PolicyError> {
         Allowance::new(amount).map(Self::Allowance)
     }
 
-    /// `slots` at the same time; a slot is given back by releasing it, or when `lease` has
-    /// passed without renewal.
+    /// At most `slots` at the same time. A slot is freed when it is released, or when `lease` has
+    /// passed without a renewal.
     ///
     /// # Errors
-    /// When `slots` is zero or the lease is zero or above 100 years.
+    /// If `slots` is zero, or the lease is zero or longer than 100 years.
     pub fn concurrency(slots: u64, lease: Option<Duration>) -> Result<Self, PolicyError> {
         Concurrency::new(slots, lease).map(Self::Concurrency)
     }
 
-    /// The most that one charge can ever take: capacity, quota, allowance or slots.
+    /// Returns the maximum that one charge can ever take: capacity, quota, allowance or slots.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         match self {
@@ -184,7 +184,7 @@ impl Policy {
         }
     }
 
-    /// How far ahead a reservation may start. Kinds without a future set no bound of their own.
+    /// Returns how far ahead a reservation may start. Only token buckets set a bound of their own.
     #[must_use]
     pub const fn horizon(&self) -> Duration {
         match self {
@@ -193,11 +193,11 @@ impl Policy {
         }
     }
 
-    /// A text that two policies share if and only if they are equal.
+    /// Returns a text that is equal for two policies if and only if the policies are equal.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut text = String::new();
-        // Writing to a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = match self {
             Self::Bucket(bucket) => write!(
                 text,
@@ -218,7 +218,7 @@ impl Policy {
     }
 }
 
-/// Builds a token bucket policy. What is wrong is told by [`build`](Self::build).
+/// Builds a token bucket policy. Errors are reported by [`build`](Self::build).
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a policy is made by `build`"]
 pub struct PolicyBuilder {
@@ -233,18 +233,20 @@ impl PolicyBuilder {
         Self { rate, capacity: None, max_debt: None, horizon: DEFAULT_HORIZON }
     }
 
-    /// How many tokens may go at once after a pause. Default: one second's worth, at least 1.
+    /// Maximum number of tokens that can be spent at once after a pause. Default: one second's
+    /// worth, at least 1.
     pub fn burst(self, tokens: u64) -> Self {
         self.capacity(tokens)
     }
 
-    /// Tokens in a full bucket: another name of the [burst](Self::burst), as in configurations.
+    /// Number of tokens in a full bucket. Another name for the [burst](Self::burst), as used in
+    /// configuration files.
     pub fn capacity(mut self, tokens: u64) -> Self {
         self.capacity = Some(tokens);
         self
     }
 
-    /// How many tokens below zero a later settlement may charge. Default: the capacity.
+    /// Maximum number of tokens below zero that a settlement may charge. Default: the capacity.
     pub fn max_debt(mut self, tokens: u64) -> Self {
         self.max_debt = Some(tokens);
         self
@@ -256,10 +258,11 @@ impl PolicyBuilder {
         self
     }
 
-    /// The policy.
+    /// Builds the policy.
     ///
     /// # Errors
-    /// When capacity or rate is zero, the rate too fine, or the spans beyond 100 years.
+    /// If the capacity or the rate is zero, the rate cannot be represented, or the spans add up to
+    /// more than 100 years.
     pub fn build(self) -> Result<Policy, PolicyError> {
         if self.capacity == Some(0) {
             return Err(PolicyError::Capacity);

@@ -1,6 +1,6 @@
-//! Receipts: what was charged where, for settle, release and cancel to take back.
+//! Receipts: records of what was charged where, used to settle, release or cancel it.
 //!
-//! A receipt is opaque to its holder and carries a format number when it leaves the process.
+//! A receipt is opaque to its holder. Its encoding starts with a format number.
 
 use alloc::vec::Vec;
 
@@ -11,53 +11,53 @@ use crate::policy::exact::Exact;
 use crate::state::State;
 use crate::time::Time;
 
-/// The format that [`Receipt::to_bytes`] writes.
+/// Format written by [`Receipt::to_bytes`].
 const FORMAT: u8 = 1;
 
-/// Why a receipt is refused. Nothing was changed.
+/// Error returned for a receipt that cannot be used. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiptError {
-    /// Not the bytes of a receipt.
+    /// The bytes are not a receipt.
     #[error("not a receipt")]
     Malformed,
-    /// A format that this version does not know.
+    /// The format is not supported by this version.
     #[error("receipt format {0} is unknown; this version reads format {FORMAT}")]
     Format(u8),
-    /// From another store, or from before a restart.
+    /// The receipt was issued by another store, or before a restart.
     #[error("the receipt was issued by another store or before a restart")]
     Issuer,
-    /// For other buckets than the ones named with it.
+    /// The receipt is for other buckets than the ones given.
     #[error("the receipt is for other limits or keys than the ones named")]
     Mismatch,
 }
 
-/// Which bucket was really charged.
+/// Which bucket was actually charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
-    /// The bucket of the key itself.
+    /// The key's own bucket.
     Own,
-    /// A shared bucket, because the store was full.
+    /// A shared overflow bucket, because the store was full.
     Shared,
-    /// A slot under a concurrency limit, by its number.
+    /// A slot lease of a concurrency limit, by its id.
     Slot(u64),
 }
 
-/// How one charge left its bucket.
+/// Record of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The store's own hash of limit and key.
+    /// The store's hash of limit and key.
     pub bucket: u64,
     /// Which bucket was charged.
     pub place: Place,
-    /// The generation of the policy that decided.
+    /// Generation of the policy that decided.
     pub generation: u32,
-    /// The state right after the charge.
+    /// State right after the charge.
     pub state: State,
 }
 
-/// What a grant charged. Opaque; hand it back to the store that gave it.
+/// Record of what a grant charged. Opaque; pass it back to the store that issued it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     issuer: u64,
@@ -66,34 +66,35 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// A receipt of the store `issuer` for charges that count from `start`; stores make them.
+    /// Creates a receipt of the store `issuer` for charges that take effect at `start`. For store
+    /// implementations.
     #[must_use]
     pub fn new(issuer: u64, start: Time, stamps: impl IntoIterator<Item = Stamp>) -> Self {
         Self { issuer, start, stamps: stamps.into_iter().collect() }
     }
 
-    /// The number of the store that gave it.
+    /// Returns the id of the store that issued it.
     #[must_use]
     pub const fn issuer(&self) -> u64 {
         self.issuer
     }
 
-    /// The instant as of which the charges count.
+    /// Returns the instant at which the charges take effect.
     #[must_use]
     pub const fn start(&self) -> Time {
         self.start
     }
 
-    /// One per charge.
+    /// Returns one stamp per charge.
     #[must_use]
     pub fn stamps(&self) -> &[Stamp] {
         &self.stamps
     }
 
-    /// Checks that `issuer` gave the receipt for exactly these buckets.
+    /// Checks that `issuer` issued the receipt for exactly these buckets.
     ///
     /// # Errors
-    /// When another store gave it, or for other buckets.
+    /// If another store issued it, or for other buckets.
     pub fn check(
         &self,
         issuer: u64,
@@ -107,7 +108,7 @@ impl Receipt {
         if matches { Ok(()) } else { Err(ReceiptError::Mismatch) }
     }
 
-    /// The receipt as bytes, for a wire.
+    /// Encodes the receipt.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(18 + self.stamps.len() * 34);
@@ -137,10 +138,10 @@ impl Receipt {
         bytes
     }
 
-    /// The receipt that [`to_bytes`](Self::to_bytes) wrote.
+    /// Decodes a receipt written by [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// When the format is unknown or the bytes are not a receipt.
+    /// If the format is not supported or the bytes are not a receipt.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ReceiptError> {
         let (&format, rest) = bytes.split_first().ok_or(ReceiptError::Malformed)?;
         if format != FORMAT {
@@ -156,7 +157,7 @@ impl Receipt {
             let [place, kind] = reader.take()?;
             let (bucket, slot, generation) = (reader.u64()?, reader.u64()?, reader.u32()?);
             let (word, part) = (reader.u64()?, reader.u32()?);
-            // Numbers that mean nothing are zero: a receipt has one spelling.
+            // Unused fields must be zero, so that a receipt has exactly one encoding.
             let place = match (place, slot) {
                 (0, 0) => Place::Own,
                 (1, 0) => Place::Shared,
@@ -180,7 +181,7 @@ impl Receipt {
     }
 }
 
-/// Takes fixed-size numbers off the front of a slice.
+/// Reads fixed-size integers from the front of a slice.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!(Receipt::from_bytes(&[]), Err(ReceiptError::Malformed));
         assert_eq!(Receipt::from_bytes(&bytes[..17]), Err(ReceiptError::Malformed));
         let mut non_canonical = bytes.clone();
-        // The number of a slot, in the stamp of a bucket that has none.
+        // A slot id in the stamp of a bucket without slots.
         non_canonical[27] = 1;
         assert_eq!(Receipt::from_bytes(&non_canonical), Err(ReceiptError::Malformed));
         let mut newer = bytes;

@@ -1,40 +1,40 @@
-//! What a store keeps for a bucket, and how a policy change carries it on.
+//! The stored state of a bucket, and its conversion when the policy changes.
 
 use crate::limit::{Change, Limit, Revision};
 use crate::policy::Policy;
 use crate::policy::exact::Exact;
 use crate::time::{Now, Time, WallTime};
 
-/// What a store keeps for one key under one limit, besides a hold.
+/// Stored state of one key under one limit, apart from a hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// Nothing spent: the same as no entry.
+    /// Nothing spent; equivalent to no entry.
     #[default]
     Fresh,
-    /// The arrival time of a token bucket.
+    /// Theoretical arrival time of a token bucket.
     Bucket(Exact),
-    /// What was used of a calendar quota in the window that ends at `ends` (Unix seconds).
+    /// Usage of a calendar quota in one window.
     Quota {
-        /// End of the window.
+        /// End of the window, in seconds since the Unix epoch.
         ends: u32,
-        /// Used in it.
+        /// Amount used in the window.
         used: u64,
     },
-    /// What was used of an allowance.
+    /// Usage of an allowance.
     Allowance {
-        /// Used so far.
+        /// Amount used so far.
         used: u64,
     },
-    /// Slots taken under a concurrency limit.
+    /// Usage of a concurrency limit.
     Concurrency {
-        /// Taken now.
+        /// Slots taken now.
         taken: u64,
     },
 }
 
 impl State {
-    /// Whether the state is the same as no entry at `now`.
+    /// Returns whether the state is equivalent to no entry at `now`.
     #[must_use]
     pub fn is_fresh(&self, now: Now) -> bool {
         match *self {
@@ -46,9 +46,10 @@ impl State {
         }
     }
 
-    /// The state under the present policy of `limit`, of a bucket that was last written under
-    /// `generation`. A store converts a bucket when it is next asked to spend from it, also if it
-    /// denies that; until then the bucket refills as before.
+    /// Converts a state last written under `generation` to the current policy of `limit`.
+    ///
+    /// A store converts a bucket on the next attempt to spend from it, even if that attempt is
+    /// denied. Until then the bucket refills under the old policy.
     #[must_use]
     pub fn carried(self, limit: &Limit, generation: u32, now: Time) -> Self {
         if generation == limit.generation() {
@@ -57,9 +58,9 @@ impl State {
         self.convert_since(limit, generation, None, now)
     }
 
-    /// The state under the present policy of `limit`, of a key that was held under `generation`
-    /// until an instant that has passed: a bucket that was empty then, with the tokens that have
-    /// come since. A change of the policy does not open it earlier, whatever its mode.
+    /// Returns the state, under the current policy of `limit`, of a key whose hold ended at `until`
+    /// and was set under `generation`: a bucket that was empty at `until` and has refilled since. A
+    /// policy change never ends a hold early, whatever its mode.
     #[must_use]
     pub fn after_hold(limit: &Limit, generation: u32, until: Time, now: Time) -> Self {
         let then = limit.since(generation).and_then(|mut revisions| revisions.next());
@@ -74,7 +75,7 @@ impl State {
         }
     }
 
-    /// Carries a state over every revision since `generation`, each in its mode or all in one.
+    /// Applies every revision since `generation`, each in its own mode or all in `mode`.
     fn convert_since(
         self,
         limit: &Limit,
@@ -97,7 +98,7 @@ impl State {
         state
     }
 
-    /// The one of two states of a bucket in which less is left.
+    /// Returns the stricter of two states of the same bucket.
     #[must_use]
     pub fn or_less(self, other: Self) -> Self {
         match (self, other) {
@@ -122,7 +123,7 @@ impl State {
         }
     }
 
-    /// Never in the caller's favour: a bucket whose parameters are forgotten is empty.
+    /// Treats a bucket whose old parameters are unknown as empty, never in the caller's favour.
     fn convert_from_unknown(self, policy: &Policy, now: Time) -> Self {
         match (self, policy) {
             (Self::Bucket(tat), Policy::Bucket(_)) if tat <= Exact::whole(now.as_nanos()) => {
@@ -133,7 +134,7 @@ impl State {
         }
     }
 
-    /// A limit that changed its kind starts anew.
+    /// Keeps the state only if the policy is of the same kind; otherwise starts fresh.
     fn if_same_kind(self, policy: &Policy) -> Self {
         match (self, policy) {
             (Self::Bucket(_), Policy::Bucket(_))

@@ -1,8 +1,8 @@
-//! The Store contract: operations in, one answer each.
+//! The contract between the engine and a store: operations in, one response each.
 //!
-//! A store owns its clock: no operation carries the caller's time. It decides each operation
-//! atomically, all-or-nothing over its list, and in the order given. The in-process store is
-//! ready at once and allocates nothing for short lists; remote stores return a boxed future.
+//! A store owns its clock: no operation carries the caller's time. It executes the operations in
+//! order, each atomically and all-or-nothing over its list. The in-process store completes
+//! immediately and does not allocate for short lists; remote stores return a boxed future.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -22,73 +22,73 @@ use crate::decision::{Decision, Settlement};
 use crate::receipt::{Receipt, ReceiptError};
 use crate::time::WallTime;
 
-/// One answer per operation.
+/// One response per operation.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;
 
-/// One thing to do.
+/// A request to a store.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Operation<'a> {
     /// Spend now, or deny and spend nothing.
     Take(&'a [Charge<'a>]),
-    /// Say what [`Take`](Self::Take) would say; spend nothing.
+    /// Report what [`Take`](Self::Take) would decide; spend nothing.
     Peek(&'a [Charge<'a>]),
-    /// Spend now or at a stated time, not later than the horizon.
+    /// Spend now or at a later instant within the horizon, or deny.
     Reserve {
-        /// What to spend.
+        /// Charges to spend.
         charges: &'a [Charge<'a>],
-        /// How long the caller is willing to wait.
+        /// Maximum wait the caller accepts.
         horizon: Duration,
     },
-    /// Correct an earlier spend. Refunds of a reservation that has not started give back only
-    /// what nobody has built on.
+    /// Correct earlier charges. The refund of a reservation that has not started excludes what
+    /// later reservations depend on.
     Settle {
-        /// By how much, where.
+        /// Corrections, one per bucket charged.
         corrections: &'a [Correction<'a>],
-        /// The receipt of the spend, with one stamp for each correction.
+        /// Receipt of the charges, with one stamp per correction.
         receipt: Option<&'a Receipt>,
     },
-    /// Give back the slots of a receipt; its tokens stay spent.
+    /// Release the slots of a receipt. Its tokens stay spent.
     Release {
-        /// The charges of the receipt, in their order.
+        /// Targets of the receipt's charges, in the same order.
         targets: &'a [Target<'a>],
         /// The receipt.
         receipt: &'a Receipt,
     },
-    /// Start the leases of a receipt's slots anew.
+    /// Renew the leases of a receipt's slots.
     Renew {
-        /// The charges of the receipt, in their order.
+        /// Targets of the receipt's charges, in the same order.
         targets: &'a [Target<'a>],
         /// The receipt.
         receipt: &'a Receipt,
     },
-    /// Close a key for a time. A shorter hold does not shorten a longer one.
+    /// Close a key for a time. A shorter hold does not shorten an existing longer one.
     Hold {
-        /// Which key.
+        /// The key to close.
         target: Target<'a>,
-        /// For how long from now.
+        /// How long to close it, from now.
         span: Duration,
     },
-    /// Forget a key: what it spent, its slots and its hold.
+    /// Forget a key: its usage, its slots and its hold.
     Reset {
-        /// Which key.
+        /// The key to forget.
         target: Target<'a>,
     },
 }
 
-/// What came of an operation.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// Of take, peek and reserve.
+    /// Result of take, peek and reserve.
     Decision(Decision),
-    /// Of settle.
+    /// Result of settle.
     Settled(Settlement),
-    /// Of hold: how long the key is closed from now.
+    /// Result of hold: how long the key stays closed from now.
     Held(Duration),
-    /// Of reset: whether there was anything to forget.
+    /// Result of reset: whether there was anything to forget.
     Reset(bool),
-    /// Of release and renew: how many slots were still held.
+    /// Result of release and renew: how many slots were still held.
     Slots(u64),
 }
 
@@ -122,67 +122,67 @@ impl From<Infallible> for StoreError {
     }
 }
 
-/// Why an operation was not carried out. Being denied is no error.
+/// Error executing an operation. A denial is not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The caller's list cannot be decided.
+    /// The list of charges is invalid.
     #[error(transparent)]
     Charge(#[from] ChargeError),
-    /// The caller's receipt is not usable here.
+    /// The receipt is invalid or belongs to another store.
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
-    /// The request was to be answered at once, and the store is shared.
+    /// A synchronous call was made on a shared store.
     #[error("the store is shared and cannot answer at once: await the request")]
     MustAwait,
-    /// The store has no room left for a hold or a slot.
+    /// The store has no room for another hold or slot lease.
     #[error("the store is full")]
     Full,
-    /// The store did not answer in time. It may have carried the operation out.
+    /// The store did not respond in time. The operation may have been executed.
     #[error("the store did not answer in time")]
     TimedOut,
-    /// The store works, but cannot carry this operation out: what it has stored for the key is not
-    /// of its making, say. Others it can.
+    /// The store works but cannot execute this operation, for example because the stored value of
+    /// the key was not written by Tidegate. Other operations may succeed.
     #[error("the store cannot carry this operation out: {0}")]
     Rejected(#[source] Box<dyn Error + Send + Sync>),
-    /// The store cannot be reached or cannot work.
+    /// The store cannot be reached or does not work.
     #[error("the store is unavailable: {0}")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
 }
 
 impl StoreError {
-    /// Whether the operation itself was wrong, so that sending it again cannot help.
+    /// Returns whether the operation itself was wrong, so that retrying it cannot help.
     #[must_use]
     pub const fn is_callers_fault(&self) -> bool {
         matches!(self, Self::Charge(_) | Self::Receipt(_) | Self::MustAwait)
     }
 }
 
-/// Where buckets live.
+/// Storage for buckets.
 ///
-/// Implementations pass the conformance suite of the testkit; that suite is the contract.
+/// Implementations must pass the conformance suite of `tidegate-testkit`.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Carries the operations out and pushes one answer for each onto `answers`.
+    /// Executes the operations and pushes one response for each onto `answers`.
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a>;
 
-    /// The store's wall time, if it can tell without asking a server. Callers compute the
-    /// windows of calendar quotas from it; the default lets them use their own.
+    /// Returns the store's wall time, if it is known without a request to a server. Callers compute
+    /// the windows of calendar quotas from it. With the default, `None`, they use their own clock.
     fn wall_time(&self) -> Option<WallTime> {
         None
     }
 
-    /// How many nodes were last seen to share this store, this one included; `None` if it is not
-    /// shared or nobody knows yet. It answers at once, from what the store has heard so far.
+    /// Returns how many nodes were last seen to share this store, including this one; `None` if it
+    /// is not shared or the number is not known yet. Does not block.
     fn nodes(&self) -> Option<NonZeroU32> {
         None
     }
 
-    /// Finds out whether the store answers at all, spending nothing. The default is a store that
-    /// always does.
+    /// Checks whether the store responds, spending nothing. The default implementation always
+    /// succeeds.
     fn probe(&self) -> Probe<'_> {
         Box::pin(core::future::ready(Ok(())))
     }
@@ -210,15 +210,15 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// Whether a store answers, under way.
+/// Future of [`Store::probe`].
 pub type Probe<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
-/// Answers under way: already there, or a future to wait for.
+/// Result of [`Store::submit`]: complete already, or a future to await.
 #[must_use = "the answers are there once this has been awaited"]
 pub enum Submission<'a> {
-    /// The answers have been pushed.
+    /// All responses have been pushed.
     Ready,
-    /// The answers will have been pushed when this is done.
+    /// All responses will have been pushed when the future completes.
     Pending(Pin<Box<dyn Future<Output = ()> + Send + 'a>>),
 }
 

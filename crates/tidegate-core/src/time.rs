@@ -1,20 +1,21 @@
-//! Instants as stores see them. Nothing here reads a clock: a store passes its own time in.
+//! Instants and wall times as seen by a store. Nothing here reads a clock; the store passes its
+//! time in.
 
 use core::time::Duration;
 
-/// The longest span that a policy, a hold or a horizon may reach: 100 years of 365.25 days.
+/// Maximum span of a policy, a hold or a horizon: 100 years of 365.25 days.
 ///
-/// It keeps every instant of the arithmetic inside 64 bits of nanoseconds.
+/// This bound keeps every instant within 64 bits of nanoseconds.
 pub const MAX_SPAN: Duration = Duration::from_secs(3_155_760_000);
 
-/// An instant of a store's own clock, in nanoseconds since an origin that the store chooses.
+/// An instant on a store's clock, in nanoseconds since an origin chosen by the store.
 ///
-/// The in-process store counts from the start of the process, a shared one from the Unix epoch.
+/// The in-process store counts from the creation of its clock, a shared store from the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The origin of the clock.
+    /// Origin of the clock.
     pub const ZERO: Self = Self(0);
 
     /// The instant `nanos` nanoseconds after the origin.
@@ -23,26 +24,26 @@ impl Time {
         Self(nanos)
     }
 
-    /// Nanoseconds since the origin.
+    /// Returns nanoseconds since the origin.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The instant `span` later; the last representable one if that is too far.
+    /// Returns the instant `span` later, saturating.
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(nanos(span)))
     }
 
-    /// How long after `earlier` this instant is; zero if it is not after it.
+    /// Returns the time from `earlier` to this instant; zero if `earlier` is not before it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Wall time in nanoseconds since the Unix epoch. Only calendar quotas look at it.
+/// Wall time in nanoseconds since the Unix epoch. Only calendar quotas use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(u64);
 
@@ -60,30 +61,30 @@ impl WallTime {
         Self(secs as u64 * 1_000_000_000)
     }
 
-    /// Nanoseconds since the Unix epoch.
+    /// Returns nanoseconds since the Unix epoch.
     #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time from `earlier` to this one; zero if `earlier` is not before it.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The moment at which a list of charges is decided.
+/// The time at which a list of charges is decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// The store's clock.
+    /// Time on the store's clock.
     pub time: Time,
-    /// The store's wall clock. It may be left at zero when no charge is on a calendar quota.
+    /// The store's wall time. May be zero if no charge is on a calendar quota.
     pub wall: WallTime,
 }
 
 impl Now {
-    /// A moment at which nobody asks for the wall clock.
+    /// Creates a `Now` without a wall time, for lists without calendar quotas.
     #[must_use]
     pub const fn at(time: Time) -> Self {
         Self { time, wall: WallTime(0) }
@@ -92,8 +93,8 @@ impl Now {
 
 /// Three consecutive calendar windows: the previous, the current and the next one.
 ///
-/// The caller computes them from its own wall clock and the time zone; the store picks the one
-/// that holds *its* wall time, so a caller whose clock is a little off still counts in the right
+/// The caller computes them from its wall clock and the time zone. The store selects the one that
+/// contains *its* wall time, so a caller whose clock is slightly off still counts in the right
 /// window. Bounds are whole seconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Windows {
@@ -101,22 +102,22 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Windows between four bounds; `None` unless each is later than the one before.
+    /// Creates three windows from four bounds; `None` unless the bounds are strictly increasing.
     #[must_use]
     pub fn new(bounds: [u32; 4]) -> Option<Self> {
         bounds.is_sorted_by(|a, b| a < b).then_some(Self { bounds })
     }
 
-    /// The four bounds, in seconds since the Unix epoch.
+    /// Returns the four bounds, in seconds since the Unix epoch.
     #[must_use]
     pub const fn bounds(&self) -> [u32; 4] {
         self.bounds
     }
 
-    /// The end, in seconds since the Unix epoch, of the window that holds `wall`.
+    /// Returns the end, in seconds since the Unix epoch, of the window that contains `wall`.
     ///
-    /// `None` when it is in none of the three: the clocks of caller and store disagree by more
-    /// than a window. Windows follow each other without gaps, so the end names the window.
+    /// Returns `None` if no window contains it: the clocks of caller and store differ by more than
+    /// a window. Windows are contiguous, so the end identifies the window.
     #[must_use]
     pub fn end_of(&self, wall: WallTime) -> Option<u32> {
         if wall < WallTime::from_secs(self.bounds[0]) {
@@ -125,13 +126,13 @@ impl Windows {
         self.bounds[1..].iter().copied().find(|&end| wall < WallTime::from_secs(end))
     }
 
-    /// Whether one of the three windows ends there.
+    /// Returns whether one of the three windows ends at `ends`.
     pub(crate) fn has_window_ending(&self, ends: u32) -> bool {
         self.bounds[1..].contains(&ends)
     }
 }
 
-/// Whole milliseconds of a span, rounded up: whoever waits that long has waited long enough.
+/// Returns the span in milliseconds, rounded up so that a wait is never too short.
 ///
 /// ```
 /// use std::time::Duration;
@@ -145,7 +146,7 @@ pub fn ceil_millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Nanoseconds of a duration, saturating.
+/// Returns the span in nanoseconds, saturating.
 pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

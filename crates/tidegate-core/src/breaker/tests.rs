@@ -1,10 +1,10 @@
-//! The machine under given times: a table of its transitions, and sequences of random events.
+//! Tests of the state machine: a table of its transitions, and random sequences of events.
 
 use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Some time, from which the others are counted.
+/// An arbitrary start time.
 fn start() -> Time {
     Time::from_nanos(1_000_000_000)
 }
@@ -17,7 +17,6 @@ fn opened(now: Time) -> CircuitBreaker {
     breaker
 }
 
-/// Every outcome in every state in which a call can end.
 #[test]
 fn every_outcome_in_every_state() {
     use BreakerState::{Closed, HalfOpen, Open};
@@ -34,7 +33,7 @@ fn every_outcome_in_every_state() {
         (HalfOpen, Answered, closed, Closed),
         (HalfOpen, Rejected, closed, Closed),
         (HalfOpen, Failed, reopened, Open),
-        // The trial is there for the next call.
+        // The next call becomes the trial.
         (HalfOpen, Unknown, None, HalfOpen),
     ] {
         let mut breaker = CircuitBreaker::new(BreakerSettings::after_failures(1));
@@ -152,7 +151,7 @@ mod random {
     enum Event {
         Admit,
         Trial,
-        /// A call that was let through at some time ends, perhaps again.
+        /// A call admitted earlier ends, possibly for the second time.
         Settle(Index, CallOutcome, u64),
         Trip(Index, u64),
         Pass(u64),
@@ -177,9 +176,9 @@ mod random {
     }
 
     proptest! {
-        /// Whatever happens: calls go through while it is closed; while it is not, one trial at a
-        /// time; it opens after so many failures in a row and not before, for a time within bounds;
-        /// and what is over says nothing.
+        /// Calls are admitted while closed, and otherwise one trial at a time. The breaker opens
+        /// after exactly the configured number of consecutive failures, for a time within bounds.
+        /// Outcomes of earlier epochs are ignored.
         #[test]
         fn invariants_hold_for_random_events(tolerated in 1..4_u32, events in events()) {
             let (shortest, longest) = (SECOND, SECOND * 8);

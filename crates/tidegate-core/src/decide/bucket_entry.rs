@@ -1,7 +1,8 @@
-//! One bucket of a decision: its policy, its state, and what is asked of it.
+//! One bucket of a decision: its policy, its state and the cost.
 //!
-//! A store opens an entry for each bucket it has locked, lets [`decide`](crate::decide) work on
-//! them, and writes the states back. All kinds of policy meet here and nowhere else.
+//! A store creates an entry for each bucket it has locked, passes the entries to
+//! [`decide`](crate::decide), and writes the states back. This is the only place that handles all
+//! kinds of policy.
 
 use core::time::Duration;
 
@@ -17,37 +18,37 @@ use crate::time::{Now, Time, WallTime, Windows};
 /// Whether and when a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// From this instant on.
+    /// From this instant on; may be reserved ahead.
     At(Time),
-    /// Not at an instant that could be booked.
+    /// Not at any instant that could be reserved.
     Blocked(Retry),
 }
 
 /// What a settlement did to one entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// The debt reached its bound; the rest is forgiven.
+    /// The debt reached its maximum; the excess is forgiven.
     pub saturated: bool,
-    /// A refund had no effect at all.
+    /// A refund had no effect.
     pub dropped: bool,
-    /// Whole tokens that were really charged, or given back if negative.
+    /// Whole tokens actually charged; negative if refunded.
     pub applied: i64,
 }
 
 impl Settled {
-    /// Done as asked.
+    /// The correction applied in full.
     const fn in_full(delta: i64) -> Self {
         Self { saturated: false, dropped: false, applied: delta }
     }
 
-    /// So many slots of a lease were given back.
+    /// Returns the result of releasing `given` slots of a lease.
     #[must_use]
     pub fn slots_back(given: u64) -> Self {
         let applied = i64::try_from(given).map_or(i64::MIN, |given| -given);
         Self { saturated: false, dropped: given == 0, applied }
     }
 
-    /// For slots, which are not settled: nothing was done.
+    /// Returns the result of a correction that had no effect.
     #[must_use]
     pub const fn nothing_of(delta: i64) -> Self {
         Self { saturated: delta > 0, dropped: delta < 0, applied: 0 }
@@ -61,23 +62,25 @@ pub struct Account<'a> {
     state: State,
     held_until: Time,
     cost: u64,
-    /// End of the calendar window that counts, in Unix seconds.
+    /// End of the calendar window in use, in seconds since the Unix epoch.
     window: u32,
-    /// When enough slots will have run out by themselves.
+    /// Time until enough leases will have expired for the cost.
     slots_free_in: Option<Duration>,
 }
 
 impl<'a> Account<'a> {
-    /// The entry of a bucket in this state, held until `held_until` (zero: not held).
+    /// Creates an entry for a bucket in `state`, held until `held_until` (zero: not held).
     #[must_use]
     #[inline]
     pub fn new(policy: &'a Policy, state: State, held_until: Time, cost: u64) -> Self {
         Self { policy, state, held_until, cost, window: 0, slots_free_in: None }
     }
 
-    /// With the calendar window that holds the store's wall time. `false` if none of them does.
+    /// Selects the calendar window that contains the store's wall time. Returns `false` if none of
+    /// the three does.
     ///
-    /// A state of a later window counts on while the clock has stepped back into an earlier one.
+    /// If the clock has stepped back into an earlier window, usage recorded for the later one
+    /// continues to count.
     #[must_use]
     pub fn open_window(&mut self, windows: &Windows, now: Now) -> bool {
         let Some(present) = windows.end_of(now.wall) else { return false };
@@ -92,21 +95,21 @@ impl<'a> Account<'a> {
         true
     }
 
-    /// With the time after which enough slots will have run out for the cost.
+    /// Sets the time after which enough leases will have expired for the cost.
     #[must_use]
     pub fn slots_free_in(mut self, span: Option<Duration>) -> Self {
         self.slots_free_in = span;
         self
     }
 
-    /// With this many slots taken.
+    /// Sets the number of slots taken.
     pub fn set_taken(&mut self, taken: u64) {
         self.state = State::Concurrency { taken };
     }
 
-    /// Brings an arrival time back that a clock which stepped back left too far ahead. `true` if
-    /// that changed the state: it is then to be written even though nothing is spent, or the key
-    /// would stay locked out for as long as the clock has to catch up.
+    /// Lowers an arrival time that is too far ahead because the clock stepped back. Returns whether
+    /// the state changed. If so, write it even if nothing is spent: otherwise the key stays locked
+    /// out until the clock has caught up.
     pub fn repair(&mut self, now: Now) -> bool {
         let (Policy::Bucket(bucket), State::Bucket(tat)) = (self.policy, self.state) else {
             return false;
@@ -116,20 +119,20 @@ impl<'a> Account<'a> {
         honest != tat
     }
 
-    /// The state to write back.
+    /// Returns the state to write back.
     #[must_use]
     #[inline]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// The policy that decides.
+    /// Returns the policy.
     #[must_use]
     pub const fn policy(&self) -> &'a Policy {
         self.policy
     }
 
-    /// The cost asked for.
+    /// Returns the cost.
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
@@ -172,7 +175,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Whether a reservation may start at `start`: not in a later calendar window.
+    /// Returns whether the charge may take effect at `start`: not in a later calendar window.
     pub(crate) fn can_start_at(&self, start: Time, now: Now) -> bool {
         self.cost == 0
             || !matches!(self.policy, Policy::Quota(_))
@@ -197,11 +200,11 @@ impl<'a> Account<'a> {
         };
     }
 
-    /// Corrects an earlier spend by `delta`. `spend` is its stamp and the start of its receipt;
-    /// `generation` is the present one.
+    /// Corrects an earlier charge by `delta` tokens. `spend` is its stamp and the start time of its
+    /// receipt; `generation` is the current one.
     ///
-    /// Slots are not settled here: giving back those of a receipt is the store's affair, and
-    /// without a receipt nothing is given back.
+    /// Slots are not settled here: the store releases those of a receipt itself, and without a
+    /// receipt nothing is released.
     pub fn settle(
         &mut self,
         delta: i64,
@@ -248,7 +251,7 @@ impl<'a> Account<'a> {
         let built_on = match spend {
             Some((stamp, start)) if start > now.time => match stamp.state {
                 State::Bucket(then) if stamp.generation == generation => bucket.built_on(tat, then),
-                // The stamp of another generation cannot be compared: give nothing back.
+                // Arrival times of different generations cannot be compared: refund nothing.
                 _ => Exact::MAX,
             },
             _ => Exact::ZERO,
@@ -279,7 +282,7 @@ impl<'a> Account<'a> {
         Settled { saturated, dropped: false, applied: difference(used, before) }
     }
 
-    /// How the entry stands at `now`, with the wait for its cost.
+    /// Returns the state at `now` as an outcome with the given `retry`.
     #[must_use]
     #[inline]
     pub fn outcome(&self, now: Now, retry: Option<Retry>) -> Outcome {
@@ -305,7 +308,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The wait for the cost alone; `None` if it fits now.
+    /// Returns when the cost alone would fit; `None` if it fits now.
     #[must_use]
     #[inline]
     pub fn retry(&self, now: Now) -> Option<Retry> {
@@ -316,7 +319,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The concurrency policy, if it is one.
+    /// Returns the policy if it is a concurrency limit.
     #[must_use]
     pub const fn concurrency(&self) -> Option<&'a Concurrency> {
         match self.policy {

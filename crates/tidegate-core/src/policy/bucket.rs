@@ -1,8 +1,8 @@
-//! The token bucket in exact arithmetic.
+//! Token bucket in exact arithmetic.
 //!
-//! A bucket is one number, the theoretical arrival time (TAT): the instant at which it will be
-//! full again. A bucket whose TAT has passed is the same as no bucket. Beside it stands at most
-//! one other number, the instant until which the bucket is held closed.
+//! The state of a bucket is one number, the theoretical arrival time (TAT): the instant at which
+//! the bucket will be full again. A bucket whose TAT has passed is equivalent to no bucket. The
+//! only other state is the end of a hold, if there is one.
 
 use core::time::Duration;
 
@@ -12,20 +12,20 @@ use crate::policy::rate::Rate;
 use crate::policy::wide::mul_div_ceil;
 use crate::time::{MAX_SPAN, Time, nanos};
 
-/// A token bucket policy: capacity, rate, how far into debt, how far ahead.
+/// Token bucket policy: rate, capacity, maximum debt and reservation horizon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     rate: Rate,
     capacity: u64,
     max_debt: u64,
     horizon: u64,
-    /// Time that one token takes.
+    /// Time in which one token refills.
     token_time: Exact,
     /// Time from empty to full.
     fill_time: Exact,
-    /// Time from the deepest debt to full.
+    /// Time from the maximum debt to full.
     deepest: Exact,
-    /// The furthest that an arrival time can honestly lie ahead.
+    /// Maximum distance of a valid arrival time from the present.
     ceiling: Exact,
 }
 
@@ -53,51 +53,52 @@ impl Bucket {
         Ok(Self { rate, capacity, max_debt, horizon, token_time, fill_time, deepest, ceiling })
     }
 
-    /// How many tokens come in what time.
+    /// Returns the refill rate.
     #[must_use]
     pub const fn rate(&self) -> Rate {
         self.rate
     }
 
-    /// Tokens in a full bucket: the burst.
+    /// Returns the number of tokens in a full bucket: the burst.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Tokens that a later settlement may charge below zero.
+    /// Returns the maximum number of tokens below zero that a settlement may charge.
     #[must_use]
     pub const fn max_debt(&self) -> u64 {
         self.max_debt
     }
 
-    /// How far ahead a reservation may start.
+    /// Returns how far ahead a reservation may start.
     #[must_use]
     pub const fn horizon(&self) -> Duration {
         Duration::from_nanos(self.horizon)
     }
 
-    /// Time from empty to full.
+    /// Returns the time from empty to full.
     #[must_use]
     pub const fn time_to_full(&self) -> Exact {
         self.fill_time
     }
 
-    /// Time from the deepest debt to full.
+    /// Returns the time from the maximum debt to full.
     #[must_use]
     pub const fn deepest(&self) -> Exact {
         self.deepest
     }
 
-    /// The furthest that an arrival time can honestly lie ahead: debt and horizon together.
+    /// Returns the maximum distance of a valid arrival time from the present: the time from the
+    /// maximum debt to full, plus the horizon.
     #[must_use]
     pub const fn ceiling(&self) -> Exact {
         self.ceiling
     }
 
-    /// The time that `tokens` take to come: `tokens * P / N`, exactly.
+    /// Returns the time in which `tokens` refill: exactly `tokens * P / N`.
     ///
-    /// Anything beyond capacity and debt gives a span beyond every clamp.
+    /// More tokens than capacity and debt together give a span beyond every clamp.
     #[must_use]
     #[inline]
     pub fn span(&self, tokens: u64) -> Exact {
@@ -111,18 +112,18 @@ impl Bucket {
         Exact::from_units(units, self.rate.tokens())
     }
 
-    /// A stored arrival time as one of this rate. A part that is too large was not written under
-    /// it: a store was given two policies for one limit.
+    /// Normalizes a stored arrival time to this rate. A fraction that is too large was written
+    /// under another rate: the store was given two policies for one limit.
     #[must_use]
     #[inline]
     pub fn in_rate(&self, tat: Exact) -> Exact {
         if tat.part >= self.rate.tokens() { Exact::whole(tat.ceil()) } else { tat }
     }
 
-    /// The arrival time that counts at `now`: the stored one, brought back where a clock that
-    /// stepped back left it absurdly far ahead, and pushed on by a hold.
+    /// Returns the arrival time in effect at `now`: the stored one, lowered if a clock that stepped
+    /// back left it too far ahead, and raised by a hold.
     ///
-    /// After a hold the bucket reopens empty and refills from there.
+    /// After a hold the bucket is empty and refills from there.
     #[must_use]
     #[inline]
     pub fn effective(&self, tat: Exact, held_until: Time, now: Time) -> Exact {
@@ -137,8 +138,8 @@ impl Bucket {
         tat
     }
 
-    /// The first whole nanosecond, not before `now`, at which `cost` tokens fit; `None` if they
-    /// never do.
+    /// Returns the first whole nanosecond, not before `now`, at which `cost` tokens fit; `None` if
+    /// they never do.
     #[must_use]
     #[inline]
     pub fn earliest(&self, effective: Exact, cost: u64, now: Time) -> Option<Time> {
@@ -150,15 +151,16 @@ impl Bucket {
         Some(Time::from_nanos(after.minus(self.fill_time, n).ceil()).max(now))
     }
 
-    /// The arrival time after spending `cost` tokens at `start`.
+    /// Returns the arrival time after spending `cost` tokens at `start`.
     #[must_use]
     #[inline]
     pub fn spend(&self, effective: Exact, cost: u64, start: Time) -> Exact {
         effective.max(exact(start)).plus(self.span(cost), self.rate.tokens())
     }
 
-    /// The arrival time after spending `cost` tokens at `now`, if they fit then: [`spend`](Self::spend)
-    /// and [`fits`](Self::fits) in one, and short where a token takes whole nanoseconds.
+    /// Returns the arrival time after spending `cost` tokens at `now`, if they fit. Combines
+    /// [`spend`](Self::spend) and [`fits`](Self::fits), with a short path for rates at which a
+    /// token takes whole nanoseconds.
     #[must_use]
     #[inline]
     pub fn try_spend(&self, effective: Exact, cost: u64, now: Time) -> Option<Exact> {
@@ -171,15 +173,15 @@ impl Bucket {
         (after <= now.saturating_add(self.fill_time.ns)).then_some(Exact::whole(after))
     }
 
-    /// Whether a spend that leads to this arrival time fits at `now`: it does as long as the
-    /// bucket is not emptier than empty. The same as [`earliest`](Self::earliest) not being later.
+    /// Returns whether a spend that leads to the arrival time `after` fits at `now`. Equivalent to
+    /// [`earliest`](Self::earliest) not being later than `now`.
     #[must_use]
     #[inline]
     pub fn fits(&self, after: Exact, now: Time) -> bool {
         after <= exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
-    /// Whole tokens there are at `now`.
+    /// Returns the number of whole tokens available at `now`.
     #[must_use]
     #[inline]
     pub fn remaining(&self, effective: Exact, now: Time) -> u64 {
@@ -200,7 +202,8 @@ impl Bucket {
         }
     }
 
-    /// Thousandths of a token in a bucket that will be full after `reset`; for people to look at.
+    /// Returns the content, in thousandths of a token, of a bucket that will be full after `reset`.
+    /// For display.
     #[must_use]
     pub fn millitokens(&self, reset: Duration) -> u64 {
         let n = self.rate.tokens();
@@ -209,27 +212,27 @@ impl Bucket {
         u64::try_from(milli).unwrap_or(u64::MAX)
     }
 
-    /// How long until the bucket is full, rounded up to a nanosecond.
+    /// Returns the time until the bucket is full, rounded up to a nanosecond.
     #[must_use]
     #[inline]
     pub fn reset(&self, effective: Exact, now: Time) -> Duration {
         Duration::from_nanos(effective.minus(exact(now), self.rate.tokens()).ceil())
     }
 
-    /// Charges `tokens` more, into debt if need be. The second value tells whether the debt
-    /// reached its bound and the rest was forgiven.
+    /// Charges `tokens` more, into debt if necessary. Returns the new arrival time and whether the
+    /// debt reached its maximum, in which case the excess is forgiven.
     #[must_use]
     pub fn charge(&self, tat: Exact, tokens: u64, now: Time) -> (Exact, bool) {
         let n = self.rate.tokens();
         let tat = self.effective(tat, Time::ZERO, now).max(exact(now));
         let wanted = tat.plus(self.span(tokens), n);
         let bound = exact(now).plus(self.deepest, n);
-        // A reservation may have moved the arrival time past the bound: it stays there.
+        // A reservation may have moved the arrival time past the bound. Do not lower it.
         if wanted > bound { (tat.max(bound), true) } else { (wanted, false) }
     }
 
-    /// Gives `tokens` back, less what `built_on` says others have already built on. A bucket
-    /// never holds more than its capacity.
+    /// Refunds `tokens`, less the span `built_on` that later reservations already depend on. The
+    /// bucket never exceeds its capacity.
     #[must_use]
     pub fn refund(&self, tat: Exact, tokens: u64, built_on: Exact, now: Time) -> Exact {
         let n = self.rate.tokens();
@@ -240,8 +243,8 @@ impl Bucket {
         tat.minus(self.span(tokens).minus(built_on, n), n).max(exact(now))
     }
 
-    /// How long until so many tokens in a row have been granted by a bucket that would be full
-    /// after `reset`.
+    /// Returns the time until `tokens` consecutive tokens have been granted by a bucket that would
+    /// be full after `reset`.
     #[must_use]
     pub fn wait_for(&self, tokens: u64, reset: Duration) -> Duration {
         let n = self.rate.tokens();
@@ -249,7 +252,8 @@ impl Bucket {
         Duration::from_nanos(after.minus(self.fill_time, n).ceil())
     }
 
-    /// Whole tokens between two arrival times, of which the first may have passed.
+    /// Returns the number of whole tokens between two arrival times. `before` may have passed
+    /// already.
     #[must_use]
     pub fn tokens_between(&self, before: Exact, after: Exact, now: Time) -> u64 {
         let n = self.rate.tokens();
@@ -258,27 +262,27 @@ impl Bucket {
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// Whole tokens that take at least this long.
+    /// Returns the number of tokens that refill in `span`, rounded up.
     #[must_use]
     pub fn tokens_ceil(&self, span: Exact) -> u64 {
         let tokens = span.units(self.rate.tokens()).div_ceil(self.rate.period().into());
         u64::try_from(tokens).unwrap_or(u64::MAX)
     }
 
-    /// What was charged to a bucket since a reservation left it at `stamp`.
+    /// Returns what has been charged to the bucket since a reservation left it at `stamp`.
     #[must_use]
     pub fn built_on(&self, tat: Exact, stamp: Exact) -> Exact {
         tat.minus(stamp, self.rate.tokens())
     }
 
-    /// The arrival time of a bucket with no token in it.
+    /// Returns the arrival time of an empty bucket.
     #[must_use]
     pub fn empty(&self, now: Time) -> Exact {
         exact(now).plus(self.fill_time, self.rate.tokens())
     }
 
-    /// The arrival time under this policy of a bucket that stood at `tat` under `old`, with the
-    /// same tokens in it, cut to the new capacity and rounded down.
+    /// Converts the arrival time `tat` under `old` to this policy, keeping the tokens, capped at
+    /// the new capacity and rounded down.
     #[must_use]
     pub fn keep_tokens(&self, old: &Self, tat: Exact, now: Time) -> Exact {
         let deficit = old.deficit_units(tat, now);
@@ -288,10 +292,10 @@ impl Bucket {
         let (old_period, period) = (u128::from(old.rate.period()), u128::from(self.rate.period()));
         let (whole, rest) = (deficit / old_period, deficit % old_period);
         let rest = (rest * period).div_ceil(old_period);
-        // Tokens stay, so what is deficit changes with the capacity.
+        // The number of tokens is kept, so the deficit changes with the capacity.
         let grown = whole.saturating_add(self.capacity.into());
         let Some(whole) = grown.checked_sub(old.capacity.into()) else {
-            // More than a whole token above the new capacity: the rest cannot outweigh it.
+            // More than a whole token above the new capacity: the fraction cannot outweigh it.
             return Exact::ZERO;
         };
         let deepest = u128::from(self.capacity) + u128::from(self.max_debt);
@@ -299,16 +303,16 @@ impl Bucket {
         self.tat_after(units, now)
     }
 
-    /// The arrival time under this policy of a bucket that stood at `tat` under `old`, filled to
-    /// the same part of its capacity, rounded down.
+    /// Converts the arrival time `tat` under `old` to this policy, keeping the fill level as a
+    /// fraction of the capacity, rounded down.
     #[must_use]
     pub fn keep_share(&self, old: &Self, tat: Exact, now: Time) -> Exact {
-        // What is deficit is to the time to full as it was before, both in units of 1/N ns.
+        // The ratio of deficit to fill time is kept. Both are in units of 1/N ns.
         let full = |bucket: &Self| u128::from(bucket.capacity) * u128::from(bucket.rate.period());
         self.tat_after(mul_div_ceil(old.deficit_units(tat, now), full(self), full(old)), now)
     }
 
-    /// The arrival time `units` of 1/N ns after `now`, not beyond the deepest debt.
+    /// Returns the arrival time `units` of 1/N ns after `now`, limited by the maximum debt.
     fn tat_after(&self, units: u128, now: Time) -> Exact {
         if units == 0 {
             return Exact::ZERO;
@@ -317,7 +321,7 @@ impl Bucket {
         exact(now).plus(Exact::from_units(units, n).min(self.deepest), n)
     }
 
-    /// What is deficit to full, in units of `1/N` ns.
+    /// Returns the time to full in units of `1/N` ns.
     fn deficit_units(&self, tat: Exact, now: Time) -> u128 {
         let n = self.rate.tokens();
         self.effective(tat, Time::ZERO, now).minus(exact(now), n).units(n)
@@ -353,7 +357,8 @@ mod tests {
         count
     }
 
-    /// A limiter that floors the refill and forgets the rest starves: 10 of 110, 510 of 710.
+    /// A limiter that rounds the refill down and drops the remainder starves callers: it grants 10
+    /// of 110, or 510 of 710.
     #[test]
     fn no_fraction_of_a_token_is_lost_at_any_polling_rate() {
         assert_eq!(admitted("1/s", 10, SECOND / 10, 100 * SECOND), 110);
@@ -372,21 +377,21 @@ mod tests {
         }
     }
 
-    /// Ten years at one poll a minute and a bit, with a bucket that is never full.
+    /// Polls slightly less often than once a minute for ten years; the bucket is never full.
     #[test]
     fn no_drift_over_ten_years() {
         let year = 365 * 24 * 3_600 * SECOND;
         let (step, total) = (61 * SECOND + 7, 10 * year);
         let polls = total / step + 1;
-        // Twice the rate of the polls: every poll is granted, for ten years.
+        // The rate is twice that of the polls: every poll is granted.
         assert_eq!(admitted("2/min", 1, step, total), polls);
-        // 7 per 8 minutes is slower than the polls: what comes is granted, to the last token.
+        // 7 per 8 minutes is slower than the polls: exactly the refill is granted.
         let last_poll = u128::from(total / step * step);
         let exact = 2 + last_poll * 7 / u128::from(480 * SECOND);
         assert_eq!(u128::from(admitted("7/480s", 2, step, total)), exact);
     }
 
-    /// Three ways to ask whether a cost fits, each for those who have what it takes.
+    /// There are three ways to test whether a cost fits, each for a different call site.
     #[test]
     fn earliest_fits_and_try_spend_agree() {
         for rate in ["1/s", "3/7s", "1.5/s", "999/min"] {

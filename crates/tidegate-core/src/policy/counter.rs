@@ -1,16 +1,16 @@
-//! Policies that count instead of refilling: calendar quota, allowance, concurrency.
+//! Policies that count usage instead of refilling: calendar quota, allowance and concurrency.
 //!
-//! Their state is what has been used. A policy change keeps that, so a raised quota is usable at
-//! once and a lowered one is closed until enough comes back.
+//! Their state is the amount used. A policy change keeps it: a raised quota is available at once,
+//! and a lowered one denies until usage has fallen below it.
 
 use core::time::Duration;
 
 use crate::policy::PolicyError;
 use crate::time::{MAX_SPAN, nanos};
 
-/// N in every calendar window, such as a day in some time zone.
+/// Calendar quota: an amount per calendar window, such as a day in a time zone.
 ///
-/// The windows themselves come with each charge; zone rules do not live in the core.
+/// Each charge brings the windows with it; the core knows no time zone rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
     amount: u64,
@@ -25,20 +25,21 @@ impl Quota {
         Ok(Self { amount, max_debt: max_debt.unwrap_or(amount) })
     }
 
-    /// N.
+    /// Returns the amount per window.
     #[must_use]
     pub const fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// How far beyond N a later settlement may charge.
+    /// Returns how far above the amount a settlement may charge.
     #[must_use]
     pub const fn max_debt(&self) -> u64 {
         self.max_debt
     }
 }
 
-/// N in total, without refill, until the key is reset: messages per connection.
+/// Allowance: an amount in total, without refill, until the key is reset. Example: messages per
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allowance {
     amount: u64,
@@ -49,14 +50,15 @@ impl Allowance {
         if amount < 1 { Err(PolicyError::Allowance) } else { Ok(Self { amount }) }
     }
 
-    /// N.
+    /// Returns the total amount.
     #[must_use]
     pub const fn amount(&self) -> u64 {
         self.amount
     }
 }
 
-/// At most N at the same time. Each acquisition is a lease that is released, or runs out.
+/// Concurrency limit: a number of slots in use at the same time. Each acquisition is a lease that
+/// is released or expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     slots: u64,
@@ -74,25 +76,25 @@ impl Concurrency {
         Ok(Self { slots, lease })
     }
 
-    /// N.
+    /// Returns the number of slots.
     #[must_use]
     pub const fn slots(&self) -> u64 {
         self.slots
     }
 
-    /// How long a slot is kept without being renewed; `None` keeps it until it is released.
+    /// Returns how long a slot is kept without a renewal; `None` keeps it until it is released.
     #[must_use]
     pub const fn lease(&self) -> Option<Duration> {
         self.lease
     }
 }
 
-/// Adds `delta` to what was used, between nothing and `most`. The second value tells whether the
-/// upper bound was hit and the rest forgiven.
-pub(crate) fn settle_used(used: u64, delta: i64, most: u64) -> (u64, bool) {
+/// Adds `delta` to `used`, clamped between 0 and `max`. Also returns whether the upper bound was reached
+/// and the excess forgiven.
+pub(crate) fn settle_used(used: u64, delta: i64, max: u64) -> (u64, bool) {
     let wanted = used.saturating_add_signed(delta);
-    // A lowered quota may leave more used than the new bound: a charge then adds nothing.
-    let bound = most.max(used);
+    // After a quota was lowered, usage may exceed the new bound. A charge then adds nothing.
+    let bound = max.max(used);
     (wanted.min(bound), delta > 0 && wanted > bound)
 }
 

@@ -1,4 +1,4 @@
-//! Decimal numbers as people write them, kept exactly.
+//! Exact decimal numbers.
 //!
 //! A number in JSON or TOML means its shortest decimal, not its binary float: `0.1` is one tenth.
 
@@ -6,22 +6,22 @@ use alloc::string::ToString;
 use core::fmt;
 use core::str::FromStr;
 
-/// Why a text or a float is not a usable decimal.
+/// Error parsing a text or converting a float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecimalError {
     /// Not of the form `12`, `1.5` or `0.25`, or not finite.
     #[error("not a decimal number such as 12, 1.5 or 0.25")]
     Malformed,
-    /// A minus sign.
+    /// The number is negative.
     #[error("must not be negative")]
     Negative,
-    /// More than 20 digits before the point or 18 behind it.
+    /// More than 20 digits before the decimal point or 18 after it.
     #[error("has more than 20 digits before the point or 18 behind it")]
     TooLong,
 }
 
-/// A non-negative decimal number with at most 20 digits before the point and 18 behind it.
+/// A non-negative decimal number with at most 20 digits before the point and 18 after it.
 ///
 /// ```
 /// use tidegate_core::Decimal;
@@ -37,25 +37,25 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The number without its point.
+    /// Returns the digits as an integer, without the point.
     #[must_use]
     pub const fn mantissa(self) -> u128 {
         self.mantissa
     }
 
-    /// How many digits stand behind the point.
+    /// Returns the number of digits after the point.
     #[must_use]
     pub const fn scale(self) -> u32 {
         self.scale
     }
 
-    /// `10^scale`: the mantissa over this is the number.
+    /// Returns `10^scale`. The number is the mantissa divided by this.
     #[must_use]
     pub const fn denominator(self) -> u128 {
         10_u128.pow(self.scale)
     }
 
-    /// The number if it is whole.
+    /// Returns the number if it is an integer that fits.
     #[must_use]
     pub fn whole(self) -> Option<u64> {
         (self.scale == 0).then(|| u64::try_from(self.mantissa).ok()).flatten()
@@ -71,12 +71,12 @@ impl From<u64> for Decimal {
 impl TryFrom<f64> for Decimal {
     type Error = DecimalError;
 
-    /// The shortest decimal that reads back as this float.
+    /// Converts to the shortest decimal that parses back to this float.
     fn try_from(float: f64) -> Result<Self, DecimalError> {
         if !float.is_finite() {
             return Err(DecimalError::Malformed);
         }
-        // Display of a float is the shortest decimal that round-trips, without an exponent.
+        // `Display` of a float is the shortest decimal that round-trips, without an exponent.
         float.to_string().parse()
     }
 }

@@ -1,23 +1,23 @@
 //! Exact instants and spans: whole nanoseconds and a remainder in units of `1/N` ns.
 //!
-//! `N` is the numerator of the rate that the value belongs to; it is not stored beside it. All
-//! arithmetic is on integers; additions saturate at the end of time.
+//! `N` is the numerator of the rate the value belongs to and is not stored with it. All arithmetic
+//! uses integers. Additions saturate.
 
-/// A point or span of time known exactly: `ns + part/N` nanoseconds, with `part < N`.
+/// An exact instant or span: `ns + part/N` nanoseconds, with `part < N`.
 ///
-/// Values of one rate compare in order; values of different rates must not be mixed.
+/// Values of the same rate can be compared; values of different rates must not be mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Exact {
     /// Whole nanoseconds.
     pub ns: u64,
-    /// The rest, in units of `1/N` ns, below `N`.
+    /// Fraction in units of `1/N` ns, below `N`.
     pub part: u32,
 }
 
 impl Exact {
-    /// Zero: as the arrival time of a bucket, the bucket that nobody has touched.
+    /// Zero. As an arrival time: a bucket that has never been used.
     pub const ZERO: Self = Self { ns: 0, part: 0 };
-    /// The end of time.
+    /// The largest value.
     pub const MAX: Self = Self { ns: u64::MAX, part: 0 };
 
     /// `ns` whole nanoseconds.
@@ -35,26 +35,26 @@ impl Exact {
         }
     }
 
-    /// This value in units of `1/n` ns.
+    /// Returns this value in units of `1/n` ns.
     pub(crate) fn units(self, n: u32) -> u128 {
         u128::from(self.ns) * u128::from(n) + u128::from(self.part)
     }
 
-    /// The sum, saturating.
+    /// Returns the sum, saturating.
     #[inline]
     pub(crate) fn plus(self, other: Self, n: u32) -> Self {
         let parts = u64::from(self.part) + u64::from(other.part);
         let n = u64::from(n);
         let (carry, part) = if parts >= n { (1, parts - n) } else { (0, parts) };
         match self.ns.checked_add(other.ns).and_then(|ns| ns.checked_add(carry)) {
-            // `part` is below n, which has 32 bits.
+            // `part` is below `n`, which has 32 bits.
             #[expect(clippy::cast_possible_truncation)]
             Some(ns) => Self { ns, part: part as u32 },
             None => Self::MAX,
         }
     }
 
-    /// The difference; zero if `other` is larger.
+    /// Returns the difference; zero if `other` is larger.
     #[inline]
     pub(crate) fn minus(self, other: Self, n: u32) -> Self {
         if self <= other {
@@ -63,12 +63,13 @@ impl Exact {
         if self.part >= other.part {
             Self { ns: self.ns - other.ns, part: self.part - other.part }
         } else {
-            // self > other and its part is smaller, so its nanoseconds are larger by one or more.
+            // `self > other` and its part is smaller, so its nanoseconds are larger by at least
+            // one.
             Self { ns: self.ns - other.ns - 1, part: n - (other.part - self.part) }
         }
     }
 
-    /// Whole nanoseconds, rounded up.
+    /// Returns whole nanoseconds, rounded up.
     #[must_use]
     #[inline]
     pub const fn ceil(self) -> u64 {

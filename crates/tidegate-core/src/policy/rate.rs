@@ -9,32 +9,32 @@ use crate::time::nanos;
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// Why a rate cannot be used.
+/// Error returned for an invalid rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RateError {
-    /// Zero or negative.
+    /// The rate is zero or negative.
     #[error("tokens per second must be > 0")]
     NotPositive,
-    /// A period of zero.
+    /// The period is zero.
     #[error("the period of a rate must be > 0")]
     NoPeriod,
-    /// Reduced to lowest terms, more than 32 bits of tokens or 64 bits of nanoseconds.
+    /// In lowest terms, the rate needs more than 32 bits for tokens or 64 bits for nanoseconds.
     #[error(
         "the rate is too fine: in lowest terms it must be at most 4294967295 tokens per 2^64 ns"
     )]
     TooFine,
-    /// Not of the form `50/s`.
+    /// The text is not of the form `50/s`.
     #[error(
         "a rate is written as a number and a unit, such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s"
     )]
     Malformed,
-    /// The number before the slash is wrong.
+    /// The number before the slash is invalid.
     #[error("the number of a rate {0}")]
     Number(#[source] DecimalError),
 }
 
-/// A rate, exact: `tokens` per `period` nanoseconds, in lowest terms.
+/// An exact rate: `tokens` per `period` nanoseconds, in lowest terms.
 ///
 /// ```
 /// use core::time::Duration;
@@ -54,7 +54,7 @@ impl Rate {
     /// `tokens` per second.
     ///
     /// # Errors
-    /// When it is zero or too fine; see [`RateError`].
+    /// If the rate is zero or cannot be represented; see [`RateError`].
     pub fn per_second(tokens: u64) -> Result<Self, RateError> {
         Self::reduced(tokens.into(), NANOS_PER_SEC.into())
     }
@@ -62,7 +62,7 @@ impl Rate {
     /// `tokens` per minute.
     ///
     /// # Errors
-    /// When it is zero or too fine; see [`RateError`].
+    /// If the rate is zero or cannot be represented; see [`RateError`].
     pub fn per_minute(tokens: u64) -> Result<Self, RateError> {
         Self::reduced(tokens.into(), u128::from(60 * NANOS_PER_SEC))
     }
@@ -70,15 +70,15 @@ impl Rate {
     /// `tokens` per `period`.
     ///
     /// # Errors
-    /// When either is zero, or the rate is too fine; see [`RateError`].
+    /// If either is zero or the rate cannot be represented; see [`RateError`].
     pub fn per(tokens: u64, period: Duration) -> Result<Self, RateError> {
         Self::reduced(tokens.into(), period.as_nanos())
     }
 
-    /// A decimal number of tokens per `period`, taken exactly.
+    /// A decimal number of tokens per `period`, exactly.
     ///
     /// # Errors
-    /// When either is zero, or the rate is too fine; see [`RateError`].
+    /// If either is zero or the rate cannot be represented; see [`RateError`].
     pub fn decimal(tokens: Decimal, period: Duration) -> Result<Self, RateError> {
         let period = u128::from(nanos(period))
             .checked_mul(tokens.denominator())
@@ -100,19 +100,19 @@ impl Rate {
         }
     }
 
-    /// N: tokens per [`period`](Self::period), in lowest terms.
+    /// Returns N: tokens per [`period`](Self::period), in lowest terms.
     #[must_use]
     pub const fn tokens(self) -> u32 {
         self.tokens
     }
 
-    /// P: nanoseconds in which [`tokens`](Self::tokens) tokens come.
+    /// Returns P: nanoseconds in which [`tokens`](Self::tokens) tokens refill, in lowest terms.
     #[must_use]
     pub const fn period(self) -> u64 {
         self.period
     }
 
-    /// Whole tokens that come in one second, at least one: the default burst.
+    /// Returns the number of whole tokens per second, at least 1: the default burst.
     #[must_use]
     pub fn one_seconds_worth(self) -> u64 {
         let whole = u128::from(self.tokens) * u128::from(NANOS_PER_SEC) / u128::from(self.period);
@@ -151,7 +151,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// Tokens per nanoseconds in lowest terms, such as `1/20000000ns`: the identity of the rate.
+    /// Formats the rate in lowest terms, such as `1/20000000ns`. Equal rates have equal texts.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}ns", self.tokens, self.period)
     }

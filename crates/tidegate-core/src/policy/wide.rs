@@ -1,6 +1,6 @@
-//! Products of 256 bits, for the rare conversions that need them.
+//! 256-bit products, for the rare conversions that need them.
 
-/// `a * b / c`, rounded up and exact in between; the largest number if it does not fit.
+/// Returns `a * b / c`, computed exactly and rounded up; `u128::MAX` on overflow.
 pub(crate) fn mul_div_ceil(a: u128, b: u128, c: u128) -> u128 {
     if let Some(product) = a.checked_mul(b) {
         return product.div_ceil(c);
@@ -9,7 +9,7 @@ pub(crate) fn mul_div_ceil(a: u128, b: u128, c: u128) -> u128 {
     if high >= c {
         return u128::MAX;
     }
-    // Long division, one bit at a time: the remainder stays below the divisor.
+    // Long division, one bit at a time. The remainder stays below the divisor.
     let (mut rest, mut quotient) = (high, 0_u128);
     for bit in (0..128).rev() {
         let carry = rest >> 127;
@@ -22,7 +22,7 @@ pub(crate) fn mul_div_ceil(a: u128, b: u128, c: u128) -> u128 {
     quotient.saturating_add(u128::from(rest > 0))
 }
 
-/// The high and the low half of a product.
+/// Returns the high and the low half of a product.
 fn widening_mul(a: u128, b: u128) -> (u128, u128) {
     const LOW: u128 = u64::MAX as u128;
     let ((a1, a0), (b1, b0)) = ((a >> 64, a & LOW), (b >> 64, b & LOW));
