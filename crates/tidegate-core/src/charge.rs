@@ -29,11 +29,11 @@ pub enum ChargeError {
     #[error("charge {0} is on a calendar quota and needs its windows")]
     NoWindows(usize),
     /// The policy has more tokens or slots than the store can count exactly.
-    #[error("the policy of charge {0} is for more than this store can count exactly")]
+    #[error("the policy of charge {0} has more tokens or slots than this store can count exactly")]
     Uncountable(usize),
     /// The windows of the charge do not contain the store's wall time.
     #[error(
-        "the calendar windows of charge {0} do not hold the store's time: the clocks disagree by more than a window"
+        "the calendar windows of charge {0} do not contain the store's time: the clocks differ by more than a window"
     )]
     OtherWindows(usize),
 }

@@ -65,7 +65,7 @@ impl Outcome {
 /// Decision on a list of charges: all of them are spent, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use = "a decision that nobody reads limits nothing"]
+#[must_use = "an unchecked decision limits nothing"]
 pub enum Decision {
     /// Every charge was spent.
     Allowed(Grant),

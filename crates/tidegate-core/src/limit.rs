@@ -25,30 +25,28 @@ const MAX_GENERATION: u32 = (1 << 24) - 1;
 pub enum LimitError {
     /// The name does not match `[a-z][a-z0-9_.-]*` or is longer than 128 bytes.
     #[error(
-        "{0:?} is not a limit name: a lower-case letter, then letters, digits, _ . or -, at most 128"
+        "{0:?} is not a limit name: use a lower-case letter, then lower-case letters, digits, _ . or -, at most 128 bytes"
     )]
     Name(String),
     /// An inline limit cannot be revised, since its parameters are its identity.
-    #[error("an inline limit cannot be revised; name it")]
+    #[error("an inline limit cannot be revised; give it a name")]
     Inline,
     /// Another limit with a different policy has this name.
     #[error(
-        "there is a limit named {0:?} with another policy; reconfigure it, or take it as it is by Engine::find"
+        "a limit named {0:?} with another policy already exists; reconfigure it, or get it with Engine::find"
     )]
     Taken(String),
     /// The policy is invalid.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The limit is a calendar quota and has no schedule to take its windows from.
-    #[error("a calendar quota needs a schedule; make the limit with one")]
+    #[error("a calendar quota needs a schedule; create the limit with one")]
     NoSchedule,
     /// The limit must remain a token bucket.
-    #[error(
-        "the limit is a tier of an admission, which takes a token bucket: a capacity and a rate"
-    )]
+    #[error("the limit is an admission tier and must be a token bucket with a capacity and a rate")]
     NotABucket,
     /// The limit has been revised 2^24 times.
-    #[error("the limit has been revised too often; restart with its present policy")]
+    #[error("the limit has been revised 2^24 times; restart the process with its current policy")]
     TooManyRevisions,
 }
 

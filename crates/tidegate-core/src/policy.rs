@@ -50,7 +50,7 @@ pub enum PolicyError {
     #[error("a lease must be longer than zero and at most 100 years")]
     Lease,
     /// The policy is not a token bucket, where only a token bucket is supported.
-    #[error("the policy must be a token bucket: a capacity and a rate")]
+    #[error("the policy must be a token bucket with a capacity and a rate")]
     NotABucket,
 }
 
@@ -220,7 +220,7 @@ impl Policy {
 
 /// Builds a token bucket policy. Errors are reported by [`build`](Self::build).
 #[derive(Clone, Copy, Debug)]
-#[must_use = "a policy is made by `build`"]
+#[must_use = "call `build` to create the policy"]
 pub struct PolicyBuilder {
     rate: Result<Rate, RateError>,
     capacity: Option<u64>,

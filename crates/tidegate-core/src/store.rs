@@ -101,7 +101,7 @@ macro_rules! from_answer {
             fn try_from(answer: Answer) -> Result<Self, StoreError> {
                 match answer {
                     Answer::$variant(value) => Ok(value),
-                    _ => Err(StoreError::Unavailable("the store gave the wrong answer".into())),
+                    _ => Err(StoreError::Unavailable("the store returned a response of the wrong kind".into())),
                 }
             }
         }
@@ -133,17 +133,17 @@ pub enum StoreError {
     #[error(transparent)]
     Receipt(#[from] ReceiptError),
     /// A synchronous call was made on a shared store.
-    #[error("the store is shared and cannot answer at once: await the request")]
+    #[error("the store is shared and cannot respond synchronously; await the request")]
     MustAwait,
     /// The store has no room for another hold or slot lease.
     #[error("the store is full")]
     Full,
     /// The store did not respond in time. The operation may have been executed.
-    #[error("the store did not answer in time")]
+    #[error("the store did not respond in time")]
     TimedOut,
     /// The store works but cannot execute this operation, for example because the stored value of
     /// the key was not written by Tidegate. Other operations may succeed.
-    #[error("the store cannot carry this operation out: {0}")]
+    #[error("the store cannot execute this operation: {0}")]
     Rejected(#[source] Box<dyn Error + Send + Sync>),
     /// The store cannot be reached or does not work.
     #[error("the store is unavailable: {0}")]
@@ -214,7 +214,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 pub type Probe<'a> = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send + 'a>>;
 
 /// Result of [`Store::submit`]: complete already, or a future to await.
-#[must_use = "the answers are there once this has been awaited"]
+#[must_use = "await this to get the responses"]
 pub enum Submission<'a> {
     /// All responses have been pushed.
     Ready,

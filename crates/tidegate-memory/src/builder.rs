@@ -27,10 +27,10 @@ pub enum MemoryError {
     #[error("max_memory must be at most 1 TiB, not {0} bytes")]
     TooMuch(usize),
     /// The operating system gives no address space for the table.
-    #[error("no address space for a table of {0} bytes")]
+    #[error("cannot reserve address space for a table of {0} bytes")]
     NoAddressSpace(usize),
     /// The operating system gives no random bytes.
-    #[error("no random bytes for the hash secret: {0}")]
+    #[error("cannot get random bytes for the hash secret: {0}")]
     NoRandomness(getrandom::Error),
 }
 
@@ -110,7 +110,7 @@ impl Sizes {
 /// # Ok::<(), tidegate_memory::MemoryError>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a store is made by `build`"]
+#[must_use = "call `build` to create the store"]
 pub struct MemoryStoreBuilder {
     max_memory: usize,
     overflow: Overflow,

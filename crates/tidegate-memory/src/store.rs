@@ -131,7 +131,7 @@ impl MemoryStore {
                 Ok(Answer::Reset(self.reset(&target)))
             }
             // The contract may grow; a store that does not know an operation says so.
-            _ => Err(StoreError::Unavailable("operation not known to this store".into())),
+            _ => Err(StoreError::Unavailable("operation not supported by this store".into())),
         }
     }
 

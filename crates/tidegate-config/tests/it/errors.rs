@@ -46,8 +46,8 @@ zone = "Mars/Olympus"
             "tidegate.toml:14:12: limits.client.capacity = 0: Rate limit capacity must be >= 1",
             "tidegate.toml:15:8: limits.client.rate = \"50/fortnight\": a rate is written as a \
              number and a unit, such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s",
-            "tidegate.toml:16:1: limits.Organization: \"Organization\" is not a limit name: a \
-             lower-case letter, then letters, digits, _ . or -, at most 128",
+            "tidegate.toml:16:1: limits.Organization: \"Organization\" is not a limit name: use \
+             a lower-case letter, then lower-case letters, digits, _ . or -, at most 128 bytes",
             "tidegate.toml:17:1: limits.Organization.capactiy: is not a known key; did you mean \
              `capacity`?",
             "tidegate.toml:18:21: limits.Organization.tokens_per_second = -1: tokens per second \
@@ -95,8 +95,8 @@ fn sections_that_this_version_does_not_know_are_refused() {
 fn columns_count_characters() {
     assert_eq!(
         complaints("[limits.\"ä\"]\nallowance = 1\n"),
-        ["tidegate.toml:1:1: limits.\"ä\": \"ä\" is not a limit name: a lower-case letter, then \
-          letters, digits, _ . or -, at most 128"]
+        ["tidegate.toml:1:1: limits.\"ä\": \"ä\" is not a limit name: use a lower-case letter, \
+          then lower-case letters, digits, _ . or -, at most 128 bytes"]
     );
     assert_eq!(
         complaints("limits = { \"ä\" = 1 }\n"),

@@ -17,7 +17,7 @@ pub enum DecimalError {
     #[error("must not be negative")]
     Negative,
     /// More than 20 digits before the decimal point or 18 after it.
-    #[error("has more than 20 digits before the point or 18 behind it")]
+    #[error("has more than 20 digits before the decimal point or 18 after it")]
     TooLong,
 }
 

@@ -21,7 +21,7 @@ pub enum RateError {
     NoPeriod,
     /// In lowest terms, the rate needs more than 32 bits for tokens or 64 bits for nanoseconds.
     #[error(
-        "the rate is too fine: in lowest terms it must be at most 4294967295 tokens per 2^64 ns"
+        "the rate cannot be represented: in lowest terms it must have at most 4294967295 tokens and 2^64 - 1 ns"
     )]
     TooFine,
     /// The text is not of the form `50/s`.
@@ -30,7 +30,7 @@ pub enum RateError {
     )]
     Malformed,
     /// The number before the slash is invalid.
-    #[error("the number of a rate {0}")]
+    #[error("invalid number in rate: {0}")]
     Number(#[source] DecimalError),
 }
 

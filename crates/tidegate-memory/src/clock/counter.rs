@@ -30,13 +30,13 @@ const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current
 #[non_exhaustive]
 pub enum NoCounter {
     /// The processor has no time stamp counter, or does not promise that it goes on at one rate.
-    #[error("the processor promises no counter of constant rate")]
+    #[error("the processor has no invariant time stamp counter")]
     NotInvariant,
     /// The operating system goes by another clock, or does not tell by which.
-    #[error("the operating system does not trust the counter of the processor")]
+    #[error("the operating system does not use the time stamp counter as its clock")]
     NotTrusted,
     /// The counter and the operating system do not agree.
-    #[error("the counter of the processor does not agree with the operating system")]
+    #[error("the time stamp counter disagrees with the operating system's clock")]
     Disagrees,
 }
 
@@ -55,7 +55,7 @@ pub enum NoCounter {
 /// use tidegate_memory::clock::{Clock, CounterClock};
 /// match CounterClock::new() {
 ///     Ok(clock) => assert!(clock.now() <= clock.now_after()),
-///     Err(reason) => println!("the system's clock has to do: {reason}"),
+///     Err(reason) => println!("using the system clock: {reason}"),
 /// }
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-#[must_use = "a decision that nobody reads limits nothing"]
+#[must_use = "an unchecked decision limits nothing"]
 pub struct BareDecision<'l>(Repr<'l>);
 
 #[derive(Clone, Copy, Debug)]

@@ -38,7 +38,7 @@ impl<R: Read> Reader<R> {
         }
         let format = begin.get(MAGIC.len()..).and_then(|format| format.try_into().ok());
         let Some(format) = format.map(u32::from_le_bytes) else {
-            return Err(SnapshotError::Damaged { what: "it is cut off", at: 0 });
+            return Err(SnapshotError::Damaged { what: "the file is truncated", at: 0 });
         };
         if format != FORMAT {
             return Err(SnapshotError::Format(format));
@@ -64,15 +64,14 @@ impl<R: Read> Reader<R> {
         if kind == END {
             let totals = [bytes.u64(), bytes.u64(), bytes.u64(), bytes.u64()];
             if totals != self.totals.numbers().map(Some) || !bytes.is_empty() {
-                return Err(damaged("it does not have the records that it says"));
+                return Err(damaged("the number of records does not match the totals"));
             }
             return self.expect_end().map(|()| None);
         }
-        let records =
-            parse_records(kind, bytes).ok_or_else(|| damaged("a record makes no sense"))?;
+        let records = parse_records(kind, bytes).ok_or_else(|| damaged("a record is malformed"))?;
         self.totals.add(&records);
         if self.totals.limits > MAX_LIMITS {
-            return Err(damaged("it has more limits than are ever written"));
+            return Err(damaged("the file has too many limits"));
         }
         Ok(Some(records))
     }
@@ -85,7 +84,10 @@ impl<R: Read> Reader<R> {
         let (HEADER, (Some(wall), Some(seed), Some(hash)), true) =
             (kind, numbers, bytes.is_empty())
         else {
-            return Err(SnapshotError::Damaged { what: "it does not begin with its head", at });
+            return Err(SnapshotError::Damaged {
+                what: "the header block is missing or malformed",
+                at,
+            });
         };
         if hash != hash_check(seed) {
             return Err(SnapshotError::OtherHash);
@@ -104,7 +106,7 @@ impl<R: Read> Reader<R> {
         let length = u32::from_le_bytes(length);
         let size = usize::try_from(length).unwrap_or(usize::MAX);
         if size > MAX_BLOCK {
-            return Err(damaged("a block is longer than any that is ever written"));
+            return Err(damaged("a block is too long"));
         }
         let mut block = std::mem::take(&mut self.block);
         block.resize(PREFIX + size, 0);
@@ -113,7 +115,7 @@ impl<R: Read> Reader<R> {
         self.fill(&mut written)?;
         self.checksum = seal(&mut block, self.checksum, kind, length);
         if written != self.checksum.to_le_bytes() {
-            return Err(damaged("a checksum does not match"));
+            return Err(damaged("checksum mismatch"));
         }
         self.at += (PREFIX + size) as u64;
         self.block = block;
@@ -123,7 +125,7 @@ impl<R: Read> Reader<R> {
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotError> {
         self.from.read_exact(bytes).map_err(|error| match error.kind() {
             ErrorKind::UnexpectedEof => {
-                SnapshotError::Damaged { what: "it ends too early", at: self.at }
+                SnapshotError::Damaged { what: "the file is truncated", at: self.at }
             }
             _ => error.into(),
         })
@@ -134,7 +136,7 @@ impl<R: Read> Reader<R> {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
             Err(error) => Err(error.into()),
             Ok(()) => {
-                Err(SnapshotError::Damaged { what: "something follows its end", at: self.at })
+                Err(SnapshotError::Damaged { what: "there is data after the end", at: self.at })
             }
         }
     }

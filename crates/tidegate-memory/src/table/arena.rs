@@ -137,7 +137,7 @@ mod mapped {
 
         #[inline]
         pub(super) fn line(&self, number: usize) -> &Line {
-            assert!(number < self.lines, "a line that is not in the arena");
+            assert!(number < self.lines, "line number out of range");
             // SAFETY: the line is inside of the mapping, which lives as long as `self`. The memory
             // is that of a `Line` since it was zeroed, unless it is that of a `Header`: the first
             // line of a slab, for which `header` is asked and never this.
@@ -146,7 +146,7 @@ mod mapped {
 
         #[inline]
         pub(super) fn header(&self, first: usize, _slab_lines: usize) -> &Header {
-            assert!(first < self.lines, "a slab that is not in the arena");
+            assert!(first < self.lines, "slab number out of range");
             // SAFETY: as above; a header is not larger than a line, is aligned as it is, and
             // zeroed memory is a header.
             unsafe { self.base.add(first).cast::<Header>().as_ref() }

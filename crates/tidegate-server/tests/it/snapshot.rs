@@ -136,7 +136,7 @@ fn a_directory_is_not_put_aside() {
     let (folder, _) = folder();
     let error = configured(folder.path(), LIMITS).unwrap_err().to_string();
     assert!(error.starts_with("store.snapshot: "), "{error}");
-    assert!(error.ends_with(": it is not a file"), "{error}");
+    assert!(error.ends_with(": the snapshot path is not a regular file"), "{error}");
     assert!(folder.path().is_dir());
 }
 
@@ -145,8 +145,8 @@ fn a_directory_is_not_put_aside() {
 #[test]
 fn a_file_of_somebody_else_or_of_another_version_is_left_alone_and_nothing_starts() {
     for (text, why) in [
-        ("[limits.client]\ncapacity = 1\n", "the file is not a snapshot of Tidegate"),
-        ("TIDESNAP\u{7}\0\0\0", "the snapshot has format 7, and this version reads format 1"),
+        ("[limits.client]\ncapacity = 1\n", "the file is not a Tidegate snapshot"),
+        ("TIDESNAP\u{7}\0\0\0", "snapshot format 7 is not supported; this version reads format 1"),
     ] {
         let (folder, file) = folder();
         std::fs::write(&file, text).unwrap();
